@@ -1,0 +1,46 @@
+"""Every exception that this library raises on purpose.
+
+SiftError
+├── InvalidInputError          also ValueError
+├── MissingDependencyError     also ImportError; names the extra to install
+├── NumericalError             also ArithmeticError
+├── CandidateSourceError       wraps the store's exception
+└── AnswerError                generation or fine-tuning failed
+"""
+
+from __future__ import annotations
+
+
+class SiftError(Exception):
+    """Ancestor of all errors of this library; catch it to catch them all."""
+
+
+class InvalidInputError(SiftError, ValueError):
+    """An argument cannot be used; the message says what arrived and what is needed."""
+
+
+class MissingDependencyError(SiftError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it.
+
+    Args:
+        package: The distribution that could not be imported, for instance "faiss-cpu".
+        extra: The extra of sift-rerank that installs it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"`{package}` could not be imported; install it with "
+            f"`pip install 'sift-rerank[{extra}]'`"
+        )
+
+
+class NumericalError(SiftError, ArithmeticError):
+    """A computation left the range in which its result can be trusted."""
+
+
+class CandidateSourceError(SiftError):
+    """A vector store failed or answered with something that cannot be used."""
+
+
+class AnswerError(SiftError):
+    """Generating or fine-tuning failed; the base model is as it was before."""

@@ -1,0 +1,67 @@
+"""The seams between the stages. Anything with these methods takes part; no base class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from sift_core.types import Answer, CandidatePool, FloatArray, Query, Selection
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns text into vectors of one dimension d."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model, kept beside every index made with it."""
+        ...
+
+    def embed_query(self, text: str) -> FloatArray:
+        """Return the embedding of a question, shape (d,)."""
+        ...
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
+        """Return the embeddings of documents, shape (n, d), rows in the order of `texts`."""
+        ...
+
+
+@runtime_checkable
+class CandidateSource(Protocol):
+    """A vector store, seen as a function from a query to its nearest documents."""
+
+    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return the store's nearest documents with their embeddings, nearest first.
+
+        Args:
+            query: What to look for.
+            n_candidates: How many at most, >= 1. A smaller store returns all it has.
+            filter: The store's own kind of filter; None for no restriction.
+
+        Raises:
+            CandidateSourceError: If the store fails.
+            InvalidInputError: If query and store do not fit together.
+        """
+        ...
+
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return what `fetch` returns, without blocking the event loop."""
+        ...
+
+
+@runtime_checkable
+class Selector(Protocol):
+    """Chooses rows of a matrix of embeddings for one query. Knows no text."""
+
+    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+        """Return up to `n_select` choices from `candidates` (n, d) for `query` (d,)."""
+        ...
+
+
+@runtime_checkable
+class Answerer(Protocol):
+    """Answers a question from documents that were already chosen."""
+
+    def answer(self, query: Query, chunks: CandidatePool) -> Answer:
+        """Return the answer; `chunks` are in order of choice and may repeat."""
+        ...

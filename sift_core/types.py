@@ -1,0 +1,279 @@
+"""The values that pass between the stages: frozen, validated once, never edited."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_core.errors import InvalidInputError
+
+FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
+Metadata: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Query:
+    """A question and its embedding.
+
+    Args:
+        text: The question in words.
+        embedding: Shape (d,), finite, d >= 1.
+        embedder_name: Name of the model behind `embedding`. A source that knows the
+            name of its own embedder refuses a query made by another one.
+
+    Raises:
+        InvalidInputError: If `embedding` is not one finite vector.
+    """
+
+    text: str
+    embedding: FloatArray
+    embedder_name: str | None = None
+
+    def __post_init__(self) -> None:
+        embedding = as_finite_array("embedding", self.embedding, n_dimensions=1)
+        if embedding.size == 0:
+            raise InvalidInputError("`embedding` must have at least 1 number, got an empty vector")
+        object.__setattr__(self, "embedding", embedding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One chunk of text as a store without payloads of its own keeps it.
+
+    Args:
+        document_id: The store's identifier.
+        text: The chunk.
+        metadata: Anything else; never interpreted.
+    """
+
+    document_id: str
+    text: str
+    metadata: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CandidatePool:
+    """Columns of equal length; row i is one document everywhere.
+
+    Args:
+        document_ids: n identifiers, as the store spells them.
+        texts: n chunks.
+        embeddings: Shape (n, d), finite.
+        similarities: Shape (n,), the cosine of each row and the query, in [-1, 1].
+        metadata: n mappings; n empty ones if left out.
+
+    Raises:
+        InvalidInputError: If lengths differ or a number is not finite.
+    """
+
+    document_ids: Sequence[str]
+    texts: Sequence[str]
+    embeddings: FloatArray
+    similarities: FloatArray
+    metadata: Sequence[Metadata] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("document_ids", "texts"):
+            if isinstance(getattr(self, name), str):
+                raise InvalidInputError(f"`{name}` must be a sequence of texts, got one text")
+        n = len(self.document_ids)
+        metadata = tuple(self.metadata) if len(self.metadata) else tuple({} for _ in range(n))
+        columns: dict[str, Any] = {
+            "document_ids": tuple(self.document_ids),
+            "texts": tuple(self.texts),
+            "embeddings": as_finite_array("embeddings", self.embeddings, n_dimensions=2),
+            "similarities": as_finite_array("similarities", self.similarities, n_dimensions=1),
+            "metadata": metadata,
+        }
+        for name, column in columns.items():
+            if len(column) != n:
+                raise InvalidInputError(
+                    f"all columns of a pool must have one row a document: "
+                    f"{n} `document_ids` but {len(column)} `{name}`"
+                )
+            object.__setattr__(self, name, column)
+
+    def __len__(self) -> int:
+        """Return the number of documents, repeats counted."""
+        return len(self.document_ids)
+
+    @classmethod
+    def empty(cls, *, dimension: int) -> CandidatePool:
+        """Return a pool without documents."""
+        return cls(
+            document_ids=(),
+            texts=(),
+            embeddings=np.empty((0, dimension), dtype=np.float32),
+            similarities=np.empty(0, dtype=np.float32),
+        )
+
+    def take(self, positions: Sequence[int] | IntArray) -> CandidatePool:
+        """Return the pool's rows at `positions`, in that order; repeats are kept.
+
+        Raises:
+            InvalidInputError: If `positions` are not integers in [0, n).
+        """
+        rows = np.asarray(positions)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise InvalidInputError(
+                f"`positions` must be a row of integers, got {rows.dtype} of shape "
+                f"{rows.shape}; np.flatnonzero turns a mask into positions"
+            )
+        rows = rows.astype(np.intp)
+        if rows.size and not (0 <= rows.min() and rows.max() < len(self)):
+            raise InvalidInputError(
+                f"`positions` must be in [0, {len(self)}), got {int(rows.min())} to "
+                f"{int(rows.max())}; were they chosen from another pool?"
+            )
+        return CandidatePool(
+            document_ids=[self.document_ids[i] for i in rows],
+            texts=[self.texts[i] for i in rows],
+            embeddings=self.embeddings[rows],
+            similarities=self.similarities[rows],
+            metadata=[self.metadata[i] for i in rows],
+        )
+
+
+class StopReason(str, Enum):
+    """Why a selector chose no further document."""
+
+    N_SELECT = "n_select"
+    """As many as asked for were chosen."""
+    POOL_EXHAUSTED = "pool_exhausted"
+    """Every candidate was chosen once and repeats were not allowed."""
+    ALPHA = "alpha"
+    """The next step would not have paid for its compute (Adaptive SIFT)."""
+    MAX_VARIANCE = "max_variance"
+    """The variance at the query fell to the requested level."""
+    MIN_GAIN = "min_gain"
+    """The best remaining candidate would have lowered the variance by too little."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Selection:
+    """What a selector chose, and how certain it made the answer.
+
+    Args:
+        positions: Shape (k,), rows of the pool in order of choice. May repeat.
+        variances: Shape (k + 1,), the variance σ² at the query before the first and
+            after every choice. Never rises.
+        stop_reason: Why there is no further choice.
+    """
+
+    positions: IntArray
+    variances: FloatArray
+    stop_reason: StopReason
+
+    def __len__(self) -> int:
+        """Return the number of choices, repeats counted."""
+        return len(self.positions)
+
+    @property
+    def gains(self) -> FloatArray:
+        """Fall in variance from each choice, shape (k,), >= 0. Not monotone."""
+        return self.variances[:-1] - self.variances[1:]
+
+    @property
+    def standard_deviation(self) -> float:
+        """σ at the query after the last choice."""
+        return float(np.sqrt(self.variances[-1]))
+
+
+class AnswerMode(str, Enum):
+    """How the chosen documents reach the model."""
+
+    BASE = "base"
+    """Not at all."""
+    CONTEXT = "context"
+    """As text before the question."""
+    FINE_TUNE = "fine_tune"
+    """As one training step each, before the question."""
+    BOTH = "both"
+    """Both ways."""
+    AUTO = "auto"
+    """Decided per query; an `Answer` never carries this value."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """A generated text and where it comes from.
+
+    Args:
+        text: The generated text, without the question.
+        mode: The mode that was used.
+        chunks: The documents used, in order of choice; a fine-tuned answer may have
+            learned from one of them more than once.
+        standard_deviation: σ at the query after the last choice; NaN in base mode.
+        reasons: Why this mode was used, one sentence each.
+        timings: Seconds by stage.
+    """
+
+    text: str
+    mode: AnswerMode
+    chunks: CandidatePool | None = None
+    standard_deviation: float = float("nan")
+    reasons: tuple[str, ...] = ()
+    timings: Metadata = field(default_factory=dict)
+
+
+def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArray:
+    """Return `values` as an array of floats, without a copy where it is one already.
+
+    Args:
+        name: How the message should call it.
+        values: Anything that NumPy reads as real numbers.
+        n_dimensions: 1 or 2.
+
+    Raises:
+        InvalidInputError: If it is not numeric, has another number of dimensions, or
+            holds NaN or infinity.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "biu" or array.dtype == object:
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            f"`{name}` must be an array of numbers with {n_dimensions} dimension(s): {error}"
+        ) from error
+    if array.dtype.kind != "f":
+        raise InvalidInputError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
+    if array.ndim != n_dimensions:
+        raise InvalidInputError(
+            f"`{name}` must have {n_dimensions} dimension(s), got shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
+        raise InvalidInputError(
+            f"`{name}` must be finite, got {array[tuple(bad[0])]} at {bad[0].tolist()} "
+            f"({len(bad)} such value(s)); was an empty text embedded?"
+        )
+    return array
+
+
+def as_count(name: str, value: object, *, minimum: int) -> int:
+    """Return `value`, an integer of any kind, as an int.
+
+    Args:
+        name: How the message should call it.
+        value: Python or NumPy integer. 3.0 is refused: it is the result of a division
+            that may as well give 2.5.
+        minimum: The least that is allowed.
+
+    Raises:
+        InvalidInputError: If it is not an integer, or is less than `minimum`.
+    """
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]  # what does not fit raises
+    except TypeError as error:
+        raise InvalidInputError(f"`{name}` must be a whole number, got {value!r}") from error
+    if count < minimum:
+        raise InvalidInputError(f"`{name}` must be >= {minimum}, got {count}")
+    return count
