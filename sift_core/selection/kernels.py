@@ -1,0 +1,121 @@
+"""Kernels k(x, x') over embeddings: how much knowing one text tells about another.
+
+A kernel prepares the embeddings once (`features`) and then answers one column at a
+time, so that a selection never builds the n × n matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from sift_core.errors import InvalidInputError
+from sift_core.types import FloatArray
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A positive semidefinite function of two embeddings."""
+
+    def features(self, embeddings: FloatArray) -> FloatArray:
+        """Return what the kernel computes with, float64, one row an embedding (n, d).
+
+        Raises:
+            InvalidInputError: If a row cannot be used.
+        """
+        ...
+
+    def diagonal(self, features: FloatArray) -> FloatArray:
+        """Return k(x, x) for every row, shape (n,)."""
+        ...
+
+    def column(self, features: FloatArray, point: FloatArray) -> FloatArray:
+        """Return k(x, point) for every row x, shape (n,); `point` is a row of features."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearKernel:
+    """k(x, x') = xᵀx' on unit vectors: the paper's kernel (section 4).
+
+    Args:
+        normalize: Scale every embedding to unit length first, as the paper does. Without
+            it longer vectors count as more informative.
+    """
+
+    normalize: bool = True
+
+    def features(self, embeddings: FloatArray) -> FloatArray:
+        """Return the embeddings in float64, shape (n, d), unit rows if `normalize`."""
+        return unit_rows(embeddings) if self.normalize else embeddings.astype(np.float64)
+
+    def diagonal(self, features: FloatArray) -> FloatArray:
+        """Return the squared length of every row, shape (n,)."""
+        squares: FloatArray = np.einsum("nd,nd->n", features, features)
+        return squares
+
+    def column(self, features: FloatArray, point: FloatArray) -> FloatArray:
+        """Return the inner products with `point`, shape (n,), in O(nd)."""
+        return features @ point
+
+
+@dataclass(frozen=True, kw_only=True)
+class RBFKernel:
+    """k(x, x') = exp((cos(x, x') - 1) / length_scale²): the Gaussian kernel on the sphere.
+
+    On unit vectors |x - x'|² = 2(1 - cos), so this is exp(-|x - x'|² / (2 length_scale²)).
+
+    Args:
+        length_scale: Distance on the sphere over which texts inform about each other,
+            greater than 0. The default, √0.1, is FINDINGS' exp(10(cos - 1)).
+
+    Raises:
+        InvalidInputError: If `length_scale` is not positive, or its square out of range.
+    """
+
+    length_scale: float = 0.1**0.5
+
+    def __post_init__(self) -> None:
+        square = self.length_scale * self.length_scale
+        # Written so that NaN is refused too. 2 is the most that 1 - cos can be.
+        if not (self.length_scale > 0 and 0 < square < np.inf and 2 / square < np.inf):
+            raise InvalidInputError(
+                f"`length_scale` must be > 0 and its square neither 0 nor infinite in "
+                f"float64, got {self.length_scale}"
+            )
+
+    def features(self, embeddings: FloatArray) -> FloatArray:
+        """Return the embeddings scaled to unit length, float64, shape (n, d)."""
+        return unit_rows(embeddings)
+
+    def diagonal(self, features: FloatArray) -> FloatArray:
+        """Return ones, shape (n,)."""
+        return np.ones(len(features))
+
+    def column(self, features: FloatArray, point: FloatArray) -> FloatArray:
+        """Return the kernel values with `point`, shape (n,), in O(nd)."""
+        cosines = np.minimum(features @ point, 1.0)  # rounding may exceed 1
+        values: FloatArray = np.exp((cosines - 1.0) / self.length_scale**2)
+        return values
+
+
+def unit_rows(embeddings: FloatArray) -> FloatArray:
+    """Return the rows scaled to unit length, float64, shape (n, d).
+
+    Raises:
+        InvalidInputError: If a row has length zero: it has no direction.
+    """
+    rows = embeddings.astype(np.float64)
+    # Scale by the largest entry first: squares of very small or large ones leave the range.
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    if not (largest > 0).all():
+        first = int(np.flatnonzero(largest.ravel() == 0)[0])
+        raise InvalidInputError(
+            f"embeddings must not be all zero, got such a vector in row {first}; "
+            f"was an empty text embedded?"
+        )
+    rows /= largest
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
