@@ -1,0 +1,196 @@
+"""Query-time fine-tuning: a LoRA learned from the chosen documents, for one query.
+
+Paper: section 5 and appendix "Low-Rank Adaptation"; one gradient step a document in the
+order of choice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sift_core.answering.language_model import LanguageModel
+from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+from sift_core.types import Answer, AnswerMode, CandidatePool, Query
+
+try:
+    import torch
+    from peft import LoraConfig, LoraModel, TaskType
+    from transformers.pytorch_utils import Conv1D
+except ImportError as error:
+    raise MissingDependencyError("torch and peft", extra="fine-tune") from error
+
+ADAPTER = "sift"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningSettings:
+    """How one query's adapter learns. The defaults are the paper's.
+
+    Args:
+        rank: Rank of the update to every linear layer but the head, >= 1.
+        alpha: Output scaling; the update is multiplied by alpha / rank.
+        learning_rate: Of Adam, > 0. The paper's 5e-4 is for LoRA.
+        seed: Of the adapter's random half. The same seed gives the same answer.
+
+    Raises:
+        InvalidInputError: If a number is out of its range.
+    """
+
+    rank: int = 64
+    alpha: float = 16.0
+    learning_rate: float = 5e-4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise InvalidInputError(f"`rank` must be >= 1, got {self.rank}")
+        for name in ("alpha", "learning_rate"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InvalidInputError(f"`{name}` must be > 0, got {getattr(self, name)}")
+
+
+@contextmanager
+def fine_tuned(
+    language_model: LanguageModel,
+    texts: Sequence[str],
+    settings: FineTuningSettings | None = None,
+) -> Iterator[list[float]]:
+    """Hold a model that has taken one Adam step on each text, for the `with` block.
+
+    Afterwards, also after an exception, the model has its own modules back and their
+    weights are the bits they were: they were frozen and nothing was merged into them.
+    The model's lock is held throughout, so other threads wait rather than see the adapter.
+
+    Args:
+        language_model: The model to adapt.
+        texts: What to learn, in order. A text longer than the window is learned from in
+            several windows whose gradients are summed into its one step. A text without
+            a token teaches nothing and takes no step.
+        settings: The paper's if None.
+
+    Yields:
+        The loss before each step in nats per token, one a text that has tokens.
+
+    Raises:
+        AnswerError: If a loss or gradient is not finite, or the model fails.
+    """
+    with language_model.lock:
+        model = language_model.model
+        modules = [(p, name, child) for p in model.modules() for name, child in p.named_children()]
+        try:
+            yield _learn(language_model, texts, settings or FineTuningSettings())
+        finally:
+            for parent, name, child in modules:
+                setattr(parent, name, child)
+            vars(model).pop("peft_config", None)  # PEFT's mark of an adapted model
+            model.requires_grad_(False)
+            model.eval()
+
+
+def _learn(
+    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
+) -> list[float]:
+    """Adapt the model in place; return the loss before each step in nats per token."""
+    model = language_model.model
+    try:
+        with torch.random.fork_rng(devices=_cuda_devices(model)):
+            torch.manual_seed(settings.seed)
+            parameters = _add_adapter(model, settings)
+        return _take_steps(language_model, texts, parameters, settings)
+    except RuntimeError as error:  # out of memory is one of them
+        raise AnswerError(f"fine-tuning failed: {error}") from error
+
+
+def _add_adapter(model: Any, settings: FineTuningSettings) -> list[torch.nn.Parameter]:
+    """Put a fresh LoRA around every linear layer but the head; return what it can learn."""
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # annotated int, used as a float
+        lora_dropout=0.0,
+        bias="none",
+        target_modules="all-linear",
+        task_type=TaskType.CAUSAL_LM,
+        fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()),  # GPT-2
+    )
+    LoraModel(model, config, ADAPTER)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for parameter in parameters:
+        parameter.data = parameter.data.float()  # in bf16 a small step would round away
+    return parameters
+
+
+def _take_steps(
+    language_model: LanguageModel,
+    texts: Sequence[str],
+    parameters: list[torch.nn.Parameter],
+    settings: FineTuningSettings,
+) -> list[float]:
+    """Take one Adam step a text; return the loss before each in nats per token."""
+    optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, eps=1e-8)
+    losses: list[float] = []
+    for text in texts:
+        windows = language_model.windows(text)
+        n_targets = sum(len(window.targets) for window in windows)
+        if n_targets == 0:
+            continue
+        optimizer.zero_grad(set_to_none=True)
+        loss_sum = 0.0
+        for window in windows:
+            loss = language_model.loss_sum(window)
+            (loss / n_targets).backward()  # type: ignore[no-untyped-call]
+            loss_sum += float(loss.detach())
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if not torch.isfinite(norm) or not loss_sum < float("inf"):
+            raise AnswerError(
+                f"the loss or gradient of chunk {len(losses)} is not finite; lower the "
+                f"learning rate of {settings.learning_rate}"
+            )
+        optimizer.step()
+        losses.append(loss_sum / n_targets)
+    return losses
+
+
+def _cuda_devices(model: Any) -> list[torch.device]:
+    return [model.device] if model.device.type == "cuda" else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningAnswerer:
+    """Learns from the chunks, answers the question alone, and forgets them.
+
+    One answer at a time on one model: concurrent callers wait for each other.
+
+    Args:
+        language_model: The model that learns and answers.
+        settings: How it learns; the paper's if left out.
+        max_new_tokens: Length of an answer at most.
+    """
+
+    language_model: LanguageModel
+    settings: FineTuningSettings = field(default_factory=FineTuningSettings)
+    max_new_tokens: int = 64
+
+    def answer(self, query: Query, chunks: CandidatePool) -> Answer:
+        """Return the fine-tuned model's continuation of the question.
+
+        Costs a forward and backward pass a chunk, repeats counted, and the generation.
+
+        Raises:
+            InvalidInputError: If question and answer do not fit into the window.
+            AnswerError: If learning or generating fails; the model is as before.
+        """
+        started = time.perf_counter()
+        with fine_tuned(self.language_model, chunks.texts, self.settings):
+            learned = time.perf_counter()
+            text = self.language_model.generate(query.text, max_new_tokens=self.max_new_tokens)
+        timings = {"fine_tune": learned - started, "generate": time.perf_counter() - learned}
+        return Answer(text=text, mode=AnswerMode.FINE_TUNE, chunks=chunks, timings=timings)
+
+    def bits_per_byte(self, text: str, chunks: CandidatePool) -> float:
+        """Return the code length of `text` under the fine-tuned model, in bits per byte."""
+        with fine_tuned(self.language_model, chunks.texts, self.settings):
+            return self.language_model.bits_per_byte(text)

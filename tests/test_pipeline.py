@@ -1,0 +1,174 @@
+"""The answer engine over a real tiny language model and a real (small) store."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from sift_core.testing import HashingEmbedder
+
+from sift_core import (
+    AnswerMode,
+    CandidateSourceError,
+    InMemorySource,
+    InvalidInputError,
+    NearestNeighborSelector,
+    Query,
+)
+from sift_core.answering import AnswerEngine, LanguageModel
+
+TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
+QUESTION = "How do I read the rows of a table?"
+TEXTS = [
+    f"reader.{verb}_rows(table, limit={n})\n\n{verb.title()} the rows of a table and return a "
+    f"list with one dictionary a row, at most {n} of them."
+    for verb in ("read", "copy", "sort", "count", "print", "delete")
+    for n in range(5)
+]
+PASSAGE = (
+    "reader.merge_rows(table, limit=7)\n\nMerge the rows of a table and return a list with one "
+    "dictionary a row, at most 7 of them."
+)
+
+
+class CountingSource:
+    """A source that counts its fetches, or fails like a store that is down."""
+
+    def __init__(self, source, error=None):
+        self.source, self.error, self.n_fetched = source, error, 0
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        self.n_fetched += 1
+        if self.error is not None:
+            raise self.error
+        return self.source.fetch(query, n_candidates, filter=filter)
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+
+
+@pytest.fixture
+def make_engine(language_model):
+    embedder = HashingEmbedder()
+
+    def make(texts=TEXTS, error=None, **options):
+        source = InMemorySource(embedder.embed_documents(texts), texts, embedder_name=embedder.name)
+        settings = {"n_steps": 10, "max_new_tokens": 8, **options}
+        return AnswerEngine(
+            language_model=language_model,
+            source=CountingSource(source, error),
+            embedder=embedder,
+            **settings,
+        )
+
+    return make
+
+
+def test_from_pretrained_reads_a_folder():
+    embedder = HashingEmbedder()
+    source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS, embedder_name=embedder.name)
+    engine = AnswerEngine.from_pretrained(
+        TINY_LM, source=source, embedder=embedder, n_steps=2, max_new_tokens=4
+    )
+    assert engine.answer(QUESTION, mode="context").mode is AnswerMode.CONTEXT
+
+
+@pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])
+def test_each_mode_answers_and_says_what_it_used(make_engine, mode):
+    answer = make_engine().answer(QUESTION, mode=mode)
+    assert answer.mode.value == mode
+    assert answer.reasons == (f"mode {mode!r} was asked for",)
+    assert answer.timings["generate"] > 0
+    n_used = {"base": 0, "context": 10, "fine_tune": 10, "both": 10}[mode]
+    assert len(answer.chunks) == n_used
+    assert set(answer.chunks.texts) <= set(TEXTS)
+    if mode == "base":
+        assert answer.standard_deviation != answer.standard_deviation  # NaN
+    else:
+        assert 0 < answer.standard_deviation < 1
+
+
+def test_base_mode_asks_no_store(make_engine):
+    engine = make_engine()
+    engine.answer(QUESTION, mode="base")
+    assert engine.source.n_fetched == 0
+    engine.answer(QUESTION, mode="context")
+    assert engine.source.n_fetched == 1
+
+
+def test_fine_tuning_predicts_a_related_passage_better_than_the_base(make_engine):
+    engine = make_engine()
+    bits = {}
+    for mode in ("base", "context", "fine_tune", "both"):
+        with engine.prepared(engine.choose(QUESTION, mode=mode)) as model:
+            bits[mode] = model.bits_per_byte(PASSAGE)
+    assert bits["context"] < 0.9 * bits["base"]
+    assert bits["fine_tune"] < 0.9 * bits["base"]
+    assert bits["both"] != bits["context"]
+    assert engine.language_model.bits_per_byte(PASSAGE) == bits["base"]  # nothing stays
+
+
+def test_one_fine_tuning_serves_several_questions(make_engine):
+    engine = make_engine()
+    choice = engine.choose(QUESTION, mode="fine_tune")
+    with engine.prepared(choice) as model:
+        first = model.answer(choice.query)
+        again = model.answer(choice.query)
+    assert first.text == again.text
+    assert first.text == engine.answer(QUESTION, mode="fine_tune").text
+
+
+def test_auto_reads_what_fits_and_learns_what_does_not(make_engine):
+    short = make_engine().answer(QUESTION)
+    assert short.mode is AnswerMode.CONTEXT
+    assert "fit into" in short.reasons[1]
+    long = make_engine(texts=[text * 8 for text in TEXTS], n_steps=2).answer(QUESTION)
+    assert long.mode is AnswerMode.FINE_TUNE
+    assert "exceed" in long.reasons[1]
+
+
+def test_auto_leaves_alone_what_is_off_the_topic(make_engine):
+    answer = make_engine().answer("zebra quantum lighthouse xylophone")
+    assert answer.mode is AnswerMode.BASE
+    assert "off the topic" in answer.reasons[0]
+
+
+def test_another_selector_takes_part(make_engine):
+    engine = make_engine(context_selector=NearestNeighborSelector(), n_context=3)
+    choice = engine.choose(QUESTION, mode="context")
+    assert choice.read.positions.tolist() == [0, 1, 2]
+
+
+def test_a_filter_reaches_the_source(make_engine):
+    engine = make_engine()
+    with pytest.raises(TypeError, match="not callable"):
+        engine.answer(QUESTION, mode="context", filter="not a predicate")
+
+
+@pytest.mark.parametrize("question", ["", "  \n"])
+def test_an_empty_question_is_refused(make_engine, question):
+    with pytest.raises(InvalidInputError, match="question is empty"):
+        make_engine().answer(question)
+
+
+def test_an_unknown_mode_lists_the_known_ones(make_engine):
+    with pytest.raises(InvalidInputError, match=r"'base', 'context', .* got 'guess'"):
+        make_engine().answer(QUESTION, mode="guess")
+
+
+def test_a_store_that_dies_leaves_the_model_as_it_was(make_engine):
+    engine = make_engine(error=CandidateSourceError("the store is gone"))
+    before = engine.language_model.bits_per_byte(PASSAGE)
+    with pytest.raises(CandidateSourceError, match="gone"):
+        engine.answer(QUESTION, mode="fine_tune")
+    assert engine.language_model.bits_per_byte(PASSAGE) == before
+
+
+def test_an_index_of_another_embedder_is_refused(make_engine):
+    engine = make_engine()
+    query = Query(text=QUESTION, embedding=engine.embedder.embed_query(QUESTION), embedder_name="x")
+    with pytest.raises(InvalidInputError, match="embed the query with the store's model"):
+        engine.source.fetch(query, 5)
