@@ -1,0 +1,396 @@
+"""SIFTReranker in query engines over real stores."""
+
+import copy
+import json
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from llama_index.core.bridge.pydantic import Field, ValidationError
+from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+
+from llama_index.postprocessor.sift import SIFTReranker
+from sift_core import CandidateSourceError, InvalidInputError, LinearKernel, RBFKernel, select
+
+
+def ids(scored_nodes):
+    return [node.node.node_id for node in scored_nodes]
+
+
+def with_vectors(vectors, **fields):
+    return [
+        NodeWithScore(node=TextNode(id_=str(i), text=f"text {i}", embedding=vector), score=0.5)
+        for i, vector in enumerate(vectors)
+    ]
+
+
+def bundle(vector):
+    return QueryBundle("a question", embedding=vector)
+
+
+@pytest.fixture
+def engine_over(build_index, llm):
+    def build(kind, nodes, embed_model, *rerankers, top_k=200):
+        index = build_index(kind, nodes, embed_model)
+        return index.as_query_engine(
+            llm=llm, similarity_top_k=top_k, node_postprocessors=list(rerankers)
+        )
+
+    return build
+
+
+def test_a_query_engine_keeps_what_the_core_selects_from_the_stored_vectors(
+    store_kind, engine_over, nodes, embed_model, question
+):
+    engine = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=5))
+    fetched = engine.retriever.retrieve(question)
+    stored = np.float32([embed_model.vector(node.node.text) for node in fetched])
+    expected = select(np.array(embed_model.vector(question)), stored, 5)
+
+    kept = engine.query(question).source_nodes
+
+    assert ids(kept) == [ids(fetched)[i] for i in expected.positions]
+    assert [n.metadata["sift"]["gain"] for n in kept] == pytest.approx(expected.gains, abs=1e-6)
+    assert [n.score for n in kept] == pytest.approx(expected.variances[:-1], abs=1e-6)
+
+
+def test_a_query_embeds_the_question_once_and_no_document(
+    store_kind, engine_over, nodes, embed_model, question, caplog
+):
+    engine = engine_over(store_kind, nodes, embed_model, SIFTReranker())
+    engine.query(question)
+    assert embed_model.texts == []
+    assert embed_model.queries == [question]
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("kind", ["faiss", "faiss map", "simple"])
+async def test_an_async_query_embeds_no_document(
+    kind, engine_over, nodes, embed_model, question, caplog
+):
+    engine = engine_over(kind, nodes, embed_model, SIFTReranker(top_n=5))
+    expected = ids(engine.query(question).source_nodes)
+    embed_model.forget()
+    assert ids((await engine.aquery(question)).source_nodes) == expected
+    assert embed_model.texts == []
+    assert set(embed_model.queries) == {question}
+    assert caplog.records == []
+
+
+async def test_an_async_query_over_an_async_qdrant_client_embeds_no_document(
+    async_qdrant_index, engine_over, nodes, embed_model, llm, question, caplog
+):
+    engine = async_qdrant_index.as_query_engine(
+        llm=llm, similarity_top_k=200, node_postprocessors=[SIFTReranker(top_n=5)]
+    )
+    kept = (await engine.aquery(question)).source_nodes
+    assert embed_model.texts == []
+    assert caplog.records == []
+    over_sync = engine_over("qdrant", nodes, embed_model, SIFTReranker(top_n=5))
+    assert ids(kept) == ids(over_sync.query(question).source_nodes)
+
+
+async def test_the_sync_method_works_in_a_running_loop_without_a_query_embedding(
+    build_index, nodes, embed_model, question
+):
+    index = build_index("simple", nodes, embed_model)  # as RetrieverEvaluator does it
+    fetched = await index.as_retriever(similarity_top_k=200).aretrieve(question)
+    assert len(SIFTReranker(top_n=5).postprocess_nodes(fetched, query_str=question)) == 5
+    assert embed_model.texts == []
+
+
+def test_wordings_of_one_fact_are_kept_fewer_times_than_by_nearest_neighbours(
+    engine_over, nodes, embed_model, question, repeated
+):
+    plain = engine_over("qdrant", nodes, embed_model, top_k=4).query(question)
+    sift = engine_over("qdrant", nodes, embed_model, SIFTReranker(top_n=4)).query(question)
+    assert sum(node.text in repeated for node in plain.source_nodes) == 4
+    assert sum(node.text in repeated for node in sift.source_nodes) == 1
+
+
+def test_an_explicit_index_wins_over_the_one_that_was_searched(
+    build_index, nodes, new_nodes, embed_model, question
+):
+    searched = build_index("simple", nodes, embed_model)
+    given = build_index("simple", new_nodes(["zebra"] * len(nodes)), embed_model)
+    fetched = searched.as_retriever(similarity_top_k=200).retrieve(question)
+    reranker = SIFTReranker(top_n=1, index=given, keep_embeddings=True)
+    (kept,) = reranker.postprocess_nodes(fetched, query_str=question)
+    assert kept.node.embedding == pytest.approx(embed_model.vector("zebra"))
+    assert embed_model.texts == []
+
+
+def test_a_stored_vector_wins_over_one_that_a_node_carries(
+    build_index, nodes, embed_model, question
+):
+    index = build_index("simple", nodes, embed_model)
+    found = index.as_retriever(similarity_top_k=200).retrieve(question)
+    found[0].node.embedding = embed_model.vector("zebra")
+    kept = SIFTReranker(top_n=99, keep_embeddings=True).postprocess_nodes(found, query_str=question)
+    for node in kept:
+        assert node.node.embedding == embed_model.vector(node.text)
+
+
+def test_nodes_that_carry_vectors_need_no_model():
+    kept = SIFTReranker(top_n=1).postprocess_nodes(
+        with_vectors([[0.0, 1.0], [1.0, 0.1]]), bundle([1.0, 0.0])
+    )
+    assert ids(kept) == ["1"]
+
+
+def test_nodes_without_a_vector_are_embedded_in_one_batch_and_it_is_logged(
+    new_model, nodes, caplog
+):
+    model = new_model(embed_batch_size=100)
+    given = [NodeWithScore(node=node) for node in nodes]
+    given[0].node.embedding = model.vector(given[0].text)
+    SIFTReranker(embed_model=model).postprocess_nodes(given, query_str="bees")
+    assert model.texts == [node.text for node in given[1:]]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"embedding {len(nodes) - 1} of {len(nodes)} nodes" in record.getMessage()
+    assert "index=" in record.getMessage()
+
+
+async def test_the_async_path_embeds_what_has_no_vector_too(embed_model, nodes, caplog):
+    given = [NodeWithScore(node=node) for node in nodes]
+    reranker = SIFTReranker(embed_model=embed_model)
+    kept = await reranker.apostprocess_nodes(given, query_str="bees")
+    assert ids(kept) == ids(reranker.postprocess_nodes(given, query_str="bees"))
+    assert len(embed_model.texts) == 2 * len(nodes)
+
+
+def test_what_arrives_is_not_changed(build_index, nodes, embed_model, question):
+    index = build_index("qdrant", nodes, embed_model)
+    query = QueryBundle(question)
+    fetched = index.as_retriever(similarity_top_k=200).retrieve(query)
+    before = copy.deepcopy(fetched)
+    kept = SIFTReranker(keep_embeddings=True).postprocess_nodes(fetched, query)
+    kept[0].node.metadata["later"] = 1
+    assert fetched == before
+
+
+async def test_the_async_path_changes_neither_query_nor_nodes(build_index, nodes, embed_model):
+    index = build_index("simple", nodes, embed_model)
+    query = QueryBundle("bees")
+    fetched = await index.as_retriever(similarity_top_k=200).aretrieve(query)
+    before = copy.deepcopy(fetched)
+    await SIFTReranker().apostprocess_nodes(fetched, query)
+    assert fetched == before
+    assert query.embedding is None
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_embeddings_are_returned_only_if_asked_for(keep, engine_over, nodes, embed_model, question):
+    engine = engine_over("faiss", nodes, embed_model, SIFTReranker(keep_embeddings=keep))
+    kept = engine.query(question).source_nodes
+    assert all((node.node.embedding is not None) is keep for node in kept)
+
+
+def test_the_explanation_is_hidden_from_the_llm(engine_over, nodes, embed_model, question):
+    engine = engine_over("qdrant", nodes, embed_model, SIFTReranker())
+    for kept in engine.query(question).source_nodes:
+        assert kept.metadata["sift"]["retrieval_score"] is not None
+        assert "sift" not in kept.node.get_content(MetadataMode.LLM)
+        assert "sift" not in kept.node.get_content(MetadataMode.EMBED)
+
+
+def test_what_comes_back_is_json(engine_over, nodes, embed_model, question):
+    engine = engine_over("qdrant", nodes, embed_model, SIFTReranker())
+    for kept in engine.query(question).source_nodes:
+        assert json.loads(kept.to_json())["score"] == kept.score
+
+
+@pytest.mark.parametrize(
+    ("options", "kernel", "noise_variance"),
+    [
+        ({}, None, None),
+        ({"kernel": "linear", "noise_variance": 0.01}, LinearKernel(), 0.01),
+        ({"length_scale": 2.0}, RBFKernel(length_scale=2.0), None),
+    ],
+    ids=["default", "linear", "length scale"],
+)
+def test_options_mean_what_they_mean_in_the_core(options, kernel, noise_variance):
+    rng = np.random.default_rng(0)
+    query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
+    kept = SIFTReranker(top_n=7, **options).postprocess_nodes(
+        with_vectors(candidates.tolist()), bundle(query.tolist())
+    )
+    expected = select(query, candidates, 7, kernel=kernel, noise_variance=noise_variance)
+    assert ids(kept) == [str(i) for i in expected.positions]
+    assert [node.score for node in kept] == expected.variances[:-1].tolist()
+
+
+def test_alpha_stops_early():
+    given = with_vectors(np.eye(6).tolist())
+    kept = SIFTReranker(top_n=6, alpha=1.0).postprocess_nodes(given, bundle([1.0] * 6))
+    assert len(kept) < 6
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"top_k": 3},
+        {"top_n": 0},
+        {"noise_variance": 0.0},
+        {"kernel": "cosine"},
+        {"kernel": "linear", "length_scale": 1.0},
+        {"index": "docs"},
+    ],
+    ids=str,
+)
+def test_arguments_without_meaning_are_refused(arguments):
+    with pytest.raises(ValidationError):
+        SIFTReranker(**arguments)
+
+
+def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    reranker = SIFTReranker(top_n=3, kernel="linear", index=index, embed_model=embed_model)
+    assert reranker.to_dict() == {
+        "top_n": 3,
+        "kernel": "linear",
+        "length_scale": None,
+        "noise_variance": None,
+        "alpha": None,
+        "keep_embeddings": False,
+        "class_name": "SIFTReranker",
+    }
+    for revived in (
+        SIFTReranker.from_dict(reranker.to_dict()),
+        SIFTReranker.from_json(reranker.to_json()),
+        pickle.loads(pickle.dumps(reranker)),
+    ):
+        assert revived.to_dict() == reranker.to_dict()
+        assert revived.index is None
+        assert revived.embed_model is None
+
+
+def test_a_deep_copy_shares_the_index(build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    copied = copy.deepcopy(SIFTReranker(top_n=3, index=index, embed_model=embed_model))
+    assert copied.top_n == 3
+    assert copied.index is index
+    assert copied.embed_model is embed_model
+
+
+def test_its_options_have_a_json_schema():
+    assert "top_n" in SIFTReranker.model_json_schema()["properties"]
+
+
+class Listener(BaseEventHandler):
+    events: list = Field(default_factory=list)
+
+    def handle(self, event, **kwargs):
+        self.events.append(event)
+
+
+@pytest.fixture
+def listener():
+    root = get_dispatcher()
+    before = list(root.event_handlers)
+    listener = Listener()
+    root.add_event_handler(listener)
+    yield listener
+    root.event_handlers = before
+
+
+def test_listeners_hear_start_and_end(listener):
+    given = with_vectors([[0.0, 1.0], [1.0, 0.1]])
+    debug = LlamaDebugHandler(print_trace_on_end=False)
+    reranker = SIFTReranker(top_n=1, callback_manager=CallbackManager([debug]))
+    kept = reranker.postprocess_nodes(given, bundle([1.0, 0.0]))
+    start, end = listener.events
+    assert isinstance(start, ReRankStartEvent)
+    assert (start.top_n, start.model_name, start.nodes) == (1, "SIFTReranker", given)
+    assert isinstance(end, ReRankEndEvent)
+    assert end.nodes == kept
+    ((began, ended),) = debug.get_event_pairs(CBEventType.RERANKING)
+    assert began.payload[EventPayload.TOP_K] == 1
+    assert ended.payload[EventPayload.NODES] == kept
+
+
+def test_nothing_in_nothing_out_and_no_event(listener):
+    assert SIFTReranker().postprocess_nodes([], query_str="bees") == []
+    assert listener.events == []
+
+
+async def test_nothing_in_nothing_out_on_the_async_path():
+    assert await SIFTReranker().apostprocess_nodes([], query_str="bees") == []
+
+
+async def test_a_missing_query_is_refused():
+    given = with_vectors([[1.0]])
+    with pytest.raises(ValueError, match="Missing query bundle in extra info"):
+        SIFTReranker().postprocess_nodes(given)
+    with pytest.raises(ValueError, match="Missing query bundle in extra info"):
+        await SIFTReranker().apostprocess_nodes(given)
+
+
+def test_an_empty_query_is_refused(embed_model):
+    with pytest.raises(InvalidInputError, match="neither an embedding nor a text"):
+        SIFTReranker(embed_model=embed_model).postprocess_nodes(with_vectors([[1.0]]), query_str="")
+
+
+def test_one_node_comes_back_alone(caplog):
+    kept = SIFTReranker().postprocess_nodes(with_vectors([[1.0, 0.0]]), bundle([1.0, 0.0]))
+    assert ids(kept) == ["0"]
+
+
+def test_too_few_nodes_are_warned_of_once(caplog):
+    reranker = SIFTReranker(top_n=2)
+    for _ in range(2):
+        reranker.postprocess_nodes(with_vectors([[1.0, 0.0], [0.0, 1.0]]), bundle([1.0, 0.0]))
+    (record,) = caplog.records
+    assert "similarity_top_k" in record.getMessage()
+
+
+def test_any_script_works(build_index, new_nodes, embed_model, llm):
+    texts = ["蜜蜂 跳舞", "пчёлы танцуют 🐝", "النحل يرقص", "abeilles dansent à midi"]
+    index = build_index("qdrant", new_nodes(texts), embed_model)
+    engine = index.as_query_engine(
+        llm=llm, similarity_top_k=9, node_postprocessors=[SIFTReranker(top_n=1)]
+    )
+    (kept,) = engine.query("пчёлы 🐝").source_nodes
+    assert kept.text == "пчёлы танцуют 🐝"
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        ([[1.0, 0.0, 0.0]], "2 columns like the query, got 3"),
+        ([[1.0, float("nan")]], "must be finite"),
+        ([[0.0, 0.0]], "must not be all zero"),
+        ([[1.0, 0.0], [1.0]], "different embedding models"),
+    ],
+    ids=["dimension", "nan", "zero", "mixed"],
+)
+def test_unusable_vectors_are_an_error_that_says_so(vectors, message):
+    with pytest.raises(InvalidInputError, match=message):
+        SIFTReranker().postprocess_nodes(with_vectors(vectors), bundle([1.0, 0.0]))
+
+
+def test_a_store_that_dies_after_retrieval_is_an_error(build_index, nodes, embed_model, question):
+    index = build_index("qdrant", nodes, embed_model)
+    fetched = index.as_retriever(similarity_top_k=200).retrieve(question)
+    index.vector_store.client.close()
+    with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs'") as raised:
+        SIFTReranker().postprocess_nodes(fetched, query_str=question)
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    assert embed_model.texts == []
+
+
+async def test_an_async_store_that_dies_after_retrieval_is_an_error(
+    async_qdrant_index, embed_model, question
+):
+    index = async_qdrant_index
+    fetched = await index.as_retriever(similarity_top_k=200).aretrieve(question)
+    await index.vector_store._aclient.close()
+    with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs'"):
+        await SIFTReranker().apostprocess_nodes(fetched, query_str=question)
+    assert embed_model.texts == []
