@@ -1,0 +1,208 @@
+"""Real stores over a deterministic model that counts how often it is asked."""
+
+import hashlib
+import warnings
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+from langchain_qdrant import QdrantVectorStore
+from langchain_qdrant.sparse_embeddings import SparseEmbeddings, SparseVector
+from qdrant_client import models
+
+TEXTS = [  # the first four say the same; so do their embeddings, or nearly
+    "plants make sugar from light",
+    "Plants make sugar from light",
+    "PLANTS make sugar from light",
+    "plants make sugar from light daily",
+    "chlorophyll in plants absorbs red light and blue light to make sugar",
+    "carbon dioxide enters the leaves that plants make sugar in",
+    "roots take up the water that plants make sugar from",
+    "sugar is stored as starch in potatoes",
+    "Müller trinkt grünen Tee in Zürich",
+    "日本 の 植物 は 光合成 を する 🌱",
+    "stars fuse hydrogen into helium",
+    "the bank raised its interest rates",
+]
+QUESTION = "how do plants make sugar"
+DIMENSION = 64
+
+
+class HashingEmbeddings(Embeddings):
+    """Sums one fixed random direction a word; counts texts and calls."""
+
+    def __init__(self):
+        self.queries = 0
+        self.document_batches = []
+
+    def embed_query(self, text):
+        self.queries += 1
+        return self._embed(text)
+
+    def embed_documents(self, texts):
+        self.document_batches.append(len(texts))
+        return [self._embed(text) for text in texts]
+
+    def _embed(self, text):
+        total = sum(self._direction(word) for word in text.lower().split())
+        return (total / np.linalg.norm(total)).tolist()
+
+    def _direction(self, word):
+        seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "little")
+        return np.random.default_rng(seed).normal(size=DIMENSION)
+
+
+class WordCountEmbeddings(SparseEmbeddings):
+    """A sparse model: one index a word."""
+
+    def embed_query(self, text):
+        indices = sorted(
+            {int(hashlib.sha256(w.encode()).hexdigest()[:6], 16) for w in text.split()}
+        )
+        return SparseVector(indices=indices, values=[1.0] * len(indices))
+
+    def embed_documents(self, texts):
+        return [self.embed_query(text) for text in texts]
+
+
+class TextOnlyStore(VectorStore):
+    """A store that keeps its vectors to itself: the abstract methods and nothing more."""
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    @property
+    def embeddings(self):
+        return self._inner.embeddings
+
+    def similarity_search(self, query, k=4, filter=None):
+        return self._inner.similarity_search(query, k=k, filter=filter)
+
+    @classmethod
+    def from_texts(cls, texts, embedding, metadatas=None, **kwargs):
+        return cls(InMemoryVectorStore.from_texts(texts, embedding, metadatas, **kwargs))
+
+
+@pytest.fixture
+def embeddings():
+    return HashingEmbeddings()
+
+
+@pytest.fixture
+def documents():
+    return [
+        Document(
+            id=f"00000000-0000-0000-0000-{i:012d}",  # Qdrant takes UUIDs and integers alone
+            page_content=text,
+            metadata={"number": i, "half": "first" if i < 6 else "second", "tags": ["a", "b"]},
+        )
+        for i, text in enumerate(TEXTS)
+    ]
+
+
+@pytest.fixture
+def question():
+    return QUESTION
+
+
+@pytest.fixture
+def faiss_class():
+    with warnings.catch_warnings():
+        # Said once on import, and every user of this store has seen it.
+        warnings.filterwarnings(
+            "ignore", "`langchain-community` is being sunset", DeprecationWarning
+        )
+        from langchain_community.vectorstores.faiss import FAISS
+    return FAISS
+
+
+@pytest.fixture
+def make_qdrant(embeddings):
+    def make(documents, **options):
+        names = {"location": ":memory:", "collection_name": "docs", **options}
+        if documents:
+            ids = [document.id for document in documents]
+            return QdrantVectorStore.from_documents(documents, embeddings, ids=ids, **names)
+        return QdrantVectorStore.construct_instance(
+            embedding=embeddings,
+            collection_name=names["collection_name"],
+            client_options={"location": names["location"]},
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_faiss(embeddings, faiss_class):
+    def make(documents, **options):
+        ids = [document.id for document in documents]
+        first = documents or [Document(id="gone", page_content="gone")]
+        store = faiss_class.from_documents(first, embeddings, ids=ids or ["gone"], **options)
+        if not documents:
+            store.delete(["gone"])
+        return store
+
+    return make
+
+
+@pytest.fixture
+def make_in_memory(embeddings):
+    def make(documents):
+        store = InMemoryVectorStore(embeddings)
+        store.add_documents(documents)
+        return store
+
+    return make
+
+
+@pytest.fixture
+def make_text_only(make_in_memory):
+    return lambda documents: TextOnlyStore(make_in_memory(documents))
+
+
+@pytest.fixture(params=["qdrant", "faiss", "in_memory", "text_only"])
+def make_store(request):
+    """Each kind of store in turn, as a function of documents."""
+    return request.getfixturevalue(f"make_{request.param}")
+
+
+@pytest.fixture(params=["qdrant", "faiss", "in_memory"])
+def make_vector_store(request):
+    """Each store that gives its vectors back."""
+    return request.getfixturevalue(f"make_{request.param}")
+
+
+@pytest.fixture
+def first_half():
+    """A filter for documents of the first half, as each store spells it."""
+    match = models.MatchValue(value="first")
+    condition = models.FieldCondition(key="metadata.half", match=match)
+    spellings = {
+        "QdrantVectorStore": models.Filter(must=[condition]),
+        "FAISS": {"half": "first"},
+    }
+    return lambda store: spellings.get(
+        type(store).__name__, lambda document: document.metadata["half"] == "first"
+    )
+
+
+@pytest.fixture
+def sparse_embeddings():
+    return WordCountEmbeddings()
+
+
+@pytest.fixture
+def stored_vectors():
+    """Reads a store's vectors by document id, another way than the retriever does."""
+
+    def read(store):
+        if isinstance(store, QdrantVectorStore):
+            points, _ = store.client.scroll(store.collection_name, limit=1000, with_vectors=True)
+            return {str(point.id): np.array(point.vector) for point in points}
+        if isinstance(store, InMemoryVectorStore):
+            return {key: np.array(entry["vector"]) for key, entry in store.store.items()}
+        return {key: store.index.reconstruct(i) for i, key in store.index_to_docstore_id.items()}
+
+    return read

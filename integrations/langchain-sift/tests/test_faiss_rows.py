@@ -1,0 +1,181 @@
+import faiss
+import numpy as np
+import pytest
+
+from langchain_sift import SIFTRetriever
+from langchain_sift.candidates import Search
+from langchain_sift.faiss_rows import read_faiss
+from sift_core import CandidateSourceError, InvalidInputError, Query
+
+
+def numbers(documents):
+    return [document.metadata["number"] for document in documents]
+
+
+def with_index(faiss_class, store, index):
+    """Return the same store over another index of the same rows."""
+    return faiss_class(store.embeddings, index, store.docstore, store.index_to_docstore_id)
+
+
+def rows_of(store):
+    return store.index.reconstruct_n(0, store.index.ntotal)
+
+
+@pytest.mark.parametrize("strategy", ["EUCLIDEAN_DISTANCE", "MAX_INNER_PRODUCT"])
+def test_every_metric_gives_cosines(make_faiss, documents, question, embeddings, strategy):
+    store = make_faiss(documents, distance_strategy=strategy)
+    query = embeddings.embed_query(question)
+    found = SIFTRetriever(vectorstore=store, k=12).invoke(question)
+    assert len(found) == 12
+    for each in found:
+        cosine = np.dot(query, embeddings.embed_query(each.page_content))
+        assert each.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
+
+
+def test_the_candidates_are_the_stores_nearest(make_faiss, documents, question, embeddings):
+    # Lengths differ and the index takes inner products, so the ranking is not the cosine's.
+    embed = embeddings.embed_documents
+    embeddings.embed_documents = lambda texts: [
+        (np.array(vector) * (1 + i)).tolist() for i, vector in enumerate(embed(texts))
+    ]
+    store = make_faiss(documents, distance_strategy="MAX_INNER_PRODUCT")
+    expected = numbers(store.similarity_search(question, k=3))
+    found = SIFTRetriever(vectorstore=store).invoke(question, k=3, fetch_k=3)
+    assert sorted(numbers(found)) == sorted(expected)
+
+
+def test_rows_that_the_store_normalised_are_compared_with_a_normalised_query(
+    make_faiss, documents, question, embeddings
+):
+    # Against a query this long all float32 distances to unit rows would be equal.
+    options = {"k": 4, "fetch_k": 5}
+    expected = SIFTRetriever(vectorstore=make_faiss(documents), **options).invoke(question)
+    store = make_faiss(documents[::-1], normalize_L2=True)
+    embed = embeddings.embed_query
+    embeddings.embed_query = lambda text: [1e9 * number for number in embed(text)]
+    found = SIFTRetriever(vectorstore=store, **options).invoke(question)
+    similarities = [each.metadata["sift"]["similarity"] for each in found]
+    expected_similarities = [each.metadata["sift"]["similarity"] for each in expected]
+    np.testing.assert_allclose(similarities, expected_similarities, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"half": "first"}, [0, 1, 2, 3, 4, 5]),
+        ({"number": {"$gte": 9}}, [9, 10, 11]),
+        ({"number": [2, 11]}, [2, 11]),
+        (lambda metadata: metadata["number"] % 5 == 0, [0, 5, 10]),
+    ],
+    ids=["equal", "operator", "list", "callable"],
+)
+def test_filters_mean_what_the_store_means(make_faiss, documents, question, condition, expected):
+    retriever = SIFTRetriever(vectorstore=make_faiss(documents), filter=condition)
+    assert sorted(numbers(retriever.invoke(question))) == expected
+
+
+def test_a_filter_widens_the_search_until_enough_documents_pass(make_faiss, documents, question):
+    # Number 11 is the least similar: a single search for two rows would not reach it.
+    retriever = SIFTRetriever(vectorstore=make_faiss(documents), k=1, fetch_k=2)
+    assert numbers(retriever.invoke(question, filter={"number": 11})) == [11]
+
+
+def test_a_filtered_search_keeps_to_fetch_k(make_faiss, documents, question, embeddings):
+    store = make_faiss(documents)
+    condition = {"number": {"$gte": 4}}
+    nearest = store.similarity_search(question, k=3, filter=condition, fetch_k=12)
+    query = Query(text=question, embedding=np.array(embeddings.embed_query(question)))
+    found = read_faiss(store, Search(query=query, n_candidates=3, filter=condition, options={}))
+    assert numbers(found.documents) == numbers(nearest)
+    np.testing.assert_array_equal(
+        found.embeddings, [store.index.reconstruct(number) for number in numbers(nearest)]
+    )
+
+
+def test_an_error_in_the_users_filter_is_the_users_own(make_faiss, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_faiss(documents))
+    with pytest.raises(KeyError, match="missing"):
+        retriever.invoke(question, filter=lambda metadata: metadata["missing"])
+
+
+def test_search_options_are_refused(make_faiss, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_faiss(documents))
+    with pytest.raises(InvalidInputError, match="score_threshold"):
+        retriever.invoke(question, score_threshold=0.5)
+
+
+def inverted_file(faiss_class, store, n_cells):
+    rows = rows_of(store)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(rows.shape[1]), rows.shape[1], n_cells)
+    index.train(rows)
+    index.add(rows)
+    return with_index(faiss_class, store, index)
+
+
+def test_an_inverted_file_needs_no_direct_map(faiss_class, make_faiss, documents, question):
+    exact = make_faiss(documents)
+    store = inverted_file(faiss_class, exact, n_cells=1)
+    found = SIFTRetriever(vectorstore=store).invoke(question)
+    assert found == SIFTRetriever(vectorstore=exact).invoke(question)
+
+
+def test_hits_that_an_inverted_file_misses_are_left_out(
+    faiss_class, make_faiss, documents, question
+):
+    store = inverted_file(faiss_class, make_faiss(documents), n_cells=4)
+    expected = store.similarity_search(question, k=12)
+    assert len(expected) < 12  # one cell of four is searched
+    retriever = SIFTRetriever(vectorstore=store, k=12)
+    assert sorted(numbers(retriever.invoke(question))) == sorted(numbers(expected))
+    store.index.make_direct_map()
+    restricted = retriever.invoke(question, filter=lambda metadata: True)
+    assert sorted(numbers(restricted)) == sorted(numbers(expected))
+
+
+def test_a_filter_over_an_inverted_file_asks_for_a_direct_map(
+    faiss_class, make_faiss, documents, question
+):
+    store = inverted_file(faiss_class, make_faiss(documents), n_cells=1)
+    with pytest.raises(CandidateSourceError, match=r"make_direct_map\(\)"):
+        SIFTRetriever(vectorstore=store).invoke(question, filter={"half": "first"})
+
+
+def test_an_index_that_keeps_its_vectors_is_a_source_error(
+    faiss_class, make_faiss, documents, question
+):
+    store = make_faiss(documents)
+    rows = rows_of(store)
+    index = faiss.IndexIDMap(faiss.IndexFlatL2(rows.shape[1]))
+    index.add_with_ids(rows, np.arange(len(rows)))
+    retriever = SIFTRetriever(vectorstore=with_index(faiss_class, store, index))
+    with pytest.raises(CandidateSourceError, match=r"FAISS .* IndexIDMap of 12 rows.*IndexIDMap2"):
+        retriever.invoke(question)
+
+
+def test_a_row_without_a_document_is_a_source_error(make_faiss, documents, question):
+    store = make_faiss(documents)
+    store.docstore.delete([documents[0].id])
+    with pytest.raises(CandidateSourceError, match="index and docstore must be built together"):
+        SIFTRetriever(vectorstore=store).invoke(question)
+
+
+def test_deleted_documents_are_not_found(make_faiss, documents, question):
+    store = make_faiss(documents)
+    store.delete([documents[0].id, documents[5].id])
+    found = numbers(SIFTRetriever(vectorstore=store, k=12).invoke(question))
+    assert sorted(found) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+def test_another_dimension_is_invalid_input(make_faiss, documents, question, embeddings):
+    retriever = SIFTRetriever(vectorstore=make_faiss(documents))
+    embeddings.embed_query = lambda text: [1.0, 2.0]
+    with pytest.raises(InvalidInputError, match="2 dimensions, the FAISS index has 64"):
+        retriever.invoke(question)
+
+
+def test_a_document_of_an_older_store_gets_the_docstores_id(make_faiss, documents, question):
+    store = make_faiss(documents[:1])
+    store.docstore.search(documents[0].id).id = None
+    (found,) = SIFTRetriever(vectorstore=store).invoke(question)
+    assert found.id == documents[0].id
+    assert store.docstore.search(documents[0].id).id is None
