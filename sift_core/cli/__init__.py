@@ -1,0 +1,1 @@
+"""The `sift` command: thin, over the public API."""

@@ -1,0 +1,107 @@
+"""The `sift` command. Exit code 0: done; 1: a defect of ours; 2: bad input or a dead store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
+from sift_core.selection import SIFTSelector
+from sift_core.types import FloatArray
+
+try:
+    import typer
+except ImportError as error:
+    raise MissingDependencyError("typer", extra="cli") from error
+
+app = typer.Typer(
+    name="sift",
+    help="Choose retrieved chunks that are informative together.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+class KernelName(str, Enum):
+    """Kernels that the command line knows."""
+
+    RBF = "rbf"
+    LINEAR = "linear"
+
+
+@app.callback()
+def _root() -> None:
+    """Choose retrieved chunks that are informative together."""
+
+
+@app.command("select")
+def select_command(
+    query: Annotated[Path, typer.Argument(help=".npy file with one embedding, shape (d,)")],
+    candidates: Annotated[Path, typer.Argument(help=".npy file with embeddings, shape (n, d)")],
+    n_select: Annotated[int, typer.Option("-n", "--n-select", help="How many to choose")] = 10,
+    kernel: Annotated[KernelName, typer.Option(help="linear is the paper's")] = KernelName.RBF,
+    noise_variance: Annotated[
+        float | None, typer.Option(help="λ > 0; 0.1 with rbf, 0.01 with linear if left out")
+    ] = None,
+    allow_repeats: Annotated[bool, typer.Option(help="Choose one candidate several times")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
+) -> None:
+    """Print which rows of CANDIDATES to take for QUERY, and how σ² falls."""
+    selector = SIFTSelector.from_settings(
+        kernel=kernel.value, noise_variance=noise_variance, allow_repeats=allow_repeats
+    )
+    arrays = _load("query", query), _load("candidates", candidates)
+    selection = selector.select(*arrays, n_select)
+    if as_json:
+        record = {
+            "positions": selection.positions.tolist(),
+            "variances": selection.variances.tolist(),
+            "stop_reason": selection.stop_reason.value,
+        }
+        typer.echo(json.dumps(record))
+        return
+    typer.echo("position  σ² after")
+    for position, variance in zip(selection.positions, selection.variances[1:], strict=True):
+        typer.echo(f"{position:8d}  {variance:.6f}")
+
+
+def _load(name: str, path: Path) -> FloatArray:
+    """Return the array in a .npy file; pickled objects are refused."""
+    try:
+        array: FloatArray = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInputError(
+            f"cannot read `{name}` from {str(path)!r}: {error}; pass a file that numpy.save wrote"
+        ) from error
+    return array
+
+
+def run(command: Callable[[], Any]) -> int:
+    """Return the exit code of a command; an error of ours becomes one line on stderr.
+
+    Args:
+        command: A Typer application or anything else to call without arguments.
+    """
+    try:
+        command()
+    except SiftError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        return 2
+    except SystemExit as stop:  # Typer's own way to end, also after a usage error
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0
+
+
+def main() -> None:
+    """Run the `sift` command."""
+    sys.exit(run(app))
+
+
+if __name__ == "__main__":
+    main()

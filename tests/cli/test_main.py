@@ -1,0 +1,97 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sift_core import LinearKernel, select
+from sift_core.cli.main import app, run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a function that saves arrays and returns their paths as text."""
+
+    def save(**arrays):
+        for name, array in arrays.items():
+            np.save(tmp_path / f"{name}.npy", array)
+        return [str(tmp_path / f"{name}.npy") for name in arrays]
+
+    return save
+
+
+def sift(*arguments):
+    return run(lambda: app(list(arguments)))
+
+
+def test_select_prints_what_the_function_returns(files, capsys):
+    generator = np.random.default_rng(0)
+    query, candidates = generator.normal(size=8), generator.normal(size=(20, 8))
+    paths = files(query=query, candidates=candidates)
+    code = sift("select", *paths, "-n", "5", "--kernel", "linear", "--json")
+    expected = select(query, candidates, 5, kernel=LinearKernel(), noise_variance=0.01)
+    record = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert record["positions"] == expected.positions.tolist()
+    assert record["variances"] == pytest.approx(expected.variances.tolist())
+    assert record["stop_reason"] == "n_select"
+
+
+def test_select_prints_a_table(files, capsys):
+    paths = files(query=np.array([1.0, 0.0]), candidates=np.eye(2))
+    assert sift("select", *paths, "-n", "1") == 0
+    # RBF: k(q, x) = 1, so σ² falls from 1 to 1 - 1 / (1 + 0.1) = 0.090909
+    assert capsys.readouterr().out.split() == ["position", "σ²", "after", "0", "0.090909"]
+
+
+WRONG = {
+    "NaN": ([np.nan, 0.0], np.eye(2), "`query` must be finite, got nan"),
+    "infinite candidate": ([1.0, 0.0], [[np.inf, 0.0]], "`candidates` must be finite, got inf"),
+    "another dimension": ([1.0, 0.0, 0.0], np.eye(2), "must have 3 columns like the query, got 2"),
+    "zero vector": ([1.0, 0.0], [[0.0, 0.0]], "must not be all zero"),
+    "a matrix as query": (np.eye(2), np.eye(2), "`query` must have 1 dimension(s)"),
+    "words": (["a", "b"], np.eye(2), "real numbers"),
+}
+
+
+@pytest.mark.parametrize(("query", "candidates", "message"), WRONG.values(), ids=WRONG)
+def test_arrays_that_cannot_be_used_give_one_line_and_exit_code_2(
+    files, capsys, query, candidates, message
+):
+    paths = files(query=np.array(query), candidates=np.array(candidates))
+    assert sift("select", *paths) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_gives_exit_code_2(capsys):
+    assert sift("select", "no-such.npy", "nor-this.npy") == 2
+    assert "cannot read `query` from 'no-such.npy'" in capsys.readouterr().err
+
+
+def test_a_pickle_is_not_read(files, capsys):
+    paths = files(query=np.array([{}], dtype=object), candidates=np.eye(2))
+    assert sift("select", *paths) == 2
+    assert "cannot read `query`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--noise-variance", "0"], ["-n", "-1"]])
+def test_options_out_of_range_give_exit_code_2(files, capsys, option):
+    paths = files(query=np.array([1.0, 0.0]), candidates=np.eye(2))
+    assert sift("select", *paths, *option) == 2
+    assert "must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["select"], ["select", "--wrong"]])
+def test_wrong_usage_gives_exit_code_2(arguments, capsys):
+    assert sift(*arguments) == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+def test_the_module_runs_as_a_command():
+    command = [sys.executable, "-m", "sift_core.cli.main", "--help"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "select" in finished.stdout
