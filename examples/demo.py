@@ -1,0 +1,323 @@
+"""Ask the documentation of your own Python: nearest neighbours beside SIFT, then answers.
+
+    make demo
+    make demo QUESTION="How do I walk a folder and zip its files?"
+
+Reads the docstrings of the standard library, embeds them into a Qdrant collection on disk
+(once), and for each question shows what nearest neighbours and SIFT choose, how uncertain
+either leaves the answer, and how well a tiny language model then predicts a passage that
+was held back: alone, with the chunks as context, and fine-tuned on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from demo_report import ModeResult, QuestionResult, draw, print_choices, print_modes
+from python_docs import documents_of, python_files, standard_library
+from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import ApiException
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers.utils import logging as transformers_logging
+
+from sift_core import (
+    CandidatePool,
+    CandidateSourceError,
+    Document,
+    InvalidInputError,
+    NearestNeighborSelector,
+    Query,
+    SIFTSelector,
+)
+from sift_core.answering import AnswerEngine, LanguageModel
+from sift_core.candidates import QdrantSource
+from sift_core.cli.main import run
+from sift_core.embedders import MINILM, SentenceTransformerEmbedder
+
+ROOT = Path(__file__).parent.parent
+QUESTIONS = [  # each needs two different facts
+    "How do I read rows from a CSV file and compress the result with gzip?",
+    "How do I create a temporary directory and write a zip archive into it?",
+    "How do I listen on a socket and handle each connection in a new thread?",
+]
+N_CHUNKS = 10
+N_CANDIDATES = 200
+MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
+OPENING_WORDS = 12  # of the held-back passage, given to the model to continue
+BATCH_SIZE = 256  # documents embedded and stored at a time; what a killed run loses
+
+console = Console(highlight=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def demo(
+    question: Annotated[str | None, typer.Option(help="Ask this instead of the three")] = None,
+    docs: Annotated[Path | None, typer.Option(help="Folder with Python files")] = None,
+    model: Annotated[str, typer.Option(help="Causal LM: a folder or an id on the hub")] = str(
+        ROOT / "examples/tiny_lm"
+    ),
+    embedder: Annotated[str, typer.Option(help="sentence-transformers model")] = MINILM,
+    qdrant: Annotated[
+        str | None, typer.Option(help="URL of a server; a folder below --cache if left out")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Where index and picture go")] = ROOT / ".cache/demo",
+) -> None:
+    """Show nearest neighbours beside SIFT, and a tiny model with either kind of help."""
+    folder = docs or standard_library()
+    files = python_files(folder)
+    if question is not None and not question.strip():
+        raise InvalidInputError("the question is empty; ask something")
+    with console.status("Loading the models …"):
+        encoder = SentenceTransformerEmbedder(embedder)
+        language_model = LanguageModel.from_pretrained(model)
+    client = open_qdrant(qdrant, cache)
+    collection = f"python-docs-{encoder.name.replace('/', '-')}"
+    index(client, collection, encoder, folder, files, cache)
+    engine = AnswerEngine(
+        language_model=language_model,
+        source=QdrantSource(client, collection, embedder_name=encoder.name),
+        embedder=encoder,
+        n_candidates=N_CANDIDATES,
+        n_context=N_CHUNKS,
+        max_new_tokens=40,
+    )
+    results = [ask(engine, q) for q in ([question] if question else QUESTIONS)]
+    picture = cache / "demo.png"
+    draw(results, picture)
+    console.print(f"\nCurves and bars: {_shown(picture)}")
+    client.close()
+
+
+def ask(engine: AnswerEngine, question: str) -> QuestionResult:
+    """Return and print everything about one question."""
+    console.rule(f"[bold]{question}")
+    query = Query(
+        text=question,
+        embedding=engine.embedder.embed_query(question),
+        embedder_name=engine.embedder.name,
+    )
+    pool, held_back = hold_back(engine.source.fetch(query, N_CANDIDATES))
+    started = time.perf_counter()
+    sift = SIFTSelector().select(query.embedding, pool.embeddings, N_CHUNKS)
+    select_s = time.perf_counter() - started
+    nearest = NearestNeighborSelector().select(query.embedding, pool.embeddings, N_CHUNKS)
+    result = QuestionResult(
+        query=query,
+        pool=pool,
+        held_back=held_back,
+        nearest=pool.take(nearest.positions),
+        sift=pool.take(sift.positions),
+    )
+    print_choices(console, result, select_s)
+    opening = " ".join(held_back.split(" ")[:OPENING_WORDS])
+    result.modes.extend(try_modes(engine, query, pool, held_back, opening))
+    print_modes(console, result, opening)
+    automatic = engine.choose_from(query, pool, mode="auto")
+    console.print(
+        f"auto would choose [bold]{automatic.mode.value}[/]: " + "; ".join(automatic.reasons)
+    )
+    return result
+
+
+def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
+    """Return the candidates without their nearest long passage or its copies, and it.
+
+    Raises:
+        InvalidInputError: If no candidate is long enough.
+    """
+    sizes = [len(text.encode()) for text in candidates.texts]
+    long_ones = [i for i, size in enumerate(sizes) if size >= MIN_HELD_BACK_BYTES]
+    if not long_ones:
+        raise InvalidInputError(
+            f"none of the {len(sizes)} nearest chunks has {MIN_HELD_BACK_BYTES} bytes to score a "
+            f"model on; pass a folder with more documentation"
+        )
+    held = long_ones[0]
+    body = candidates.metadata[held]["body"]
+    kept = [i for i, metadata in enumerate(candidates.metadata) if metadata["body"] != body]
+    return candidates.take(kept), candidates.texts[held]
+
+
+def try_modes(
+    engine: AnswerEngine, query: Query, pool: CandidatePool, held_back: str, opening: str
+) -> list[ModeResult]:
+    """Return bits per byte of the held-back passage and a continuation, mode by mode."""
+    modes = ["base", "context", "fine_tune"]
+    results = []
+    with _progress() as progress:
+        for mode in progress.track(modes, description="Asking the model"):
+            started = time.perf_counter()
+            choice = engine.choose_from(query, pool, mode=mode)
+            with engine.prepared(choice) as model:
+                bits_per_byte = model.bits_per_byte(held_back)
+                answer = model.answer(replace(query, text=opening))
+            results.append(
+                ModeResult(
+                    mode=mode,
+                    bits_per_byte=bits_per_byte,
+                    continuation=answer.text,
+                    n_chunks=len(answer.chunks) if answer.chunks is not None else 0,
+                    seconds=time.perf_counter() - started,
+                )
+            )
+    return results
+
+
+def open_qdrant(url: str | None, cache: Path) -> QdrantClient:
+    """Return a client of the server, or of a folder below the cache.
+
+    Raises:
+        CandidateSourceError: If the folder is in use; a dead server shows at first use.
+    """
+    if url is not None:
+        return QdrantClient(url=url, timeout=10, check_compatibility=False)
+    try:
+        return QdrantClient(path=str(cache / "qdrant"))
+    except RuntimeError as error:  # the folder is locked
+        raise CandidateSourceError(
+            f"cannot open the Qdrant folder {_shown(cache / 'qdrant')}: {error}; "
+            f"wait for the other run, or pass another --cache"
+        ) from error
+
+
+def index(
+    client: QdrantClient,
+    collection: str,
+    embedder: SentenceTransformerEmbedder,
+    folder: Path,
+    files: list[Path],
+    cache: Path,
+) -> None:
+    """Bring a collection up to date with the documents; only new ones are embedded.
+
+    Ids are made from the content, so a killed run goes on where it stopped.
+
+    Raises:
+        CandidateSourceError: If Qdrant fails or the collection has another dimension.
+    """
+    stamp = {"collection": collection, "files": fingerprint(files)}
+    stamp_file = cache / "indexed.json"
+    try:
+        prepare_collection(client, collection, dimension=len(embedder.embed_query("dimension")))
+        n_stored = client.count(collection).count
+        if stamp_file.exists() and json.loads(stamp_file.read_text()) == {**stamp, "n": n_stored}:
+            console.print(f"{n_stored} chunks are indexed already.")
+            return
+        documents = read_documents(folder, files)
+        stored = stored_ids(client, collection)
+        missing = [d for d in documents if d.document_id not in stored]
+        vanished = stored - {d.document_id for d in documents}
+        if vanished:
+            client.delete(collection, models.PointIdsList(points=list(vanished)))
+        embed_into(client, collection, embedder, missing)
+    except (ApiException, ValueError, OSError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise CandidateSourceError(
+            f"Qdrant could not store collection {collection!r}: {error}; is the server up "
+            f"(--qdrant), or another run using the folder?"
+        ) from error
+    cache.mkdir(parents=True, exist_ok=True)
+    stamp_file.write_text(json.dumps({**stamp, "n": len(documents)}))
+    console.print(f"{len(documents)} chunks of {len(files)} modules, {len(missing)} of them new.")
+
+
+def prepare_collection(client: QdrantClient, collection: str, dimension: int) -> None:
+    """Create the collection if it is not there; refuse one of another dimension."""
+    if not client.collection_exists(collection):
+        vectors = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
+        client.create_collection(collection, vectors_config=vectors)
+        return
+    found = client.get_collection(collection).config.params.vectors
+    size = found.size if isinstance(found, models.VectorParams) else None
+    if size != dimension:
+        raise InvalidInputError(
+            f"collection {collection!r} holds vectors of {size} numbers, the embedder makes "
+            f"{dimension}; pass the right --embedder, or another --cache"
+        )
+
+
+def read_documents(folder: Path, files: list[Path]) -> list[Document]:
+    with _progress() as progress:
+        tracked = progress.track(files, description="Reading docstrings")
+        documents = [document for path in tracked for document in documents_of(path, folder)]
+    if not documents:
+        raise InvalidInputError(
+            f"no docstring in the {len(files)} Python files below {str(folder)!r}; "
+            f"pass a folder with documented modules"
+        )
+    return documents
+
+
+def stored_ids(client: QdrantClient, collection: str) -> set[str]:
+    ids: set[str] = set()
+    offset = None
+    while True:
+        points, offset = client.scroll(
+            collection, limit=1000, offset=offset, with_payload=False, with_vectors=False
+        )
+        ids.update(str(point.id) for point in points)
+        if offset is None:
+            return ids
+
+
+def embed_into(
+    client: QdrantClient,
+    collection: str,
+    embedder: SentenceTransformerEmbedder,
+    documents: list[Document],
+) -> None:
+    with _progress() as progress:
+        task = progress.add_task("Embedding", total=len(documents))
+        for start in range(0, len(documents), BATCH_SIZE):
+            batch = documents[start : start + BATCH_SIZE]
+            embeddings = embedder.embed_documents([document.text for document in batch])
+            points = [
+                models.PointStruct(
+                    id=document.document_id,
+                    vector=embedding.tolist(),
+                    payload={"text": document.text, **document.metadata},
+                )
+                for document, embedding in zip(batch, embeddings, strict=True)
+            ]
+            client.upsert(collection, points)
+            progress.advance(task, len(batch))
+
+
+def fingerprint(files: list[Path]) -> str:
+    """Return a digest that changes when a file does."""
+    digest = hashlib.sha256()
+    for path in files:
+        status = path.stat()
+        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def _shown(path: Path) -> str:
+    """Return a path as the reader would type it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+if __name__ == "__main__":
+    transformers_logging.disable_progress_bar()  # the console has one of its own
+    sys.exit(run(app))

@@ -1,0 +1,123 @@
+"""The demo as its user runs it, on a small folder, with bad input, and a second time."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sentence_transformers", reason="needs the extra demo")
+from qdrant_client import QdrantClient, models
+
+ROOT = Path(__file__).parents[1]
+VERBS = ("read", "write", "copy", "sort", "count", "merge", "print", "drop", "hash", "pack")
+MODULE = '"""Work with tables and archives."""\n\n' + "\n".join(
+    f"def {verb}_rows(table, limit={n}):\n"
+    f'    """{verb.title()} the rows of a table.\n\n    The table is gone through once, from top '
+    f"to bottom, at most *limit* rows are touched.\n    Return a list with one dictionary a row; "
+    f"an empty table gives an empty list. Raise ValueError\n    where *limit* is negative, and "
+    f'TypeError where the table has no columns at all.\n    """\n'
+    for n, verb in enumerate(VERBS)
+)
+
+
+def run_demo(*arguments, environment=None):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "examples/demo.py"), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "140", **(environment or {})},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def docs(tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "tables.py").write_text(MODULE, encoding="utf-8")
+    (folder / "broken.py").write_text("def f(:\n", encoding="utf-8")
+    return folder
+
+
+def assert_one_clear_error(finished, message):
+    assert finished.returncode == 2, finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stderr
+    error = " ".join(finished.stderr.split())
+    assert "error: " in error
+    assert message in error
+
+
+@pytest.mark.slow
+def test_the_demo_answers_a_question_and_is_quick_the_second_time(docs, tmp_path):
+    cache = tmp_path / "cache"
+    arguments = ["--docs", str(docs), "--cache", str(cache), "--question", "How do I sort rows?"]
+    first = run_demo(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert "11 chunks of 2 modules, 11 of them new" in first.stdout
+    assert "nearest neighbours" in first.stdout
+    assert "SIFT" in first.stdout
+    assert "Held back" in first.stdout
+    for mode in ("base", "context (", "fine_tune ("):
+        assert mode in first.stdout
+    assert "auto would choose" in first.stdout
+    assert (cache / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+    second = run_demo(*arguments)
+    assert second.returncode == 0, second.stderr
+    assert "11 chunks are indexed already" in second.stdout
+
+    changed = MODULE.replace("Sort the rows", "Order the rows")
+    (docs / "tables.py").write_text(changed, encoding="utf-8")
+    third = run_demo(*arguments)
+    assert third.returncode == 0, third.stderr
+    assert "11 chunks of 2 modules, 1 of them new" in third.stdout
+
+
+def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
+    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--model", "no/such-model")
+    assert_one_clear_error(finished, "no causal language model 'no/such-model'")
+
+
+def test_an_empty_folder_is_one_clear_error(tmp_path):
+    (tmp_path / "empty").mkdir()
+    finished = run_demo("--docs", str(tmp_path / "empty"), "--cache", str(tmp_path))
+    assert_one_clear_error(finished, "no Python file below")
+
+
+def test_a_folder_without_docstrings_is_one_clear_error(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/a.py").write_text("x = 1\n", encoding="utf-8")
+    finished = run_demo("--docs", str(tmp_path / "docs"), "--cache", str(tmp_path / "cache"))
+    assert_one_clear_error(finished, "no docstring in the 1 Python files")
+
+
+def test_an_empty_question_is_one_clear_error(docs, tmp_path):
+    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--question", "  ")
+    assert_one_clear_error(finished, "the question is empty")
+
+
+def test_a_collection_of_another_dimension_is_one_clear_error(docs, tmp_path):
+    client = QdrantClient(path=str(tmp_path / "qdrant"))
+    vectors = models.VectorParams(size=768, distance=models.Distance.COSINE)
+    client.create_collection("python-docs-all-MiniLM-L6-v2", vectors_config=vectors)
+    client.close()
+    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path))
+    assert_one_clear_error(finished, "holds vectors of 768 numbers, the embedder makes 384")
+
+
+def test_a_qdrant_that_is_not_there_is_one_clear_error(docs, tmp_path):
+    arguments = ["--docs", str(docs), "--cache", str(tmp_path)]
+    finished = run_demo(*arguments, "--qdrant", "http://127.0.0.1:1")
+    assert_one_clear_error(finished, "is the server up")
+
+
+def test_a_folder_in_use_is_one_clear_error(docs, tmp_path):
+    client = QdrantClient(path=str(tmp_path / "qdrant"))
+    try:
+        finished = run_demo("--docs", str(docs), "--cache", str(tmp_path))
+    finally:
+        client.close()
+    assert_one_clear_error(finished, "wait for the other run")
