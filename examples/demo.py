@@ -41,12 +41,13 @@ from sift_core.answering import AnswerEngine, LanguageModel
 from sift_core.candidates import QdrantSource
 from sift_core.cli.main import run
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
+from sift_core.pipeline import Choice
 
 ROOT = Path(__file__).parent.parent
 QUESTIONS = [  # each needs two different facts
     "How do I read rows from a CSV file and compress the result with gzip?",
     "How do I create a temporary directory and write a zip archive into it?",
-    "How do I listen on a socket and handle each connection in a new thread?",
+    "How do I parse an XML file and find all elements with a given tag?",
 ]
 N_CHUNKS = 10
 N_CANDIDATES = 200
@@ -79,7 +80,7 @@ def demo(
     with console.status("Loading the models …"):
         encoder = SentenceTransformerEmbedder(embedder)
         language_model = LanguageModel.from_pretrained(model)
-    client = open_qdrant(qdrant, cache)
+        client = open_qdrant(qdrant, cache)
     collection = f"python-docs-{encoder.name.replace('/', '-')}"
     index(client, collection, encoder, folder, files, cache)
     engine = AnswerEngine(
@@ -119,7 +120,9 @@ def ask(engine: AnswerEngine, question: str) -> QuestionResult:
     )
     print_choices(console, result, select_s)
     opening = " ".join(held_back.split(" ")[:OPENING_WORDS])
-    result.modes.extend(try_modes(engine, query, pool, held_back, opening))
+    for mode in ("base", "context", "fine_tune"):
+        choice = engine.choose_from(query, pool, mode=mode)
+        result.modes.append(try_mode(engine, choice, held_back, opening))
     print_modes(console, result, opening)
     automatic = engine.choose_from(query, pool, mode="auto")
     console.print(
@@ -147,29 +150,23 @@ def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
     return candidates.take(kept), candidates.texts[held]
 
 
-def try_modes(
-    engine: AnswerEngine, query: Query, pool: CandidatePool, held_back: str, opening: str
-) -> list[ModeResult]:
-    """Return bits per byte of the held-back passage and a continuation, mode by mode."""
-    modes = ["base", "context", "fine_tune"]
-    results = []
+def try_mode(engine: AnswerEngine, choice: Choice, held_back: str, opening: str) -> ModeResult:
+    """Return bits per byte of the held-back passage and a continuation in one mode."""
+    n_steps = 0 if choice.learned is None else len(choice.learned)
     with _progress() as progress:
-        for mode in progress.track(modes, description="Asking the model"):
-            started = time.perf_counter()
-            choice = engine.choose_from(query, pool, mode=mode)
-            with engine.prepared(choice) as model:
-                bits_per_byte = model.bits_per_byte(held_back)
-                answer = model.answer(replace(query, text=opening))
-            results.append(
-                ModeResult(
-                    mode=mode,
-                    bits_per_byte=bits_per_byte,
-                    continuation=answer.text,
-                    n_chunks=len(answer.chunks) if answer.chunks is not None else 0,
-                    seconds=time.perf_counter() - started,
-                )
-            )
-    return results
+        task = progress.add_task(f"Asking in mode {choice.mode.value}", total=n_steps + 1)
+        started = time.perf_counter()
+        with engine.prepared(choice, on_step=lambda loss: progress.advance(task)) as model:
+            bits_per_byte = model.bits_per_byte(held_back)
+            answer = model.answer(replace(choice.query, text=opening))
+        seconds = time.perf_counter() - started
+    return ModeResult(
+        mode=choice.mode.value,
+        bits_per_byte=bits_per_byte,
+        continuation=answer.text,
+        n_chunks=0 if answer.chunks is None else len(answer.chunks),
+        seconds=seconds,
+    )
 
 
 def open_qdrant(url: str | None, cache: Path) -> QdrantClient:
@@ -276,6 +273,7 @@ def embed_into(
     embedder: SentenceTransformerEmbedder,
     documents: list[Document],
 ) -> None:
+    console.print(f"Embedding {len(documents)} chunks; the next run will not have to.")
     with _progress() as progress:
         task = progress.add_task("Embedding", total=len(documents))
         for start in range(0, len(documents), BATCH_SIZE):
@@ -310,6 +308,7 @@ def _progress() -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
 
 

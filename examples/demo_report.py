@@ -52,14 +52,13 @@ def redundant(chunks: CandidatePool) -> list[bool]:
 
 
 def print_choices(console: Console, result: QuestionResult, select_s: float) -> None:
+    width = max(16, (console.width - 2) // 2 - len("10 ≈ 0.00 "))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
     for title, chunks in (("nearest neighbours", result.nearest), ("SIFT", result.sift)):
         n_redundant = sum(redundant(chunks))
-        table.add_column(f"{title} ({n_redundant} of {len(chunks)} redundant ≈)", no_wrap=True)
-    columns = [_names(result.nearest), _names(result.sift)]
-    for rank, cells in enumerate(zip(*columns, strict=True), start=1):
-        table.add_row(f"{rank:2d}", *cells)
+        table.add_column(f"{title}, {n_redundant} of {len(chunks)} redundant ≈", no_wrap=True)
+    for cells in zip(_names(result.nearest, width), _names(result.sift, width), strict=True):
+        table.add_row(*cells)
     console.print(table)
     console.print(
         f"SIFT chose {len(result.sift)} of {len(result.pool)} candidates in {select_s * 1000:.1f} "
@@ -71,15 +70,17 @@ def print_choices(console: Console, result: QuestionResult, select_s: float) -> 
         console.print(f"  {title:8s} {_sparkline(variances)}  {numbers}")
 
 
-def _names(chunks: CandidatePool) -> list[Text]:
-    """Return each chunk's name with its cosine to the question, redundant ones marked."""
+def _names(chunks: CandidatePool, width: int) -> list[Text]:
+    """Return rank, cosine to the question and name of each chunk, redundant ones marked."""
     rows = []
-    for metadata, similarity, is_redundant in zip(
-        chunks.metadata, chunks.similarities, redundant(chunks), strict=True
+    marks = redundant(chunks)
+    for i, (metadata, similarity) in enumerate(
+        zip(chunks.metadata, chunks.similarities, strict=True)
     ):
-        name = metadata["name"] if metadata["part"] == 1 else f"{metadata['name']} …"
-        text = f"{'≈' if is_redundant else ' '} {similarity:.2f} {_shortened(name, 42)}"
-        rows.append(Text(text, style="dim" if is_redundant else ""))
+        part = "" if metadata["part"] == 1 else f" #{metadata['part']}"
+        name = _shortened_left(metadata["name"] + part, width)
+        text = f"{i + 1:2d} {'≈' if marks[i] else ' '} {similarity:.2f} {name}"
+        rows.append(Text(text, style="dim" if marks[i] else ""))
     return rows
 
 
@@ -87,24 +88,26 @@ def print_modes(console: Console, result: QuestionResult, opening: str) -> None:
     name = result.held_back.split("\n")[0]
     console.print(
         f"\nHeld back: [bold]{_escaped(_shortened(name, 70))}[/] "
-        f"({len(result.held_back.encode())} bytes, not among the candidates). How well does the "
-        f"model predict it?"
+        f"({len(result.held_back.encode())} bytes, not among the candidates). "
+        f"How well does the model predict it?"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("mode", "bits per byte", "of base", "seconds"):
+    for title in ("mode", "chunks", "bits per byte", "of base", "seconds"):
         table.add_column(title, justify="left" if title == "mode" else "right")
-    table.add_column(f"continues “{_escaped(_shortened(_one_line(opening), 30))}”")
     base = result.modes[0].bits_per_byte
     for mode in result.modes:
-        label = f"{mode.mode} ({mode.n_chunks} chunks)" if mode.n_chunks else mode.mode
         table.add_row(
-            label,
+            mode.mode,
+            str(mode.n_chunks),
             f"{mode.bits_per_byte:.3f}",
             f"{mode.bits_per_byte / base:.0%}",
             f"{mode.seconds:.1f}",
-            Text(_shortened(_one_line(mode.continuation), 60)),
         )
     console.print(table)
+    console.print(f"After “{_escaped(_one_line(opening))}” it goes on:")
+    for mode in result.modes:
+        line = f"  {mode.mode:9s} {_one_line(mode.continuation)}"
+        console.print(Text(_shortened(line, console.width)))
 
 
 def draw(results: list[QuestionResult], path: Path) -> None:
@@ -152,6 +155,10 @@ def _one_line(text: str) -> str:
 
 def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _shortened_left(text: str, width: int) -> str:
+    return text if len(text) <= width else "…" + text[1 - width :]
 
 
 def _escaped(text: str) -> str:

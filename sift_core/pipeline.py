@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -232,25 +232,31 @@ class AnswerEngine:
         )
 
     @contextmanager
-    def prepared(self, choice: Choice) -> Iterator[PreparedModel]:
+    def prepared(
+        self, choice: Choice, *, on_step: Callable[[float], object] | None = None
+    ) -> Iterator[PreparedModel]:
         """Hold the model as the choice wants it, for the `with` block.
 
         One fine-tuning serves every question and every score inside the block.
 
+        Args:
+            choice: From `choose`, in any mode.
+            on_step: Called with the loss before each training step, for a progress bar.
+
         Raises:
             AnswerError: If fine-tuning fails; the model is as before.
         """
-        learned = choice.chunks(choice.learned)
+        learned = choice.chunks(choice.learned).texts
         started = time.perf_counter()
-        with self._fine_tuned(learned) if len(learned) else nullcontext():
+        adapted: AbstractContextManager[object] = nullcontext()
+        if learned:
+            adapted = fine_tuned(self.language_model, learned, self.settings, on_step=on_step)
+        with adapted:
             yield PreparedModel(
                 choice=choice,
                 answerer=self._in_context,
                 timings={**choice.timings, "fine_tune": time.perf_counter() - started},
             )
-
-    def _fine_tuned(self, learned: CandidatePool) -> AbstractContextManager[object]:
-        return fine_tuned(self.language_model, learned.texts, self.settings)
 
     def _decide(self, query: Query, pool: CandidatePool, read: Selection) -> Decision:
         chunks = pool.take(read.positions)

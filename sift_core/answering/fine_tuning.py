@@ -7,7 +7,7 @@ order of choice.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +58,8 @@ def fine_tuned(
     language_model: LanguageModel,
     texts: Sequence[str],
     settings: FineTuningSettings | None = None,
+    *,
+    on_step: Callable[[float], object] | None = None,
 ) -> Iterator[list[float]]:
     """Hold a model that has taken one Adam step on each text, for the `with` block.
 
@@ -71,6 +73,8 @@ def fine_tuned(
             several windows whose gradients are summed into its one step. A text without
             a token teaches nothing and takes no step.
         settings: The paper's if None.
+        on_step: Called with the loss before each step, for a progress bar. What it raises
+            ends the fine-tuning.
 
     Yields:
         The loss before each step in nats per token, one a text that has tokens.
@@ -82,7 +86,7 @@ def fine_tuned(
         model = language_model.model
         modules = [(p, name, child) for p in model.modules() for name, child in p.named_children()]
         try:
-            yield _learn(language_model, texts, settings or FineTuningSettings())
+            yield _learn(language_model, texts, settings or FineTuningSettings(), on_step)
         finally:
             for parent, name, child in modules:
                 setattr(parent, name, child)
@@ -92,7 +96,10 @@ def fine_tuned(
 
 
 def _learn(
-    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
+    language_model: LanguageModel,
+    texts: Sequence[str],
+    settings: FineTuningSettings,
+    on_step: Callable[[float], object] | None,
 ) -> list[float]:
     """Adapt the model in place; return the loss before each step in nats per token."""
     model = language_model.model
@@ -100,7 +107,7 @@ def _learn(
         with torch.random.fork_rng(devices=_cuda_devices(model)):
             torch.manual_seed(settings.seed)
             parameters = _add_adapter(model, settings)
-        return _take_steps(language_model, texts, parameters, settings)
+        return list(_steps(language_model, texts, parameters, settings, on_step))
     except RuntimeError as error:  # out of memory is one of them
         raise AnswerError(f"fine-tuning failed: {error}") from error
 
@@ -123,35 +130,36 @@ def _add_adapter(model: Any, settings: FineTuningSettings) -> list[torch.nn.Para
     return parameters
 
 
-def _take_steps(
+def _steps(
     language_model: LanguageModel,
     texts: Sequence[str],
     parameters: list[torch.nn.Parameter],
     settings: FineTuningSettings,
-) -> list[float]:
-    """Take one Adam step a text; return the loss before each in nats per token."""
+    on_step: Callable[[float], object] | None,
+) -> Iterator[float]:
+    """Take one Adam step a text; yield the loss before each in nats per token."""
     optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, eps=1e-8)
-    losses: list[float] = []
-    for text in texts:
+    for position, text in enumerate(texts):
         windows = language_model.windows(text)
         n_targets = sum(len(window.targets) for window in windows)
         if n_targets == 0:
             continue
         optimizer.zero_grad(set_to_none=True)
-        loss_sum = 0.0
+        loss = 0.0
         for window in windows:
-            loss = language_model.loss_sum(window)
-            (loss / n_targets).backward()  # type: ignore[no-untyped-call]
-            loss_sum += float(loss.detach())
+            part = language_model.loss_sum(window) / n_targets
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part.detach())
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if not torch.isfinite(norm) or not loss_sum < float("inf"):
+        if not torch.isfinite(norm) or not loss < float("inf"):
             raise AnswerError(
-                f"the loss or gradient of chunk {len(losses)} is not finite; lower the "
-                f"learning rate of {settings.learning_rate}"
+                f"the loss or gradient of chunk {position} is not finite; lower the learning "
+                f"rate of {settings.learning_rate}"
             )
         optimizer.step()
-        losses.append(loss_sum / n_targets)
-    return losses
+        if on_step is not None:
+            on_step(loss)
+        yield loss
 
 
 def _cuda_devices(model: Any) -> list[torch.device]:

@@ -46,10 +46,14 @@ class InContextAnswerer:
         ordered = chunks.texts[::-1] if self.order == "most_relevant_last" else chunks.texts
         return CHUNK_SEPARATOR.join(ordered)
 
+    def prompt(self, query: Query, chunks: CandidatePool) -> str:
+        """Return the chunks and the question as one text."""
+        return CHUNK_SEPARATOR.join([*([self.context(chunks)] if len(chunks) else []), query.text])
+
     def room(self, prompt: str) -> int:
-        """Return how many tokens the window leaves for chunks beside `prompt` and answer."""
+        """Return how many tokens the window leaves beside `prompt` and answer; < 0: too long."""
         taken = len(self.language_model.prompt_ids(prompt)) + self.max_new_tokens
-        return max(self.language_model.window - taken, 0)
+        return self.language_model.window - taken
 
     def answer(self, query: Query, chunks: CandidatePool) -> Answer:
         """Return the model's continuation of chunks and question.
@@ -60,8 +64,12 @@ class InContextAnswerer:
         """
         started = time.perf_counter()
         used = self.fitting(chunks, self.room(query.text))
-        prompt = CHUNK_SEPARATOR.join([*filter(None, [self.context(used)]), query.text])
-        text = self.language_model.generate(prompt, max_new_tokens=self.max_new_tokens)
+        # Tokens may join differently where chunks meet, so the sum of lengths is an estimate.
+        while len(used) and self.room(self.prompt(query, used)) < 0:
+            used = used.take(range(len(used) - 1))
+        text = self.language_model.generate(
+            self.prompt(query, used), max_new_tokens=self.max_new_tokens
+        )
         return Answer(
             text=text,
             mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,

@@ -139,8 +139,9 @@ class QdrantSource:
                 f"there are no documents to fetch from in {self._collection!r} (vector name "
                 f"{self._vector_name!r}); add some first"
             )
-        embeddings = np.array([self._vector(point) for point in points], dtype=np.float32)
-        embeddings = embeddings.reshape(len(points), len(query.embedding))
+        d = len(query.embedding)
+        vectors = [self._vector(point, d) for point in points]
+        embeddings = np.array(vectors, dtype=np.float32).reshape(len(points), d)
         payloads = [dict(point.payload or {}) for point in points]
         texts = [
             self._text(point, payload) for point, payload in zip(points, payloads, strict=True)
@@ -153,8 +154,8 @@ class QdrantSource:
             metadata=payloads,
         )
 
-    def _vector(self, point: models.ScoredPoint) -> FloatArray:
-        """Return a point's dense vector; unnamed ones come as a list, named in a dict."""
+    def _vector(self, point: models.ScoredPoint, d: int) -> FloatArray:
+        """Return a point's dense vector (d,); unnamed ones come as a list, named in a dict."""
         vector: Any = point.vector
         if isinstance(vector, dict):
             if self._vector_name not in vector:
@@ -164,10 +165,10 @@ class QdrantSource:
                 )
             vector = vector[self._vector_name]
         values = np.asarray(vector, dtype=np.float32)
-        if values.ndim != 1:
+        if values.shape != (d,):
             raise CandidateSourceError(
-                f"point {point.id} of {self._collection!r} must have one dense vector, got "
-                f"shape {values.shape}; choose another `vector_name`"
+                f"point {point.id} of {self._collection!r} must have one dense vector of {d} "
+                f"numbers, got shape {values.shape}; choose another `vector_name`"
             )
         return values
 

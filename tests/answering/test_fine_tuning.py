@@ -145,6 +145,24 @@ def test_a_text_longer_than_the_window_is_learned_whole_in_one_step(make_random_
     assert losses[0] == pytest.approx(nats_per_byte, rel=1e-5)  # one token a byte
 
 
+def test_each_step_is_reported_as_it_is_taken(make_random_lm):
+    reported = []
+    with fine_tuned(make_random_lm(), TEXTS, on_step=reported.append) as losses:
+        assert reported == losses
+
+
+def test_a_report_that_raises_ends_the_learning_and_restores_the_base(make_random_lm):
+    lm = make_random_lm()
+    before = state_of(lm)
+
+    def cancel(loss):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), fine_tuned(lm, TEXTS, on_step=cancel):
+        pytest.fail("must not be reached")
+    assert_same_state(lm, before)
+
+
 def test_a_text_without_a_token_takes_no_step(make_random_lm):
     with fine_tuned(make_random_lm(), ["", TEXTS[0]]) as losses:
         assert len(losses) == 1

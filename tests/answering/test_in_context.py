@@ -73,3 +73,14 @@ def test_bits_per_byte_reads_the_chunks(tiny_lm):
 def test_a_text_longer_than_the_window_is_scored_with_chunks(answerer):
     bits = answerer.bits_per_byte("long " * 40, pool_of("x" * 10, "y" * 40))
     assert np.isfinite(bits)
+
+
+def test_chunks_whose_tokens_join_differently_never_overflow_the_window(tiny_lm, monkeypatch):
+    monkeypatch.setattr(type(tiny_lm), "window", property(lambda self: 64))
+    answerer = InContextAnswerer(language_model=tiny_lm, max_new_tokens=1)
+    generator = np.random.default_rng(0)
+    pieces = [" ", "\n", "  a", "b\n", "\n\n", "word", "7", "é"]
+    for _ in range(50):
+        texts = ["".join(generator.choice(pieces, size=9)) for _ in range(8)]
+        answer = answerer.answer(QUERY, pool_of(*texts))
+        assert len(answer.chunks) > 0
