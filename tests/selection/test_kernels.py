@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from sift_core.errors import InvalidInputError
+from sift_core.selection import Kernel, LinearKernel, RBFKernel
+from sift_core.selection.kernels import unit_rows
+
+VECTORS = np.array([[3.0, 4.0], [1.0, 0.0], [0.0, -2.0]])  # lengths 5, 1, 2
+
+
+@pytest.mark.parametrize("kernel", [LinearKernel(), LinearKernel(normalize=False), RBFKernel()])
+def test_a_kernel_follows_the_protocol(kernel):
+    assert isinstance(kernel, Kernel)
+
+
+def test_unit_rows_by_hand():
+    assert unit_rows(VECTORS).tolist() == [[0.6, 0.8], [1.0, 0.0], [0.0, -1.0]]
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-160, 1.0, 1e160, 4e307])
+def test_unit_rows_of_any_magnitude(scale):
+    rows = unit_rows(np.array([[3.0, 4.0]]) * scale)
+    # Below 1e-308 the input itself has few digits left: 4 · 5e-324 is exact, 3 · 5e-324 too.
+    np.testing.assert_allclose(rows, [[0.6, 0.8]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_unit_rows_are_float64_and_a_copy(dtype):
+    rows = VECTORS.astype(dtype)
+    unit = unit_rows(rows)
+    assert unit.dtype == np.float64
+    assert not np.shares_memory(unit, rows)
+
+
+def test_unit_rows_of_the_largest_half_precision_number_do_not_overflow():
+    assert unit_rows(np.full((1, 4), 65504, dtype=np.float16)) == pytest.approx(0.5)
+
+
+def test_unit_rows_refuses_a_vector_without_direction():
+    with pytest.raises(InvalidInputError, match="row 1; was an empty text embedded"):
+        unit_rows(np.array([[1.0, 0.0], [0.0, 0.0]]))
+
+
+def test_the_linear_kernel_by_hand():
+    kernel = LinearKernel()
+    features = kernel.features(VECTORS)
+    assert kernel.diagonal(features) == pytest.approx([1, 1, 1])
+    assert kernel.column(features, features[0]) == pytest.approx([1, 0.6, -0.8])
+
+
+def test_the_linear_kernel_of_raw_vectors_by_hand():
+    kernel = LinearKernel(normalize=False)
+    features = kernel.features(VECTORS)
+    assert kernel.diagonal(features).tolist() == [25, 1, 4]
+    assert kernel.column(features, features[0]).tolist() == [25, 3, -8]
+    assert not np.shares_memory(features, VECTORS)
+
+
+def test_the_rbf_kernel_by_hand():
+    # cos = 1, 0.6, -0.8 and l² = 0.5: exp(0), exp(-0.8), exp(-3.6)
+    kernel = RBFKernel(length_scale=0.5**0.5)
+    features = kernel.features(VECTORS)
+    assert kernel.diagonal(features).tolist() == [1, 1, 1]
+    assert kernel.column(features, features[0]) == pytest.approx(np.exp([0, -0.8, -3.6]))
+
+
+def test_the_default_length_scale_is_ten_times_cosine_minus_one():
+    kernel = RBFKernel()
+    features = kernel.features(VECTORS)
+    assert kernel.column(features, features[0]) == pytest.approx(np.exp([0, -4, -18]))
+
+
+@pytest.mark.parametrize("kernel", [LinearKernel(), RBFKernel(), RBFKernel(length_scale=5.0)])
+def test_a_kernel_is_positive_semidefinite(kernel):
+    features = kernel.features(np.random.default_rng(0).standard_normal((40, 8)))
+    gram = np.array([kernel.column(features, point) for point in features])
+    np.testing.assert_allclose(gram, gram.T, atol=1e-15)
+    np.testing.assert_allclose(np.diagonal(gram), kernel.diagonal(features), atol=1e-12)
+    assert np.linalg.eigvalsh(gram).min() > -1e-12
+
+
+def test_no_rbf_value_exceeds_one():
+    kernel = RBFKernel(length_scale=1e-3)  # amplifies a cosine of 1 + 1e-16
+    features = kernel.features(np.random.default_rng(0).standard_normal((500, 7)))
+    assert max(kernel.column(features, point).max() for point in features) <= 1.0

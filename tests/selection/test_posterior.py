@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from sift_core.errors import InvalidInputError
+from sift_core.selection import LinearKernel, RBFKernel, posterior_variances, select
+from sift_core.selection.posterior import Posterior
+
+
+def unit(array):
+    return array / np.linalg.norm(array, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("noise_variance", [1e-4, 0.01, 10.0])
+@pytest.mark.parametrize(("name", "kernel"), [("linear", LinearKernel()), ("rbf", RBFKernel())])
+def test_equals_the_dense_oracle(variance_oracle, name, kernel, noise_variance):
+    rng = np.random.default_rng(0)
+    query, chosen = unit(rng.standard_normal(8) + 1), unit(rng.standard_normal((20, 8)) + 1)
+    chosen[5] = chosen[2]
+    variances = posterior_variances(query, chosen, kernel=kernel, noise_variance=noise_variance)
+    expected = [
+        variance_oracle(name, noise_variance, query, chosen[:k]) for k in range(len(chosen) + 1)
+    ]
+    np.testing.assert_allclose(variances, expected, rtol=0, atol=1e-10)
+
+
+def test_is_the_papers_setting_by_default_by_hand():
+    # Linear kernel, λ = 0.01, cos = 0.8: 1 - 0.64 / 1.01
+    assert posterior_variances([4.0, 3.0], [[2.0, 0.0]]) == pytest.approx([1, 1 - 0.64 / 1.01])
+
+
+def test_agrees_with_the_selection_that_made_the_choice():
+    rng = np.random.default_rng(1)
+    query, candidates = rng.standard_normal(8), rng.standard_normal((20, 8))
+    chosen = select(query, candidates, 10, noise_variance=0.3, allow_repeats=True)
+    variances = posterior_variances(
+        query, candidates[chosen.positions], kernel=RBFKernel(), noise_variance=0.3
+    )
+    np.testing.assert_allclose(variances, chosen.variances, rtol=0, atol=1e-12)
+
+
+def test_the_order_of_observations_does_not_change_the_last_variance():
+    rng = np.random.default_rng(2)
+    query, chosen = rng.standard_normal(8), rng.standard_normal((12, 8))
+    forwards, backwards = (posterior_variances(query, c) for c in (chosen, chosen[::-1]))
+    assert forwards[-1] == pytest.approx(backwards[-1], abs=1e-12)
+
+
+def test_nothing_chosen_leaves_the_prior():
+    assert posterior_variances([3.0, 4.0], []) == pytest.approx([1.0])
+    raw = LinearKernel(normalize=False)
+    assert posterior_variances([3.0, 4.0], [], kernel=raw) == pytest.approx([25.0])
+
+
+@pytest.mark.parametrize("noise_variance", [0, -1, np.nan, np.inf])
+def test_refuses_a_noise_variance_out_of_range(noise_variance):
+    with pytest.raises(InvalidInputError, match="`noise_variance` must be a finite number > 0"):
+        posterior_variances([1.0], [[1.0]], noise_variance=noise_variance)
+
+
+def test_refuses_another_dimension():
+    with pytest.raises(InvalidInputError, match="must have 2 columns"):
+        posterior_variances([1.0, 2.0], [[1.0]])
+
+
+def test_tracks_the_conditional_covariance_of_every_candidate():
+    # Paper, appendix "Efficient Computation": K_n = K - K_X (K_X + λI)⁻¹ K_X, and k_n(x*, x).
+    rng = np.random.default_rng(3)
+    query, candidates = unit(rng.standard_normal(6)), unit(rng.standard_normal((15, 6)))
+    observed, noise_variance = [3, 7, 3, 0, 14, 7, 7], 0.2
+    posterior = Posterior.prior(LinearKernel(), noise_variance, query, candidates)
+    for position in observed:
+        posterior.observe(position)
+    x = candidates[observed]
+    inverse = np.linalg.inv(x @ x.T + noise_variance * np.eye(len(x)))
+    conditional = candidates @ (np.eye(6) - x.T @ inverse @ x)
+    np.testing.assert_allclose(posterior.query_row, conditional @ query, atol=1e-12)
+    diagonal = np.einsum("nd,nd->n", conditional, candidates)
+    np.testing.assert_allclose(posterior.diagonal, diagonal, atol=1e-12)
+    gains = (conditional @ query) ** 2 / (diagonal + noise_variance)
+    np.testing.assert_allclose(posterior.gains(), gains, atol=1e-12)
+    assert posterior.positions == observed
+
+
+def test_rounding_takes_no_variance_below_zero():
+    # Observing without noise to speak of leaves 0 up to rounding, on either side of it.
+    for seed in range(20):
+        candidates = np.random.default_rng(seed).standard_normal((6, 5))
+        posterior = Posterior.prior(LinearKernel(), 1e-20, candidates[0], candidates)
+        for position in range(len(candidates)):
+            posterior.observe(position)
+            assert (posterior.diagonal >= 0).all()
+            assert 0 <= posterior.variances[-1] <= posterior.variances[-2]

@@ -1,0 +1,154 @@
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from sift_core.selection import LinearKernel, RBFKernel, posterior_variances, select
+
+settings.register_profile("selection", deadline=None, derandomize=True, max_examples=60)
+quick = settings.get_profile("selection")
+
+kernels = st.sampled_from([LinearKernel(), RBFKernel(), RBFKernel(length_scale=2.0)])
+noise_variances = st.floats(-12, 4).map(lambda exponent: 10.0**exponent)
+
+
+@st.composite
+def random_pools(draw, min_n=0, max_n=40):
+    """Vectors in general position: no ties, no near-ties to speak of."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, d = draw(st.integers(min_n, max_n)), draw(st.integers(1, 20))
+    return rng.standard_normal(d), rng.standard_normal((n, d))
+
+
+@st.composite
+def odd_pools(draw):
+    """Few distinct numbers of any magnitude: copies, opposites, subnormals, huge ones."""
+    n, d = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    numbers = st.one_of(
+        st.sampled_from([0.0, -0.0, 1.0, -1.0, 5e-324, 1e-310, 1e-200, 1e200, 1.7e308]),
+        st.floats(allow_nan=False, allow_infinity=False),
+    )
+    rows = draw(hnp.arrays(np.float64, (n + 1, d), elements=numbers))
+    assume((rows != 0).any(axis=1).all())
+    return rows[0], rows[1:]
+
+
+@quick
+@given(
+    st.one_of(random_pools(), odd_pools()),
+    kernels,
+    noise_variances,
+    st.booleans(),
+    st.integers(0, 45),
+)
+def test_the_variance_starts_at_one_and_never_rises_nor_leaves_its_range(
+    pool, kernel, noise_variance, allow_repeats, n_select
+):
+    query, candidates = pool
+    chosen = select(
+        query,
+        candidates,
+        n_select,
+        kernel=kernel,
+        noise_variance=noise_variance,
+        allow_repeats=allow_repeats,
+    )
+    n = len(candidates)
+    expected = n_select if allow_repeats and n else min(n_select, n)
+    assert chosen.positions.shape == (expected,)
+    assert chosen.variances.shape == (expected + 1,)
+    assert chosen.gains.shape == (expected,)
+    assert abs(chosen.variances[0] - 1) < 1e-12
+    assert (np.diff(chosen.variances) <= 0).all()
+    assert (chosen.variances >= 0).all()
+    assert (chosen.gains >= 0).all()
+    assert ((chosen.positions >= 0) & (chosen.positions < n)).all()
+    if not allow_repeats:
+        assert len(set(chosen.positions.tolist())) == expected
+
+
+@quick
+@given(random_pools(min_n=1), kernels, noise_variances)
+def test_no_single_candidate_would_have_gained_more(pool, kernel, noise_variance):
+    query, candidates = pool
+    settings_ = {"kernel": kernel, "noise_variance": noise_variance}
+    first = select(query, candidates, 1, **settings_)
+    alone = [
+        select(query, candidates[[i]], 1, **settings_).gains[0] for i in range(len(candidates))
+    ]
+    assert abs(first.gains[0] - max(alone)) < 1e-12
+
+
+@quick
+@given(random_pools(min_n=2), kernels, st.sampled_from([0.01, 0.1, 1.0]), st.data())
+def test_permuting_the_pool_permutes_the_positions(pool, kernel, noise_variance, data):
+    query, candidates = pool
+    order = np.array(data.draw(st.permutations(range(len(candidates)))))
+    settings_ = {"kernel": kernel, "noise_variance": noise_variance}
+    chosen = select(query, candidates, 3, **settings_)
+    # In one or two dimensions directions nearly coincide; gains must be well apart.
+    assume(_smallest_margin(query, candidates, chosen.positions, settings_) > 1e-9)
+    shuffled = select(query, candidates[order], 3, **settings_)
+    assert order[shuffled.positions].tolist() == chosen.positions.tolist()
+    np.testing.assert_allclose(shuffled.variances, chosen.variances, rtol=0, atol=1e-12)
+
+
+def _smallest_margin(query, candidates, positions, settings_):
+    """Return by how much each choice beat the runner-up, at least."""
+    margin = np.inf
+    for step in range(len(positions)):
+        rest = np.setdiff1d(np.arange(len(candidates)), positions[:step])
+        variances = sorted(
+            _variance(query, candidates[[*positions[:step], i]], settings_) for i in rest
+        )
+        margin = min(margin, np.diff(variances[:2]).min(initial=np.inf))
+    return margin
+
+
+def _variance(query, observed, settings_):
+    return posterior_variances(query, observed, **settings_)[-1]
+
+
+@quick
+@given(random_pools(min_n=1), kernels, st.data())
+def test_lengths_do_not_matter_to_a_kernel_on_unit_vectors(pool, kernel, data):
+    query, candidates = pool
+    exponents = st.integers(-200, 200)  # powers of two: scaling is exact
+    scales = [2.0 ** data.draw(exponents) for _ in range(len(candidates) + 1)]
+    plain = select(query, candidates, 5, kernel=kernel)
+    scaled = select(query * scales[0], candidates * np.array(scales[1:])[:, None], 5, kernel=kernel)
+    np.testing.assert_array_equal(scaled.positions, plain.positions)
+    np.testing.assert_array_equal(scaled.variances, plain.variances)
+
+
+@quick
+@given(random_pools(min_n=1), noise_variances)
+def test_a_mirrored_candidate_is_as_good_to_the_linear_kernel(pool, noise_variance):
+    query, candidates = pool
+    settings_ = {"kernel": LinearKernel(), "noise_variance": noise_variance, "allow_repeats": True}
+    plain = select(query, candidates, 4, **settings_)
+    mirrored = select(query, -candidates, 4, **settings_)
+    np.testing.assert_array_equal(mirrored.positions, plain.positions)
+
+
+@quick
+@given(random_pools(min_n=1), kernels, noise_variances)
+def test_a_shorter_selection_is_the_beginning_of_a_longer_one(pool, kernel, noise_variance):
+    query, candidates = pool
+    settings_ = {"kernel": kernel, "noise_variance": noise_variance, "allow_repeats": True}
+    long = select(query, candidates, 12, **settings_)
+    short = select(query, candidates, 5, **settings_)
+    np.testing.assert_array_equal(short.positions, long.positions[:5])
+    np.testing.assert_array_equal(short.variances, long.variances[:6])
+
+
+@quick
+@given(random_pools(min_n=1), kernels, st.floats(-6, 4), st.floats(0.1, 3))
+def test_more_noise_leaves_more_variance(pool, kernel, exponent, factor):
+    # For one and the same choice; the first pick does not depend on λ.
+    query, candidates = pool
+    low, high = (
+        select(query, candidates, 1, kernel=kernel, noise_variance=10.0**e).variances[-1]
+        for e in (exponent, exponent + factor)
+    )
+    assert low <= high + 1e-12

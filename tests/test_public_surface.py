@@ -1,0 +1,101 @@
+import doctest
+import importlib
+import inspect
+
+import pytest
+
+import sift_core
+import sift_core.errors
+
+PACKAGES = ["sift_core", "sift_core.selection", "sift_core.candidates"]
+VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client"}
+
+
+def public(package):
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        if name in VENDORS:
+            pytest.importorskip(VENDORS[name])
+        yield name, getattr(module, name)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_is_sorted_without_repeats(package):
+    names = importlib.import_module(package).__all__
+    assert names == sorted(set(names))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_resolves_and_is_documented(package):
+    for name, value in public(package):
+        doc = value.__doc__ or ""
+        assert doc.strip(), name
+        # A dataclass without a docstring gets its signature for one.
+        assert not doc.startswith(f"{name}("), name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_method_is_documented(package):
+    for name, value in public(package):
+        if not inspect.isclass(value) or issubclass(value, Exception):
+            continue
+        for member, attribute in vars(value).items():
+            function = getattr(attribute, "__func__", attribute)
+            if isinstance(attribute, property):
+                function = attribute.fget
+            if not member.startswith("_") and inspect.isfunction(function):
+                assert function.__doc__, f"{name}.{member}"
+
+
+def test_the_core_names_everything_that_the_selection_names():
+    assert set(importlib.import_module("sift_core.selection").__all__) <= set(sift_core.__all__)
+
+
+def test_every_error_is_public_and_drawn_in_the_tree():
+    errors = {
+        name
+        for name, value in vars(sift_core.errors).items()
+        if inspect.isclass(value) and issubclass(value, Exception)
+    }
+    assert errors <= set(sift_core.__all__)
+    for name in errors:
+        assert name in sift_core.errors.__doc__
+        assert issubclass(getattr(sift_core, name), sift_core.SiftError)
+
+
+@pytest.mark.parametrize(
+    ("error", "standard"),
+    [
+        (sift_core.InvalidInputError, ValueError),
+        (sift_core.MissingDependencyError, ImportError),
+        (sift_core.NumericalError, ArithmeticError),
+    ],
+)
+def test_an_error_is_also_the_standard_one(error, standard):
+    assert issubclass(error, standard)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sift_core.selection.baselines",
+        "sift_core.selection.kernels",
+        "sift_core.selection.posterior",
+        "sift_core.selection.sift",
+        "sift_core.testing",
+        "sift_core.types",
+    ],
+)
+def test_the_examples_in_docstrings_run(module):
+    results = doctest.testmod(importlib.import_module(module), report=True)
+    assert results.failed == 0
+    if module == "sift_core.selection.sift":
+        assert results.attempted > 0
+
+
+def test_select_takes_the_arguments_that_its_users_write():
+    parameters = inspect.signature(sift_core.select).parameters
+    assert list(parameters)[:3] == ["query", "candidates", "n_select"]
+    optional = list(parameters.values())[3:]
+    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in optional)
+    assert {"kernel", "noise_variance", "allow_repeats"} <= {p.name for p in optional}

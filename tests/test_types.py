@@ -1,0 +1,216 @@
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+from sift_core.errors import InvalidInputError
+from sift_core.types import (
+    Answer,
+    AnswerMode,
+    CandidatePool,
+    Document,
+    Query,
+    Selection,
+    StopReason,
+    as_count,
+    as_finite_array,
+)
+
+
+def pool(**changes):
+    columns = {
+        "document_ids": ["a", "b", "c"],
+        "texts": ["one", "two", "three"],
+        "embeddings": np.float32([[1, 0], [0, 1], [3, 4]]),
+        "similarities": np.float32([0.9, 0.5, 0.1]),
+        "metadata": [{"n": 1}, {"n": 2}, {"n": 3}],
+    }
+    return CandidatePool(**{**columns, **changes})
+
+
+def test_a_query_keeps_an_array_as_it_is():
+    embedding = np.float16([1, 2])
+    assert Query(text="?", embedding=embedding).embedding is embedding
+
+
+@pytest.mark.parametrize("embedding", [[1, 2], (1, 2), np.array([1, 2]), [True, False]])
+def test_a_query_turns_whole_numbers_into_floats(embedding):
+    assert Query(text="?", embedding=embedding).embedding.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("embedding", "message"),
+    [
+        ([], "at least 1 number"),
+        ([[1.0, 2.0]], r"must have 1 dimension\(s\), got shape \(1, 2\)"),
+        ([1.0, np.nan, np.nan], r"got nan at \[1\] \(2 such value\(s\)\); was an empty text"),
+        ([-np.inf], r"got -inf at \[0\]"),
+        ("text", "must hold real numbers, got dtype <U4"),
+        ([1j], "must hold real numbers, got dtype complex128"),
+        ([[1], [1, 2]], "must be an array of numbers"),
+        ([10**400], "must be an array of numbers"),
+        (["a", object()], "must be an array of numbers"),
+        (None, "must have 1 dimension"),
+    ],
+)
+def test_a_query_refuses_what_is_not_one_finite_vector(embedding, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Query(text="?", embedding=embedding)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Query(text="?", embedding=[1.0]),
+        Document(document_id="a", text="b"),
+        pool(),
+        Selection(positions=np.array([0]), variances=np.ones(2), stop_reason=StopReason.ALPHA),
+        Answer(text="!", mode=AnswerMode.BASE),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_are_frozen_keyword_only_and_travel_between_processes(value):
+    name = dataclasses.fields(value)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, name, "changed")
+    with pytest.raises(TypeError, match="positional argument"):
+        type(value)("something")
+    again = pickle.loads(pickle.dumps(value))
+    assert repr(again) == repr(value) == repr(copy.deepcopy(value))
+
+
+@pytest.mark.parametrize("values", [(Query(text="?", embedding=[1.0]),), (pool(),)])
+def test_values_with_arrays_compare_by_identity(values):
+    (value,) = values
+    assert value == value
+    assert value != copy.copy(value)
+    assert isinstance(hash(value), int)
+
+
+def test_a_pool_holds_tuples_and_arrays():
+    made = pool()
+    assert len(made) == 3
+    assert made.document_ids == ("a", "b", "c")
+    assert made.texts == ("one", "two", "three")
+    assert made.metadata == ({"n": 1}, {"n": 2}, {"n": 3})
+
+
+def test_a_pool_without_metadata_has_an_empty_mapping_for_each_document():
+    made = pool(metadata=())
+    assert made.metadata == ({}, {}, {})
+    made.metadata[0]["n"] = 1  # one document's alone
+    assert made.metadata == ({"n": 1}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"texts": ["one"]}, "3 `document_ids` but 1 `texts`"),
+        ({"document_ids": ["a"]}, "1 `document_ids` but 3 `texts`"),
+        ({"embeddings": np.ones((2, 2))}, "3 `document_ids` but 2 `embeddings`"),
+        ({"similarities": np.ones(4)}, "3 `document_ids` but 4 `similarities`"),
+        ({"metadata": [{}]}, "3 `document_ids` but 1 `metadata`"),
+        ({"embeddings": np.ones(3)}, r"`embeddings` must have 2 dimension\(s\)"),
+        ({"similarities": np.ones((3, 1))}, r"`similarities` must have 1 dimension\(s\)"),
+        ({"embeddings": np.full((3, 2), np.nan)}, r"`embeddings` must be finite.*6 such"),
+        ({"similarities": [0, np.inf, 1]}, r"`similarities` must be finite, got inf at \[1\]"),
+        ({"texts": "abc"}, "`texts` must be a sequence of texts, got one text"),
+        ({"document_ids": "abc"}, "`document_ids` must be a sequence of texts, got one"),
+    ],
+)
+def test_a_pool_refuses_columns_that_do_not_fit(changes, message):
+    with pytest.raises(InvalidInputError, match=message):
+        pool(**changes)
+
+
+def test_an_empty_pool():
+    empty = CandidatePool.empty(dimension=5)
+    assert len(empty) == 0
+    assert empty.embeddings.shape == (0, 5)
+    assert len(empty.take([])) == 0
+
+
+def test_take_gives_rows_in_the_order_asked_for_with_repeats():
+    taken = pool().take([2, 0, 2])
+    assert taken.document_ids == ("c", "a", "c")
+    assert taken.texts == ("three", "one", "three")
+    assert taken.embeddings.tolist() == [[3, 4], [1, 0], [3, 4]]
+    assert taken.similarities == pytest.approx([0.1, 0.9, 0.1])
+    assert taken.metadata == ({"n": 3}, {"n": 1}, {"n": 3})
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.intp])
+def test_take_accepts_integers_of_any_kind(dtype):
+    assert pool().take(np.array([1, 2], dtype=dtype)).document_ids == ("b", "c")
+
+
+@pytest.mark.parametrize("positions", [[], np.empty(0), np.empty(0, dtype=np.intp), ()])
+def test_take_of_nothing_is_an_empty_pool_of_the_same_dimension(positions):
+    assert pool().take(positions).embeddings.shape == (0, 2)
+
+
+def test_what_was_taken_does_not_share_memory():
+    original = pool()
+    original.take([0, 1]).embeddings[:] = 9
+    assert original.embeddings[0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        ([3], r"must be in \[0, 3\), got 3 to 3; were they chosen from another pool"),
+        ([0, -1], r"must be in \[0, 3\), got -1 to 0"),
+        ([True, False, True], "must be a row of integers, got bool.*flatnonzero"),
+        ([0.0, 1.0], "must be a row of integers, got float64"),
+        ([[0, 1]], r"must be a row of integers, got int64 of shape \(1, 2\)"),
+        (1, "must be a row of integers"),
+        (["a"], "must be a row of integers"),
+    ],
+)
+def test_take_refuses_what_are_not_positions(positions, message):
+    with pytest.raises(InvalidInputError, match=message):
+        pool().take(positions)
+
+
+def test_gains_and_standard_deviation_of_a_selection_by_hand():
+    selection = Selection(
+        positions=np.array([4, 4]),
+        variances=np.array([1.0, 0.75, 0.25]),
+        stop_reason=StopReason.N_SELECT,
+    )
+    assert len(selection) == 2
+    assert selection.gains.tolist() == [0.25, 0.5]
+    assert selection.standard_deviation == 0.5
+
+
+def test_modes_and_reasons_are_their_own_names():
+    assert [mode.value for mode in AnswerMode] == ["base", "context", "fine_tune", "both", "auto"]
+    assert all(reason.value == reason.name.lower() for reason in StopReason)
+
+
+def test_finite_arrays_are_not_copied():
+    array = np.ones((2, 2), dtype=np.float32)
+    assert as_finite_array("x", array, n_dimensions=2) is array
+
+
+@pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3), True + 2])
+def test_a_count_may_be_an_integer_of_any_kind(value):
+    assert as_count("x", value, minimum=3) == 3
+    assert type(as_count("x", value, minimum=3)) is int
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2, "`x` must be >= 3, got 2"),
+        (3.0, "`x` must be a whole number, got 3.0"),
+        ("3", "`x` must be a whole number, got '3'"),
+        (None, "`x` must be a whole number, got None"),
+        ([3], r"`x` must be a whole number, got \[3\]"),
+    ],
+)
+def test_a_count_is_refused(value, message):
+    with pytest.raises(InvalidInputError, match=message):
+        as_count("x", value, minimum=3)
