@@ -13,15 +13,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-# torch alone first: any other way of asking for it may fetch the CUDA build.
+# torch alone first, so that a CPU wheel that pip knows of is taken. From PyPI alone a Linux
+# machine gets the CUDA build, several gigabytes; CONTRIBUTING.md says how to avoid that.
 $(INSTALLED): $(SOURCES)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt torch
 	$(PIP) install --quiet --constraint constraints.txt --requirement requirements-dev.txt
 	touch $(INSTALLED)
 
 demo: $(INSTALLED) ## answer questions over the Python documentation; QUESTION="..." asks your own
-	$(BIN)/python examples/demo.py $(if $(QUESTION),--question "$$QUESTION")
+	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED")
 
 test: $(INSTALLED) ## run all tests that need no network
 	$(BIN)/python -m pytest
@@ -46,4 +47,7 @@ test-install: $(INSTALLED) ## build the wheels and import them in empty environm
 clean: ## remove the environment and the demo's cache
 	rm -rf $(VENV) .cache
 
-export QUESTION
+# The question reaches the shell as it was typed: make expands no dollar sign in it.
+ASKED := $(value QUESTION)
+export ASKED
+unexport QUESTION

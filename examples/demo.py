@@ -13,18 +13,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from demo_report import ModeResult, QuestionResult, draw, print_choices, print_modes
 from python_docs import documents_of, python_files, standard_library
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers.utils import logging as transformers_logging
 
@@ -39,7 +43,7 @@ from sift_core import (
 )
 from sift_core.answering import AnswerEngine, LanguageModel
 from sift_core.candidates import QdrantSource
-from sift_core.cli.main import run
+from sift_core.cli import run
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
 from sift_core.pipeline import Choice
 
@@ -53,6 +57,7 @@ N_CHUNKS = 10
 N_CANDIDATES = 200
 MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
 OPENING_WORDS = 12  # of the held-back passage, given to the model to continue
+COPY_COSINE = 0.95  # a passage this close to the held-back one would give it away
 BATCH_SIZE = 256  # documents embedded and stored at a time; what a killed run loses
 
 console = Console(highlight=False)
@@ -75,12 +80,26 @@ def demo(
     """Show nearest neighbours beside SIFT, and a tiny model with either kind of help."""
     folder = docs or standard_library()
     files = python_files(folder)
-    if question is not None and not question.strip():
-        raise InvalidInputError("the question is empty; ask something")
+    if question is not None:
+        check_question(question)
     with console.status("Loading the models …"):
         encoder = SentenceTransformerEmbedder(embedder)
         language_model = LanguageModel.from_pretrained(model)
         client = open_qdrant(qdrant, cache)
+    with closing(client):
+        show(client, encoder, language_model, folder, files, cache, question)
+
+
+def show(
+    client: QdrantClient,
+    encoder: SentenceTransformerEmbedder,
+    language_model: LanguageModel,
+    folder: Path,
+    files: list[Path],
+    cache: Path,
+    question: str | None,
+) -> None:
+    """Index the documentation and go through the questions."""
     collection = f"python-docs-{encoder.name.replace('/', '-')}"
     index(client, collection, encoder, folder, files, cache)
     engine = AnswerEngine(
@@ -94,13 +113,19 @@ def demo(
     results = [ask(engine, q) for q in ([question] if question else QUESTIONS)]
     picture = cache / "demo.png"
     draw(results, picture)
-    console.print(f"\nCurves and bars: {_shown(picture)}")
-    client.close()
+    console.print(f"\nCurves and bars: {escape(_shown(picture))}")
+
+
+def check_question(question: str) -> None:
+    """Refuse a question before any model is loaded."""
+    if not question.strip():
+        raise InvalidInputError("the question is empty; ask something")
+    Query(text=question, embedding=np.ones(1))  # refuses what is not text
 
 
 def ask(engine: AnswerEngine, question: str) -> QuestionResult:
     """Return and print everything about one question."""
-    console.rule(f"[bold]{question}")
+    console.rule(f"[bold]{escape(question)}")
     query = Query(
         text=question,
         embedding=engine.embedder.embed_query(question),
@@ -125,9 +150,8 @@ def ask(engine: AnswerEngine, question: str) -> QuestionResult:
         result.modes.append(try_mode(engine, choice, held_back, opening))
     print_modes(console, result, opening)
     automatic = engine.choose_from(query, pool, mode="auto")
-    console.print(
-        f"auto would choose [bold]{automatic.mode.value}[/]: " + "; ".join(automatic.reasons)
-    )
+    reasons = escape("; ".join(automatic.reasons))
+    console.print(f"auto would choose [bold]{automatic.mode.value}[/]: {reasons}")
     return result
 
 
@@ -146,7 +170,14 @@ def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
         )
     held = long_ones[0]
     body = candidates.metadata[held]["body"]
-    kept = [i for i, metadata in enumerate(candidates.metadata) if metadata["body"] != body]
+    cosines = candidates.embeddings @ candidates.embeddings[held]  # Qdrant returns unit vectors
+    kept = [
+        i
+        for i, metadata in enumerate(candidates.metadata)
+        if cosines[i] < COPY_COSINE
+        and body not in metadata["body"]
+        and metadata["body"] not in body
+    ]
     return candidates.take(kept), candidates.texts[held]
 
 
@@ -175,14 +206,16 @@ def open_qdrant(url: str | None, cache: Path) -> QdrantClient:
     Raises:
         CandidateSourceError: If the folder is in use; a dead server shows at first use.
     """
-    if url is not None:
-        return QdrantClient(url=url, timeout=10, check_compatibility=False)
+    where = url or _shown(cache / "qdrant")
     try:
+        if url is not None:
+            return QdrantClient(url=url, timeout=10, check_compatibility=False)
         return QdrantClient(path=str(cache / "qdrant"))
-    except RuntimeError as error:  # the folder is locked
+    # RuntimeError: the folder is locked; ValueError: no such kind of URL
+    except (RuntimeError, ValueError, OSError, sqlite3.Error) as error:
         raise CandidateSourceError(
-            f"cannot open the Qdrant folder {_shown(cache / 'qdrant')}: {error}; "
-            f"wait for the other run, or pass another --cache"
+            f"cannot open Qdrant at {where}: {error}; wait for the other run, or pass another "
+            f"--cache or --qdrant"
         ) from error
 
 
@@ -201,12 +234,13 @@ def index(
     Raises:
         CandidateSourceError: If Qdrant fails or the collection has another dimension.
     """
-    stamp = {"collection": collection, "files": fingerprint(files)}
+    stamp = {"store": qdrant_name(client), "collection": collection, "files": fingerprint(files)}
     stamp_file = cache / "indexed.json"
+    dimension = len(embedder.embed_query("any text has the model's dimension"))
     try:
-        prepare_collection(client, collection, dimension=len(embedder.embed_query("dimension")))
+        prepare_collection(client, collection, dimension)
         n_stored = client.count(collection).count
-        if stamp_file.exists() and json.loads(stamp_file.read_text()) == {**stamp, "n": n_stored}:
+        if read_stamp(stamp_file) == {**stamp, "n": n_stored}:
             console.print(f"{n_stored} chunks are indexed already.")
             return
         documents = read_documents(folder, files)
@@ -216,16 +250,38 @@ def index(
         if vanished:
             client.delete(collection, models.PointIdsList(points=list(vanished)))
         embed_into(client, collection, embedder, missing)
-    except (ApiException, ValueError, OSError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
+    except InvalidInputError:
+        raise
+    except (ApiException, ValueError, OSError, sqlite3.Error) as error:
         raise CandidateSourceError(
             f"Qdrant could not store collection {collection!r}: {error}; is the server up "
             f"(--qdrant), or another run using the folder?"
         ) from error
-    cache.mkdir(parents=True, exist_ok=True)
-    stamp_file.write_text(json.dumps({**stamp, "n": len(documents)}))
+    write_stamp(stamp_file, {**stamp, "n": len(documents)})
     console.print(f"{len(documents)} chunks of {len(files)} modules, {len(missing)} of them new.")
+
+
+def qdrant_name(client: QdrantClient) -> str:
+    """Return where a client's data is."""
+    options = client.init_options
+    return str(options.get("url") or options.get("path"))
+
+
+def read_stamp(path: Path) -> dict[str, object] | None:
+    """Return what was last indexed; None if that is not known."""
+    try:
+        stamp: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return stamp
+
+
+def write_stamp(path: Path, stamp: dict[str, object]) -> None:
+    """Note what was indexed, all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(stamp), encoding="utf-8")
+    part.replace(path)
 
 
 def prepare_collection(client: QdrantClient, collection: str, dimension: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -87,7 +88,7 @@ def _names(chunks: CandidatePool, width: int) -> list[Text]:
 def print_modes(console: Console, result: QuestionResult, opening: str) -> None:
     name = result.held_back.split("\n")[0]
     console.print(
-        f"\nHeld back: [bold]{_escaped(_shortened(name, 70))}[/] "
+        f"\nHeld back: [bold]{escape(_shortened(name, 70))}[/] "
         f"({len(result.held_back.encode())} bytes, not among the candidates). "
         f"How well does the model predict it?"
     )
@@ -104,7 +105,7 @@ def print_modes(console: Console, result: QuestionResult, opening: str) -> None:
             f"{mode.seconds:.1f}",
         )
     console.print(table)
-    console.print(f"After “{_escaped(_one_line(opening))}” it goes on:")
+    console.print(f"After “{escape(_one_line(opening))}” it goes on:")
     for mode in result.modes:
         line = f"  {mode.mode:9s} {_one_line(mode.continuation)}"
         console.print(Text(_shortened(line, console.width)))
@@ -159,8 +160,3 @@ def _shortened(text: str, width: int) -> str:
 
 def _shortened_left(text: str, width: int) -> str:
     return text if len(text) <= width else "…" + text[1 - width :]
-
-
-def _escaped(text: str) -> str:
-    """Return text that Rich prints as it is."""
-    return text.replace("[", "\\[")

@@ -53,32 +53,46 @@ def python_files(folder: Path) -> list[Path]:
 
 
 def documents_of(path: Path, folder: Path) -> Iterator[Document]:
-    """Yield a module's docstrings as chunks; a file that does not parse has none."""
+    """Yield a module's docstrings as chunks; a file that does not parse has none.
+
+    A definition that stands twice with one docstring, under `if` and `else`, counts once.
+    """
     module = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # templates and files in odd encodings
         return
+    seen: set[str] = set()
     for name, node in _definitions(tree, module):
         docstring = ast.get_docstring(node)
         if docstring is None or len(docstring) < MIN_CHARACTERS:
             continue
         title = name + _signature(node)
-        for part, text in enumerate(_parts(docstring, MAX_CHARACTERS - len(title)), start=1):
+        for part, text in enumerate(_parts(docstring), start=1):
+            # Named by content: a changed docstring is a new document.
+            document_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{title}#{part}\n{text}"))
+            if document_id in seen:
+                continue
+            seen.add(document_id)
             yield Document(
-                # Named by content: a changed docstring is a new document.
-                document_id=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name}#{part}\n{text}")),
+                document_id=document_id,
                 text=f"{title}\n\n{text}",
                 metadata={"name": name, "part": part, "body": text},
             )
 
 
-def _definitions(node: Definition, name: str) -> Iterator[tuple[str, Definition]]:
-    """Yield a module, its classes and functions, and theirs, with dotted names."""
-    yield name, node
-    for child in node.body:
+def _definitions(node: ast.AST, name: str) -> Iterator[tuple[str, Definition]]:
+    """Yield a module, its classes and functions, and theirs, with dotted names.
+
+    Also those under `if`, `try` and `with`, and inside functions.
+    """
+    if isinstance(node, Definition):
+        yield name, node
+    for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _definitions(child, f"{name}.{child.name}")
+        elif isinstance(child, ast.stmt | ast.ExceptHandler):
+            yield from _definitions(child, name)
 
 
 def _signature(node: Definition) -> str:
@@ -87,11 +101,11 @@ def _signature(node: Definition) -> str:
     return ""
 
 
-def _parts(docstring: str, max_characters: int) -> Iterator[str]:
+def _parts(docstring: str) -> Iterator[str]:
     """Yield a docstring in pieces of whole paragraphs; one long paragraph stays whole."""
     piece = ""
     for paragraph in docstring.split("\n\n"):
-        if piece and len(piece) + len(paragraph) + 2 > max_characters:
+        if piece and len(piece) + len(paragraph) + 2 > MAX_CHARACTERS:
             yield piece
             piece = ""
         piece = f"{piece}\n\n{paragraph}" if piece else paragraph

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import FloatArray
+from sift_core.types import FloatArray, check_text
 
 try:
     from sentence_transformers import SentenceTransformer
@@ -38,10 +38,11 @@ class SentenceTransformerEmbedder:
     ) -> None:
         try:
             self._model = SentenceTransformer(_packaged_path(model), device=device)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
+            first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
-                f"no embedding model {model!r}: {error}; pass a folder, or a name that the "
-                f"hub knows and a network"
+                f"no embedding model {model!r}: {first_line} Pass a folder, or a name that the "
+                f"hub knows and a network."
             ) from error
         self._name = model
         self._batch_size = batch_size
@@ -60,6 +61,8 @@ class SentenceTransformerEmbedder:
         """Return embeddings, shape (n, d), unit rows, float32, in the order of `texts`."""
         if isinstance(texts, str):
             raise InvalidInputError("`texts` must be a sequence of texts, got one text")
+        for text in texts:
+            check_text("texts", text)
         if not texts:
             return np.empty((0, self._model.get_embedding_dimension() or 0), dtype=np.float32)
         embeddings: FloatArray = self._model.encode(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sift_core.answering.fine_tuning import FineTuningSettings, fine_tuned
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
@@ -16,7 +18,7 @@ from sift_core.answering.policy import Decision, VariancePolicy
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import SIFTSelector, posterior_variances
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection
+from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection, check_text
 
 _READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
 _LEARNING = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
@@ -48,15 +50,6 @@ class Choice:
         """Return the documents of `read` or `learned` in order of choice."""
         return self.pool.take([] if selection is None else selection.positions)
 
-    @property
-    def standard_deviation(self) -> float:
-        """σ at the query given what was chosen, in the paper's setting; NaN if nothing was."""
-        used = self.read if self.learned is None else self.learned
-        if used is None:
-            return float("nan")
-        embeddings = self.pool.embeddings[used.positions]
-        return float(posterior_variances(self.query.embedding, embeddings)[-1] ** 0.5)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedModel:
@@ -78,13 +71,19 @@ class PreparedModel:
         """
         choice = self.choice
         answer = self.answerer.answer(query, choice.chunks(choice.read))
-        used = answer.chunks if choice.learned is None else choice.chunks(choice.learned)
+        read = choice.pool.take([]) if answer.chunks is None else answer.chunks
+        used = _joined(read, choice.chunks(choice.learned))
+        mode, reasons = choice.mode, choice.reasons
+        if mode in _READING and not len(read):
+            mode = AnswerMode.BASE if choice.learned is None else AnswerMode.FINE_TUNE
+            reasons = (*reasons, "none of the chosen chunks fits into the window")
+        variances = posterior_variances(choice.query.embedding, used.embeddings)
         return replace(
             answer,
-            mode=choice.mode,
+            mode=mode,
             chunks=used,
-            standard_deviation=choice.standard_deviation,
-            reasons=choice.reasons,
+            standard_deviation=float(variances[-1] ** 0.5) if len(used) else float("nan"),
+            reasons=reasons,
             timings={**self.timings, **answer.timings},
         )
 
@@ -105,7 +104,7 @@ class PreparedModel:
 class AnswerEngine:
     """Answers questions from a store, by context, by fine-tuning, or by choice per query.
 
-    One answer at a time on one language model; concurrent callers wait for each other.
+    One answer at a time on one language model; other threads wait.
 
     Args:
         language_model: The model that answers.
@@ -166,6 +165,7 @@ class AnswerEngine:
             AnswerError: If the model fails; it is as before.
         """
         choice = self.choose(question, mode=mode, filter=filter)
+        self.language_model.check_prompt(question, self.max_new_tokens)  # before the work
         with self.prepared(choice) as model:
             return model.answer(choice.query)
 
@@ -183,6 +183,7 @@ class AnswerEngine:
             CandidateSourceError: If the store fails.
         """
         wanted = _mode(mode)
+        check_text("question", question)
         if not question.strip():
             raise InvalidInputError("the question is empty; ask something")
         timings: dict[str, float] = {}
@@ -210,13 +211,14 @@ class AnswerEngine:
     ) -> Choice:
         """Return the mode and the documents for a query whose candidates are at hand."""
         wanted = _mode(mode)
+        decision = Decision(mode=wanted, reasons=(f"mode {wanted.value!r} was asked for",))
         read = learned = None
-        if wanted in (*_READING, AnswerMode.AUTO):
+        if wanted is not AnswerMode.BASE and not len(pool):
+            decision = Decision(mode=AnswerMode.BASE, reasons=("the store has no candidate",))
+        elif wanted in (*_READING, AnswerMode.AUTO):
             read = self.context_selector.select(query.embedding, pool.embeddings, self.n_context)
-        if read is not None and wanted is AnswerMode.AUTO:
-            decision = self._decide(query, pool, read)
-        else:
-            decision = Decision(mode=wanted, reasons=(f"mode {wanted.value!r} was asked for",))
+            if wanted is AnswerMode.AUTO:
+                decision = self._decide(query, pool, read)
         if decision.mode in _LEARNING:
             learned = self.fine_tuning_selector.select(
                 query.embedding, pool.embeddings, self.n_steps
@@ -241,7 +243,7 @@ class AnswerEngine:
 
         Args:
             choice: From `choose`, in any mode.
-            on_step: Called with the loss before each training step, for a progress bar.
+            on_step: Called after each training step with the loss before it.
 
         Raises:
             AnswerError: If fine-tuning fails; the model is as before.
@@ -264,7 +266,7 @@ class AnswerEngine:
         return self.policy.decide(
             variance_before=float(variances[0]),
             variance_after=float(variances[-1]),
-            context_tokens=sum(self.language_model.n_tokens(text) for text in chunks.texts),
+            context_tokens=sum(self._in_context.size(text) for text in chunks.texts),
             room=self._in_context.room(query.text),
         )
 
@@ -273,6 +275,19 @@ class AnswerEngine:
         return InContextAnswerer(
             language_model=self.language_model, max_new_tokens=self.max_new_tokens
         )
+
+
+def _joined(first: CandidatePool, second: CandidatePool) -> CandidatePool:
+    """Return the rows of both pools, repeats kept."""
+    if not len(first) or not len(second):
+        return second if len(second) else first
+    return CandidatePool(
+        document_ids=[*first.document_ids, *second.document_ids],
+        texts=[*first.texts, *second.texts],
+        embeddings=np.concatenate([first.embeddings, second.embeddings]),
+        similarities=np.concatenate([first.similarities, second.similarities]),
+        metadata=[*first.metadata, *second.metadata],
+    )
 
 
 def _mode(mode: str) -> AnswerMode:

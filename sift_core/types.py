@@ -29,7 +29,7 @@ class Query:
             name of its own embedder refuses a query made by another one.
 
     Raises:
-        InvalidInputError: If `embedding` is not one finite vector.
+        InvalidInputError: If `embedding` is not one finite vector, or `text` is not text.
     """
 
     text: str
@@ -37,6 +37,7 @@ class Query:
     embedder_name: str | None = None
 
     def __post_init__(self) -> None:
+        check_text("text", self.text)
         embedding = as_finite_array("embedding", self.embedding, n_dimensions=1)
         if embedding.size == 0:
             raise InvalidInputError("`embedding` must have at least 1 number, got an empty vector")
@@ -208,9 +209,9 @@ class Answer:
     Args:
         text: The generated text, without the question.
         mode: The mode that was used.
-        chunks: The documents used, in order of choice; a fine-tuned answer may have
-            learned from one of them more than once.
-        standard_deviation: σ at the query after the last choice; NaN in base mode.
+        chunks: The documents used, in order of choice: those read, then those learned
+            from, which may repeat.
+        standard_deviation: σ at the query given these documents; NaN without any.
         reasons: Why this mode was used, one sentence each.
         timings: Seconds by stage.
     """
@@ -277,3 +278,25 @@ def as_count(name: str, value: object, *, minimum: int) -> int:
     if count < minimum:
         raise InvalidInputError(f"`{name}` must be >= {minimum}, got {count}")
     return count
+
+
+def check_text(name: str, text: object) -> None:
+    """Refuse what is not a string that UTF-8 can hold.
+
+    Args:
+        name: How the message should call it.
+        text: Anything.
+
+    Raises:
+        InvalidInputError: If it is no string, or holds half a surrogate pair, as bytes
+            that are not UTF-8 become on a command line.
+    """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"`{name}` must be a string, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"`{name}` holds the character {text[error.start]!r} at {error.start}, which UTF-8 "
+            f"cannot hold; was it read with another encoding?"
+        ) from error

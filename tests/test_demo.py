@@ -1,6 +1,7 @@
 """The demo as its user runs it, on a small folder, with bad input, and a second time."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,24 +57,26 @@ def test_the_demo_answers_a_question_and_is_quick_the_second_time(docs, tmp_path
     arguments = ["--docs", str(docs), "--cache", str(cache), "--question", "How do I sort rows?"]
     first = run_demo(*arguments)
     assert first.returncode == 0, first.stderr
-    assert "11 chunks of 2 modules, 11 of them new" in first.stdout
+    assert "10 chunks of 2 modules, 10 of them new" in first.stdout
     assert "nearest neighbours" in first.stdout
     assert "SIFT" in first.stdout
     assert "Held back" in first.stdout
-    for mode in ("base", "context (", "fine_tune ("):
-        assert mode in first.stdout
+    rows = re.findall(r"^(\w+) +(\d+) +(\d\.\d{3}) +(\d+)% +\d", first.stdout, re.MULTILINE)
+    bits = {mode: float(figure) for mode, _, figure, _ in rows}
+    assert list(bits) == ["base", "context", "fine_tune"]
+    assert bits["fine_tune"] < bits["base"]  # the other chunks are nearly the held-back one
     assert "auto would choose" in first.stdout
     assert (cache / "demo.png").read_bytes().startswith(b"\x89PNG")
 
     second = run_demo(*arguments)
     assert second.returncode == 0, second.stderr
-    assert "11 chunks are indexed already" in second.stdout
+    assert "10 chunks are indexed already" in second.stdout
 
     changed = MODULE.replace("Sort the rows", "Order the rows")
     (docs / "tables.py").write_text(changed, encoding="utf-8")
     third = run_demo(*arguments)
     assert third.returncode == 0, third.stderr
-    assert "11 chunks of 2 modules, 1 of them new" in third.stdout
+    assert "10 chunks of 2 modules, 1 of them new" in third.stdout
 
 
 def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
@@ -121,3 +124,39 @@ def test_a_folder_in_use_is_one_clear_error(docs, tmp_path):
     finally:
         client.close()
     assert_one_clear_error(finished, "wait for the other run")
+
+
+def test_a_question_with_brackets_and_quotes_is_shown_as_it_is(docs, tmp_path):
+    question = 'What is in [/tmp] and dict[str], isn\'t it "$HOME"?'
+    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--question", question)
+    assert finished.returncode == 0, finished.stderr
+    assert question in finished.stdout
+
+
+def test_make_passes_the_question_on_as_it_was_typed(tmp_path):
+    # `make -n` prints the command; the shell then takes the question from the environment.
+    makefile = tmp_path / "Makefile"
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "examples/demo.py" in text
+    text = text.replace("$(BIN)/python examples/demo.py", "@printf '%s\\n'")
+    makefile.write_text(text.replace("demo: $(INSTALLED)", "demo:"), encoding="utf-8")
+    question = 'What do $PATH, $(HOME) and `ls` do, isn\'t it "odd"?'
+    command = ["make", "--no-print-directory", "-f", str(makefile), "demo", f"QUESTION={question}"]
+    finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert finished.stdout.splitlines() == ["--question", question]
+
+
+@pytest.mark.parametrize("url", ["ftp://nowhere", "http://localhost:abc"])
+def test_a_url_that_is_none_is_one_clear_error(docs, tmp_path, url):
+    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--qdrant", url)
+    assert_one_clear_error(finished, "Qdrant")
+
+
+def test_a_cache_that_cannot_be_made_is_one_clear_error(docs):
+    finished = run_demo("--docs", str(docs), "--cache", "/dev/null/cache")
+    assert_one_clear_error(finished, "cannot open Qdrant")
+
+
+def test_an_unknown_embedder_is_one_clear_error(docs, tmp_path):
+    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--embedder", "no/such")
+    assert_one_clear_error(finished, "no embedding model 'no/such'")

@@ -7,7 +7,12 @@ import pytest
 import sift_core
 import sift_core.errors
 
-PACKAGES = ["sift_core", "sift_core.selection", "sift_core.candidates"]
+PACKAGES = [
+    "sift_core",
+    "sift_core.answering",
+    "sift_core.candidates",
+    "sift_core.selection",
+]
 VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client"}
 
 

@@ -6,15 +6,17 @@ order of choice.
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sift_core.answering.language_model import LanguageModel
+from sift_core.answering.language_model import LanguageModel, TokenWindow
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query
+from sift_core.types import Answer, AnswerMode, CandidatePool, Query, as_count
 
 try:
     import torch
@@ -24,6 +26,7 @@ except ImportError as error:
     raise MissingDependencyError("torch and peft", extra="fine-tune") from error
 
 ADAPTER = "sift"
+_global_generator = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,8 @@ class FineTuningSettings:
     """How one query's adapter learns. The defaults are the paper's.
 
     Args:
-        rank: Rank of the update to every linear layer but the head, >= 1.
+        rank: Rank of the update to every `nn.Linear` (or GPT-2's Conv1D) but the head, >= 1.
+            Fused experts, which are neither, stay as they are.
         alpha: Output scaling; the update is multiplied by alpha / rank.
         learning_rate: Of Adam, > 0. The paper's 5e-4 is for LoRA.
         seed: Of the adapter's random half. The same seed gives the same answer.
@@ -46,8 +50,9 @@ class FineTuningSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise InvalidInputError(f"`rank` must be >= 1, got {self.rank}")
+        as_count("rank", self.rank, minimum=1)
+        if as_count("seed", self.seed, minimum=0) >= 2**63:
+            raise InvalidInputError(f"`seed` must be < 2**63, got {self.seed}")
         for name in ("alpha", "learning_rate"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInputError(f"`{name}` must be > 0, got {getattr(self, name)}")
@@ -65,7 +70,8 @@ def fine_tuned(
 
     Afterwards, also after an exception, the model has its own modules back and their
     weights are the bits they were: they were frozen and nothing was merged into them.
-    The model's lock is held throughout, so other threads wait rather than see the adapter.
+    The model is held throughout: other threads wait, and other asyncio tasks of this
+    thread get an error, rather than see the adapter.
 
     Args:
         language_model: The model to adapt.
@@ -73,20 +79,27 @@ def fine_tuned(
             several windows whose gradients are summed into its one step. A text without
             a token teaches nothing and takes no step.
         settings: The paper's if None.
-        on_step: Called with the loss before each step, for a progress bar. What it raises
-            ends the fine-tuning.
+        on_step: Called after each step with the loss before it, for a progress bar. What
+            it raises ends the fine-tuning.
 
     Yields:
         The loss before each step in nats per token, one a text that has tokens.
 
     Raises:
         AnswerError: If a loss or gradient is not finite, or the model fails.
+        InvalidInputError: If the model is fine-tuned already.
     """
-    with language_model.lock:
+    with language_model.changing():
         model = language_model.model
         modules = [(p, name, child) for p in model.modules() for name, child in p.named_children()]
         try:
-            yield _learn(language_model, texts, settings or FineTuningSettings(), on_step)
+            losses: list[float] = []
+            steps = _steps(language_model, texts, settings or FineTuningSettings())
+            for loss in steps:
+                losses.append(loss)
+                if on_step is not None:
+                    on_step(loss)
+            yield losses
         finally:
             for parent, name, child in modules:
                 setattr(parent, name, child)
@@ -95,25 +108,49 @@ def fine_tuned(
             model.eval()
 
 
-def _learn(
-    language_model: LanguageModel,
-    texts: Sequence[str],
-    settings: FineTuningSettings,
-    on_step: Callable[[float], object] | None,
-) -> list[float]:
-    """Adapt the model in place; return the loss before each step in nats per token."""
-    model = language_model.model
+def _steps(
+    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
+) -> Iterator[float]:
+    """Adapt the model in place, one Adam step a text; yield the loss before each."""
     try:
-        with torch.random.fork_rng(devices=_cuda_devices(model)):
-            torch.manual_seed(settings.seed)
-            parameters = _add_adapter(model, settings)
-        return list(_steps(language_model, texts, parameters, settings, on_step))
+        # Also in a caller's `no_grad` or `inference_mode`, as servers run.
+        with torch.inference_mode(False), torch.enable_grad():
+            parameters = _add_adapter(language_model.model, settings)
+        optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, eps=1e-8)
+        for position, text in enumerate(texts):
+            windows = language_model.windows(text)
+            if not windows:
+                continue
+            with torch.inference_mode(False), torch.enable_grad():
+                loss = _backward(language_model, windows)
+                norm = torch.nn.utils.get_total_norm(
+                    [p.grad for p in parameters if p.grad is not None]
+                )
+                if not torch.isfinite(norm) or not loss < float("inf"):
+                    raise AnswerError(
+                        f"the loss or gradient of chunk {position} is not finite; lower the "
+                        f"learning rate of {settings.learning_rate}"
+                    )
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            yield loss
     except RuntimeError as error:  # out of memory is one of them
         raise AnswerError(f"fine-tuning failed: {error}") from error
 
 
+def _backward(language_model: LanguageModel, windows: Sequence[TokenWindow]) -> float:
+    """Accumulate the gradient of a text's mean loss; return the loss in nats per token."""
+    n_targets = sum(len(window.targets) for window in windows)
+    loss = 0.0
+    for window in windows:
+        part = language_model.loss_sum(window) / n_targets
+        part.backward()  # type: ignore[no-untyped-call]
+        loss += float(part.detach())
+    return loss
+
+
 def _add_adapter(model: Any, settings: FineTuningSettings) -> list[torch.nn.Parameter]:
-    """Put a fresh LoRA around every linear layer but the head; return what it can learn."""
+    """Put a fresh LoRA around every `nn.Linear` but the head; return what it can learn."""
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # annotated int, used as a float
@@ -123,47 +160,20 @@ def _add_adapter(model: Any, settings: FineTuningSettings) -> list[torch.nn.Para
         task_type=TaskType.CAUSAL_LM,
         fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()),  # GPT-2
     )
-    LoraModel(model, config, ADAPTER)
+    # PEFT draws from torch's global generator; ours must neither disturb nor depend on it.
+    with _global_generator, torch.random.fork_rng(devices=[]):
+        LoraModel(model, config, ADAPTER)
+    generator = torch.Generator().manual_seed(settings.seed)
+    for name, parameter in model.named_parameters():
+        if ".lora_A." in name:  # PEFT's own initialisation; lora_B starts at zero
+            drawn = torch.nn.init.kaiming_uniform_(
+                torch.empty(parameter.shape), a=math.sqrt(5), generator=generator
+            )
+            parameter.data.copy_(drawn)
     parameters = [p for p in model.parameters() if p.requires_grad]
     for parameter in parameters:
         parameter.data = parameter.data.float()  # in bf16 a small step would round away
     return parameters
-
-
-def _steps(
-    language_model: LanguageModel,
-    texts: Sequence[str],
-    parameters: list[torch.nn.Parameter],
-    settings: FineTuningSettings,
-    on_step: Callable[[float], object] | None,
-) -> Iterator[float]:
-    """Take one Adam step a text; yield the loss before each in nats per token."""
-    optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, eps=1e-8)
-    for position, text in enumerate(texts):
-        windows = language_model.windows(text)
-        n_targets = sum(len(window.targets) for window in windows)
-        if n_targets == 0:
-            continue
-        optimizer.zero_grad(set_to_none=True)
-        loss = 0.0
-        for window in windows:
-            part = language_model.loss_sum(window) / n_targets
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if not torch.isfinite(norm) or not loss < float("inf"):
-            raise AnswerError(
-                f"the loss or gradient of chunk {position} is not finite; lower the learning "
-                f"rate of {settings.learning_rate}"
-            )
-        optimizer.step()
-        if on_step is not None:
-            on_step(loss)
-        yield loss
-
-
-def _cuda_devices(model: Any) -> list[torch.device]:
-    return [model.device] if model.device.type == "cuda" else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +201,7 @@ class FineTuningAnswerer:
             InvalidInputError: If question and answer do not fit into the window.
             AnswerError: If learning or generating fails; the model is as before.
         """
+        self.language_model.check_prompt(query.text, self.max_new_tokens)  # before the work
         started = time.perf_counter()
         with fine_tuned(self.language_model, chunks.texts, self.settings):
             learned = time.perf_counter()

@@ -33,13 +33,17 @@ class InContextAnswerer:
         kept: list[int] = []
         seen: set[str] = set()
         for position, text in enumerate(chunks.texts):
-            size = self.language_model.n_tokens(text + CHUNK_SEPARATOR)
+            size = self.size(text)
             if text in seen or size > room:
                 continue
             seen.add(text)
             room -= size
             kept.append(position)
         return chunks.take(kept)
+
+    def size(self, text: str) -> int:
+        """Return how many tokens a chunk takes in the prompt, its blank line included."""
+        return self.language_model.n_tokens(text + CHUNK_SEPARATOR)
 
     def context(self, chunks: CandidatePool) -> str:
         """Return the chunks as one text."""

@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+from sift_core.types import as_count, check_text
 
 try:
     import torch
+    from safetensors import SafetensorError
     from torch.nn import functional
     from transformers import AutoModelForCausalLM, AutoTokenizer
 except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
 
 CHUNK_SEPARATOR = "\n\n"
+
+# No such model, no such device, a broken file, a missing tokenizer backend, other shapes.
+_LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +37,28 @@ class TokenWindow:
     targets: Sequence[int]
 
 
+@dataclass(kw_only=True, eq=False)
+class _Guard:
+    """Who may use a model now: one thread, and while it is changed, one flow of control."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    changed_by: object | None = None
+
+
+# One guard a model, whatever wraps it. The context variable holds what this flow of control
+# has changed; an asyncio task in the same thread, which no lock would stop, has its own.
+_guards: WeakKeyDictionary[Any, _Guard] = WeakKeyDictionary()
+_guards_lock = threading.Lock()
+_own_changes: ContextVar[tuple[object, ...]] = ContextVar("sift_own_changes", default=())
+
+
 class LanguageModel:
     """A frozen causal LM of transformers and its tokenizer.
 
-    One thread uses the model at a time: every method takes `lock`, and whoever changes
-    the model for a while (`fine_tuned`) holds it meanwhile, so that answers asked for
-    concurrently equal those asked for one after another.
+    One thread uses a model at a time, and whoever changes it for a while (`fine_tuned`)
+    keeps others out meanwhile: threads wait, and other asyncio tasks of the same thread,
+    which cannot wait without blocking the loop, get an `AnswerError`. So answers asked
+    for concurrently equal those asked for one after another.
 
     Args:
         model: Any causal LM of transformers. It is set to evaluation mode and frozen.
@@ -66,8 +90,9 @@ class LanguageModel:
             )
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
-        self.lock = threading.RLock()
         self._prefix_id: int = prefix
+        with _guards_lock:
+            self._guard = _guards.setdefault(self.model, _Guard())
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, device: str | None = None) -> LanguageModel:
@@ -85,18 +110,63 @@ class LanguageModel:
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(name))
-            model: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 str(name),
                 dtype=torch.float32 if device == "cpu" else "auto",
                 use_safetensors=True,
+                output_loading_info=True,
             )
-        except (OSError, ValueError, KeyError) as error:
+            model, loading = loaded
+            model.to(device)
+        except _LOADING_ERRORS as error:
             first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
-                f"no causal language model {str(name)!r}: {first_line} Pass a folder with a "
-                f"model of transformers, or an id that the hub knows and a network."
+                f"no causal language model {str(name)!r} on device {device!r}: {first_line} Pass "
+                f"a folder with a model of transformers, or an id that the hub knows and a network."
             ) from error
-        return cls(model.to(device), tokenizer)
+        if loading["missing_keys"]:
+            raise InvalidInputError(
+                f"the weights of {str(name)!r} are incomplete: {len(loading['missing_keys'])} are "
+                f"missing, {sorted(loading['missing_keys'])[0]!r} the first; load the whole model"
+            )
+        return cls(model, tokenizer)
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Hold the model for the `with` block; other threads wait.
+
+        Raises:
+            AnswerError: If another flow of control of this thread has changed the model.
+        """
+        with self._guard.lock:
+            changed_by = self._guard.changed_by
+            if changed_by is not None and changed_by not in _own_changes.get():
+                raise AnswerError(
+                    "the model is fine-tuned for another task of this thread; await that first, "
+                    "or run answers in threads"
+                )
+            yield
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the model for the `with` block, for changes that end with it.
+
+        Raises:
+            InvalidInputError: If it is changed already by this thread.
+        """
+        with self._guard.lock:
+            if self._guard.changed_by is not None:
+                raise InvalidInputError(
+                    "the model is fine-tuned already; leave that `with` block first"
+                )
+            change = object()
+            self._guard.changed_by = change
+            _own_changes.set((*_own_changes.get(), change))
+            try:
+                yield
+            finally:
+                self._guard.changed_by = None
+                _own_changes.set(tuple(c for c in _own_changes.get() if c is not change))
 
     @property
     def window(self) -> int:
@@ -107,7 +177,12 @@ class LanguageModel:
         return min(known) if known else 2048  # guess, for models that state no limit
 
     def token_ids(self, text: str) -> list[int]:
-        """Return the text's tokens without any added at its ends."""
+        """Return the text's tokens without any added at its ends.
+
+        Raises:
+            InvalidInputError: If it is not text.
+        """
+        check_text("text", text)
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
 
@@ -148,19 +223,26 @@ class LanguageModel:
 
         Raises:
             InvalidInputError: If `text` is empty or `context` fills the window.
+            AnswerError: If the model fails.
 
         References:
             Gao et al. (2020), The Pile, section 3.1.
         """
-        n_bytes = len(text.encode())
-        if n_bytes == 0:
+        windows = self.windows(text, context=context)
+        if not windows:
             raise InvalidInputError("`text` must not be empty: it has no bits per byte")
-        with self.lock, torch.inference_mode():
-            nats = sum(float(self.loss_sum(w)) for w in self.windows(text, context=context))
-        return nats / math.log(2) / n_bytes
+        try:
+            with self.using(), torch.inference_mode():
+                nats = sum(float(self.loss_sum(window)) for window in windows)
+        except RuntimeError as error:  # out of memory is one of them
+            raise AnswerError(f"the model could not score a text: {error}") from error
+        return nats / math.log(2) / len(text.encode())
 
     def loss_sum(self, window: TokenWindow) -> torch.Tensor:
-        """Return the summed cross-entropy of a window's targets in nats, a scalar."""
+        """Return the summed cross-entropy of a window's targets in nats, a scalar.
+
+        The caller holds the model (`using` or `changing`).
+        """
         inputs = torch.tensor([window.inputs], device=self.model.device)
         targets = torch.tensor(window.targets, device=self.model.device)
         logits = self.model(input_ids=inputs, use_cache=False).logits[0, -len(targets) :]
@@ -179,16 +261,11 @@ class LanguageModel:
             InvalidInputError: If prompt and continuation do not fit into the window.
             AnswerError: If the model fails.
         """
-        ids = self.prompt_ids(prompt)
-        if len(ids) + max_new_tokens > self.window:
-            raise InvalidInputError(
-                f"a prompt of {len(ids)} tokens and {max_new_tokens} new ones do not fit into "
-                f"the model's window of {self.window}; shorten one of them"
-            )
+        ids = self.check_prompt(prompt, max_new_tokens)
         inputs = torch.tensor([ids], device=self.model.device)
         settings = {"do_sample": False, "pad_token_id": self._prefix_id, **options}
         try:
-            with self.lock, torch.inference_mode():
+            with self.using(), torch.inference_mode():
                 output = self.model.generate(
                     inputs,
                     attention_mask=torch.ones_like(inputs),
@@ -200,8 +277,24 @@ class LanguageModel:
         text: str = self.tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
         return text
 
+    def check_prompt(self, prompt: str, max_new_tokens: int) -> list[int]:
+        """Return the prompt's tokens if they and an answer fit into the window.
+
+        Raises:
+            InvalidInputError: If they don't, or `max_new_tokens` < 1.
+        """
+        n_new = as_count("max_new_tokens", max_new_tokens, minimum=1)
+        ids = self.prompt_ids(prompt)
+        if len(ids) + n_new > self.window:
+            raise InvalidInputError(
+                f"a prompt of {len(ids)} tokens and {n_new} new ones do not fit into the model's "
+                f"window of {self.window}; shorten one of them"
+            )
+        return ids
+
     def prompt_ids(self, prompt: str) -> list[int]:
         """Return the tokens that `generate` starts from."""
+        check_text("prompt", prompt)
         if getattr(self.tokenizer, "chat_template", None):
             encoded = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=True

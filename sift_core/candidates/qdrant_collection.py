@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ try:
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
-# Local mode raises ValueError, REST ApiException, gRPC RpcError (FINDINGS section 6);
-# OSError is a folder that cannot be read, RuntimeError a local client that was closed.
-_STORE_ERRORS = (ApiException, ValueError, grpc.RpcError, OSError, RuntimeError)
+# Local mode raises ValueError, REST ApiException, gRPC RpcError; OSError and sqlite3.Error
+# are a folder that cannot be read, RuntimeError a local client that was closed.
+_STORE_ERRORS = (ApiException, ValueError, grpc.RpcError, OSError, RuntimeError, sqlite3.Error)
 
 
 class QdrantSource:

@@ -50,11 +50,12 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
     float32, in [-1, 1]; 0 where a vector is all zero. Equal rows have equal cosines, which
     a product by BLAS does not promise: `einsum` sums every row in the same order.
     """
-    direction = query.astype(np.float64)  # a half-precision norm overflows and rounds
+    direction = query.astype(np.float64)  # squares of float32 leave its range
     length = float(np.linalg.norm(direction))
-    direction = (direction / length if length > 0 else direction).astype(embeddings.dtype)
-    lengths = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings))
-    products = np.einsum("nd,d->n", embeddings, direction)
+    direction = direction / length if length > 0 else direction
+    rows = embeddings.astype(np.float64)
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    products = np.einsum("nd,d->n", rows, direction)
     cosines = np.divide(products, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     clipped: FloatArray = np.clip(cosines, -1.0, 1.0).astype(np.float32)
     return clipped

@@ -1,1 +1,43 @@
-"""The `sift` command: thin, over the public API."""
+"""The `sift` command: thin, over the public API.
+
+Exit code 0: done; 1: a defect of ours; 2: bad input, a missing part, or a dead store.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from sift_core.errors import SiftError
+
+
+def run(command: Callable[[], Any]) -> int:
+    """Return the exit code of a command; an error of ours becomes one line on stderr.
+
+    Args:
+        command: A Typer application or anything else to call without arguments.
+    """
+    for stream in (sys.stdout, sys.stderr):  # σ² must not end a run in a latin-1 terminal
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        command()
+    except SiftError as error:
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        return 2
+    except SystemExit as stop:  # Typer's own way to end, also after a usage error
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0
+
+
+def _application() -> None:
+    # Imported here: without the extra `cli` this raises an error for `run` to report.
+    from sift_core.cli.application import app
+
+    app()
+
+
+def main() -> None:
+    """Run the `sift` command."""
+    sys.exit(run(_application))

@@ -69,7 +69,7 @@ class RBFKernel:
 
     Args:
         length_scale: Distance on the sphere over which texts inform about each other,
-            greater than 0. The default, √0.1, is FINDINGS' exp(10(cos - 1)).
+            greater than 0. The default, √0.1, gives exp(10 (cos - 1)); decision 0002 says why.
 
     Raises:
         InvalidInputError: If `length_scale` is not positive, or its square out of range.

@@ -1,5 +1,7 @@
+import asyncio
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -80,7 +82,6 @@ def test_learning_equals_a_plain_peft_loop(random_lm):
     with fine_tuned(random_lm, TEXTS) as losses:
         pass
     model = random_lm.model
-    torch.manual_seed(0)
     config = LoraConfig(
         r=64,
         lora_alpha=16,
@@ -90,6 +91,10 @@ def test_learning_equals_a_plain_peft_loop(random_lm):
     )
     with pytest.warns(FutureWarning, match="is_gradient_checkpointing"):  # PEFT 0.21's own
         peft_model = get_peft_model(model, config)
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in peft_model.named_parameters():
+        if "lora_A" in name:
+            torch.nn.init.kaiming_uniform_(parameter, a=math.sqrt(5), generator=generator)
     optimizer = torch.optim.Adam([p for p in peft_model.parameters() if p.requires_grad], lr=5e-4)
     expected = []
     for text in TEXTS:
@@ -199,6 +204,84 @@ def test_concurrent_answers_equal_serial_ones(make_random_lm):
     assert [concurrent[i] for i in range(len(topics))] == serial
 
 
+def test_models_in_several_threads_do_not_share_random_numbers(make_random_lm):
+    models = [make_random_lm() for _ in range(4)]
+
+    def losses_of(lm):
+        with fine_tuned(lm, TEXTS, FAST) as losses:
+            return tuple(losses)
+
+    expected = losses_of(models[0])
+    with ThreadPoolExecutor(4) as pool:
+        seen = {losses for _ in range(6) for losses in pool.map(losses_of, models)}
+    assert seen == {expected}
+
+
+def test_a_second_fine_tuning_inside_the_first_is_refused(make_random_lm):
+    lm = make_random_lm()
+    before = state_of(lm)
+    with fine_tuned(lm, TEXTS, FAST):
+        inside = lm.bits_per_byte(TEXTS[0])
+        with pytest.raises(InvalidInputError, match="fine-tuned already"), fine_tuned(lm, TEXTS):
+            pytest.fail("must not be reached")
+        assert lm.bits_per_byte(TEXTS[0]) == inside
+    assert_same_state(lm, before)
+
+
+async def test_another_asyncio_task_never_sees_the_adapter(make_random_lm):
+    lm = make_random_lm()
+    before = state_of(lm)
+    adapted, done = asyncio.Event(), asyncio.Event()
+
+    async def learn():
+        with fine_tuned(lm, TEXTS, FAST):
+            adapted.set()
+            await done.wait()
+            return lm.bits_per_byte(TEXTS[0])  # its own calls go on
+
+    async def read():
+        await adapted.wait()
+        try:
+            with pytest.raises(AnswerError, match="another task"):
+                lm.bits_per_byte(TEXTS[0])
+            with pytest.raises(InvalidInputError, match="already"), fine_tuned(lm, TEXTS):
+                pytest.fail("must not be reached")
+        finally:
+            done.set()
+
+    tuned, _ = await asyncio.gather(learn(), read())
+    assert_same_state(lm, before)
+    assert tuned < lm.bits_per_byte(TEXTS[0])
+
+
+def test_two_wrappers_of_one_model_share_its_guard(make_random_lm, byte_tokenizer):
+    lm = make_random_lm()
+    other = LanguageModel(lm.model, byte_tokenizer)
+    with fine_tuned(lm, TEXTS), pytest.raises(InvalidInputError, match="already"):
+        with fine_tuned(other, TEXTS):
+            pytest.fail("must not be reached")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_learning_works_inside_a_servers_no_grad(make_random_lm, mode):
+    lm = make_random_lm()
+    with fine_tuned(lm, TEXTS, FAST) as expected:
+        pass
+    with mode(), fine_tuned(lm, TEXTS, FAST) as losses:
+        assert losses == expected
+
+
+def test_a_report_may_raise_its_own_runtime_error(make_random_lm):
+    class Cancelled(RuntimeError):
+        pass
+
+    def cancel(loss):
+        raise Cancelled
+
+    with pytest.raises(Cancelled), fine_tuned(make_random_lm(), TEXTS, on_step=cancel):
+        pytest.fail("must not be reached")
+
+
 def test_a_reader_in_another_thread_never_sees_the_adapter(make_random_lm):
     lm = make_random_lm()
     base = lm.bits_per_byte(TEXTS[0])
@@ -213,7 +296,16 @@ def test_a_reader_in_another_thread_never_sees_the_adapter(make_random_lm):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rank": 0}, {"learning_rate": 0.0}, {"learning_rate": math.nan}, {"alpha": -1.0}]
+    "wrong",
+    [
+        {"rank": 0},
+        {"rank": 2.5},
+        {"seed": -1},
+        {"seed": 2**70},
+        {"learning_rate": 0.0},
+        {"learning_rate": math.nan},
+        {"alpha": -1.0},
+    ],
 )
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):

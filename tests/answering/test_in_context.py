@@ -65,14 +65,17 @@ def test_a_question_that_fills_the_window_is_refused(answerer):
 def test_bits_per_byte_reads_the_chunks(tiny_lm):
     answerer = InContextAnswerer(language_model=tiny_lm)
     text = "Return the number of waiting threads, or zero where the barrier is broken."
-    related = pool_of("Return the number of waiting tasks, or zero where the lock is broken.")
-    assert answerer.bits_per_byte(text, related) < tiny_lm.bits_per_byte(text)
-    assert answerer.bits_per_byte(text, pool_of()) == tiny_lm.bits_per_byte(text)
+    first, second = "Return the number of tasks.", "Return zero where the lock is broken."
+    expected = tiny_lm.bits_per_byte(text, context=f"{second}\n\n{first}")
+    assert answerer.bits_per_byte(text, pool_of(first, second)) == expected
+    assert answerer.bits_per_byte(text, pool_of()) == tiny_lm.bits_per_byte(text) != expected
 
 
 def test_a_text_longer_than_the_window_is_scored_with_chunks(answerer):
-    bits = answerer.bits_per_byte("long " * 40, pool_of("x" * 10, "y" * 40))
-    assert np.isfinite(bits)
+    # A window of 64: the chunks get half of it, where only the short one fits.
+    text = "long " * 40
+    expected = answerer.language_model.bits_per_byte(text, context="x" * 10)
+    assert answerer.bits_per_byte(text, pool_of("x" * 10, "y" * 40)) == expected
 
 
 def test_chunks_whose_tokens_join_differently_never_overflow_the_window(tiny_lm, monkeypatch):

@@ -3,8 +3,9 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from sift_core import InvalidInputError
+from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import LanguageModel
 
 
@@ -122,3 +123,46 @@ def test_a_model_with_an_adapter_is_refused(make_random_lm, byte_tokenizer):
     model.peft_config = {}
     with pytest.raises(InvalidInputError, match="merge_and_unload"):
         LanguageModel(model, byte_tokenizer)
+
+
+def test_weights_that_are_incomplete_are_refused(make_random_lm, byte_tokenizer, tmp_path):
+    lm = make_random_lm()
+    lm.model.save_pretrained(tmp_path)
+    byte_tokenizer.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    kept = {name: w for name, w in weights.items() if "layers.1" not in name}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InvalidInputError, match=r"weights .* are incomplete: 9 are missing"):
+        LanguageModel.from_pretrained(tmp_path, device="cpu")
+
+
+def test_a_broken_weights_file_is_one_of_our_errors(make_random_lm, byte_tokenizer, tmp_path):
+    make_random_lm().model.save_pretrained(tmp_path)
+    byte_tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(InvalidInputError, match="no causal language model"):
+        LanguageModel.from_pretrained(tmp_path, device="cpu")
+
+
+def test_a_device_that_is_none_is_one_of_our_errors(make_random_lm, byte_tokenizer, tmp_path):
+    make_random_lm().model.save_pretrained(tmp_path)
+    byte_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InvalidInputError, match="on device 'abacus'"):
+        LanguageModel.from_pretrained(tmp_path, device="abacus")
+
+
+@pytest.mark.parametrize("n_new", [0, -1, 2.5])
+def test_a_length_that_is_none_is_refused(make_random_lm, n_new):
+    with pytest.raises(InvalidInputError, match="max_new_tokens"):
+        make_random_lm().generate("hello", max_new_tokens=n_new)
+
+
+def test_running_out_of_memory_while_scoring_is_one_of_our_errors(make_random_lm, monkeypatch):
+    lm = make_random_lm()
+
+    def fail(self, window):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(LanguageModel, "loss_sum", fail)
+    with pytest.raises(AnswerError, match="could not score"):
+        lm.bits_per_byte("text")

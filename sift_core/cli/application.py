@@ -1,17 +1,15 @@
-"""The `sift` command. Exit code 0: done; 1: a defect of ours; 2: bad input or a dead store."""
+"""The commands of `sift`, as a Typer application."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
-from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
+from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.selection import SIFTSelector
 from sift_core.types import FloatArray
 
@@ -74,34 +72,10 @@ def select_command(
 def _load(name: str, path: Path) -> FloatArray:
     """Return the array in a .npy file; pickled objects are refused."""
     try:
-        array: FloatArray = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            array: FloatArray = np.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise InvalidInputError(
             f"cannot read `{name}` from {str(path)!r}: {error}; pass a file that numpy.save wrote"
         ) from error
     return array
-
-
-def run(command: Callable[[], Any]) -> int:
-    """Return the exit code of a command; an error of ours becomes one line on stderr.
-
-    Args:
-        command: A Typer application or anything else to call without arguments.
-    """
-    try:
-        command()
-    except SiftError as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        return 2
-    except SystemExit as stop:  # Typer's own way to end, also after a usage error
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return 0
-
-
-def main() -> None:
-    """Run the `sift` command."""
-    sys.exit(run(app))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -6,7 +7,8 @@ import numpy as np
 import pytest
 
 from sift_core import LinearKernel, select
-from sift_core.cli.main import app, run
+from sift_core.cli import run
+from sift_core.cli.application import app
 
 
 @pytest.fixture
@@ -92,6 +94,41 @@ def test_wrong_usage_gives_exit_code_2(arguments, capsys):
 
 
 def test_the_module_runs_as_a_command():
-    command = [sys.executable, "-m", "sift_core.cli.main", "--help"]
+    command = [sys.executable, "-m", "sift_core.cli", "--help"]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "select" in finished.stdout
+
+
+def test_without_its_extra_the_command_says_what_to_install():
+    program = "import sys; sys.modules['typer'] = None; from sift_core.cli import main; main()"
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("error: `typer` could not be imported")
+    assert "sift-rerank[cli]" in finished.stderr
+
+
+def test_a_terminal_that_cannot_show_sigma_still_gets_the_numbers(files):
+    paths = files(query=np.array([1.0, 0.0]), candidates=np.eye(2))
+    finished = subprocess.run(
+        [sys.executable, "-m", "sift_core.cli", "select", *paths],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert b"0.090909" in finished.stdout
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04 not a zip", b"\x93NUMPY", b""])
+def test_a_broken_file_gives_exit_code_2(tmp_path, content, capsys):
+    (tmp_path / "broken.npy").write_bytes(content)
+    assert sift("select", str(tmp_path / "broken.npy"), "x.npy") == 2
+    assert "cannot read `query`" in capsys.readouterr().err
+
+
+def test_an_archive_of_arrays_gives_exit_code_2(tmp_path, capsys):
+    np.savez(tmp_path / "several.npz", a=np.eye(2))
+    assert sift("select", str(tmp_path / "several.npz"), "x.npy") == 2
+    assert "cannot read `query`" in capsys.readouterr().err
