@@ -108,7 +108,9 @@ def show(
         embedder=encoder,
         n_candidates=N_CANDIDATES,
         n_context=N_CHUNKS,
-        max_new_tokens=40,
+        max_new_tokens=30,
+        # A tiny model likes to stop at once or to stammer.
+        generation={"min_new_tokens": 20, "repetition_penalty": 1.3},
     )
     results = [ask(engine, q) for q in ([question] if question else QUESTIONS)]
     picture = cache / "demo.png"

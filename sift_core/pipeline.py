@@ -116,6 +116,7 @@ class AnswerEngine:
         n_context: Documents chosen for the prompt at most.
         n_steps: N, training steps; the paper's 50.
         max_new_tokens: Length of an answer at most.
+        generation: Passed to `transformers`' `generate` as it is; greedy if left out.
         settings: How the adapter learns.
         policy: Decides in mode "auto".
     """
@@ -129,6 +130,7 @@ class AnswerEngine:
     n_context: int = 10
     n_steps: int = 50
     max_new_tokens: int = 64
+    generation: Mapping[str, Any] = field(default_factory=dict)
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
     policy: VariancePolicy = field(default_factory=VariancePolicy)
 
@@ -273,7 +275,9 @@ class AnswerEngine:
     @property
     def _in_context(self) -> InContextAnswerer:
         return InContextAnswerer(
-            language_model=self.language_model, max_new_tokens=self.max_new_tokens
+            language_model=self.language_model,
+            max_new_tokens=self.max_new_tokens,
+            generation=self.generation,
         )
 
 

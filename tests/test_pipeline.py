@@ -153,6 +153,13 @@ def test_a_filter_reaches_the_source(make_engine):
     assert all(text.startswith("reader.sort_rows") for text in answer.chunks.texts)
 
 
+def test_generation_options_reach_the_model(make_engine):
+    engine = make_engine(max_new_tokens=6, generation={"min_new_tokens": 6})
+    text = engine.answer(QUESTION, mode="base").text
+    expected = engine.language_model.generate(QUESTION, max_new_tokens=6, min_new_tokens=6)
+    assert text == expected != ""
+
+
 def test_a_filter_that_matches_nothing_leaves_the_model_alone(make_engine):
     answer = make_engine().answer(QUESTION, mode="fine_tune", filter=lambda m: False)
     assert answer.mode is AnswerMode.BASE

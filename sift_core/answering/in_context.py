@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from sift_core.answering.language_model import CHUNK_SEPARATOR, LanguageModel
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
@@ -22,11 +23,13 @@ class InContextAnswerer:
         language_model: The model that answers.
         order: Where the first choice stands: next to the question or at the top.
         max_new_tokens: Length of an answer at most.
+        generation: Passed to `transformers`' `generate` as it is; greedy if left out.
     """
 
     language_model: LanguageModel
     order: Literal["most_relevant_last", "most_relevant_first"] = "most_relevant_last"
     max_new_tokens: int = 64
+    generation: Mapping[str, Any] = field(default_factory=dict)
 
     def fitting(self, chunks: CandidatePool, room: int) -> CandidatePool:
         """Return the distinct chunks that fit into `room` tokens, in order of choice."""
@@ -72,7 +75,7 @@ class InContextAnswerer:
         while len(used) and self.room(self.prompt(query, used)) < 0:
             used = used.take(range(len(used) - 1))
         text = self.language_model.generate(
-            self.prompt(query, used), max_new_tokens=self.max_new_tokens
+            self.prompt(query, used), max_new_tokens=self.max_new_tokens, **self.generation
         )
         return Answer(
             text=text,
