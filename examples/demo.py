@@ -35,11 +35,11 @@ from transformers.utils import logging as transformers_logging
 from sift_core import (
     CandidatePool,
     CandidateSourceError,
+    ContextSelector,
     Document,
     InvalidInputError,
     NearestNeighborSelector,
     Query,
-    SIFTSelector,
 )
 from sift_core.answering import AnswerEngine, LanguageModel
 from sift_core.candidates import QdrantSource
@@ -135,7 +135,7 @@ def ask(engine: AnswerEngine, question: str) -> QuestionResult:
     )
     pool, held_back = hold_back(engine.source.fetch(query, N_CANDIDATES))
     started = time.perf_counter()
-    sift = SIFTSelector().select(query.embedding, pool.embeddings, N_CHUNKS)
+    sift = ContextSelector().select(query.embedding, pool.embeddings, N_CHUNKS)
     select_s = time.perf_counter() - started
     nearest = NearestNeighborSelector().select(query.embedding, pool.embeddings, N_CHUNKS)
     result = QuestionResult(

@@ -17,7 +17,7 @@ from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.policy import Decision, VariancePolicy
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
-from sift_core.selection import SIFTSelector, posterior_variances
+from sift_core.selection import ContextSelector, SIFTSelector, posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection, check_text
 
 _READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
@@ -124,7 +124,7 @@ class AnswerEngine:
     language_model: LanguageModel
     source: CandidateSource
     embedder: Embedder
-    context_selector: Selector = field(default_factory=SIFTSelector)
+    context_selector: Selector = field(default_factory=ContextSelector)
     fine_tuning_selector: Selector = field(default_factory=SIFTSelector.for_fine_tuning)
     n_candidates: int = 200
     n_context: int = 10

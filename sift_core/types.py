@@ -166,11 +166,14 @@ class Selection:
         variances: Shape (k + 1,), the variance σ² at the query before the first and
             after every choice. Never rises.
         stop_reason: Why there is no further choice.
+        bound_violations: How many gains `LazySIFTSelector` found above their bounds, so that
+            its choice may differ from the exact one; 0 from exact selectors.
     """
 
     positions: IntArray
     variances: FloatArray
     stop_reason: StopReason
+    bound_violations: int = 0
 
     def __len__(self) -> int:
         """Return the number of choices, repeats counted."""

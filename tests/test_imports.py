@@ -111,6 +111,7 @@ except sift_core.MissingDependencyError as error:
             "sentence-transformers",
             "demo",
         ),
+        ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
     ],
 )
 def test_a_missing_vendor_is_named_with_its_extra(vendor, statement, package, extra):

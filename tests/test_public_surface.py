@@ -84,8 +84,11 @@ def test_an_error_is_also_the_standard_one(error, standard):
     "module",
     [
         "sift_core.selection.baselines",
+        "sift_core.selection.diagnostics",
+        "sift_core.selection.hull_reconstruction",
         "sift_core.selection.kernels",
         "sift_core.selection.posterior",
+        "sift_core.selection.settings",
         "sift_core.selection.sift",
         "sift_core.testing",
         "sift_core.types",
@@ -94,7 +97,7 @@ def test_an_error_is_also_the_standard_one(error, standard):
 def test_the_examples_in_docstrings_run(module):
     results = doctest.testmod(importlib.import_module(module), report=True)
     assert results.failed == 0
-    if module == "sift_core.selection.sift":
+    if module == "sift_core.selection.settings":
         assert results.attempted > 0
 
 
@@ -104,3 +107,21 @@ def test_select_takes_the_arguments_that_its_users_write():
     optional = list(parameters.values())[3:]
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in optional)
     assert {"kernel", "noise_variance", "allow_repeats"} <= {p.name for p in optional}
+
+
+SELECTORS = [
+    value
+    for name, value in vars(sift_core).items()
+    if name.endswith("Selector") and name != "Selector"
+]
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_every_selector_is_called_in_one_way(selector):
+    assert isinstance(selector(), sift_core.Selector)
+    parameters = inspect.signature(selector.select).parameters
+    assert list(parameters)[1:4] == ["query", "candidates", "n_select"]
+    optional = list(parameters.values())[4:]
+    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in optional)
+    settings = inspect.signature(selector).parameters.values()
+    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in settings)

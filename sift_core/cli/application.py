@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.selection import SIFTSelector
+from sift_core.selection import selector_from_settings
 from sift_core.types import FloatArray
 
 try:
@@ -29,6 +29,7 @@ app = typer.Typer(
 class KernelName(str, Enum):
     """Kernels that the command line knows."""
 
+    AUTO = "auto"
     RBF = "rbf"
     LINEAR = "linear"
 
@@ -43,15 +44,19 @@ def select_command(
     query: Annotated[Path, typer.Argument(help=".npy file with one embedding, shape (d,)")],
     candidates: Annotated[Path, typer.Argument(help=".npy file with embeddings, shape (n, d)")],
     n_select: Annotated[int, typer.Option("-n", "--n-select", help="How many to choose")] = 10,
-    kernel: Annotated[KernelName, typer.Option(help="linear is the paper's")] = KernelName.RBF,
+    kernel: Annotated[
+        KernelName,
+        typer.Option(help="auto reads its scales from the candidates; linear is the paper's"),
+    ] = KernelName.AUTO,
     noise_variance: Annotated[
-        float | None, typer.Option(help="λ > 0; 0.1 with rbf, 0.01 with linear if left out")
+        float | None,
+        typer.Option(help="λ > 0; if left out .2 with auto, .1 with rbf, .01 with linear"),
     ] = None,
     allow_repeats: Annotated[bool, typer.Option(help="Choose one candidate several times")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
 ) -> None:
     """Print which rows of CANDIDATES to take for QUERY, and how σ² falls."""
-    selector = SIFTSelector.from_settings(
+    selector = selector_from_settings(
         kernel=kernel.value, noise_variance=noise_variance, allow_repeats=allow_repeats
     )
     arrays = _load("query", query), _load("candidates", candidates)

@@ -1,16 +1,35 @@
 """Choosing documents: arrays in, arrays out. NumPy alone."""
 
-from sift_core.selection.baselines import NearestNeighborSelector
+from sift_core.selection.baselines import (
+    NearestNeighborSelector,
+    RepeatedNeighborSelector,
+    UncertaintySamplingSelector,
+)
+from sift_core.selection.context import ContextSelector
+from sift_core.selection.diagnostics import Explanation, explain, irreducible_variance
+from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
+from sift_core.selection.lazy_greedy import LazySIFTSelector
 from sift_core.selection.posterior import posterior_variances
-from sift_core.selection.sift import SIFTSelector, select
+from sift_core.selection.settings import select, selector_from_settings
+from sift_core.selection.sift import SIFTSelector
 
 __all__ = [
+    "ContextSelector",
+    "Explanation",
+    "HullReconstructionSelector",
     "Kernel",
+    "LazySIFTSelector",
     "LinearKernel",
     "NearestNeighborSelector",
     "RBFKernel",
+    "Reconstruction",
+    "RepeatedNeighborSelector",
     "SIFTSelector",
+    "UncertaintySamplingSelector",
+    "explain",
+    "irreducible_variance",
     "posterior_variances",
     "select",
+    "selector_from_settings",
 ]

@@ -14,6 +14,9 @@ import numpy as np
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray
 
+# Squares of lengths within these keep all their digits: far from where float64 ends.
+SMALLEST_SQUARE, LARGEST_SQUARE = 1e-280, 1e280
+
 
 @runtime_checkable
 class Kernel(Protocol):
@@ -86,6 +89,11 @@ class RBFKernel:
                 f"float64, got {self.length_scale}"
             )
 
+    @property
+    def decay(self) -> float:
+        """1 / length_scale²."""
+        return 1.0 / self.length_scale**2
+
     def features(self, embeddings: FloatArray) -> FloatArray:
         """Return the embeddings scaled to unit length, float64, shape (n, d)."""
         return unit_rows(embeddings)
@@ -96,18 +104,30 @@ class RBFKernel:
 
     def column(self, features: FloatArray, point: FloatArray) -> FloatArray:
         """Return the kernel values with `point`, shape (n,), in O(nd)."""
-        cosines = np.minimum(features @ point, 1.0)  # rounding may exceed 1
-        values: FloatArray = np.exp((cosines - 1.0) / self.length_scale**2)
-        return values
+        return self.of_cosines(features @ point)
+
+    def of_cosines(self, cosines: FloatArray) -> FloatArray:
+        """Return the kernel values for inner products of unit vectors, of the same shape."""
+        values: FloatArray = np.minimum(cosines, 1.0)  # rounding may exceed 1
+        values -= 1.0
+        values *= self.decay
+        return np.exp(values, out=values)
 
 
 def unit_rows(embeddings: FloatArray) -> FloatArray:
     """Return the rows scaled to unit length, float64, shape (n, d).
 
     Raises:
-        InvalidInputError: If a row has length zero: it has no direction.
+        InvalidInputError: If a row has length zero: it has no direction. If a number of
+            higher precision is too large for float64.
     """
-    rows = embeddings.astype(np.float64)
+    with np.errstate(over="ignore"):  # looked for below
+        rows = embeddings.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.einsum("nd,nd->n", rows, rows)
+    if ((squares > SMALLEST_SQUARE) & (squares < LARGEST_SQUARE)).all():
+        rows /= np.sqrt(squares)[:, np.newaxis]
+        return rows
     # Scale by the largest entry first: squares of very small or large ones leave the range.
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     if not (largest > 0).all():
@@ -115,6 +135,11 @@ def unit_rows(embeddings: FloatArray) -> FloatArray:
         raise InvalidInputError(
             f"embeddings must not be all zero, got such a vector in row {first}; "
             f"was an empty text embedded?"
+        )
+    if not (largest < np.inf).all():
+        raise InvalidInputError(
+            f"embeddings must fit into float64, got {embeddings.dtype} beyond "
+            f"{np.finfo(np.float64).max:g}"
         )
     rows /= largest
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)

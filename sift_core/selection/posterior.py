@@ -1,17 +1,18 @@
 """The Gaussian process behind every selector here, conditioned on the choices so far.
 
-Paper symbols: prompt x* → `query`, data space D → `candidates`, λ' → `noise_variance`,
+Paper symbols: prompt x* → a target, data space D → `candidates`, λ' → `noise_variance`,
 K → n, σ²_n(x*) → `variances[n]`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
 from sift_core.errors import InvalidInputError, NumericalError
-from sift_core.selection.kernels import Kernel, LinearKernel
+from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.types import FloatArray, IntArray, Selection, StopReason, as_finite_array
 
 FIRST_CAPACITY = 16  # rows; doubled when full, so the number is of no consequence
@@ -24,22 +25,24 @@ COPY_TOLERANCE = 1e-12
 
 @dataclass(kw_only=True, eq=False)
 class Posterior:
-    """Variance at the query and at every candidate, given noisy looks at some of them.
+    """Variances of targets and candidates, given noisy looks at some of the candidates.
 
     Row j of the partial Cholesky factor is L_j = k_{j-1}(x_j, ·) / √(k_{j-1}(x_j, x_j) + λ'),
     so that k_n(x, x') = k(x, x') - Σ_j L_j(x) L_j(x'): the recursive kernel update of the
     paper's appendix "Efficient Computation", kept factored instead of as an n × n matrix.
-    Made for one selection by `prior` and changed in place by `observe`.
+    Made for one selection and changed in place by `observe`.
     """
 
     kernel: Kernel
     noise_variance: float
     features: FloatArray  # (n, d)
     diagonal: FloatArray  # (n,), k_n(x, x)
-    query_row: FloatArray  # (n,), k_n(x*, x)
-    factor: FloatArray  # (capacity, n), rows up to len(positions) are filled
-    variances: list[float]  # σ²_0 ... σ²_n at the query
+    covariance: FloatArray  # (t, n), k_n(target, x)
+    weights: FloatArray  # (t,), what the variance of each target counts
+    variances: list[float]  # Σ weight · σ² over the targets, before and after each step
     positions: list[int]
+    factor: FloatArray  # (capacity, n), rows up to `n_rows` are filled
+    n_rows: int
     prior_columns: dict[int, FloatArray]  # k(x_j, ·), kept for repeats
     originals: IntArray | None  # (n,), first equal row of each; None if no two are equal
 
@@ -50,47 +53,79 @@ class Posterior:
         noise_variance: float,
         query: FloatArray,
         candidates: FloatArray,
+        *,
+        weights: FloatArray | None = None,
+        conditioned_on: FloatArray | None = None,
     ) -> Posterior:
-        """Return the state before the first observation.
+        """Return the state before the first choice.
 
         Args:
             kernel: How much one text tells about another.
             noise_variance: λ > 0.
-            query: Shape (d,).
+            query: One target, shape (d,), or several, shape (t, d).
             candidates: Shape (n, d), n >= 0.
+            weights: What each target counts, shape (t,), >= 0; ones if None.
+            conditioned_on: Embeddings that were seen before, shape (m, d).
 
         Raises:
-            InvalidInputError: If shapes do not fit, a number is not finite, or a vector
-                is all zero.
+            InvalidInputError: If shapes do not fit, a number is not finite, a vector is all
+                zero, or `kernel` is no kernel.
             NumericalError: If the kernel's values are too large for float64.
         """
-        query, candidates = _checked(query, candidates)
+        if isinstance(kernel, type) or not isinstance(kernel, Kernel):
+            raise InvalidInputError(
+                f"`kernel` must be a kernel, for instance RBFKernel(), got {kernel!r}; names are "
+                f"for selector_from_settings"
+            )
+        targets, candidates = checked_arrays(query, candidates)
+        weights = checked_weights(weights, len(targets))
+        n = len(candidates)
+        if conditioned_on is not None:
+            seen = checked_rows("conditioned_on", conditioned_on, targets.shape[1])
+            candidates = np.concatenate([candidates, seen])
+        posterior = cls._prior(kernel, noise_variance, targets, candidates, weights)
+        if conditioned_on is not None:
+            posterior._condition_on_rows_from(n)
+        return posterior
+
+    @classmethod
+    def _prior(
+        cls,
+        kernel: Kernel,
+        noise_variance: float,
+        targets: FloatArray,
+        candidates: FloatArray,
+        weights: FloatArray,
+    ) -> Posterior:
         with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-            point = kernel.features(query[np.newaxis])
+            points = kernel.features(targets)
             features = kernel.features(candidates)
             # Copies: these are changed in place, and a kernel may answer with its own arrays.
             diagonal = np.array(kernel.diagonal(features), dtype=np.float64)
-            query_row = np.array(kernel.column(features, point[0]), dtype=np.float64)
-            variance = float(kernel.diagonal(point)[0])
-            bound = variance * float(diagonal.max(initial=0.0))  # >= k(x*, x)², Cauchy-Schwarz
-        if not (np.isfinite(bound) and np.isfinite(query_row).all()):
+            covariance = np.array(kernel_matrix(kernel, features, points), dtype=np.float64)
+            prior = np.asarray(kernel.diagonal(points), dtype=np.float64)
+            variance = float(weights @ prior)
+            bound = prior.max() * diagonal.max(initial=0.0)  # >= k(x*, x)², Cauchy-Schwarz
+        if not (np.isfinite(bound) and np.isfinite(variance) and np.isfinite(covariance).all()):
             raise NumericalError(
                 f"the kernel's values are too large for float64 or not numbers (k(q, q) = "
-                f"{variance:g}); scale the embeddings, or use a kernel that does, as "
+                f"{prior.max():g}); scale the embeddings, or use a kernel that does, as "
                 f"LinearKernel(normalize=True)"
             )
-        originals = _first_equal_rows(features, query_row, COPY_TOLERANCE * bound**0.5)
+        originals = _first_equal_rows(features, covariance[0], COPY_TOLERANCE * bound**0.5)
         if originals is not None:
-            diagonal, query_row = diagonal[originals], query_row[originals]
+            diagonal, covariance = diagonal[originals], covariance[:, originals]
         return cls(
             kernel=kernel,
             noise_variance=noise_variance,
             features=features,
             diagonal=diagonal,
-            query_row=query_row,
-            factor=np.empty((0, len(features))),
+            covariance=covariance,
+            weights=weights,
             variances=[variance],
             positions=[],
+            factor=np.empty((0, len(features))),
+            n_rows=0,
             prior_columns={},
             originals=originals,
         )
@@ -101,35 +136,64 @@ class Posterior:
         return len(self.features)
 
     def gains(self) -> FloatArray:
-        """Return by how much observing each candidate would lower σ² at the query, (n,).
+        """Return by how much observing each candidate would lower the variance, (n,).
 
-        Paper, section 4: k(x*, x)² / (k(x, x) + λ'), the objective of SIFT.
+        Paper, section 4: k(x*, x)² / (k(x, x) + λ'), the objective of SIFT, summed over the
+        targets with their weights.
+
+        Raises:
+            NumericalError: If λ is so small that they left the range of float64.
         """
-        return self.query_row**2 / (self.diagonal + self.noise_variance)
+        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+            explained: FloatArray = self.weights @ self.covariance**2
+            gains: FloatArray = explained / (self.diagonal + self.noise_variance)
+        if not np.isfinite(gains).all():
+            raise too_little_noise(self.noise_variance)
+        return gains
 
     def observe(self, position: int) -> None:
-        """Condition on a noisy observation of one candidate, in O(n · (d + steps))."""
-        step = len(self.positions)
+        """Condition on a noisy observation of one candidate, in O(n · (d + steps + t))."""
+        earlier = self.factor[: self.n_rows]
+        scale = (self.diagonal[position] + self.noise_variance) ** 0.5
+        with np.errstate(over="ignore", invalid="ignore"):  # this gain or the next shows it
+            column = self._prior_column(position) - earlier[:, position] @ earlier
+            if self.originals is not None:
+                column = column[self.originals]
+            row = column / scale
+            loads = self.covariance[:, position] / scale  # (t,), weights · squares are the gain
+            gain = float(self.weights @ loads**2)
+            self.covariance -= loads[:, np.newaxis] * row
+            self.diagonal -= row**2
+        if not np.isfinite(gain):
+            raise too_little_noise(self.noise_variance)
+        np.maximum(self.diagonal, 0.0, out=self.diagonal)  # rounding may cross zero
+        self._append(row)
+        self.positions.append(position)
+        self.variances.append(max(self.variances[-1] - gain, 0.0))
+
+    def _prior_column(self, position: int) -> FloatArray:
+        """Return k(x, ·) before any observation, shape (n,)."""
         if position not in self.prior_columns:
             self.prior_columns[position] = self.kernel.column(
                 self.features, self.features[position]
             )
-        earlier = self.factor[:step]
-        column = self.prior_columns[position] - earlier[:, position] @ earlier
-        if self.originals is not None:
-            column = column[self.originals]
-        scale = (self.diagonal[position] + self.noise_variance) ** 0.5
-        row = column / scale
-        weight = float(self.query_row[position] / scale)  # its square is the gain
-        self.query_row -= row * weight
-        self.diagonal -= row**2
-        np.maximum(self.diagonal, 0.0, out=self.diagonal)  # rounding may cross zero
-        if step == len(self.factor):
-            more = np.empty((max(step, FIRST_CAPACITY), self.n))
+        return self.prior_columns[position]
+
+    def _append(self, row: FloatArray) -> None:
+        if self.n_rows == len(self.factor):
+            more = np.empty((max(self.n_rows, FIRST_CAPACITY), self.n))
             self.factor = np.concatenate([self.factor, more])
-        self.factor[step] = row
-        self.positions.append(position)
-        self.variances.append(max(self.variances[-1] - weight**2, 0.0))
+        self.factor[self.n_rows] = row
+        self.n_rows += 1
+
+    def _condition_on_rows_from(self, n: int) -> None:
+        """Observe the rows from `n` on, then forget that they ever were candidates."""
+        for position in range(n, self.n):
+            self.observe(position)
+        self.features, self.diagonal = self.features[:n], self.diagonal[:n]
+        self.covariance, self.factor = self.covariance[:, :n].copy(), self.factor[:, :n].copy()
+        self.originals = None if self.originals is None else self.originals[:n]
+        self.variances, self.positions, self.prior_columns = self.variances[-1:], [], {}
 
     def as_selection(self, stop_reason: StopReason) -> Selection:
         """Return what was observed as a value."""
@@ -153,7 +217,7 @@ def posterior_variances(
     different selectors can be laid side by side. Takes O(k² · (d + k)) time.
 
     Args:
-        query: Shape (d,).
+        query: Shape (d,), or several targets, shape (t, d), whose variances are summed.
         chosen: Embeddings in order of choice, shape (k, d); may repeat.
         kernel: `LinearKernel()` if None.
         noise_variance: λ > 0.
@@ -165,31 +229,111 @@ def posterior_variances(
         InvalidInputError: If shapes do not fit, a number is not finite, a vector is all
             zero, or `noise_variance` is not > 0.
     """
-    if not 0 < noise_variance < np.inf:  # also rejects NaN
-        raise InvalidInputError(
-            f"`noise_variance` must be a finite number > 0, got {noise_variance}"
-        )
+    check_noise_variance(noise_variance)
     posterior = Posterior.prior(kernel or LinearKernel(), noise_variance, query, chosen)
     for position in range(posterior.n):
         posterior.observe(position)
     return np.array(posterior.variances)
 
 
-def _checked(query: FloatArray, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return `query` (d,) and `candidates` (n, d) as finite arrays that fit together."""
-    query = as_finite_array("query", query, n_dimensions=1)
-    if query.size == 0:
-        raise InvalidInputError("`query` must have at least 1 number, got an empty vector")
-    is_empty_list = isinstance(candidates, list | tuple) and not candidates
-    if is_empty_list or getattr(candidates, "shape", ())[:1] == (0,):
-        return query, np.empty((0, len(query)))  # an empty pool has no dimension of its own
-    candidates = as_finite_array("candidates", candidates, n_dimensions=2)
-    if candidates.shape[1] != len(query):
+def check_noise_variance(noise_variance: float) -> None:
+    """Refuse what is not a finite number > 0.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    if not (isinstance(noise_variance, Real) and 0 < noise_variance < np.inf):  # NaN is not
         raise InvalidInputError(
-            f"`candidates` must have {len(query)} columns like the query, got "
-            f"{candidates.shape[1]}; were both made by one model?"
+            f"`noise_variance` must be a finite number > 0, got {noise_variance!r}"
         )
-    return query, candidates
+
+
+def too_little_noise(noise_variance: float) -> NumericalError:
+    """Return the error to raise where λ lets rounding grow beyond float64."""
+    return NumericalError(
+        f"`noise_variance` {noise_variance:g} is too small beside the kernel's values; raise it, "
+        f"or scale the embeddings"
+    )
+
+
+def kernel_matrix(kernel: Kernel, features: FloatArray, points: FloatArray) -> FloatArray:
+    """Return k(point, x) for every point and every row x, shape (t, n).
+
+    One matrix product for the kernels of this package, a column a point for others, also
+    for subclasses, whose columns may be others.
+    """
+    if len(points) > 1 and type(kernel) is LinearKernel:
+        return points @ features.T
+    if len(points) > 1 and type(kernel) is RBFKernel:
+        return kernel.of_cosines(points @ features.T)
+    return np.stack([kernel.column(features, point) for point in points])
+
+
+def checked_arrays(query: FloatArray, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the targets (t, d) and `candidates` (n, d) as finite arrays that fit together.
+
+    Raises:
+        InvalidInputError: If they do not.
+    """
+    targets = as_finite_array("query", query, n_dimensions=2 if is_matrix(query) else 1)
+    if targets.size == 0:
+        raise InvalidInputError(
+            f"`query` must have at least 1 number, got an empty array of shape {targets.shape}"
+        )
+    targets = np.atleast_2d(targets)
+    return targets, checked_rows("candidates", candidates, targets.shape[1])
+
+
+def is_matrix(values: object) -> bool:
+    """Tell whether `values` has two dimensions; what is no array at all has not."""
+    try:
+        return isinstance(values, np.ndarray | list | tuple) and np.ndim(values) == 2
+    except ValueError:  # rows of different lengths
+        return False
+
+
+def checked_weights(weights: FloatArray | None, n_targets: int) -> FloatArray:
+    """Return what each target counts, shape (t,), float64; ones for None.
+
+    Raises:
+        InvalidInputError: If there are not `n_targets`, one is negative, or their sum is not
+            positive and finite.
+    """
+    if weights is None:
+        return np.ones(n_targets)
+    weights = as_finite_array("weights", weights, n_dimensions=1)
+    with np.errstate(over="ignore"):  # looked for below
+        weights = weights.astype(np.float64)
+        total = weights.sum()
+    if len(weights) != n_targets:
+        raise InvalidInputError(
+            f"`weights` must have one number a target: {n_targets} target(s), "
+            f"{len(weights)} weight(s)"
+        )
+    if not ((weights >= 0).all() and 0 < total < np.inf):
+        raise InvalidInputError(
+            f"`weights` must be >= 0, not all zero and with a finite sum, got {weights.min():g} to "
+            f"{weights.max():g}"
+        )
+    return weights
+
+
+def checked_rows(name: str, rows: FloatArray, dimension: int) -> FloatArray:
+    """Return `rows` (n, `dimension`) as a finite array; n may be 0.
+
+    Raises:
+        InvalidInputError: If it is no such array.
+    """
+    is_empty_list = isinstance(rows, list | tuple) and not rows
+    if is_empty_list or getattr(rows, "shape", ())[:1] == (0,):
+        return np.empty((0, dimension))  # nothing has no dimension of its own
+    rows = as_finite_array(name, rows, n_dimensions=2)
+    if rows.shape[1] != dimension:
+        raise InvalidInputError(
+            f"`{name}` must have {dimension} columns like the query, got "
+            f"{rows.shape[1]}; were both made by one model?"
+        )
+    return rows
 
 
 def _first_equal_rows(
@@ -208,6 +352,8 @@ def _first_equal_rows(
     """
     order = np.argsort(values, kind="stable")
     near = np.diff(values[order]) <= tolerance
+    if not near.any():
+        return None
     originals = np.arange(len(features))
     first_with: dict[bytes, int] = {}
     for position in np.union1d(order[:-1][near], order[1:][near]).tolist():

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from sift_core import LinearKernel, select
+from sift_core import ContextSelector, RBFKernel, SIFTSelector
 from sift_core.cli import run
 from sift_core.cli.application import app
 
@@ -27,14 +27,27 @@ def sift(*arguments):
     return run(lambda: app(list(arguments)))
 
 
-def test_select_prints_what_the_function_returns(files, capsys):
+@pytest.mark.parametrize(
+    ("options", "selector"),
+    [
+        ([], ContextSelector()),
+        (["--kernel", "auto", "--noise-variance", "0.5"], ContextSelector(noise_variance=0.5)),
+        (["--kernel", "linear"], SIFTSelector()),
+        (["--kernel", "linear", "--allow-repeats"], SIFTSelector(allow_repeats=True)),
+        (["--kernel", "rbf"], SIFTSelector(kernel=RBFKernel(), noise_variance=0.1)),
+        (
+            ["--kernel", "rbf", "--noise-variance", "0.5"],
+            SIFTSelector(kernel=RBFKernel(), noise_variance=0.5),
+        ),
+    ],
+)
+def test_select_prints_what_the_selector_returns(files, capsys, options, selector):
     generator = np.random.default_rng(0)
     query, candidates = generator.normal(size=8), generator.normal(size=(20, 8))
     paths = files(query=query, candidates=candidates)
-    code = sift("select", *paths, "-n", "5", "--kernel", "linear", "--json")
-    expected = select(query, candidates, 5, kernel=LinearKernel(), noise_variance=0.01)
+    assert sift("select", *paths, "-n", "5", *options, "--json") == 0
+    expected = selector.select(query, candidates, 5)
     record = json.loads(capsys.readouterr().out)
-    assert code == 0
     assert record["positions"] == expected.positions.tolist()
     assert record["variances"] == pytest.approx(expected.variances.tolist())
     assert record["stop_reason"] == "n_select"
@@ -42,9 +55,9 @@ def test_select_prints_what_the_function_returns(files, capsys):
 
 def test_select_prints_a_table(files, capsys):
     paths = files(query=np.array([1.0, 0.0]), candidates=np.eye(2))
-    assert sift("select", *paths, "-n", "1") == 0
-    # RBF: k(q, x) = 1, so σ² falls from 1 to 1 - 1 / (1 + 0.1) = 0.090909
-    assert capsys.readouterr().out.split() == ["position", "σ²", "after", "0", "0.090909"]
+    assert sift("select", *paths, "-n", "1", "--kernel", "linear") == 0
+    # k(q, x) = 1, so σ² falls from 1 to 1 - 1 / (1 + 0.01) = 0.009901
+    assert capsys.readouterr().out.split() == ["position", "σ²", "after", "0", "0.009901"]
 
 
 WRONG = {
@@ -52,7 +65,8 @@ WRONG = {
     "infinite candidate": ([1.0, 0.0], [[np.inf, 0.0]], "`candidates` must be finite, got inf"),
     "another dimension": ([1.0, 0.0, 0.0], np.eye(2), "must have 3 columns like the query, got 2"),
     "zero vector": ([1.0, 0.0], [[0.0, 0.0]], "must not be all zero"),
-    "a matrix as query": (np.eye(2), np.eye(2), "`query` must have 1 dimension(s)"),
+    "a matrix as query": (np.eye(2), np.eye(2), "`query` must have 1 dimension"),
+    "three dimensions": (np.ones((1, 1, 2)), np.eye(2), "`query` must have 1 dimension"),
     "words": (["a", "b"], np.eye(2), "real numbers"),
 }
 
@@ -80,11 +94,19 @@ def test_a_pickle_is_not_read(files, capsys):
     assert "cannot read `query`" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["--noise-variance", "0"], ["-n", "-1"]])
+@pytest.mark.parametrize(
+    "option", [["--noise-variance", "0"], ["-n", "-1"], ["--kernel", "rbf", "-n", "-1"]]
+)
 def test_options_out_of_range_give_exit_code_2(files, capsys, option):
     paths = files(query=np.array([1.0, 0.0]), candidates=np.eye(2))
     assert sift("select", *paths, *option) == 2
     assert "must be" in capsys.readouterr().err
+
+
+def test_repeats_are_refused_for_a_prompt(files, capsys):
+    paths = files(query=np.array([1.0, 0.0]), candidates=np.eye(2))
+    assert sift("select", *paths, "--allow-repeats") == 2
+    assert "`allow_repeats` has no meaning" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["no-such-command"], ["select"], ["select", "--wrong"]])
@@ -112,13 +134,13 @@ def test_without_its_extra_the_command_says_what_to_install():
 def test_a_terminal_that_cannot_show_sigma_still_gets_the_numbers(files):
     paths = files(query=np.array([1.0, 0.0]), candidates=np.eye(2))
     finished = subprocess.run(
-        [sys.executable, "-m", "sift_core.cli", "select", *paths],
+        [sys.executable, "-m", "sift_core.cli", "select", *paths, "--kernel", "linear"],
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "latin-1"},
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    assert b"0.090909" in finished.stdout
+    assert b"0.009901" in finished.stdout
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04 not a zip", b"\x93NUMPY", b""])

@@ -9,26 +9,41 @@ from pathlib import Path
 
 import numpy as np
 
-from sift_core.selection import LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
+from sift_core.selection import (
+    ContextSelector,
+    LinearKernel,
+    NearestNeighborSelector,
+    RBFKernel,
+    SIFTSelector,
+)
 
 PATH = Path(__file__).with_name("golden.json")
 N_SELECT = 20
 
-SELECTORS = {
-    "default": SIFTSelector(),
-    "for fine-tuning": SIFTSelector.for_fine_tuning(),
-    "linear, much noise, repeats": SIFTSelector(
-        kernel=LinearKernel(), noise_variance=1.0, allow_repeats=True
-    ),
-    "linear, little noise": SIFTSelector(kernel=LinearKernel(), noise_variance=1e-6),
-    "rbf, long scale, repeats": SIFTSelector(
-        kernel=RBFKernel(length_scale=1.0), noise_variance=0.01, allow_repeats=True
-    ),
-    "adaptive stop": SIFTSelector(kernel=LinearKernel(), noise_variance=0.1, alpha=0.6),
-    "small variance": SIFTSelector(kernel=LinearKernel(), noise_variance=0.1, max_variance=0.3),
-    "small gain": SIFTSelector(kernel=LinearKernel(), noise_variance=0.1, min_gain=0.01),
-    "nearest neighbors": NearestNeighborSelector(),
-}
+
+def selectors(backend):
+    """Return the selectors by name."""
+
+    def sift(**settings):
+        return SIFTSelector(backend=backend, **settings)
+
+    return {
+        "default": ContextSelector(backend=backend),
+        "default, adaptive stop": ContextSelector(backend=backend, alpha=0.3),
+        "paper": sift(),
+        "for fine-tuning": sift(allow_repeats=True),
+        "linear, much noise, repeats": sift(noise_variance=1.0, allow_repeats=True),
+        "linear, little noise": sift(noise_variance=1e-6),
+        "rbf": sift(kernel=RBFKernel(), noise_variance=0.1),
+        "rbf, long scale, repeats": sift(
+            kernel=RBFKernel(length_scale=1.0), noise_variance=0.01, allow_repeats=True
+        ),
+        "raw": sift(kernel=LinearKernel(normalize=False)),
+        "adaptive stop": sift(noise_variance=0.1, alpha=0.6),
+        "small variance": sift(noise_variance=0.1, max_variance=0.3),
+        "small gain": sift(noise_variance=0.1, min_gain=0.01),
+        "nearest neighbors": NearestNeighborSelector(),
+    }
 
 
 def seeded_pool():
@@ -45,12 +60,23 @@ def seeded_pool():
     return query, candidates
 
 
-def record():
+def record(backend="numpy"):
     """Return positions, variances and stop reason of every selector, ready for JSON."""
     query, candidates = seeded_pool()
     chosen = {
-        name: selector.select(query, candidates, N_SELECT) for name, selector in SELECTORS.items()
+        name: selector.select(query, candidates, N_SELECT)
+        for name, selector in selectors(backend).items()
     }
+    shown, several = candidates[[0, 40, 80]], candidates[[0, 1, 2]]
+    sift = selectors(backend)["rbf"]
+    chosen["several targets"] = sift.select(several, candidates, N_SELECT, weights=[3, 2, 1])
+    chosen["after others"] = sift.select(query, candidates, N_SELECT, conditioned_on=shown)
+    context = selectors(backend)["default"]
+    chosen["default, after others"] = context.select(
+        query, candidates, N_SELECT, conditioned_on=shown
+    )
+    relevance = candidates[:, 0]
+    chosen["default, relevance"] = context.select(query, candidates, N_SELECT, relevance=relevance)
     return {
         name: {
             "positions": selection.positions.tolist(),

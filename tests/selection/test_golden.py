@@ -10,8 +10,8 @@ GOLDEN = json.loads((HERE / "golden.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def recorded_now():
-    return runpy.run_path(str(HERE / "regenerate_golden.py"))["record"]()
+def recorded_now(backend):
+    return runpy.run_path(str(HERE / "regenerate_golden.py"))["record"](backend)
 
 
 def test_every_recorded_selector_is_still_there(recorded_now):

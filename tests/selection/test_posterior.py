@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.selection import LinearKernel, RBFKernel, posterior_variances, select
+from sift_core.selection import LinearKernel, RBFKernel, posterior_variances
 from sift_core.selection.posterior import Posterior
 
 
@@ -28,14 +28,15 @@ def test_is_the_papers_setting_by_default_by_hand():
     assert posterior_variances([4.0, 3.0], [[2.0, 0.0]]) == pytest.approx([1, 1 - 0.64 / 1.01])
 
 
-def test_agrees_with_the_selection_that_made_the_choice():
+@pytest.mark.parametrize("t", [1, 3])
+@pytest.mark.parametrize("kernel", [LinearKernel(), RBFKernel()])
+def test_agrees_with_the_selection_that_made_the_choice(choose, kernel, t):
     rng = np.random.default_rng(1)
-    query, candidates = rng.standard_normal(8), rng.standard_normal((20, 8))
-    chosen = select(query, candidates, 10, noise_variance=0.3, allow_repeats=True)
-    variances = posterior_variances(
-        query, candidates[chosen.positions], kernel=RBFKernel(), noise_variance=0.3
-    )
-    np.testing.assert_allclose(variances, chosen.variances, rtol=0, atol=1e-12)
+    query, candidates = rng.standard_normal((t, 8)), rng.standard_normal((20, 8))
+    settings = {"kernel": kernel, "noise_variance": 0.3}
+    chosen = choose(query, candidates, 10, allow_repeats=True, **settings)
+    variances = posterior_variances(query, candidates[chosen.positions], **settings)
+    np.testing.assert_allclose(chosen.variances, variances, rtol=0, atol=1e-12)
 
 
 def test_the_order_of_observations_does_not_change_the_last_variance():
@@ -62,23 +63,38 @@ def test_refuses_another_dimension():
         posterior_variances([1.0, 2.0], [[1.0]])
 
 
-def test_tracks_the_conditional_covariance_of_every_candidate():
+@pytest.mark.parametrize("m", [None, 0, 1, 20], ids="shown: {}".format)
+@pytest.mark.parametrize("t", [1, 3], ids="targets: {}".format)
+def test_tracks_the_conditional_covariance_of_every_candidate(t, m):
     # Paper, appendix "Efficient Computation": K_n = K - K_X (K_X + λI)⁻¹ K_X, and k_n(x*, x).
     rng = np.random.default_rng(3)
-    query, candidates = unit(rng.standard_normal(6)), unit(rng.standard_normal((15, 6)))
+    targets, candidates, shown = (unit(rng.standard_normal((n, 6))) for n in (t, 15, m or 0))
+    weights = rng.uniform(0.5, 2, t)
     observed, noise_variance = [3, 7, 3, 0, 14, 7, 7], 0.2
-    posterior = Posterior.prior(LinearKernel(), noise_variance, query, candidates)
+    posterior = Posterior.prior(
+        LinearKernel(),
+        noise_variance,
+        targets,
+        candidates,
+        weights=weights,
+        conditioned_on=None if m is None else shown,
+    )
     for position in observed:
         posterior.observe(position)
-    x = candidates[observed]
+    x = np.concatenate([shown, candidates[observed]])
     inverse = np.linalg.inv(x @ x.T + noise_variance * np.eye(len(x)))
-    conditional = candidates @ (np.eye(6) - x.T @ inverse @ x)
-    np.testing.assert_allclose(posterior.query_row, conditional @ query, atol=1e-12)
-    diagonal = np.einsum("nd,nd->n", conditional, candidates)
+    projection = np.eye(6) - x.T @ inverse @ x
+    covariance = targets @ projection @ candidates.T
+    np.testing.assert_allclose(posterior.covariance, covariance, atol=1e-12)
+    diagonal = np.einsum("nd,de,ne->n", candidates, projection, candidates)
     np.testing.assert_allclose(posterior.diagonal, diagonal, atol=1e-12)
-    gains = (conditional @ query) ** 2 / (diagonal + noise_variance)
+    gains = weights @ covariance**2 / (diagonal + noise_variance)
     np.testing.assert_allclose(posterior.gains(), gains, atol=1e-12)
+    variance = weights @ np.einsum("td,de,te->t", targets, projection, targets)
+    assert posterior.variances[-1] == pytest.approx(variance, abs=1e-12)
+    assert len(posterior.variances) == len(observed) + 1
     assert posterior.positions == observed
+    assert posterior.n == 15
 
 
 def test_rounding_takes_no_variance_below_zero():

@@ -1,9 +1,11 @@
+"""What holds for every pool, with each backend."""
+
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sift_core.selection import LinearKernel, RBFKernel, posterior_variances, select
+from sift_core.selection import LinearKernel, RBFKernel, posterior_variances
 
 settings.register_profile("selection", deadline=None, derandomize=True, max_examples=60)
 quick = settings.get_profile("selection")
@@ -13,11 +15,12 @@ noise_variances = st.floats(-12, 4).map(lambda exponent: 10.0**exponent)
 
 
 @st.composite
-def random_pools(draw, min_n=0, max_n=40):
+def random_pools(draw, min_n=0, max_n=40, max_d=20):
     """Vectors in general position: no ties, no near-ties to speak of."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n, d = draw(st.integers(min_n, max_n)), draw(st.integers(1, 20))
-    return rng.standard_normal(d), rng.standard_normal((n, d))
+    n, d = draw(st.integers(min_n, max_n)), draw(st.integers(1, max_d))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    return rng.standard_normal(d).astype(dtype), rng.standard_normal((n, d)).astype(dtype)
 
 
 @st.composite
@@ -33,19 +36,71 @@ def odd_pools(draw):
     return rows[0], rows[1:]
 
 
+@st.composite
+def repetitive_pools(draw):
+    """Copies, near copies and the query itself."""
+    query, candidates = draw(random_pools(min_n=1))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    candidates = candidates[rng.integers(0, len(candidates) // 2 + 1, len(candidates))]
+    if draw(st.booleans()):
+        noise = rng.standard_normal(candidates.shape).astype(candidates.dtype)
+        candidates = candidates + noise * np.float32(0.01)
+    if draw(st.booleans()):
+        candidates[0] = query
+    return query, candidates
+
+
+def long_dense_variances(kernel, noise_variance, query, chosen):
+    """Return σ² before and after each look, in 80 bits, from the dense conditional covariance."""
+    points = np.vstack([query, chosen]).astype(np.longdouble)
+    points /= np.sqrt((points**2).sum(axis=1, keepdims=True))
+    covariance = points @ points.T
+    if isinstance(kernel, RBFKernel):
+        covariance = np.exp((covariance - 1) / np.longdouble(kernel.length_scale) ** 2)
+    variances = [covariance[0, 0]]
+    for step in range(1, len(points)):
+        column = covariance[:, step]
+        covariance = covariance - np.outer(column, column) / (column[step] + noise_variance)
+        variances.append(covariance[0, 0])
+    return np.array(variances)
+
+
 @quick
 @given(
-    st.one_of(random_pools(), odd_pools()),
+    st.one_of(random_pools(), repetitive_pools()),
+    kernels,
+    st.floats(-6, 4),
+    st.booleans(),
+    st.integers(0, 45),
+)
+def test_the_variance_is_the_one_of_the_dense_posterior(
+    choose, pool, kernel, exponent, allow_repeats, n_select
+):
+    query, candidates = pool
+    settings_ = {"kernel": kernel, "noise_variance": 10.0**exponent}
+    chosen = choose(query, candidates, n_select, allow_repeats=allow_repeats, **settings_)
+    observed = candidates[chosen.positions]
+    expected = long_dense_variances(kernel, 10.0**exponent, query, observed).astype(float)
+    # The prior variance is 1. Near 0 the difference of two such numbers has no more digits.
+    np.testing.assert_allclose(chosen.variances, expected, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(
+        posterior_variances(query, observed, **settings_), expected, rtol=1e-9, atol=1e-13
+    )
+
+
+@quick
+@given(
+    st.one_of(random_pools(), odd_pools(), repetitive_pools()),
     kernels,
     noise_variances,
     st.booleans(),
     st.integers(0, 45),
 )
 def test_the_variance_starts_at_one_and_never_rises_nor_leaves_its_range(
-    pool, kernel, noise_variance, allow_repeats, n_select
+    choose, pool, kernel, noise_variance, allow_repeats, n_select
 ):
     query, candidates = pool
-    chosen = select(
+    chosen = choose(
         query,
         candidates,
         n_select,
@@ -69,26 +124,26 @@ def test_the_variance_starts_at_one_and_never_rises_nor_leaves_its_range(
 
 @quick
 @given(random_pools(min_n=1), kernels, noise_variances)
-def test_no_single_candidate_would_have_gained_more(pool, kernel, noise_variance):
+def test_no_single_candidate_would_have_gained_more(choose, pool, kernel, noise_variance):
     query, candidates = pool
     settings_ = {"kernel": kernel, "noise_variance": noise_variance}
-    first = select(query, candidates, 1, **settings_)
+    first = choose(query, candidates, 1, **settings_)
     alone = [
-        select(query, candidates[[i]], 1, **settings_).gains[0] for i in range(len(candidates))
+        choose(query, candidates[[i]], 1, **settings_).gains[0] for i in range(len(candidates))
     ]
     assert abs(first.gains[0] - max(alone)) < 1e-12
 
 
 @quick
 @given(random_pools(min_n=2), kernels, st.sampled_from([0.01, 0.1, 1.0]), st.data())
-def test_permuting_the_pool_permutes_the_positions(pool, kernel, noise_variance, data):
+def test_permuting_the_pool_permutes_the_positions(choose, pool, kernel, noise_variance, data):
     query, candidates = pool
     order = np.array(data.draw(st.permutations(range(len(candidates)))))
     settings_ = {"kernel": kernel, "noise_variance": noise_variance}
-    chosen = select(query, candidates, 3, **settings_)
+    chosen = choose(query, candidates, 3, **settings_)
     # In one or two dimensions directions nearly coincide; gains must be well apart.
     assume(_smallest_margin(query, candidates, chosen.positions, settings_) > 1e-9)
-    shuffled = select(query, candidates[order], 3, **settings_)
+    shuffled = choose(query, candidates[order], 3, **settings_)
     assert order[shuffled.positions].tolist() == chosen.positions.tolist()
     np.testing.assert_allclose(shuffled.variances, chosen.variances, rtol=0, atol=1e-12)
 
@@ -111,44 +166,44 @@ def _variance(query, observed, settings_):
 
 @quick
 @given(random_pools(min_n=1), kernels, st.data())
-def test_lengths_do_not_matter_to_a_kernel_on_unit_vectors(pool, kernel, data):
-    query, candidates = pool
+def test_lengths_do_not_matter_to_a_kernel_on_unit_vectors(choose, pool, kernel, data):
+    query, candidates = (a.astype(np.float64) for a in pool)
     exponents = st.integers(-200, 200)  # powers of two: scaling is exact
     scales = [2.0 ** data.draw(exponents) for _ in range(len(candidates) + 1)]
-    plain = select(query, candidates, 5, kernel=kernel)
-    scaled = select(query * scales[0], candidates * np.array(scales[1:])[:, None], 5, kernel=kernel)
+    plain = choose(query, candidates, 5, kernel=kernel)
+    scaled = choose(query * scales[0], candidates * np.array(scales[1:])[:, None], 5, kernel=kernel)
     np.testing.assert_array_equal(scaled.positions, plain.positions)
     np.testing.assert_array_equal(scaled.variances, plain.variances)
 
 
 @quick
 @given(random_pools(min_n=1), noise_variances)
-def test_a_mirrored_candidate_is_as_good_to_the_linear_kernel(pool, noise_variance):
+def test_a_mirrored_candidate_is_as_good_to_the_linear_kernel(choose, pool, noise_variance):
     query, candidates = pool
     settings_ = {"kernel": LinearKernel(), "noise_variance": noise_variance, "allow_repeats": True}
-    plain = select(query, candidates, 4, **settings_)
-    mirrored = select(query, -candidates, 4, **settings_)
+    plain = choose(query, candidates, 4, **settings_)
+    mirrored = choose(query, -candidates, 4, **settings_)
     np.testing.assert_array_equal(mirrored.positions, plain.positions)
 
 
 @quick
 @given(random_pools(min_n=1), kernels, noise_variances)
-def test_a_shorter_selection_is_the_beginning_of_a_longer_one(pool, kernel, noise_variance):
+def test_a_shorter_selection_is_the_beginning_of_a_longer_one(choose, pool, kernel, noise_variance):
     query, candidates = pool
     settings_ = {"kernel": kernel, "noise_variance": noise_variance, "allow_repeats": True}
-    long = select(query, candidates, 12, **settings_)
-    short = select(query, candidates, 5, **settings_)
+    long = choose(query, candidates, 12, **settings_)
+    short = choose(query, candidates, 5, **settings_)
     np.testing.assert_array_equal(short.positions, long.positions[:5])
     np.testing.assert_array_equal(short.variances, long.variances[:6])
 
 
 @quick
 @given(random_pools(min_n=1), kernels, st.floats(-6, 4), st.floats(0.1, 3))
-def test_more_noise_leaves_more_variance(pool, kernel, exponent, factor):
+def test_more_noise_leaves_more_variance(choose, pool, kernel, exponent, factor):
     # For one and the same choice; the first pick does not depend on λ.
     query, candidates = pool
     low, high = (
-        select(query, candidates, 1, kernel=kernel, noise_variance=10.0**e).variances[-1]
+        choose(query, candidates, 1, kernel=kernel, noise_variance=10.0**e).variances[-1]
         for e in (exponent, exponent + factor)
     )
     assert low <= high + 1e-12

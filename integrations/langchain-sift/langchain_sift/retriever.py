@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field, model_validator
 from langchain_sift.candidates import Candidates, Search, chosen_documents
 from langchain_sift.embedded_candidates import aembed_candidates, embed_candidates
 from langchain_sift.stored_candidates import stored_reader
-from sift_core import InvalidInputError, Query, SIFTSelector
+from sift_core import InvalidInputError, Query, Selector, selector_from_settings
 
 
 class SIFTRetriever(BaseRetriever):
@@ -41,11 +41,14 @@ class SIFTRetriever(BaseRetriever):
         vectorstore: Any LangChain vector store that knows its embedding model.
         k: How many documents to return at most, >= 1.
         fetch_k: How many candidates to choose from, >= k. Cost grows linearly with it.
-        kernel: "rbf" for text in a prompt, "linear" for the paper's kernel.
+        kernel: "auto" for the default for text in a prompt, which reads its scales from the
+            candidates (`sift_core.ContextSelector`); "rbf" or the paper's "linear" for SIFT
+            with the question alone as its target.
         length_scale: Distance over which texts inform about each other, for "rbf" alone.
             None for the core's default.
         noise_variance: λ > 0. Larger values choose closer to the question and allow more
-            overlap. None for 0.1 with "rbf" and the paper's 0.01 with "linear".
+            overlap. None for 0.2 with "auto", 0.1 with "rbf" and the paper's
+            0.01 with "linear".
         alpha: Adaptive stop: larger values return fewer documents, perhaps none. None
             never stops before `k`.
         filter: What the store takes as a filter. None for no restriction.
@@ -62,7 +65,7 @@ class SIFTRetriever(BaseRetriever):
     vectorstore: VectorStore
     k: int = 10
     fetch_k: int = 200
-    kernel: Literal["rbf", "linear"] = "rbf"
+    kernel: Literal["auto", "rbf", "linear"] = "auto"
     length_scale: float | None = None
     noise_variance: float | None = None
     alpha: float | None = None
@@ -124,8 +127,8 @@ class SIFTRetriever(BaseRetriever):
             )
         return settings
 
-    def _selector(self) -> SIFTSelector:
-        return SIFTSelector.from_settings(
+    def _selector(self) -> Selector:
+        return selector_from_settings(
             kernel=self.kernel,
             length_scale=self.length_scale,
             noise_variance=self.noise_variance,

@@ -11,7 +11,7 @@ from langchain_core.runnables import ConfigurableField
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_sift import SIFTRetriever
-from sift_core import InvalidInputError, LinearKernel, RBFKernel, select
+from sift_core import ContextSelector, InvalidInputError, RBFKernel, SIFTSelector, select
 
 
 def numbers(documents):
@@ -48,12 +48,12 @@ def test_the_choice_equals_select_on_the_stored_vectors(
 
 
 def test_the_explanation_by_hand(embeddings):
-    # RBF, λ = 0.1: k(q, q) = 1, and a document equal to the question has k(q, x) = 1, so
-    # the first gain is 1² / (1 + 0.1) = 0.909…, which leaves 0.0909… of variance.
+    # λ = 0.25: k(q, q) = 1, and a document equal to the question has k(q, x) = 1, so the first
+    # gain is 1² / (1 + 0.25) = 0.8, which leaves 0.2 of variance.
     store = InMemoryVectorStore.from_texts(["the very question"], embeddings)
-    (found,) = SIFTRetriever(vectorstore=store).invoke("the very question")
+    (found,) = SIFTRetriever(vectorstore=store, noise_variance=0.25).invoke("the very question")
     assert found.metadata["sift"] == pytest.approx(
-        {"similarity": 1.0, "gain": 1 / 1.1, "variance_before": 1.0, "variance_after": 0.1 / 1.1}
+        {"similarity": 1.0, "gain": 0.8, "variance_before": 1.0, "variance_after": 0.2}
     )
 
 
@@ -215,7 +215,8 @@ def test_a_nan_in_a_document_is_invalid_input(make_text_only, documents, embeddi
         ({"k": 5, "fetch_k": 4}, "`fetch_k` must be >= `k`, got fetch_k=4 and k=5"),
         ({"noise_variance": 0}, "`noise_variance` must be a finite number > 0"),
         ({"alpha": -1}, "`alpha` must be > 0 or None"),
-        ({"length_scale": 0}, "`length_scale` must be > 0"),
+        ({"kernel": "rbf", "length_scale": 0}, "`length_scale` must be > 0"),
+        ({"length_scale": 0.3}, "`length_scale` has no effect"),
         ({"kernel": "linear", "length_scale": 0.3}, "`length_scale` has no effect"),
         ({"kernel": "cubic"}, "'rbf' or 'linear'"),
         ({"search_kwargs": {"k": 3}}, r"`search_kwargs` must not hold \['k'\]"),
@@ -243,28 +244,30 @@ def test_a_bad_argument_is_refused_in_a_call(make_in_memory, documents, embeddin
 
 
 @pytest.mark.parametrize(
-    ("settings", "kernel", "noise_variance"),
+    ("settings", "selector"),
     [
-        ({}, RBFKernel(), 0.1),
-        ({"length_scale": 0.6}, RBFKernel(length_scale=0.6), 0.1),
-        ({"kernel": "linear"}, LinearKernel(), 0.01),
-        ({"kernel": "linear", "noise_variance": 0.5}, LinearKernel(), 0.5),
+        ({}, ContextSelector()),
+        ({"noise_variance": 0.4}, ContextSelector(noise_variance=0.4)),
+        (
+            {"kernel": "rbf", "length_scale": 0.6},
+            SIFTSelector(kernel=RBFKernel(length_scale=0.6), noise_variance=0.1),
+        ),
+        ({"kernel": "linear"}, SIFTSelector()),
+        ({"kernel": "linear", "noise_variance": 0.5}, SIFTSelector(noise_variance=0.5)),
     ],
+    ids=str,
 )
 def test_settings_reach_the_selector(
-    make_in_memory, documents, embeddings, question, settings, kernel, noise_variance
+    make_in_memory, documents, embeddings, question, settings, selector
 ):
     retriever = SIFTRetriever(vectorstore=make_in_memory(documents), k=6, **settings)
     texts = [each.page_content.lower() for each in documents]  # copies differ in case alone
-    expected = select(
-        np.array(embeddings.embed_query(question)),
-        np.array(embeddings.embed_documents(texts)),
-        6,
-        kernel=kernel,
-        noise_variance=noise_variance,
-    )
-    found = [each.page_content.lower() for each in retriever.invoke(question)]
-    assert found == [texts[i] for i in expected.positions]
+    query = np.array(embeddings.embed_query(question))
+    expected = selector.select(query, np.array(embeddings.embed_documents(texts)), 6)
+    found = retriever.invoke(question)
+    assert [each.page_content.lower() for each in found] == [texts[i] for i in expected.positions]
+    variances = [each.metadata["sift"]["variance_after"] for each in found]
+    np.testing.assert_allclose(variances, expected.variances[1:], rtol=0, atol=1e-6)
 
 
 def test_alpha_stops_early(make_in_memory, documents, question):

@@ -12,10 +12,18 @@ from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayloa
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 
 from llama_index.postprocessor.sift import SIFTReranker
-from sift_core import CandidateSourceError, InvalidInputError, LinearKernel, RBFKernel, select
+from sift_core import (
+    CandidateSourceError,
+    ContextSelector,
+    InvalidInputError,
+    RBFKernel,
+    SIFTSelector,
+    select,
+)
 
 
 def ids(scored_nodes):
@@ -207,23 +215,107 @@ def test_what_comes_back_is_json(engine_over, nodes, embed_model, question):
 
 
 @pytest.mark.parametrize(
-    ("options", "kernel", "noise_variance"),
+    ("options", "selector"),
     [
-        ({}, None, None),
-        ({"kernel": "linear", "noise_variance": 0.01}, LinearKernel(), 0.01),
-        ({"length_scale": 2.0}, RBFKernel(length_scale=2.0), None),
+        ({}, ContextSelector()),
+        ({"kernel": "auto", "noise_variance": 0.4}, ContextSelector(noise_variance=0.4)),
+        ({"kernel": "linear"}, SIFTSelector()),
+        ({"kernel": "linear", "noise_variance": 0.5}, SIFTSelector(noise_variance=0.5)),
+        ({"kernel": "rbf"}, SIFTSelector(kernel=RBFKernel(), noise_variance=0.1)),
+        (
+            {"kernel": "rbf", "length_scale": 2.0},
+            SIFTSelector(kernel=RBFKernel(length_scale=2.0), noise_variance=0.1),
+        ),
     ],
-    ids=["default", "linear", "length scale"],
+    ids=str,
 )
-def test_options_mean_what_they_mean_in_the_core(options, kernel, noise_variance):
+def test_options_mean_what_they_mean_in_the_core(options, selector):
     rng = np.random.default_rng(0)
     query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
     kept = SIFTReranker(top_n=7, **options).postprocess_nodes(
         with_vectors(candidates.tolist()), bundle(query.tolist())
     )
-    expected = select(query, candidates, 7, kernel=kernel, noise_variance=noise_variance)
+    expected = selector.select(query, candidates, 7)
     assert ids(kept) == [str(i) for i in expected.positions]
     assert [node.score for node in kept] == expected.variances[:-1].tolist()
+
+
+def scored(vectors, scores):
+    given = with_vectors(vectors)
+    for node, score in zip(given, scores, strict=True):
+        node.score = score
+    return given
+
+
+@pytest.mark.parametrize("transform", [lambda s: s, np.exp, lambda s: 3 * s - 100], ids=str)
+async def test_the_order_of_the_scores_may_be_taken_for_relevance(transform):
+    rng = np.random.default_rng(1)
+    query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
+    scores = rng.normal(size=30)
+    expected = ContextSelector().select(query, candidates, 7, relevance=scores)
+    given = scored(candidates.tolist(), transform(scores).tolist())
+    reranker = SIFTReranker(top_n=7, use_scores=True)
+    for kept in (
+        reranker.postprocess_nodes(given, bundle(query.tolist())),
+        await reranker.apostprocess_nodes(given, bundle(query.tolist())),
+    ):
+        assert ids(kept) == [str(i) for i in expected.positions]
+        assert [node.score for node in kept] == expected.variances[:-1].tolist()
+        assert [node.metadata["sift"]["retrieval_score"] for node in kept] == [
+            given[i].score for i in expected.positions
+        ]
+
+
+def test_scores_are_not_taken_for_relevance_unless_asked_for():
+    rng = np.random.default_rng(1)
+    query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
+    given = scored(candidates.tolist(), rng.normal(size=30).tolist())
+    kept = SIFTReranker(top_n=7).postprocess_nodes(given, bundle(query.tolist()))
+    assert ids(kept) == [str(i) for i in ContextSelector().select(query, candidates, 7).positions]
+
+
+class NewestFirst(BaseNodePostprocessor):
+    """Stands for a cross-encoder: scores of its own, here the number in the node's id."""
+
+    def _postprocess_nodes(self, nodes, query_bundle=None):
+        return [
+            NodeWithScore(node=node.node, score=float(node.node.node_id[-4:])) for node in nodes
+        ]
+
+
+def test_scores_of_a_reranker_before_decide_in_a_query_engine(
+    engine_over, nodes, embed_model, question
+):
+    rerankers = [NewestFirst(), SIFTReranker(top_n=3, use_scores=True)]
+    engine = engine_over("qdrant", nodes, embed_model, *rerankers)
+    fetched = engine.retriever.retrieve(question)
+    expected = ContextSelector().select(
+        np.array(embed_model.vector(question)),
+        np.float32([embed_model.vector(node.node.text) for node in fetched]),
+        3,
+        relevance=[int(node.node.node_id[-4:]) for node in fetched],
+    )
+    kept = engine.query(question).source_nodes
+    assert ids(kept) == [ids(fetched)[i] for i in expected.positions]
+    assert ids(kept) != ids(SIFTReranker(top_n=3).postprocess_nodes(fetched, query_str=question))
+
+
+@pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
+async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores):
+    given = scored([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], scores)
+    reranker = SIFTReranker(use_scores=True)
+    missing = scores.index(None)
+    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no score"):
+        reranker.postprocess_nodes(given, bundle([1.0, 0.0]))
+    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no score"):
+        await reranker.apostprocess_nodes(given, bundle([1.0, 0.0]))
+    assert len(SIFTReranker().postprocess_nodes(given, bundle([1.0, 0.0]))) == 3
+
+
+def test_a_score_that_is_no_number_is_an_error():
+    given = scored([[1.0, 0.0], [0.0, 1.0]], [1.0, float("nan")])
+    with pytest.raises(InvalidInputError, match="`relevance` must be finite"):
+        SIFTReranker(use_scores=True).postprocess_nodes(given, bundle([1.0, 0.0]))
 
 
 def test_alpha_stops_early():
@@ -240,6 +332,9 @@ def test_alpha_stops_early():
         {"noise_variance": 0.0},
         {"kernel": "cosine"},
         {"kernel": "linear", "length_scale": 1.0},
+        {"length_scale": 1.0},
+        {"kernel": "linear", "use_scores": True},
+        {"kernel": "rbf", "use_scores": True},
         {"index": "docs"},
     ],
     ids=str,
@@ -249,12 +344,18 @@ def test_arguments_without_meaning_are_refused(arguments):
         SIFTReranker(**arguments)
 
 
+def test_says_that_scores_have_no_effect_on_another_kernel():
+    with pytest.raises(ValidationError, match="`use_scores` has no effect with kernel='rbf'"):
+        SIFTReranker(kernel="rbf", use_scores=True)
+
+
 def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model):
     index = build_index("qdrant", nodes, embed_model)
     reranker = SIFTReranker(top_n=3, kernel="linear", index=index, embed_model=embed_model)
     assert reranker.to_dict() == {
         "top_n": 3,
         "kernel": "linear",
+        "use_scores": False,
         "length_scale": None,
         "noise_variance": None,
         "alpha": None,

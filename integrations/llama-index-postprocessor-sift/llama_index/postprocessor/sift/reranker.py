@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from llama_index.core import Settings, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import (
@@ -35,7 +36,13 @@ from llama_index.postprocessor.sift.retriever_tracking import (
     track_retrievals,
 )
 from llama_index.postprocessor.sift.stored_vectors import Vector
-from sift_core import SIFTSelector
+from sift_core import (
+    ContextSelector,
+    InvalidInputError,
+    Selection,
+    SIFTSelector,
+    selector_from_settings,
+)
 
 _logger = logging.getLogger(__name__)
 _NotInSchema = WithJsonSchema({"type": "null"})  # live objects have no JSON
@@ -54,8 +61,15 @@ class SIFTReranker(BaseNodePostprocessor):
     model_config = ConfigDict(extra="forbid")
 
     top_n: int = Field(default=10, ge=1, description="How many nodes to keep at most.")
-    kernel: Literal["rbf", "linear"] = Field(
-        default="rbf", description="How one text informs about another; linear is the paper's."
+    kernel: Literal["auto", "rbf", "linear"] = Field(
+        default="auto",
+        description="How one text informs about another: auto reads its scales from the nodes, "
+        "with the neighbourhood of the query as the target; linear is the paper's.",
+    )
+    use_scores: bool = Field(
+        default=False,
+        description="Take the order of the nodes' scores for their relevance, as after a "
+        "cross-encoder; auto only.",
     )
     length_scale: float | None = Field(
         default=None,
@@ -90,6 +104,10 @@ class SIFTReranker(BaseNodePostprocessor):
     @model_validator(mode="after")
     def _settings_fit_together(self) -> SIFTReranker:
         self._selector()
+        if self.use_scores and self.kernel != "auto":
+            raise InvalidInputError(
+                f'`use_scores` has no effect with kernel={self.kernel!r}; pass kernel="auto"'
+            )
         return self
 
     def model_post_init(self, context: Any, /) -> None:
@@ -153,12 +171,19 @@ class SIFTReranker(BaseNodePostprocessor):
                 len(nodes),
                 self.top_n,
             )
-        selection = self._selector().select(target, embeddings, self.top_n)
+        selection = self._select(nodes, target, embeddings)
         kept = embeddings if self.keep_embeddings else None
         return chosen_nodes(nodes, selection, embeddings=kept)
 
-    def _selector(self) -> SIFTSelector:
-        return SIFTSelector.from_settings(
+    def _select(self, nodes: list[NodeWithScore], target: Vector, embeddings: Matrix) -> Selection:
+        selector = self._selector()
+        if isinstance(selector, ContextSelector) and self.use_scores:
+            scores = np.array([_score(node) for node in nodes])
+            return selector.select(target, embeddings, self.top_n, relevance=scores)
+        return selector.select(target, embeddings, self.top_n)
+
+    def _selector(self) -> ContextSelector | SIFTSelector:
+        return selector_from_settings(
             kernel=self.kernel,
             length_scale=self.length_scale,
             noise_variance=self.noise_variance,
@@ -185,6 +210,15 @@ class SIFTReranker(BaseNodePostprocessor):
         if self.embed_model is not None:
             return self.embed_model
         return sources[0].embed_model if sources else Settings.embed_model
+
+
+def _score(node: NodeWithScore) -> float:
+    if node.score is None:
+        raise InvalidInputError(
+            f"node {node.node.node_id!r} has no score to take its relevance from; leave "
+            f"`use_scores` out, or put SIFTReranker after a postprocessor that gives scores"
+        )
+    return node.score
 
 
 def _required(query_bundle: QueryBundle | None) -> QueryBundle:

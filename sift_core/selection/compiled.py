@@ -1,0 +1,440 @@
+"""The greedy loop compiled by Numba: the same choices as the NumPy form, several times faster.
+
+Embeddings are read in the precision they come in and multiplied in float64, where the product
+of two float32 numbers is exact: no copy in float64 is made, and none is needed for its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sift_core.errors import MissingDependencyError
+from sift_core.selection.greedy import CHOSEN, TIE_TOLERANCE, GreedySelector, Tiers
+from sift_core.selection.kernels import LARGEST_SQUARE, SMALLEST_SQUARE, RBFKernel
+from sift_core.selection.posterior import kernel_matrix, too_little_noise
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
+
+try:
+    import numba
+except ImportError as error:
+    raise MissingDependencyError("numba", extra="fast") from error
+
+REASONS = (
+    StopReason.N_SELECT,
+    StopReason.POOL_EXHAUSTED,
+    StopReason.ALPHA,
+    StopReason.MAX_VARIANCE,
+    StopReason.MIN_GAIN,
+)
+OVERFLOW = len(REASONS)  # in place of a reason: the gains left the range of float64
+LARGEST_FACTOR = 2**27  # numbers: 1 GiB
+BLOCK = 4  # columns computed at a time
+TILE = 1024  # candidates updated at a time, so that their column stays in the L1 cache
+
+# Inner products may be summed in any order, which is what lets them run in vector registers. All
+# other arithmetic is as written, so that copies of a vector stay equal wherever they stand.
+_REORDERED = {"reassoc", "contract", "nsz"}
+
+
+def _jit(fastmath: set[str] | bool = False) -> Callable[[Any], Any]:
+    def compile_lazily(function: Any) -> Any:
+        try:
+            return numba.njit(nogil=True, cache=True, fastmath=fastmath)(function)
+        except RuntimeError:  # no folder to keep compiled code in
+            return numba.njit(nogil=True, fastmath=fastmath)(function)
+
+    return compile_lazily
+
+
+@_jit(_REORDERED)
+def _inverse_lengths(rows, lengths):
+    """Fill 1 / |row|; return whether every row has a length that can be trusted."""
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for k in range(rows.shape[1]):
+            value = np.float64(rows[i, k])
+            square += value * value
+        if not (SMALLEST_SQUARE < square < LARGEST_SQUARE):  # NaN too
+            return False
+        lengths[i] = 1.0 / np.sqrt(square)
+    return True
+
+
+@_jit(_REORDERED)
+def _products(rows, point, out):
+    """Fill the inner products of all rows with one point."""
+    for i in range(rows.shape[0]):
+        product = 0.0
+        for k in range(rows.shape[1]):
+            product += np.float64(rows[i, k]) * np.float64(point[k])
+        out[i] = product
+
+
+@_jit()
+def _column(rows, lengths, point, scale, decay, out):
+    """Fill k(row, point) for unit vectors; `decay` is 0 for the linear kernel."""
+    _products(rows, point, out)
+    _apply_kernel(lengths, scale, decay, out)
+
+
+@_jit()
+def _apply_kernel(lengths, scale, decay, values):
+    """Turn inner products into kernel values."""
+    for i in range(values.shape[0]):
+        values[i] *= lengths[i] * scale
+    if decay > 0.0:
+        for i in range(values.shape[0]):
+            values[i] = np.exp((min(values[i], 1.0) - 1.0) * decay)
+
+
+@_jit(_REORDERED)
+def _pair_products(rows, points, out):
+    """Fill the inner products of an even number of rows with four points, shape (4, n).
+
+    Reads the rows once instead of four times.
+    """
+    p0, p1, p2, p3 = points[0], points[1], points[2], points[3]
+    for i in range(0, rows.shape[0] - 1, 2):
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+        for k in range(rows.shape[1]):
+            a, b = np.float64(rows[i, k]), np.float64(rows[i + 1, k])
+            a0 += a * p0[k]
+            a1 += a * p1[k]
+            a2 += a * p2[k]
+            a3 += a * p3[k]
+            b0 += b * p0[k]
+            b1 += b * p1[k]
+            b2 += b * p2[k]
+            b3 += b * p3[k]
+        out[0, i], out[1, i], out[2, i], out[3, i] = a0, a1, a2, a3
+        out[0, i + 1], out[1, i + 1], out[2, i + 1], out[3, i + 1] = b0, b1, b2, b3
+
+
+@_jit()
+def _columns(rows, lengths, points, scales, decay, out):
+    """Fill k(row, point) for four points at once; `out` is (4, n), n >= 2.
+
+    Every row is summed in the same order, also the last of an odd number, so that copies
+    get the same values.
+    """
+    n = rows.shape[0]
+    _pair_products(rows, points, out)
+    if n % 2 == 1:
+        last = np.empty((BLOCK, 2))
+        _pair_products(rows[n - 2 :], points, last)
+        out[:, n - 1] = last[:, 1]
+    for j in range(BLOCK):
+        _apply_kernel(lengths, scales[j], decay, out[j])
+
+
+@_jit()
+def _fill_columns(rows, lengths, decay, best, gains, slots, columns, n_columns, points, scales):
+    """Compute the column of `best` and of the three runners-up that have none yet.
+
+    A runner-up is likely to be chosen within a few steps: of 50 choices among 200 chunks of
+    text, 18 need this call (benchmarks/LOG.md). Returns the number of columns filled so far.
+    """
+    for j in range(BLOCK):
+        x = best
+        if j > 0:
+            largest = -1.0
+            for i in range(rows.shape[0]):
+                if slots[i] < 0 and gains[i] > largest:
+                    largest = gains[i]
+                    x = i
+        slots[x] = n_columns + j
+        scales[j] = lengths[x]
+        for k in range(rows.shape[1]):
+            points[j, k] = rows[x, k]
+    _columns(rows, lengths, points, scales, decay, columns[n_columns : n_columns + BLOCK])
+    return n_columns + BLOCK
+
+
+@_jit()
+def _greedy(
+    rows,
+    lengths,
+    decay,
+    cosines,
+    covariance,
+    weights,
+    diagonal,
+    tiers,
+    variance,
+    noise,
+    n_select,
+    capacity,
+    repeats,
+    alpha,
+    max_variance,
+    min_gain,
+):
+    """Return positions, variances and the number of the stop reason.
+
+    Columns come from `cosines` (n, n) where it has rows, else from `rows` (n, d). At most
+    `capacity` of the `n_select` steps can be taken. Changes `covariance` (t, n), `diagonal`
+    (n,) and `tiers` (n,).
+    """
+    n, t = diagonal.shape[0], weights.shape[0]
+    factor = np.empty((capacity, n))
+    positions = np.empty(capacity, np.int64)
+    variances = np.empty(capacity + 1)
+    slots = np.full(n, -1, np.int64)
+    columns = np.empty((min(n, capacity) * BLOCK if rows.shape[0] > 1 else 0, n))
+    points = np.empty((BLOCK, rows.shape[1]))
+    point_scales = np.empty(BLOCK)
+    n_columns = 0
+    ones = np.ones(n)
+    explained = np.empty(n)
+    column = np.empty(n)
+    loads = np.empty(t)
+    variances[0] = variance
+    reason = 0
+    step = 0
+    while step < n_select:
+        if variances[step] <= max_variance:
+            reason = 3
+            break
+        tier = CHOSEN
+        for x in range(n):
+            tier = min(tier, tiers[x])
+        if tier == CHOSEN:
+            reason = 1
+            break
+        explained[:] = 0.0
+        for target in range(t):
+            weight = weights[target]
+            for x in range(n):
+                explained[x] += weight * covariance[target, x] * covariance[target, x]
+        for x in range(n):
+            explained[x] /= diagonal[x] + noise
+        largest = -np.inf
+        for x in range(n):
+            value = explained[x]
+            if tiers[x] == tier and (value > largest or value != value):  # NaN stays
+                largest = value
+        if not np.isfinite(largest):
+            reason = OVERFLOW
+            break
+        enough = largest - abs(largest) * TIE_TOLERANCE
+        best = 0
+        for x in range(n):
+            if tiers[x] == tier and explained[x] >= enough:
+                best = x
+                break
+        gain = explained[best]
+        if gain < min_gain:
+            reason = 4
+            break
+        deviation = np.sqrt(max(variances[step] - gain, 0.0))
+        if alpha > 0.0 and deviation > 1.0 / (alpha * (step + 1)):
+            reason = 2
+            break
+        if not repeats:
+            tiers[best] = CHOSEN
+        scale = np.sqrt(diagonal[best] + noise)
+        if cosines.shape[0] > 0:
+            column[:] = cosines[best]
+            _apply_kernel(ones, 1.0, decay, column)
+        elif n == 1:
+            _column(rows, lengths, rows[best], lengths[best], decay, column)
+        else:
+            if slots[best] < 0:
+                n_columns = _fill_columns(
+                    rows,
+                    lengths,
+                    decay,
+                    best,
+                    explained,
+                    slots,
+                    columns,
+                    n_columns,
+                    points,
+                    point_scales,
+                )
+            column[:] = columns[slots[best]]
+        drop = 0.0
+        for target in range(t):
+            loads[target] = covariance[target, best] / scale
+            drop += weights[target] * loads[target] * loads[target]
+        for low in range(0, n, TILE):
+            high = min(low + TILE, n)
+            for j in range(step):
+                load = factor[j, best]
+                for x in range(low, high):
+                    column[x] -= load * factor[j, x]
+        for x in range(n):
+            value = column[x] / scale
+            factor[step, x] = value
+            diagonal[x] = max(diagonal[x] - value * value, 0.0)
+        for target in range(t):
+            load = loads[target]
+            for x in range(n):
+                covariance[target, x] -= load * factor[step, x]
+        positions[step] = best
+        step += 1
+        variances[step] = max(variances[step - 1] - drop, 0.0)
+    return positions[:step], variances[: step + 1], reason
+
+
+def can_read(targets: object, candidates: object, n_select: int) -> bool:
+    """Tell whether these are arrays as compiled code takes them; anything else goes to NumPy.
+
+    So does a selection so long that its factor, which NumPy lets grow, might not fit.
+    """
+    return (
+        isinstance(targets, np.ndarray)
+        and isinstance(candidates, np.ndarray)
+        and targets.dtype in (np.float16, np.float32, np.float64)
+        and candidates.dtype in (np.float32, np.float64)
+        and targets.ndim == candidates.ndim == 2
+        and targets.shape[1] == candidates.shape[1] > 1  # in one dimension all tie: NumPy is exact
+        and len(targets) > 0
+        and len(candidates) * n_select <= LARGEST_FACTOR
+    )
+
+
+def select_rows(
+    settings: GreedySelector,
+    targets: FloatArray,
+    candidates: FloatArray,
+    weights: FloatArray,
+    n_select: int,
+    *,
+    decay: float,
+    allow_repeats: bool,
+) -> Selection | None:
+    """Return what `SIFTSelector.select` returns, or None where only NumPy can tell.
+
+    Args:
+        settings: Noise variance and stops.
+        targets: Shape (t, d).
+        candidates: Shape (n, d), float32 or float64.
+        weights: Shape (t,).
+        n_select: How many to choose, >= 0.
+        decay: 0 for the linear kernel, 1 / length_scale² for the RBF kernel.
+        allow_repeats: Whether a candidate may be chosen again.
+    """
+    rows = np.ascontiguousarray(candidates)
+    points = np.ascontiguousarray(targets, dtype=np.float64)
+    n, t = len(rows), len(points)
+    lengths, point_lengths = np.empty(n), np.empty(t)
+    if not (_inverse_lengths(rows, lengths) and _inverse_lengths(points, point_lengths)):
+        return None
+    covariance = np.empty((t, n))
+    for target in range(t):
+        _column(rows, lengths, points[target], point_lengths[target], decay, covariance[target])
+    return greedy(
+        settings,
+        covariance,
+        weights,
+        np.zeros(n, dtype=np.int8),
+        n_select,
+        rows=rows,
+        lengths=lengths,
+        decay=decay,
+        allow_repeats=allow_repeats,
+    )
+
+
+def select_targets(
+    settings: GreedySelector,
+    kernel: RBFKernel,
+    rows: FloatArray,
+    cosines: FloatArray | None,
+    targets: IntArray,
+    weights: FloatArray,
+    tiers: Tiers,
+    n_select: int,
+) -> Selection:
+    """Return what `GreedySelector._choose` returns where some candidates are the targets.
+
+    Args:
+        settings: Noise variance and stops.
+        kernel: How much one text tells about another.
+        rows: Unit vectors, shape (n, d), float64.
+        cosines: Among them, shape (n, n), if they are at hand.
+        targets: Positions, shape (t,).
+        weights: What each target counts, shape (t,).
+        tiers: Shape (n,). Changed in place.
+        n_select: How many to choose, >= 0.
+    """
+    if cosines is not None:
+        covariance = kernel.of_cosines(cosines[targets])
+        return greedy(
+            settings, covariance, weights, tiers, n_select, cosines=cosines, decay=kernel.decay
+        )
+    covariance = kernel_matrix(kernel, rows, rows[targets])
+    lengths = np.ones(len(rows))
+    return greedy(
+        settings,
+        covariance,
+        weights,
+        tiers,
+        n_select,
+        rows=rows,
+        lengths=lengths,
+        decay=kernel.decay,
+    )
+
+
+def greedy(
+    settings: GreedySelector,
+    covariance: FloatArray,
+    weights: FloatArray,
+    tiers: Tiers,
+    n_select: int,
+    *,
+    cosines: FloatArray | None = None,
+    rows: FloatArray | None = None,
+    lengths: FloatArray | None = None,
+    decay: float = 0.0,
+    allow_repeats: bool = False,
+) -> Selection:
+    """Return the choices of `GreedySelector._choose` for a kernel with k(x, x) = 1.
+
+    Args:
+        settings: Noise variance and stops.
+        covariance: k(target, x), shape (t, n), float64. Changed in place.
+        weights: Shape (t,), float64.
+        tiers: Shape (n,). Changed in place.
+        n_select: How many to choose, >= 0.
+        cosines: Among the candidates, shape (n, n), float64; or else
+        rows: the embeddings that they are computed from, shape (n, d), and
+        lengths: 1 / |row|, shape (n,).
+        decay: As in `select_rows`.
+        allow_repeats: Whether a candidate may be chosen again.
+
+    Raises:
+        NumericalError: If λ is so small that the gains left the range of float64.
+    """
+    n = len(tiers)
+    capacity = n_select if allow_repeats and n else min(n_select, n)
+    positions, variances, reason = _greedy(
+        _NO_MATRIX if rows is None else rows,
+        _NO_VECTOR if lengths is None else lengths,
+        decay,
+        _NO_MATRIX if cosines is None else cosines,
+        covariance,
+        weights,
+        np.ones(n),
+        tiers,
+        float(weights.sum()),
+        float(settings.noise_variance),
+        min(n_select, capacity + 1),  # one too many shows that the pool is exhausted
+        capacity,
+        allow_repeats,
+        0.0 if settings.alpha is None else float(settings.alpha),
+        -1.0 if settings.max_variance is None else float(settings.max_variance),
+        -1.0 if settings.min_gain is None else float(settings.min_gain),
+    )
+    if reason == OVERFLOW:
+        raise too_little_noise(settings.noise_variance)
+    return Selection(positions=positions, variances=variances, stop_reason=REASONS[reason])
+
+
+_NO_MATRIX = np.empty((0, 0))
+_NO_VECTOR = np.empty(0)

@@ -1,0 +1,208 @@
+"""The default for choosing text for a prompt: SIFT over the neighbourhood of the question.
+
+Symbols: u(x, x') = (1 - cos(x, x')) / (1 - mean cosine of the pool) is 0 between copies and 1
+between two chunks that are as unlike as the pool's usually are; paper symbols as in `sift`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_core.errors import InvalidInputError
+from sift_core.selection.greedy import GreedySelector
+from sift_core.selection.kernels import RBFKernel, unit_rows
+from sift_core.selection.posterior import Posterior, checked_arrays, checked_rows, is_matrix
+from sift_core.selection.versions import merge_radius, novelties
+from sift_core.types import FloatArray, Selection, StopReason, as_count, as_finite_array
+
+# The most relevant candidates, among which versions are told apart and which make up the
+# region. Far more than a prompt takes, and the kernel's matrix of them is still small.
+MAX_REGION = 500
+
+# k(x, x') = exp(-KERNEL_DECAY · u): two usual chunks tell each other 2 % of what each is.
+KERNEL_DECAY = 4.0
+
+# A target's weight is exp(-RELEVANCE_DECAY · z), z standard deviations of relevance below the best.
+# Decision 0006 has the plateau on which this, KERNEL_DECAY and the default λ lie.
+RELEVANCE_DECAY = 2.0
+
+# The region ends where a weight falls below this share of the largest: too little to matter.
+SMALLEST_WEIGHT = 1e-6
+
+SMALLEST_TYPICAL = 1e-9  # a pool of copies: distances in it are rounding
+
+# Cosines are told apart down to this: copies of a vector keep the order they came in,
+# whatever order their products were summed in.
+RELEVANCE_DIGITS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextSelector(GreedySelector):
+    """Chooses the candidates that together tell most about the neighbourhood of the query.
+
+    The default for text in a prompt: where nothing repeats it keeps the recall of nearest
+    neighbours, where much does it takes each content once. Exact SIFT with several targets:
+
+    1. Versions of one chunk count once. u is measured on the pool itself, so that it means
+       the same for every embedding model; how small u is between versions is read from
+       the pool (`versions.merge_radius`). The most relevant version stands for all; the
+       others are chosen only when nothing else is left.
+    2. What is to become certain is not the query alone but the candidates near it: the
+       targets are the contents, weighted by exp(-2 z) where their relevance is z standard
+       deviations (of the pool's contents) below the best.
+    3. Choices minimise the sum of the targets' posterior variances under the RBF kernel
+       exp(-4 u), which is 1 before the first choice.
+
+    Args:
+        noise_variance: λ > 0. Larger values allow more overlap.
+        alpha: As in `SIFTSelector`, with σ² the weighted mean variance of the region.
+        max_variance: Likewise, in (0, 1): how much of the region may stay untold.
+        min_gain: Likewise.
+        backend: "numba", "numpy", or "auto" for Numba where it is installed; the choices
+            are the same.
+
+    Raises:
+        InvalidInputError: If a number is out of its range.
+
+    References:
+        docs/decisions/0006: derivation and measurements. Hübotter et al. (2024),
+        Transductive Active Learning: VTL, the method with a space of targets.
+    """
+
+    noise_variance: float = 0.2
+
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+        conditioned_on: FloatArray | None = None,
+    ) -> Selection:
+        """Return the choices for one query, no candidate twice.
+
+        Takes O(r · n · (d + n_select)) time and O(r · n) memory, r = min(n, 500) for the
+        region. Computes in float64. Ties go to the lowest position.
+
+        Args:
+            query: Shape (d,).
+            candidates: Shape (n, d). n may be 0.
+            n_select: How many to choose, >= 0.
+            relevance: What another ranker thinks of each candidate, shape (n,), higher is
+                better: a cross-encoder's scores, fused ranks. Only their order counts: the
+                i-th best takes the place of the i-th largest cosine. They weigh the
+                targets and leave the kernel as it is, which so stays positive semidefinite.
+            conditioned_on: Embeddings of what was shown before, shape (m, d). Their versions
+                among the candidates come last.
+
+        Returns:
+            The positions in order of choice, with the weighted mean variance of the region
+            before and after each.
+
+        Raises:
+            InvalidInputError: If shapes do not fit, a number is not finite, a vector is
+                all zero, or `n_select` is not a count.
+            MissingDependencyError: If `backend` is "numba" and it is not installed.
+        """
+        n_select = as_count("n_select", n_select, minimum=0)
+        if is_matrix(query):
+            raise InvalidInputError(
+                f"`query` must have 1 dimension, got shape {np.shape(query)}: the region around it "
+                f"is the target. SIFTSelector takes several"
+            )
+        points, candidates = checked_arrays(query, candidates)
+        seen: FloatArray = np.empty((0, points.shape[1]))
+        if conditioned_on is not None:
+            seen = checked_rows("conditioned_on", conditioned_on, points.shape[1])
+        rows: FloatArray = unit_rows(candidates)
+        seen = unit_rows(seen)
+        nearness = rows @ unit_rows(points)[0]
+        if relevance is not None:
+            nearness = _in_the_order_of(relevance, nearness)
+        if len(rows) == 0:
+            reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
+            nothing = np.empty(0, dtype=np.intp)
+            return Selection(positions=nothing, variances=np.ones(1), stop_reason=reason)
+        order = np.argsort(-np.round(nearness, RELEVANCE_DIGITS), kind="stable")
+        if (order == np.arange(len(order))).all():  # as stores answer: saves a copy
+            return self._select_sorted(rows, nearness, seen, n_select)
+        selection = self._select_sorted(rows[order], nearness[order], seen, n_select)
+        return replace(selection, positions=order[selection.positions])
+
+    def _select_sorted(
+        self, rows: FloatArray, nearness: FloatArray, seen: FloatArray, n_select: int
+    ) -> Selection:
+        """Return the choices among unit vectors (n, d) that come most relevant first."""
+        near = rows[:MAX_REGION]
+        cosines = near @ near.T
+        typical = _typical_distance(cosines)
+        novelty = novelties(cosines, typical, shown=near @ seen.T)
+        is_new = novelty > merge_radius(novelty)
+        if not is_new.any():  # all of it was shown before, and differs by relevance alone
+            is_new[:] = True
+        weights = _weights(nearness[: len(near)], is_new)
+        targets = np.flatnonzero(weights)
+        tiers = np.ones(len(rows), dtype=np.int8)
+        tiers[: len(near)][is_new] = 0
+        kernel = RBFKernel(length_scale=(typical / KERNEL_DECAY) ** 0.5)
+        compiled = self._compiled() if len(seen) == 0 else None
+        if compiled is not None:
+            all_cosines = cosines if len(near) == len(rows) else None
+            selection: Selection = compiled.select_targets(
+                self, kernel, rows, all_cosines, targets, weights[targets], tiers, n_select
+            )
+            return selection
+        posterior = Posterior.prior(
+            kernel,
+            self.noise_variance,
+            rows[targets],
+            rows,
+            weights=weights[targets],
+            conditioned_on=seen,
+        )
+        reason = self._choose(posterior, n_select, tiers, allow_repeats=False)
+        return posterior.as_selection(reason)
+
+
+def _in_the_order_of(relevance: FloatArray, cosines: FloatArray) -> FloatArray:
+    """Return the cosines dealt out anew, the i-th largest to the i-th most relevant, (n,).
+
+    Candidates that are equally relevant get the mean of theirs.
+    """
+    relevance = as_finite_array("relevance", relevance, n_dimensions=1)
+    if len(relevance) != len(cosines):
+        raise InvalidInputError(
+            f"`relevance` must have one number a candidate: {len(cosines)} candidate(s), "
+            f"{len(relevance)} number(s)"
+        )
+    _, group, sizes = np.unique(relevance, return_inverse=True, return_counts=True)
+    dealt = np.empty(len(cosines))
+    dealt[np.argsort(relevance, kind="stable")] = np.sort(cosines)
+    means: FloatArray = np.bincount(group, weights=dealt, minlength=len(sizes)) / sizes
+    return means[group]
+
+
+def _typical_distance(cosines: FloatArray) -> float:
+    """Return 1 - the mean cosine of two of the pool; 1 where that says nothing."""
+    n = len(cosines)
+    if n < 2:
+        return 1.0
+    typical = 1.0 - float(cosines.sum() - np.trace(cosines)) / (n * (n - 1))
+    return typical if typical > SMALLEST_TYPICAL else 1.0
+
+
+def _weights(nearness: FloatArray, is_new: npt.NDArray[np.bool_]) -> FloatArray:
+    """Return what each candidate counts as a target, shape (n,), summing to 1."""
+    relevance = nearness[is_new]
+    spread = float(relevance.std())
+    if spread < SMALLEST_TYPICAL:  # all are equally relevant
+        spread = np.inf
+    weights = np.zeros(len(nearness))
+    weights[is_new] = np.exp(-RELEVANCE_DECAY * (relevance[0] - relevance) / spread)
+    weights[weights < SMALLEST_WEIGHT] = 0.0
+    normalized: FloatArray = weights / weights.sum()
+    return normalized

@@ -1,0 +1,154 @@
+"""The greedy loop that the selectors share: when to stop, and what may be chosen next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from numbers import Real
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.selection.posterior import Posterior, check_noise_variance
+from sift_core.types import FloatArray, Selection, StopReason, as_count
+
+Backend = Literal["auto", "numpy", "numba"]
+Tiers = npt.NDArray[np.int8]
+
+# Objectives closer than this, relative to the largest, count as tied. Guess: a few
+# hundred roundings of float64, so that copies of a vector tie whatever order BLAS sums in.
+TIE_TOLERANCE = 1e-12
+CHOSEN = 127  # the tier of what may not be chosen (again)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreedySelector:
+    """What the greedy selectors have in common. Holds settings alone: safe in threads.
+
+    Args:
+        noise_variance: λ > 0 in squared kernel units. Larger values trust a single text
+            less and so allow more overlap.
+        alpha: Adaptive stop: end before the first step n at which σ_n > 1 / (alpha · n).
+            Larger values stop earlier. None never stops.
+        max_variance: Stop as soon as the variance is at most this. None never stops.
+        min_gain: Stop before a choice that would lower the variance by less than this.
+            None never stops.
+        backend: "numba" runs compiled code (the extra `fast`), "numpy" never does, "auto"
+            does where Numba is installed. The choices are the same.
+    """
+
+    noise_variance: float = 0.1
+    alpha: float | None = None
+    max_variance: float | None = None
+    min_gain: float | None = None
+    backend: Backend = "auto"
+
+    def __post_init__(self) -> None:
+        check_noise_variance(self.noise_variance)
+        for name in ("alpha", "max_variance", "min_gain"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, Real) and float(value) > 0):
+                raise InvalidInputError(f"`{name}` must be > 0 or None, got {value!r}")
+        if self.backend not in ("auto", "numpy", "numba"):
+            raise InvalidInputError(
+                f"`backend` must be 'auto', 'numpy' or 'numba', got {self.backend!r}"
+            )
+
+    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+        """Return the choices for one query; see the subclass."""
+        raise NotImplementedError
+
+    def select_batch(
+        self,
+        queries: FloatArray,
+        candidates: Sequence[FloatArray] | FloatArray,
+        n_select: int,
+        *,
+        n_threads: int = 1,
+    ) -> list[Selection]:
+        """Return what `select` returns for each query and its own candidates, in order.
+
+        Args:
+            queries: b queries, shape (b, d) or b arrays that `select` takes.
+            candidates: Shape (b, n, d), or b arrays (n_i, d) where pools differ in length.
+            n_select: How many to choose for each, >= 0.
+            n_threads: Queries worked on at a time. More than 1 pays with the compiled
+                backend, which leaves Python's lock.
+
+        Raises:
+            InvalidInputError: If the numbers of queries and pools differ, or as `select`.
+        """
+        n_threads = as_count("n_threads", n_threads, minimum=1)
+        if len(queries) != len(candidates):
+            raise InvalidInputError(
+                f"`candidates` must have one pool a query: {len(queries)} queries, "
+                f"{len(candidates)} pools"
+            )
+        counts = [n_select] * len(queries)
+        if n_threads == 1:
+            return list(map(self.select, queries, candidates, counts))
+        with ThreadPoolExecutor(n_threads) as executor:
+            return list(executor.map(self.select, queries, candidates, counts))
+
+    def _compiled(self) -> ModuleType | None:
+        """Return the module with the compiled loop, None if it is not to be used.
+
+        Raises:
+            MissingDependencyError: If it was asked for by name and Numba is not installed.
+        """
+        if self.backend == "numpy" or (self.backend == "auto" and not _numba_works()):
+            return None
+        return import_module("sift_core.selection.compiled")
+
+    def _choose(
+        self, posterior: Posterior, n_select: int, tiers: Tiers, *, allow_repeats: bool
+    ) -> StopReason:
+        """Add choices to `posterior` and return why they ended.
+
+        Args:
+            posterior: Changed in place.
+            n_select: How many at most.
+            tiers: Shape (n,). Candidates of a lower tier go first, whatever their gain.
+                Changed in place: the tier of a choice becomes `CHOSEN` without repeats.
+            allow_repeats: Whether a choice stays in its tier.
+        """
+        for n in range(1, n_select + 1):
+            if self.max_variance is not None and posterior.variances[-1] <= self.max_variance:
+                return StopReason.MAX_VARIANCE
+            tier = tiers.min(initial=CHOSEN)
+            if tier == CHOSEN:
+                return StopReason.POOL_EXHAUSTED
+            gains = np.where(tiers == tier, posterior.gains(), -np.inf)
+            position = first_largest(gains)
+            gain = float(gains[position])
+            if self.min_gain is not None and gain < self.min_gain:
+                return StopReason.MIN_GAIN
+            variance = max(posterior.variances[-1] - gain, 0.0)
+            if self.alpha is not None and variance**0.5 > 1.0 / (self.alpha * n):
+                return StopReason.ALPHA  # paper, section 6: stop *before* this step
+            if not allow_repeats:
+                tiers[position] = CHOSEN
+            posterior.observe(position)
+        return StopReason.N_SELECT
+
+
+@cache
+def _numba_works() -> bool:
+    """Tell whether Numba can be imported: a release of its own refuses newer NumPys."""
+    try:
+        import_module("sift_core.selection.compiled")
+    except MissingDependencyError:
+        return False
+    return True
+
+
+def first_largest(values: FloatArray) -> int:
+    """Return the lowest position whose value is the largest, up to rounding."""
+    largest = values.max()
+    return int(np.argmax(values >= largest - abs(largest) * TIE_TOLERANCE))

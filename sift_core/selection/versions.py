@@ -1,0 +1,83 @@
+"""Which candidates are versions of one another, read from how new each is to the pool.
+
+Distances are u = (1 - cos) / (1 - mean cosine of the pool): 0 between copies, 1 between two
+chunks that are as unlike as the pool's usually are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sift_core.types import FloatArray
+
+SURELY_VERSIONS = 0.05  # closer than this is a version in any pool. Guess.
+LIKELY_VERSIONS = 0.15  # the same where the pool is too small to be read, see decision 0006
+FEWEST_TO_READ = 20  # chunks: with fewer even a gap of a factor e hardly lacks `MISSING_CHUNKS`
+NEVER_VERSIONS = 0.5  # half as unlike as two usual chunks is not a version in any pool. Guess.
+RESOLUTION = 0.01  # distances below this are alike: nearly exact copies make no gap of their own
+
+# A gap may hold this share of what lies below it: a few different chunks are always close.
+STRAY_SHARE = 0.05
+
+# How many chunks must be missing from a gap. With none expected to be missing, a Poisson
+# count misses 10 with probability exp(-10), and some 200 gaps are looked at: 1 pool in 100.
+MISSING_CHUNKS = 10.0
+
+# Of several gaps the first is taken, from the smallest u, from which at least this share is missing
+# of what is missing from the widest. Two chunks taken for one lose what the second says, while
+# one chunk taken for two only repeats itself: in doubt they are two.
+SHARE_OF_WIDEST = 0.5
+
+# Where in that gap the line is drawn (0: at the versions, 1: at the others, on a log scale): above
+# the strays among the versions, and for the same reason nearer to them.
+PLACE_IN_GAP = 0.2
+
+
+def novelties(cosines: FloatArray, typical: float, shown: FloatArray | None = None) -> FloatArray:
+    """Return u to the nearest of the more relevant chunks, shape (n,); inf for the first.
+
+    Args:
+        cosines: Among the chunks, most relevant first, shape (n, n).
+        typical: 1 - mean cosine of the pool, > 0.
+        shown: Cosines with what was shown before, shape (n, m); counts as more relevant.
+    """
+    nearest = np.where(np.tri(len(cosines), k=-1, dtype=bool), cosines, -np.inf).max(
+        axis=1, initial=-np.inf
+    )
+    if shown is not None:
+        nearest = np.maximum(nearest, shown.max(axis=1, initial=-np.inf))
+    novelty: FloatArray = (1.0 - nearest) / typical
+    return novelty
+
+
+def merge_radius(novelty: FloatArray) -> float:
+    """Return the largest u at which a chunk is a version of a more relevant one.
+
+    Between the distances of versions and those of different chunks lies a gap; without
+    versions there is none, since distances of different chunks spread smoothly. If below u
+    lie k chunks and their number grew as a power of u (of one or more: the dimension of the
+    data), at least k · log(w) more would lie between u and w · u. So a gap up to w · u is as
+    wide as the number of chunks missing from it, and counts if chance hardly ever takes
+    away as many. A pool of fewer than 20 chunks cannot be read: `LIKELY_VERSIONS`.
+
+    Args:
+        novelty: Shape (n,), from `novelties`.
+
+    References:
+        Grassberger and Procaccia (1983): the growth of such counts as a measure of
+        dimension. The rule itself is ours: docs/decisions/0006.
+    """
+    below = np.sort(np.maximum(novelty[np.isfinite(novelty)], RESOLUTION))
+    if len(below) < FEWEST_TO_READ:
+        return LIKELY_VERSIONS
+    counts = np.arange(1, len(below) + 1)
+    strays = np.floor(STRAY_SHARE * counts).astype(np.intp)
+    # A gap ends at a chunk beyond it, and at u = 1 at the latest: as unlike as usual.
+    ends = np.minimum(below[np.minimum(counts + strays, len(below) - 1)], 1.0)
+    widths = np.log(np.maximum(ends / below, 1.0))
+    missing = np.where(below <= NEVER_VERSIONS, counts * (widths - STRAY_SHARE), -np.inf)
+    if missing.max() < MISSING_CHUNKS:
+        return SURELY_VERSIONS
+    enough = max(MISSING_CHUNKS, SHARE_OF_WIDEST * float(missing.max()))
+    first = int(np.argmax(missing >= enough))
+    return max(SURELY_VERSIONS, float(below[first] * np.exp(PLACE_IN_GAP * widths[first])))

@@ -1,0 +1,235 @@
+"""Compiled code chooses what NumPy chooses."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("numba", reason="needs the extra fast")
+
+from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, compiled
+
+KERNELS = [LinearKernel(), RBFKernel(), RBFKernel(length_scale=1.0)]
+
+many = settings(deadline=None, derandomize=True, max_examples=300)
+
+kernels = st.sampled_from(KERNELS)
+seeds = st.integers(0, 2**32 - 1)
+dtypes = st.sampled_from([np.float32, np.float64])
+# Mostly without a stop, else of the size that these pools reach.
+stops = st.fixed_dictionaries(
+    {},
+    optional={
+        "alpha": st.floats(0.02, 3.0),
+        "max_variance": st.floats(1e-4, 1.0),
+        "min_gain": st.floats(1e-8, 0.1),
+    },
+) | st.just({})
+
+
+@st.composite
+def pools(draw, kinds=("random", "copies", "clusters")):
+    """Return targets (t, d), weights and candidates (n, d) of floats."""
+    rng = np.random.default_rng(draw(seeds))
+    n, d, t = draw(st.integers(1, 60)), draw(st.integers(1, 40)), draw(st.integers(1, 4))
+    kind, dtype = draw(st.sampled_from(kinds)), draw(dtypes)
+    candidates = rng.standard_normal((n, d))
+    if kind in ("copies", "parallel"):
+        candidates = candidates[rng.integers(0, n // 3 + 1, n)]
+    if kind == "parallel":
+        candidates *= rng.uniform(0.1, 10, (n, 1))
+    if kind == "clusters":
+        centers = rng.standard_normal((n // 5 + 1, d))
+        candidates = 0.03 * candidates + centers[rng.integers(0, len(centers), n)]
+    candidates = candidates.astype(dtype)
+    targets = rng.standard_normal((t, d)).astype(dtype)
+    if draw(st.booleans()):  # a target equal to a candidate
+        targets[0] = candidates[-1]
+    return targets, rng.uniform(0.1, 3, t), candidates
+
+
+def both(targets, weights, candidates, n_select, **settings):
+    """Return what NumPy and what compiled code chooses."""
+    if len(targets) == 1:
+        targets, weights = targets[0], None
+    return [
+        SIFTSelector(backend=backend, **settings).select(
+            targets, candidates, n_select, weights=weights
+        )
+        for backend in ("numpy", "numba")
+    ]
+
+
+def assert_same(expected, chosen, noise_variance):
+    assert chosen.positions.tolist() == expected.positions.tolist()
+    assert chosen.stop_reason is expected.stop_reason
+    assert chosen.positions.dtype == expected.positions.dtype == np.intp
+    assert_same_variances(expected, chosen, noise_variance)
+
+
+def assert_same_variances(expected, chosen, noise_variance):
+    # 1 / λ is the most by which a posterior amplifies the rounding of kernel values.
+    atol = (1e-10 + 1e-15 / noise_variance) * max(1.0, expected.variances[0])
+    np.testing.assert_allclose(chosen.variances, expected.variances, rtol=0, atol=atol)
+
+
+@many
+@given(pools(), kernels, st.floats(-6, 4), st.booleans(), st.integers(0, 80), stops)
+def test_equals_numpy(pool, kernel, exponent, allow_repeats, n_select, stops):
+    settings_ = {
+        "kernel": kernel,
+        "noise_variance": 10.0**exponent,
+        "allow_repeats": allow_repeats,
+        **stops,
+    }
+    assert_same(*both(*pool, n_select, **settings_), 10.0**exponent)
+
+
+@many
+@given(pools(), kernels, st.sampled_from(["alpha", "max_variance", "min_gain"]), st.data())
+def test_stops_where_numpy_stops(pool, kernel, name, data):
+    # Thresholds between what was reached and what the next step reaches: any other stops
+    # elsewhere.
+    settings_ = {"kernel": kernel, "noise_variance": 0.01, "allow_repeats": True}
+    free, _ = both(*pool, 30, **settings_)
+    step = data.draw(st.integers(1, 29))
+    if name == "alpha":
+        reached = [1 / (free.variances[n] ** 0.5 * n) for n in (step, step + 1)]
+    else:
+        reached = (free.variances if name == "max_variance" else free.gains)[step - 1 : step + 1]
+    threshold = float(np.mean(reached))
+    if threshold > 1e-9 and abs(reached[0] - reached[1]) > 1e-6 * threshold:
+        expected, chosen = both(*pool, 30, **settings_, **{name: threshold})
+        assert_same(expected, chosen, 0.01)
+
+
+@settings(many, max_examples=100)
+@given(seeds, st.integers(2, 30), kernels, st.floats(-12, -6), st.integers(1, 4), dtypes)
+def test_equals_numpy_almost_without_noise_where_all_are_far_apart(
+    seed, n, kernel, exponent, t, dtype
+):
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((n + 8, n + 8)))[0]
+    candidates = (basis[:n] + 0.05 * rng.standard_normal((n, n + 8))).astype(dtype)
+    targets = (rng.uniform(0.2, 1.0, (t, n)) @ candidates).astype(dtype)
+    settings_ = {"kernel": kernel, "noise_variance": 10.0**exponent}
+    expected, chosen = both(targets, rng.uniform(0.1, 3, t), candidates, n, **settings_)
+    assert chosen.positions.tolist() == expected.positions.tolist()
+    np.testing.assert_allclose(chosen.variances, expected.variances, rtol=0, atol=1e-10)
+
+
+@many
+@given(pools(kinds=("parallel",)), kernels, st.floats(-6, 4), st.booleans(), st.integers(0, 80))
+def test_is_as_good_as_numpy_for_parallel_vectors(pool, kernel, exponent, allow_repeats, n_select):
+    # Not copies, and still tied but for rounding, which small λ amplifies: which one is chosen
+    # may differ, what is known afterwards may not.
+    settings_ = {
+        "kernel": kernel,
+        "noise_variance": 10.0**exponent,
+        "allow_repeats": allow_repeats,
+    }
+    assert_same_variances(*both(*pool, n_select, **settings_), 10.0**exponent)
+
+
+@many
+@given(pools(), st.floats(-2, 2), st.integers(0, 80), stops)
+def test_equals_numpy_for_a_prompt(pool, exponent, n_select, stops):
+    targets, _, candidates = pool
+    expected, chosen = (
+        ContextSelector(noise_variance=10.0**exponent, backend=backend, **stops).select(
+            targets[0], candidates, n_select
+        )
+        for backend in ("numpy", "numba")
+    )
+    assert_same(expected, chosen, 10.0**exponent)
+
+
+@pytest.mark.parametrize("allow_repeats", [True, False])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("n", [1023, 1024, 1025, 2500])
+def test_equals_numpy_for_more_candidates_than_a_tile(n, kernel, allow_repeats):
+    rng = np.random.default_rng(n)
+    pool = rng.standard_normal((2, 16)), np.ones(2), rng.standard_normal((n, 16))
+    assert_same(
+        *both(*pool, 30, kernel=kernel, noise_variance=0.1, allow_repeats=allow_repeats), 0.1
+    )
+
+
+def test_equals_numpy_for_a_prompt_from_more_candidates_than_the_region():
+    for n in (499, 500, 501, 1500):
+        rng = np.random.default_rng(n)
+        query, candidates = rng.standard_normal(16), rng.standard_normal((n, 16)) + 0.5
+        expected, chosen = (
+            ContextSelector(backend=backend).select(query, candidates, 40)
+            for backend in ("numpy", "numba")
+        )
+        assert_same(expected, chosen, 0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_of_floats_do_run_compiled(dtype):
+    rng = np.random.default_rng(0)
+    query, candidates = rng.standard_normal((1, 8)), rng.standard_normal((9, 8)).astype(dtype)
+    for array in (candidates, np.asfortranarray(candidates), candidates[::-1], candidates[:0]):
+        assert compiled.can_read(query, array, 5)
+        chosen = compiled.select_rows(
+            SIFTSelector(), query, array, np.ones(1), 5, decay=0.0, allow_repeats=False
+        )
+        assert (
+            chosen.positions.tolist()
+            == SIFTSelector(backend="numpy").select(query, array, 5).positions.tolist()
+        )
+
+
+@pytest.mark.parametrize(
+    ("query", "candidates", "n_select"),
+    [
+        ([[1.0, 0]], np.eye(2), 1),
+        (np.eye(2), np.eye(2).tolist(), 1),
+        (np.ones(2), np.eye(2), 1),
+        (np.eye(2), np.eye(2).astype(int), 1),
+        (np.eye(2), np.eye(2, dtype=np.float16), 1),
+        (np.eye(2), np.eye(2, dtype=np.longdouble), 1),
+        (np.eye(2, dtype=np.longdouble), np.eye(2), 1),
+        (np.eye(2), np.eye(2).astype(">f8"), 1),
+        (np.eye(2), np.eye(3), 1),
+        (np.ones((1, 1)), np.ones((3, 1)), 1),
+        (np.empty((0, 2)), np.eye(2), 1),
+        (np.eye(2), np.eye(2), 2**40),
+    ],
+    ids=[
+        "list",
+        "list of candidates",
+        "vector",
+        "integers",
+        "float16",
+        "longdouble",
+        "longdouble query",
+        "big endian",
+        "dimension",
+        "one dimension",
+        "no target",
+        "too many",
+    ],
+)
+def test_what_compiled_code_cannot_read_is_left_to_numpy(query, candidates, n_select):
+    assert not compiled.can_read(query, candidates, n_select)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf, 1e-300, 1e200, 5e-324])
+@pytest.mark.parametrize("row", range(3))
+def test_lengths_that_lose_digits_when_squared_are_left_to_numpy(value, row):
+    candidates = np.ones((3, 4))
+    candidates[row] = value
+    settings_ = {"decay": 0.0, "allow_repeats": False}
+    good, weights = np.ones((3, 4)), np.ones(3)
+    for arrays in ((good, candidates), (candidates, good)):
+        found = compiled.select_rows(SIFTSelector(), *arrays, weights, 2, **settings_)
+        assert found is None
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-130, 1e130, 1e200])
+def test_vectors_of_any_length_equal_numpy(scale):
+    rng = np.random.default_rng(0)
+    query, candidates = rng.integers(1, 9, (1, 8)) * 1.0, rng.integers(1, 9, (20, 8)) * scale
+    assert_same(*both(query, np.ones(1), candidates, 9, noise_variance=0.1), 0.1)

@@ -1,0 +1,650 @@
+"""Against an oracle that follows the docstring: all distances in loops, all variances by solves."""
+
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from sift_core.errors import InvalidInputError
+from sift_core.protocols import Selector
+from sift_core.selection import ContextSelector, NearestNeighborSelector, context
+from sift_core.selection.versions import merge_radius
+from sift_core.types import StopReason
+
+BACKENDS = [
+    "numpy",
+    pytest.param(
+        "numba", marks=pytest.mark.skipif(not find_spec("numba"), reason="numba is not installed")
+    ),
+]
+# The rule's numbers, as its docstring and decision 0006 have them.
+REGION, KERNEL_DECAY, RELEVANCE_DECAY, NOISE_VARIANCE = 500, 4.0, 2.0, 0.2
+SMALLEST_WEIGHT = 1e-6
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+def unit(array):
+    return array / np.linalg.norm(array, axis=-1, keepdims=True)
+
+
+def text_like(seed, n, *, d=32, mean=0.5):
+    """Return a query and n rows as a search finds them: all a little like the query."""
+    rng = np.random.default_rng(seed)
+    scales = np.arange(1, d + 1) ** -0.4
+    scales /= np.linalg.norm(scales)
+    query = unit(rng.standard_normal(d) * scales + mean / d**0.5)
+    rows = unit(rng.standard_normal((n, d)) * scales + mean / d**0.5)
+    return query, unit(rows + rng.uniform(0, 0.6, (n, 1)) * query)
+
+
+def with_versions(seed, n_contents, n_copies, *, noise=0.15, d=32):
+    """Return a query, rows in random order, and the content of each row."""
+    query, contents = text_like(seed, n_contents, d=d)
+    rng = np.random.default_rng(seed + 1000)
+    content = rng.permutation(np.repeat(np.arange(n_contents), n_copies))
+    rows = contents[content] + noise * unit(rng.standard_normal((len(content), d)))
+    return query, unit(rows), content
+
+
+# The oracle
+
+
+def dealt_cosines(relevance, cosines):
+    """Return the i-th largest cosine for the i-th largest relevance, shared where it is equal."""
+    places = sorted(range(len(relevance)), key=lambda i: -relevance[i])
+    sorted_cosines = sorted(cosines, reverse=True)
+    return np.array(
+        [
+            np.mean(
+                [
+                    cosine
+                    for place, cosine in zip(places, sorted_cosines, strict=True)
+                    if relevance[place] == relevance[i]
+                ]
+            )
+            for i in range(len(relevance))
+        ]
+    )
+
+
+def region_of(query, candidates, relevance=None, shown=(), n_region=REGION):
+    """Return order, tiers (n,), weights (n,) and distances u (n, n), most relevant first."""
+    rows = unit(np.asarray(candidates, dtype=np.float64))
+    near = rows @ unit(np.asarray(query, dtype=np.float64))
+    if relevance is not None:
+        near = dealt_cosines(relevance, near)
+    order = sorted(range(len(rows)), key=lambda i: (-round(near[i], 12), i))
+    rows, near = rows[order], near[order]
+    cosines = rows[:n_region] @ rows[:n_region].T
+    n = len(cosines)
+    typical = 1 - cosines[~np.eye(n, dtype=bool)].mean() if n > 1 else 1.0
+    typical = typical if typical > 1e-9 else 1.0
+    novelty = []
+    for i in range(n):
+        earlier = [*cosines[i, :i], *(float(rows[i] @ row) for row in unit(np.array(shown)))]
+        novelty.append(min((1 - cosine) / typical for cosine in earlier) if earlier else np.inf)
+    is_new = np.array(novelty) > merge_radius(np.array(novelty))
+    if not is_new.any():
+        is_new[:] = True
+    relevance_of_new = [near[i] for i in range(n) if is_new[i]]
+    deviation = np.mean((np.array(relevance_of_new) - np.mean(relevance_of_new)) ** 2) ** 0.5
+    weights = np.zeros(len(rows))
+    for i in range(n):
+        if is_new[i]:
+            fall = relevance_of_new[0] - near[i]
+            z = fall / deviation if deviation >= 1e-9 else 0.0
+            weight = np.exp(-RELEVANCE_DECAY * z)
+            weights[i] = weight if weight >= SMALLEST_WEIGHT else 0.0
+    tiers = np.ones(len(rows), dtype=int)
+    tiers[:n][is_new] = 0
+    return order, rows, tiers, weights / weights.sum(), typical
+
+
+def dense_context(
+    query,
+    candidates,
+    n_select,
+    *,
+    noise_variance=NOISE_VARIANCE,
+    relevance=None,
+    shown=(),
+    n_region=REGION,
+):
+    """Return positions and variances by exact greedy selection, one solve a candidate."""
+    order, rows, tiers, weights, typical = region_of(
+        query, candidates, relevance, shown, n_region=n_region
+    )
+    everything = np.concatenate([rows, unit(np.array(shown).reshape(-1, rows.shape[1]))])
+    kernel = np.exp(-KERNEL_DECAY * (1 - everything @ everything.T) / typical)
+    targets = np.flatnonzero(weights)
+    before = list(range(len(rows), len(everything)))
+
+    def variance_after(chosen):
+        """Return Σ w (k(t, t) - k_X(t)ᵀ (K_X + λI)⁻¹ k_X(t))."""
+        if not chosen:
+            return 1.0
+        gram = kernel[np.ix_(chosen, chosen)] + noise_variance * np.eye(len(chosen))
+        with_targets = kernel[np.ix_(chosen, targets)]
+        explained = (with_targets * np.linalg.solve(gram, with_targets)).sum(axis=0)
+        return float(weights[targets] @ (kernel[targets, targets] - explained))
+
+    chosen, variances = [], [variance_after(before)]
+    for _ in range(min(n_select, len(rows))):
+        left = [i for i in range(len(rows)) if i not in chosen]
+        first_tier = min(tiers[i] for i in left)
+        after = {i: variance_after([*before, *chosen, i]) for i in left if tiers[i] == first_tier}
+        least = min(after.values())
+        chosen.append(next(i for i in after if after[i] <= least + 1e-12))
+        variances.append(after[chosen[-1]])
+    return [order[i] for i in chosen], variances
+
+
+def check_oracle(backend, query, candidates, n_select, *, noise_variance=NOISE_VARIANCE, **others):
+    shown = others.get("shown", ())
+    chosen = ContextSelector(backend=backend, noise_variance=noise_variance).select(
+        query,
+        candidates,
+        n_select,
+        relevance=others.get("relevance"),
+        conditioned_on=shown if len(shown) else None,
+    )
+    positions, variances = dense_context(
+        query, candidates, n_select, noise_variance=noise_variance, **others
+    )
+    assert chosen.positions.tolist() == positions
+    np.testing.assert_allclose(chosen.variances, variances, rtol=0, atol=1e-9)
+    return chosen
+
+
+@pytest.mark.parametrize("noise_variance", [0.01, 0.2, 3.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 20, 60])
+def test_equals_the_dense_oracle(backend, n, noise_variance):
+    for seed in range(2):
+        query, candidates = text_like(seed, n)
+        check_oracle(backend, query, candidates, 10, noise_variance=noise_variance)
+
+
+@pytest.mark.parametrize("n_copies", [2, 4])
+def test_equals_the_dense_oracle_where_versions_run_out_of_contents(backend, n_copies):
+    # 7 contents: from the eighth choice on only versions are left.
+    query, candidates, content = with_versions(1, 24 // n_copies, n_copies)
+    chosen = check_oracle(backend, query, candidates, 20)
+    assert len(set(content[chosen.positions[: 24 // n_copies]])) == 24 // n_copies
+
+
+def test_equals_the_dense_oracle_among_exact_copies(backend):
+    query, contents = text_like(2, 8)
+    candidates = np.concatenate([contents, contents[::-1], contents])
+    check_oracle(backend, query, candidates, 14)
+
+
+def test_equals_the_dense_oracle_for_unscaled_float32(backend):
+    query, candidates = text_like(3, 30)
+    scales = np.random.default_rng(3).uniform(0.1, 50, (30, 1))
+    check_oracle(
+        backend, (9 * query).astype(np.float32), (scales * candidates).astype(np.float32), 8
+    )
+
+
+@pytest.mark.parametrize("n_region", [1, 20, 49])
+def test_equals_the_dense_oracle_for_more_candidates_than_the_region(
+    backend, monkeypatch, n_region
+):
+    monkeypatch.setattr(context, "MAX_REGION", n_region)
+    query, candidates, _ = with_versions(4, 25, 2)
+    check_oracle(backend, query, candidates, 30, n_region=n_region)
+
+
+def test_equals_the_dense_oracle_for_a_pool_of_600(backend):
+    query, candidates = text_like(5, 600)
+    check_oracle(backend, query, candidates, 6)
+
+
+@pytest.mark.parametrize("n_shown", [1, 5])
+def test_equals_the_dense_oracle_after_what_was_shown(backend, n_shown):
+    query, candidates, _ = with_versions(6, 15, 3)
+    nearest = np.argsort(-(candidates @ query))
+    check_oracle(backend, query, candidates, 12, shown=candidates[nearest[: 2 * n_shown : 2]])
+
+
+def test_equals_the_dense_oracle_with_relevance_from_elsewhere(backend):
+    query, candidates, content = with_versions(7, 15, 3)
+    relevance = np.random.default_rng(7).standard_normal(15)[content]  # a content's versions tie
+    check_oracle(backend, query, candidates, 20, relevance=relevance)
+
+
+def test_the_first_choice_by_hand(backend):
+    # Cosines with the query 1, .8 and 0, so the contents' relevance has mean .6 and standard
+    # deviation √(.56 / 3) = .432: z = 0, .463, 2.315 and weights 1, .396, .00976 before they are
+    # made to sum to 1. Distances 1 - cos: .2, 1 and .4, so u = those / (1.6 / 3), and the
+    # first two share exp(-4 · .375) = .223. After the first choice, with λ = .2,
+    # Σ w (1 - k² / 1.2) is left.
+    candidates = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    weights = np.exp(-2 * np.array([0.0, 0.2, 1.0]) / (0.56 / 3) ** 0.5)
+    weights /= weights.sum()
+    kernel = np.exp(-4 * np.array([0.0, 0.2, 1.0]) / (1.6 / 3))
+    chosen = ContextSelector(backend=backend).select([1.0, 0.0], candidates, 1)
+    assert chosen.positions.tolist() == [0]
+    assert chosen.variances == pytest.approx([1, 1 - weights @ kernel**2 / 1.2], abs=1e-12)
+
+
+# Counts
+
+
+def test_more_than_there_are_takes_every_candidate_once(backend):
+    query, candidates, _ = with_versions(8, 6, 2)
+    chosen = ContextSelector(backend=backend).select(query, candidates, 50)
+    assert sorted(chosen.positions.tolist()) == list(range(12))
+    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
+
+
+def test_exactly_as_many_as_there_are_is_no_exhausted_pool(backend):
+    query, candidates = text_like(9, 6)
+    chosen = ContextSelector(backend=backend).select(query, candidates, 6)
+    assert len(chosen) == 6
+    assert chosen.stop_reason is StopReason.N_SELECT
+
+
+@pytest.mark.parametrize("candidates", [[], np.empty((0, 2)), np.empty((0, 7))])
+def test_an_empty_pool(backend, candidates):
+    selector = ContextSelector(backend=backend)
+    chosen = selector.select([1.0, 0.0], candidates, 3)
+    assert chosen.positions.tolist() == []
+    assert chosen.variances.tolist() == [1.0]
+    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
+    assert selector.select([1.0, 0.0], candidates, 0).stop_reason is StopReason.N_SELECT
+
+
+def test_nothing_asked_for(backend):
+    chosen = ContextSelector(backend=backend).select(*text_like(10, 5), 0)
+    assert chosen.positions.tolist() == []
+    assert chosen.variances == pytest.approx([1.0])
+    assert chosen.stop_reason is StopReason.N_SELECT
+
+
+def test_one_candidate_by_hand(backend):
+    # It is the region, with weight 1: k = 1 leaves 1 - 1 / (1 + .2)
+    chosen = ContextSelector(backend=backend).select([1.0, 0.0], [[0.6, 0.8]], 1)
+    assert chosen.positions.tolist() == [0]
+    assert chosen.variances == pytest.approx([1, 1 - 1 / 1.2])
+
+
+# Versions and ties
+
+NOISES = [0.0, 0.05, 0.1, 0.2]
+
+
+def test_copies_alone_are_taken_in_their_order(backend):
+    # n looks at one point leave λ / (n + λ).
+    chosen = ContextSelector(backend=backend).select([1.0, 0.3], [[0.6, 0.8]] * 6, 6)
+    assert chosen.positions.tolist() == [0, 1, 2, 3, 4, 5]
+    assert chosen.variances == pytest.approx([1.0, *(0.2 / (n + 0.2) for n in range(1, 7))])
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_versions_come_only_after_every_other_content(backend, noise):
+    query, candidates, content = with_versions(11, 20, 4, noise=noise)
+    chosen = ContextSelector(backend=backend).select(query, candidates, 80)
+    assert sorted(content[chosen.positions[:20]]) == list(range(20))
+
+
+@pytest.mark.parametrize("noise", NOISES[1:])
+def test_the_most_relevant_version_stands_for_all(backend, noise):
+    query, candidates, content = with_versions(12, 20, 4, noise=noise)
+    nearness = candidates @ query
+    for position in ContextSelector(backend=backend).select(query, candidates, 20).positions:
+        assert nearness[position] == nearness[content == content[position]].max()
+
+
+@pytest.mark.parametrize("d", [16, 32, 383])
+def test_the_first_of_several_copies_stands_for_all(backend, d):
+    # Copies of other lengths are equal only up to rounding once they are scaled.
+    query, contents = text_like(13, 25, d=d)
+    candidates = np.concatenate([contents * scale for scale in (1.0, 3.0, 0.1, 7.7)])
+    chosen = ContextSelector(backend=backend).select(query, candidates, 10)
+    assert (chosen.positions < 25).all()
+
+
+def test_a_tie_goes_to_the_lowest_position(backend):
+    # Mirror images in the query's axis.
+    candidates = [[0.6, -0.8, 0.0], [0.6, 0.8, 0.0], [0.6, 0.0, 0.8], [0.6, 0.0, -0.8]]
+    chosen = ContextSelector(backend=backend).select([1.0, 0.0, 0.0], candidates, 4)
+    assert chosen.positions.tolist()[0] == 0
+    backwards = ContextSelector(backend=backend).select([1.0, 0.0, 0.0], candidates[::-1], 4)
+    assert backwards.positions.tolist() == chosen.positions.tolist()
+
+
+# The variance
+
+
+@pytest.mark.parametrize("noise_variance", [1e-8, 0.2, 1e4])
+def test_the_variance_starts_at_one_and_never_rises(backend, noise_variance):
+    for seed in range(5):
+        query, candidates, _ = with_versions(seed, 10, 1 + seed)
+        selector = ContextSelector(backend=backend, noise_variance=noise_variance)
+        variances = selector.select(query, candidates, 60).variances
+        assert variances[0] == pytest.approx(1.0, abs=1e-12)
+        assert (np.diff(variances) <= 0).all()
+        assert variances[-1] >= 0
+
+
+@pytest.mark.parametrize("n_chosen", [1, 4, 7])
+def test_stops_at_the_variance_asked_for(backend, n_chosen):
+    query, candidates = text_like(14, 12)
+    free = ContextSelector(backend=backend).select(query, candidates, 12)
+    level = float(free.variances[n_chosen])
+    for stop, expected in ((1.1, 0), (level, n_chosen), (level * (1 - 1e-9), n_chosen + 1)):
+        chosen = ContextSelector(backend=backend, max_variance=stop).select(query, candidates, 12)
+        assert chosen.positions.tolist() == free.positions[:expected].tolist()
+        assert chosen.stop_reason is StopReason.MAX_VARIANCE
+
+
+def test_stops_before_a_gain_too_small(backend):
+    query, candidates = text_like(15, 12)
+    free = ContextSelector(backend=backend).select(query, candidates, 12)
+    least = int(np.argmin(free.gains[:5]))
+    later = int(np.flatnonzero(free.gains < free.gains[least])[0])
+    assert 0 < least < later
+    for share, n_chosen in ((1 + 1e-9, least), (1 - 1e-9, later)):
+        selector = ContextSelector(backend=backend, min_gain=share * float(free.gains[least]))
+        chosen = selector.select(query, candidates, 12)
+        assert chosen.positions.tolist() == free.positions[:n_chosen].tolist()
+        assert chosen.stop_reason is StopReason.MIN_GAIN
+
+
+@pytest.mark.parametrize("alpha", [0.4, 0.7, 1.0])
+def test_stops_before_the_first_step_that_does_not_pay(backend, alpha):
+    query, candidates = text_like(16, 12)
+    free = ContextSelector(backend=backend).select(query, candidates, 12)
+    deviations = free.variances[1:] ** 0.5
+    n_chosen = int(np.argmax(deviations > 1 / (alpha * np.arange(1, 13))))
+    chosen = ContextSelector(backend=backend, alpha=alpha).select(query, candidates, 12)
+    assert 0 < n_chosen < 12
+    assert chosen.positions.tolist() == free.positions[:n_chosen].tolist()
+    assert chosen.stop_reason is StopReason.ALPHA
+
+
+# What leaves the choice as it is
+
+
+def choice(backend, query, candidates, n_select=8, **others):
+    return ContextSelector(backend=backend).select(query, candidates, n_select, **others)
+
+
+def test_permuting_the_pool_permutes_the_choice(backend):
+    query, candidates, _ = with_versions(17, 15, 3)
+    order = np.random.default_rng(17).permutation(45)
+    chosen, permuted = (
+        choice(backend, query, pool, 30) for pool in (candidates, candidates[order])
+    )
+    assert order[permuted.positions].tolist() == chosen.positions.tolist()
+    np.testing.assert_allclose(permuted.variances, chosen.variances, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_copies", [1, 3])
+@pytest.mark.parametrize("b", [0.5, 3.0])
+def test_a_common_direction_changes_nothing(backend, b, n_copies):
+    # Every cosine becomes (cos + b) / (1 + b), as between models that use less of the sphere.
+    query, candidates, _ = with_versions(18, 20, n_copies)
+    shifted = np.column_stack([candidates, np.full(len(candidates), b**0.5)])
+    chosen = choice(backend, query, candidates, 15)
+    others = choice(backend, np.append(query, b**0.5), shifted, 15)
+    assert others.positions.tolist() == chosen.positions.tolist()
+    np.testing.assert_allclose(others.variances, chosen.variances, atol=1e-9)
+
+
+def test_rotations_and_lengths_change_nothing(backend):
+    query, candidates, _ = with_versions(19, 20, 2)
+    rng = np.random.default_rng(19)
+    rotation = np.linalg.qr(rng.standard_normal((32, 32)))[0]
+    lengths = rng.uniform(1e-3, 1e3, (40, 1))
+    chosen = choice(backend, query, candidates, 15)
+    others = choice(backend, 5 * query @ rotation, lengths * candidates @ rotation, 15)
+    assert others.positions.tolist() == chosen.positions.tolist()
+    np.testing.assert_allclose(others.variances, chosen.variances, atol=1e-9)
+
+
+def test_the_input_is_left_as_it_was(backend):
+    query, candidates, _ = with_versions(20, 6, 2)
+    arrays = [query, candidates, candidates[:2].copy(), np.arange(12.0)]
+    kept = [array.copy() for array in arrays]
+    ContextSelector(backend=backend).select(
+        query, candidates, 5, conditioned_on=arrays[2], relevance=arrays[3]
+    )
+    choice(backend, query, candidates)
+    for array, before in zip(arrays, kept, strict=True):
+        assert np.array_equal(array, before)
+
+
+def test_both_backends_choose_the_same():
+    pytest.importorskip("numba")
+    for seed in range(30):
+        query, candidates, _ = with_versions(seed, 5 + 5 * seed, 1 + seed % 4, d=16)
+        compiled, plain = (choice(name, query, candidates, 25) for name in ("numba", "numpy"))
+        assert compiled.positions.tolist() == plain.positions.tolist()
+        np.testing.assert_allclose(compiled.variances, plain.variances, rtol=0, atol=1e-11)
+        assert compiled.stop_reason is plain.stop_reason
+
+
+# Relevance from elsewhere
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [np.exp, lambda r: 1e6 * r - 5, lambda r: r**3, lambda r: np.argsort(np.argsort(r))],
+)
+def test_only_the_order_of_the_relevance_counts(backend, transform):
+    query, candidates, _ = with_versions(21, 15, 2)
+    relevance = np.random.default_rng(21).standard_normal(30)
+    chosen = choice(backend, query, candidates, relevance=relevance)
+    others = choice(backend, query, candidates, relevance=transform(relevance))
+    assert others.positions.tolist() == chosen.positions.tolist()
+    assert others.variances.tolist() == chosen.variances.tolist()
+
+
+def test_relevance_in_the_order_of_the_cosines_is_no_relevance(backend):
+    query, candidates, _ = with_versions(22, 15, 2)
+    order = np.argsort(np.argsort(candidates @ query))
+    chosen = choice(backend, query, candidates)
+    others = choice(backend, query, candidates, relevance=order)
+    assert others.positions.tolist() == chosen.positions.tolist()
+    np.testing.assert_allclose(others.variances, chosen.variances, atol=1e-12)
+
+
+def test_reversed_relevance_turns_the_choice_around(backend):
+    query, candidates = text_like(23, 30)
+    nearness = candidates @ query
+    chosen = choice(backend, query, candidates, relevance=-nearness)
+    places = np.argsort(np.argsort(nearness))  # 0 is the least near
+    assert places[chosen.positions[0]] < 3
+    assert places[choice(backend, query, candidates).positions[0]] >= 27
+    assert places[chosen.positions].mean() < 14
+
+
+def test_equal_relevance_shares_the_cosines(backend):
+    # All tie: every content is as good a target as any other.
+    query, candidates = text_like(24, 10)
+    _, _, _, weights, _ = region_of(query, candidates, relevance=np.ones(10))
+    assert weights == pytest.approx([0.1] * 10)
+    check_oracle(backend, query, candidates, 10, relevance=np.ones(10))
+
+
+@pytest.mark.parametrize(
+    ("relevance", "message"),
+    [
+        (np.ones(4), r"one number a candidate: 5 candidate\(s\), 4 number\(s\)"),
+        (np.ones(6), "one number a candidate"),
+        ([], "one number a candidate"),
+        ([1, 2, 3, np.nan, 5], "`relevance` must be finite"),
+        (np.ones((5, 1)), "`relevance` must have 1 dimension"),
+        (["a"] * 5, "`relevance` must hold real numbers"),
+    ],
+    ids=["short", "long", "empty", "NaN", "matrix", "text"],
+)
+def test_refuses_relevance_that_does_not_fit(backend, relevance, message):
+    with pytest.raises(InvalidInputError, match=message):
+        ContextSelector(backend=backend).select(*text_like(25, 5), 3, relevance=relevance)
+
+
+# What was shown before
+
+
+def test_versions_of_what_was_shown_come_last(backend):
+    query, candidates, content = with_versions(26, 15, 3)
+    best = int(np.argmax(candidates @ query))
+    chosen = choice(backend, query, candidates, 45, conditioned_on=candidates[[best]])
+    firsts = content[chosen.positions[:14]]
+    assert content[best] not in firsts
+    assert len(set(firsts)) == 14
+
+
+def test_what_was_shown_lowers_the_variance(backend):
+    query, candidates, _ = with_versions(27, 15, 3)
+    nearest = np.argsort(-(candidates @ query))
+    chosen = choice(backend, query, candidates, conditioned_on=candidates[nearest[:1]] + 0.1)
+    assert chosen.variances[0] < 0.999
+    assert (np.diff(chosen.variances) <= 0).all()
+
+
+def test_what_has_nothing_to_do_with_the_pool_changes_nothing(backend):
+    query, candidates = (np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, 1)]) for a in text_like(28, 20))
+    stranger = -candidates.mean(axis=0, keepdims=True)
+    stranger[0, -1] = 5.0
+    chosen = choice(backend, query, candidates, conditioned_on=stranger)
+    assert chosen.positions.tolist() == choice(backend, query, candidates).positions.tolist()
+    assert chosen.variances[0] > 0.999
+
+
+@pytest.mark.parametrize("empty", [[], np.empty((0, 32)), np.empty((0, 5))])
+def test_nothing_shown_is_no_condition(backend, empty):
+    query, candidates, _ = with_versions(29, 15, 3)
+    chosen = choice(backend, query, candidates, conditioned_on=empty)
+    plain = choice(backend, query, candidates)
+    assert chosen.positions.tolist() == plain.positions.tolist()
+    np.testing.assert_allclose(chosen.variances, plain.variances, rtol=0, atol=1e-12)
+
+
+def test_a_pool_that_was_all_shown_still_answers(backend):
+    query, candidates = text_like(30, 12)
+    chosen = check_oracle(backend, query, candidates, 12, shown=candidates)
+    assert sorted(chosen.positions.tolist()) == list(range(12))
+    assert chosen.variances[0] < 0.3
+
+
+def test_what_was_shown_may_be_far_more_relevant_than_the_rest(backend):
+    # The two that are left differ in relevance by 1e-5, the shown one lies .4 above them.
+    candidates = [[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.6 - 1e-5, 0.0, 0.8]]
+    chosen = choice(backend, [1.0, 0.0, 0.0], candidates, 2, conditioned_on=candidates[:1])
+    assert sorted(chosen.positions.tolist()) == [1, 2]
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("query", "candidates", "n_select", "message"),
+    [
+        ([0.0, 0.0], np.eye(2), 1, "must not be all zero"),
+        ([1.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], 1, "row 1"),
+        ([1.0, np.nan], np.eye(2), 1, "`query` must be finite"),
+        ([1.0, 0.0], [[1.0, np.inf]], 1, "`candidates` must be finite"),
+        ([1.0, 0.0, 0.0], np.eye(2), 1, "`candidates` must have 3 columns"),
+        ([1.0, 0.0], [1.0, 0.0], 1, r"`candidates` must have 2 dimension\(s\)"),
+        ([], np.eye(2), 1, "at least 1 number"),
+        (np.ones((1, 1, 2)), np.eye(2), 1, "`query` must have 1 dimension"),
+        ([1.0, 0.0], np.eye(2), -1, "`n_select`"),
+        ([1.0, 0.0], np.eye(2), 1.5, "`n_select`"),
+    ],
+)
+def test_refuses(backend, query, candidates, n_select, message):
+    with pytest.raises(InvalidInputError, match=message):
+        ContextSelector(backend=backend).select(query, candidates, n_select)
+
+
+@pytest.mark.parametrize("query", [np.ones((1, 2)), np.ones((3, 2)), [[1.0, 0.0]]])
+def test_a_query_of_several_targets_is_sent_to_the_right_selector(backend, query):
+    with pytest.raises(InvalidInputError, match=r"is the target\. SIFTSelector takes"):
+        ContextSelector(backend=backend).select(query, np.eye(2), 1)
+
+
+@pytest.mark.parametrize(
+    ("shown", "message"),
+    [
+        ([[1.0, 0.0, 0.0]], "`conditioned_on` must have 2 columns"),
+        ([1.0, 0.0], "`conditioned_on` must have 2 dimension"),
+        ([[np.nan, 0.0]], "`conditioned_on` must be finite"),
+        ([[0.0, 0.0]], "must not be all zero"),
+    ],
+)
+def test_refuses_what_cannot_have_been_shown(backend, shown, message):
+    with pytest.raises(InvalidInputError, match=message):
+        ContextSelector(backend=backend).select([1, 0], np.eye(2), 1, conditioned_on=shown)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("noise_variance", 0.0),
+        ("noise_variance", np.nan),
+        ("alpha", 0.0),
+        ("max_variance", -1.0),
+        ("min_gain", np.nan),
+        ("backend", "torch"),
+    ],
+)
+def test_refuses_a_setting_out_of_range(setting, value):
+    with pytest.raises(InvalidInputError, match=f"`{setting}` must be"):
+        ContextSelector(**{setting: value})
+
+
+# What it is for
+
+
+def test_takes_each_content_once_where_the_nearest_repeat():
+    query, candidates, content = with_versions(31, 40, 4, d=64)
+    nearest = NearestNeighborSelector().select(query, candidates, 10)
+    chosen = ContextSelector().select(query, candidates, 10)
+    assert len(set(content[chosen.positions])) == 10
+    assert len(set(content[nearest.positions])) <= 5
+
+
+def test_stays_with_the_nearest_where_nothing_repeats():
+    for seed in range(10):
+        query, candidates = text_like(seed, 200, d=64)
+        nearest = NearestNeighborSelector().select(query, candidates, 10)
+        chosen = ContextSelector().select(query, candidates, 10)
+        assert len({*chosen.positions.tolist()} & {*nearest.positions.tolist()}) >= 8
+
+
+# How it is used
+
+
+def test_is_a_selector():
+    assert isinstance(ContextSelector(), Selector)
+
+
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_a_batch_is_the_queries_one_by_one(backend, n_threads):
+    selector = ContextSelector(backend=backend)
+    pools = [with_versions(seed, 10 + seed, 2)[:2] for seed in range(6)]
+    batch = selector.select_batch(*zip(*pools, strict=True), 7, n_threads=n_threads)
+    for (query, candidates), chosen in zip(pools, batch, strict=True):
+        alone = selector.select(query, candidates, 7)
+        assert chosen.positions.tolist() == alone.positions.tolist()
+        assert chosen.variances.tolist() == alone.variances.tolist()
+
+
+def test_threads_on_one_selector_do_as_one_does(backend):
+    selector = ContextSelector(backend=backend)
+    pools = [with_versions(seed, 15, 2)[:2] for seed in range(8)] * 8
+    serial = [selector.select(*pool, 10) for pool in pools]
+    with ThreadPoolExecutor(64) as executor:
+        threaded = list(executor.map(lambda pool: selector.select(*pool, 10), pools))
+    for one, other in zip(serial, threaded, strict=True):
+        assert one.positions.tolist() == other.positions.tolist()
+        assert one.variances.tolist() == other.variances.tolist()

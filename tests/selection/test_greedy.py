@@ -1,0 +1,178 @@
+"""What the greedy selectors share: batches, threads, and the choice of a backend."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+from sift_core.errors import InvalidInputError
+from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
+
+SELECTORS = {
+    "paper": SIFTSelector,
+    "rbf": lambda **options: SIFTSelector(kernel=RBFKernel(), allow_repeats=True, **options),
+    "kernel without compiled code": lambda **options: SIFTSelector(
+        kernel=LinearKernel(normalize=False), **options
+    ),
+    "adaptive": lambda **options: SIFTSelector(alpha=0.6, **options),
+    "context": ContextSelector,
+}
+
+
+@pytest.fixture(params=SELECTORS)
+def selector(request, backend):
+    """Each kind of selector with each backend."""
+    return SELECTORS[request.param](backend=backend)
+
+
+def pool(seed, n=60, d=24, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    query, candidates = rng.standard_normal(d), rng.standard_normal((n, d)) + 0.4
+    return query.astype(dtype), candidates.astype(dtype)
+
+
+def assert_equal(ones, others):
+    for one, other in zip(ones, others, strict=True):
+        np.testing.assert_array_equal(one.positions, other.positions)
+        np.testing.assert_array_equal(one.variances, other.variances)
+        assert one.stop_reason is other.stop_reason
+
+
+def test_repeated_calls_do_not_remember_one_another(selector):
+    first = selector.select(*pool(1), 5)
+    selector.select(*pool(2), 5)
+    assert_equal([first], [selector.select(*pool(1), 5)])
+
+
+def test_64_threads_on_one_selector_equal_one(selector):
+    pools = [
+        pool(seed, n=40 + seed, dtype=np.float32 if seed % 2 else np.float64) for seed in range(64)
+    ]
+    serial = [selector.select(*p, 20) for p in pools]
+    barrier = Barrier(64)
+
+    def together(p):
+        barrier.wait()
+        return selector.select(*p, 20)
+
+    with ThreadPoolExecutor(64) as executor:
+        assert_equal(list(executor.map(together, pools)), serial)
+
+
+@pytest.mark.parametrize("n_threads", [1, 8])
+def test_a_batch_equals_one_query_after_another(selector, n_threads):
+    pools = [pool(seed, n=n) for seed, n in enumerate([30, 1, 0, 31, 30, 2, 12, 60, 7])]
+    queries, candidates = zip(*pools, strict=True)
+    serial = [selector.select(*p, 10) for p in pools]
+    assert_equal(
+        selector.select_batch(queries, candidates, 10, n_threads=n_threads),
+        serial,
+    )
+    assert_equal(
+        selector.select_batch(np.array(queries), list(candidates), 10, n_threads=n_threads),
+        serial,
+    )
+
+
+@pytest.mark.parametrize("n_threads", [1, 8])
+def test_pools_of_one_size_may_be_one_array(selector, n_threads):
+    queries, candidates = (np.stack(each) for each in zip(*map(pool, range(9)), strict=True))
+    assert_equal(
+        selector.select_batch(queries, candidates, 7, n_threads=n_threads),
+        [selector.select(q, c, 7) for q, c in zip(queries, candidates, strict=True)],
+    )
+
+
+def test_a_batch_of_nothing_is_nothing(selector):
+    assert selector.select_batch(np.empty((0, 4)), np.empty((0, 9, 4)), 3) == []
+    assert selector.select_batch([], [], 3, n_threads=4) == []
+
+
+def test_a_query_of_a_batch_may_be_several_targets(backend):
+    selector = SIFTSelector(backend=backend)
+    queries = np.random.default_rng(0).standard_normal((3, 2, 24))
+    candidates = [pool(seed)[1] for seed in range(3)]
+    assert_equal(
+        selector.select_batch(queries, candidates, 7, n_threads=2),
+        [selector.select(q, c, 7) for q, c in zip(queries, candidates, strict=True)],
+    )
+
+
+@pytest.mark.parametrize("n_threads", [1, 8])
+@pytest.mark.parametrize(("n_queries", "n_pools"), [(3, 2), (2, 3), (0, 1), (1, 0)])
+def test_a_batch_needs_one_pool_a_query(selector, n_queries, n_pools, n_threads):
+    queries = [pool(0)[0]] * n_queries
+    candidates = [pool(0)[1]] * n_pools
+    with pytest.raises(
+        InvalidInputError, match=f"one pool a query: {n_queries} queries, {n_pools} pools"
+    ):
+        selector.select_batch(queries, candidates, 3, n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 8])
+def test_a_batch_with_one_bad_query_is_refused(selector, n_threads):
+    queries, candidates = zip(*map(pool, range(4)), strict=True)
+    queries[2][5] = np.nan
+    with pytest.raises(InvalidInputError, match="`query` must be finite"):
+        selector.select_batch(queries, candidates, 3, n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [0, -1, 1.5, None])
+def test_refuses_a_number_of_threads_that_is_no_count(selector, n_threads):
+    with pytest.raises(InvalidInputError, match="`n_threads` must be"):
+        selector.select_batch([pool(0)[0]], [pool(0)[1]], 3, n_threads=n_threads)
+
+
+def test_auto_runs_compiled_code_where_it_is_there():
+    pytest.importorskip("numba", reason="needs the extra fast")
+    for query, candidates in (pool(1), pool(2, dtype=np.float32)):
+        by_hand = SIFTSelector(backend="numba").select(query, candidates, 20)
+        assert_equal([SIFTSelector().select(query, candidates, 20)], [by_hand])
+
+
+ABSENT = "import sys; sys.modules['numba'] = None"
+# As a release of Numba does with a NumPy that is newer than it knows.
+BROKEN = """
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+class Refusing(MetaPathFinder, Loader):
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self) if name == "numba" else None
+    def exec_module(self, module):
+        raise ImportError("Numba needs NumPy 1.26 or less. Got NumPy 2.4.")
+sys.meta_path.insert(0, Refusing())
+"""
+PROGRAM = """
+import numpy as np
+from sift_core import ContextSelector, MissingDependencyError, SIFTSelector
+rng = np.random.default_rng(0)
+query, candidates = rng.standard_normal(8), rng.standard_normal((20, 8))
+for selector in (SIFTSelector, ContextSelector):
+    expected = selector(backend="numpy").select(query, candidates, 5)
+    chosen = selector().select(query, candidates, 5)
+    assert chosen.positions.tolist() == expected.positions.tolist()
+    assert chosen.variances.tolist() == expected.variances.tolist()
+    try:
+        selector(backend="numba").select(query, candidates, 5)
+    except MissingDependencyError as error:
+        print(error)
+    else:
+        raise AssertionError("no error")
+"""
+
+
+@pytest.mark.parametrize("blocker", [ABSENT, BROKEN], ids=["absent", "broken"])
+def test_without_numba_auto_works_and_numba_names_the_extra(blocker):
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", blocker + PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    message = "`numba` could not be imported; install it with `pip install 'sift-rerank[fast]'`"
+    assert finished.stdout.splitlines() == [message] * 2

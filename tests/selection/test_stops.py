@@ -1,0 +1,135 @@
+"""When a selection ends early."""
+
+import numpy as np
+import pytest
+
+from sift_core.errors import InvalidInputError
+from sift_core.selection import ContextSelector, LinearKernel, SIFTSelector
+from sift_core.types import StopReason
+
+# Four orthogonal candidates, each with cosine 1/2, and λ = 3: each choice lowers σ² by
+# 0.25 / 4 = 0.0625 exactly, so σ² = 1, 0.9375, 0.875, 0.8125, 0.75.
+QUERY, BASIS = np.ones(4), np.eye(4)
+VARIANCES = [1, 0.9375, 0.875, 0.8125, 0.75]
+
+
+@pytest.fixture
+def stop(choose):
+    def run(n_select=4, **settings):
+        return choose(QUERY, BASIS, n_select, noise_variance=3.0, **settings)
+
+    return run
+
+
+def test_no_stop_by_hand(stop):
+    chosen = stop()
+    assert chosen.variances.tolist() == VARIANCES
+    assert chosen.gains.tolist() == [0.0625] * 4
+    assert chosen.stop_reason is StopReason.N_SELECT
+
+
+@pytest.mark.parametrize(
+    ("alpha", "n_chosen"),
+    [
+        # σ₁ = √0.9375 = 0.968, σ₂ = √0.875 = 0.935, σ₃ = √0.8125 = 0.901, σ₄ = √0.75 = 0.866
+        (1.04, 0),  # 1 / (1.04 · 1) = 0.962 < σ₁: not even the first step
+        (1.03, 1),  # 1 / 1.03 = 0.971 >= σ₁, 1 / 2.06 = 0.485 < σ₂
+        (0.54, 1),  # 1 / 1.08 = 0.926 < σ₂
+        (0.53, 2),  # 1 / 1.06 = 0.943 >= σ₂, 1 / 1.59 = 0.629 < σ₃
+        (0.36, 3),  # 1 / 1.08 = 0.926 >= σ₃, 1 / 1.44 = 0.694 < σ₄
+        (np.inf, 0),
+    ],
+)
+def test_adaptive_stop_by_hand(stop, alpha, n_chosen):
+    chosen = stop(alpha=alpha)
+    assert len(chosen) == n_chosen
+    assert chosen.variances.tolist() == VARIANCES[: n_chosen + 1]
+    assert chosen.stop_reason is StopReason.ALPHA
+
+
+def test_adaptive_stop_does_not_stop_a_query_that_pays(stop):
+    # 1 / (0.28 · 4) = 0.893 >= σ₄ = 0.866
+    assert stop(alpha=0.28).stop_reason is StopReason.N_SELECT
+
+
+def test_adaptive_stop_takes_a_step_that_just_pays(choose):
+    # k(q, q) = 1, k(q, x) = 1.5, k(x, x) = 2.25, λ = 0.75: σ²₁ = 1 - 2.25 / 3 = 0.25, and
+    # σ₁ = 0.5 is not greater than 1 / (2 · 1).
+    kernel = LinearKernel(normalize=False)
+    chosen = choose([1.0], [[1.5]], 1, kernel=kernel, noise_variance=0.75, alpha=2.0)
+    assert chosen.positions.tolist() == [0]
+    assert chosen.stop_reason is StopReason.N_SELECT
+
+
+@pytest.mark.parametrize(("above", "n_chosen"), [(1.0, 2), (1 + 1e-12, 1)])
+def test_adaptive_stop_takes_a_second_step_that_just_pays(choose, above, n_chosen):
+    # Unit vectors: q = x₁ and λ = 1: σ² = 1, 1 / 2, 1 / 3, so the second step pays as long as
+    # √(1/3) <= 1 / (2 alpha).
+    alpha = above * 0.5 * 3**0.5 * (1 - 1e-14)
+    chosen = choose([1.0, 0], [[2.0, 0]], 2, noise_variance=1.0, allow_repeats=True, alpha=alpha)
+    assert len(chosen) == n_chosen
+
+
+@pytest.mark.parametrize(
+    ("max_variance", "n_chosen"), [(np.inf, 0), (1.0, 0), (0.9, 2), (0.875, 2), (0.76, 4)]
+)
+def test_stops_as_soon_as_the_variance_is_small_enough(stop, max_variance, n_chosen):
+    chosen = stop(n_select=9, max_variance=max_variance, allow_repeats=True)
+    assert len(chosen) == n_chosen
+    assert chosen.stop_reason is StopReason.MAX_VARIANCE
+    assert chosen.variances[-1] <= max_variance
+
+
+def test_stops_before_a_choice_that_gains_too_little(choose):
+    # q = (4, 2, 2, 1) / 5 and λ = 3: gains 0.16, 0.04, 0.04, 0.01.
+    chosen = choose([4.0, 2, 2, 1], np.eye(4), 4, noise_variance=3.0, min_gain=0.02)
+    assert chosen.positions.tolist() == [0, 1, 2]
+    assert chosen.gains == pytest.approx([0.16, 0.04, 0.04])
+    assert chosen.stop_reason is StopReason.MIN_GAIN
+
+
+def test_takes_a_choice_that_gains_exactly_the_minimum(stop):
+    assert len(stop(min_gain=0.0625)) == 4
+    assert len(stop(min_gain=0.0626)) == 0
+
+
+def test_enough_variance_is_reported_before_an_exhausted_pool(stop):
+    assert stop(n_select=9, max_variance=0.75).stop_reason is StopReason.MAX_VARIANCE
+    assert stop(n_select=9).stop_reason is StopReason.POOL_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"max_variance": 1.0, "min_gain": 1.0, "alpha": 9.0}, StopReason.MAX_VARIANCE),
+        ({"min_gain": 1.0, "alpha": 9.0}, StopReason.MIN_GAIN),
+        ({"alpha": 9.0}, StopReason.ALPHA),
+    ],
+)
+def test_of_several_stops_the_first_in_this_order_is_reported(stop, settings, reason):
+    assert stop(**settings).stop_reason is reason
+
+
+def test_a_stop_is_not_reported_where_enough_were_chosen(stop):
+    # The fifth choice would have been stopped by each of them.
+    chosen = stop(alpha=0.28, min_gain=0.0625, max_variance=0.75)
+    assert chosen.stop_reason is StopReason.N_SELECT
+
+
+def test_the_stops_see_the_weighted_sum_of_the_targets(choose):
+    # Targets e₁ and e₂ with weights 3 and 1 and λ = 3: x = e₁ lowers Σ w σ² by 3 / 4, then e₂
+    # by 1 / 4: 4, 3.25, 3.
+    settings = {"noise_variance": 3.0, "weights": [3, 1]}
+    assert choose(np.eye(2), np.eye(2), 2, **settings).variances.tolist() == [4, 3.25, 3]
+    assert len(choose(np.eye(2), np.eye(2), 2, **settings, max_variance=3.25)) == 1
+    assert len(choose(np.eye(2), np.eye(2), 2, **settings, min_gain=0.26)) == 1
+    # √3.25 = 1.80 <= 1 / 0.5, √3 = 1.73 > 1 / (0.5 · 2)
+    assert len(choose(np.eye(2), np.eye(2), 2, **settings, alpha=0.5)) == 1
+
+
+@pytest.mark.parametrize("selector", [SIFTSelector, ContextSelector])
+@pytest.mark.parametrize("name", ["alpha", "max_variance", "min_gain"])
+@pytest.mark.parametrize("value", [0, -1.0, np.nan])
+def test_refuses_a_stop_out_of_range(selector, name, value):
+    with pytest.raises(InvalidInputError, match=f"`{name}` must be > 0 or None"):
+        selector(**{name: value})

@@ -1,0 +1,265 @@
+"""u is 0 between copies and 1 between two chunks that are as unlike as the pool's usually are."""
+
+import numpy as np
+import pytest
+
+from sift_core.selection.versions import (
+    LIKELY_VERSIONS,
+    NEVER_VERSIONS,
+    SURELY_VERSIONS,
+    merge_radius,
+    novelties,
+)
+
+FAR = np.linspace(0.8, 0.95, 400)  # different chunks: so many that a few versions are few
+
+
+def group(u, size):
+    """Return `size` distances that are `u` up to two percent."""
+    return u * np.linspace(0.98, 1.02, size)
+
+
+def unit(array):
+    return array / np.linalg.norm(array, axis=-1, keepdims=True)
+
+
+def text_like(rng, n, *, d=128, decay=1.0, mean=0.7):
+    """Return unit vectors whose spectrum falls as embeddings' of text does, with a common part."""
+    scales = np.arange(1, d + 1) ** (-decay / 2)
+    return unit(rng.standard_normal((n, d)) * scales / np.linalg.norm(scales) + mean / d**0.5)
+
+
+def noisy_copies(rng, rows, n_copies, u):
+    """Return each row `n_copies` times, about u from one another in the final pool's scale.
+
+    If s is the length of the noise, copies are at cosine 1 / (1 + s²).
+    """
+    typical = typical_distance(rows)
+    copies = np.repeat(rows, n_copies, axis=0)
+    noise = rng.standard_normal(copies.shape)
+    noise -= (noise * copies).sum(axis=1, keepdims=True) * copies
+    return unit(copies + unit(noise) * (1 / (1 - u * typical) - 1) ** 0.5)
+
+
+def typical_distance(rows):
+    n = len(rows)
+    return 1 - ((rows @ rows.T).sum() - n) / (n * (n - 1))
+
+
+def novelties_of(rows):
+    return novelties(rows @ rows.T, typical_distance(rows))
+
+
+# Novelties
+
+
+def test_novelty_by_hand():
+    # The nearest earlier one has cosine .8 for the second, max(.5, .9) for the third.
+    cosines = np.array([[1.0, 0.8, 0.5], [0.8, 1.0, 0.9], [0.5, 0.9, 1.0]])
+    assert novelties(cosines, 0.5) == pytest.approx([np.inf, 0.2 / 0.5, 0.1 / 0.5])
+
+
+def test_what_was_shown_counts_as_earlier():
+    cosines = np.array([[1.0, 0.8, 0.5], [0.8, 1.0, 0.9], [0.5, 0.9, 1.0]])
+    shown = np.array([[0.7, 0.2], [0.1, 0.95], [0.1, 0.1]])
+    assert novelties(cosines, 0.5, shown=shown) == pytest.approx([0.6, 0.1, 0.2])
+
+
+def test_nothing_shown_changes_nothing():
+    cosines = np.array([[1.0, 0.8], [0.8, 1.0]])
+    shown = np.empty((2, 0))
+    assert novelties(cosines, 0.5, shown=shown) == pytest.approx([np.inf, 0.4])
+
+
+def test_the_first_of_opposite_chunks_is_new():
+    cosines = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    assert novelties(cosines, 2.0) == pytest.approx([np.inf, 1.0])
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_fewer_than_two_chunks(n):
+    assert novelties(np.eye(n), 1.0).tolist() == [np.inf] * n
+
+
+def test_novelty_is_free_of_the_models_scale():
+    # Adding a common direction makes every cosine (cos + b) / (1 + b): all distances shrink alike.
+    cosines = np.corrcoef(np.random.default_rng(0).standard_normal((20, 5)))
+    shrunk = (cosines + 3) / 4
+    np.testing.assert_allclose(novelties(shrunk, 0.9 / 4), novelties(cosines, 0.9), rtol=1e-12)
+
+
+# Pools without versions
+
+
+@pytest.mark.parametrize(
+    ("n", "settings"),
+    [
+        (200, {"d": 64, "decay": 0.0, "mean": 0.0}),
+        (200, {"decay": 1.0, "mean": 0.0}),
+        (200, {"decay": 1.0, "mean": 1.0}),
+        (50, {"decay": 1.0}),
+        (30, {"decay": 1.0}),
+    ],
+    ids=["isotropic", "centred", "with a common part", "50", "30"],
+)
+def test_a_pool_without_versions_has_no_gap(n, settings):
+    radii = [
+        merge_radius(novelties_of(text_like(np.random.default_rng(seed), n, **settings)))
+        for seed in range(100)
+    ]
+    assert np.mean(np.array(radii) == SURELY_VERSIONS) >= 0.98
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 5.0, 15.0])
+def test_distances_that_grow_as_a_power_have_no_gap(exponent):
+    rng = np.random.default_rng(1)
+    radii = [merge_radius(rng.random(200) ** (1 / exponent)) for _ in range(200)]
+    assert np.mean(np.array(radii) == SURELY_VERSIONS) >= 0.98
+
+
+@pytest.mark.parametrize("largest", [0.3, 0.45])
+def test_close_distances_that_spread_evenly_have_no_gap(largest):
+    # A pool of few dimensions: every chunk has a near neighbour, none has a copy.
+    assert merge_radius(np.linspace(0.01, largest, 199)) == SURELY_VERSIONS
+
+
+@pytest.mark.xfail(reason="distances in few dimensions end before u = 1; text has many dimensions")
+@pytest.mark.parametrize(("n", "d"), [(200, 8), (500, 16)])
+def test_a_pool_of_few_dimensions_without_versions_has_no_gap(n, d):
+    radii = [
+        merge_radius(novelties_of(text_like(np.random.default_rng(seed), n, d=d, decay=0, mean=0)))
+        for seed in range(20)
+    ]
+    assert np.mean(np.array(radii) == SURELY_VERSIONS) >= 0.98
+
+
+# Pools with versions
+
+
+@pytest.mark.parametrize("u", [0.03, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("n_copies", [2, 3, 4, 8])
+def test_the_radius_tells_versions_from_contents(n_copies, u):
+    # As far as the strays that a gap may hold: 5 % of the versions.
+    rng = np.random.default_rng(n_copies)
+    contents = text_like(rng, 40)
+    rows = noisy_copies(rng, contents, n_copies, u)
+    order = rng.permutation(len(rows))
+    novelty = novelties_of(rows[order])
+    is_first = np.zeros(len(rows), dtype=bool)
+    is_first[np.unique((order // n_copies), return_index=True)[1]] = True
+    radius = merge_radius(novelty)
+    assert radius < novelty[is_first].min()
+    assert np.mean(novelty[~is_first] <= radius) >= 0.95
+
+
+@pytest.mark.parametrize("u", [0.06, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("n_copies", [2, 3, 4, 8])
+def test_the_radius_lies_between_the_versions_and_the_contents(n_copies, u):
+    close = group(u, 40 * (n_copies - 1))
+    radius = merge_radius(np.concatenate([[np.inf], close, FAR]))
+    assert close.max() <= radius < FAR.min()
+
+
+def test_a_single_pair_of_copies_makes_no_gap():
+    assert merge_radius(np.concatenate([[np.inf, 0.0], FAR])) == SURELY_VERSIONS
+    assert merge_radius(np.concatenate([[np.inf, 0.2], FAR])) == SURELY_VERSIONS
+
+
+@pytest.mark.parametrize(
+    ("size", "radius"),
+    [
+        # 7 and 8 chunks up to .2, then none up to .8: 7 · (log 4 - .05) = 9.4, 8 · … = 10.7. A
+        # fifth into that gap: .2 · 4^.2
+        (7, SURELY_VERSIONS),
+        (8, 0.2 * 4**0.2),
+    ],
+)
+def test_a_gap_counts_from_ten_missing_chunks_by_hand(size, radius):
+    assert merge_radius(np.concatenate([np.full(size, 0.2), FAR])) == pytest.approx(radius)
+
+
+@pytest.mark.parametrize(
+    ("size", "radius"),
+    [
+        # Missing between .4 and 1: 11 · (log 2.5 - .05) = 9.5, 12 · … = 10.4. Up to 1.6 it would
+        # be 14.7.
+        (11, SURELY_VERSIONS),
+        (12, 0.4 * 2.5**0.2),
+    ],
+)
+def test_a_gap_ends_where_chunks_are_as_unlike_as_usual_by_hand(size, radius):
+    novelty = np.concatenate([np.full(size, 0.4), 2 * FAR])
+    assert merge_radius(novelty) == pytest.approx(radius)
+
+
+@pytest.mark.parametrize(
+    ("n_exact", "radius"),
+    [
+        # Missing from .01 to .1 and from .1 to .8: 10 · (log 10 - .05) = 23 of 50 · 2.03 = 101:
+        # less than half. 40 · 2.25 = 90 of 80 · 2.03 = 162: more.
+        (10, 0.1 * 8**0.2),
+        (40, SURELY_VERSIONS),
+    ],
+)
+def test_the_nearest_gap_of_at_least_half_the_widest_counts_by_hand(n_exact, radius):
+    novelty = np.concatenate([np.zeros(n_exact), np.full(40, 0.1), FAR])
+    assert merge_radius(novelty) == pytest.approx(radius)
+
+
+def test_nearly_exact_copies_make_no_gap_of_their_own():
+    # Down to rounding the gap to the copies would be 20 · log(1e14), the widest by far.
+    novelty = np.concatenate([np.full(20, 1e-15), np.full(100, 0.1), FAR])
+    assert merge_radius(novelty) == pytest.approx(0.1 * 8**0.2)
+
+
+def test_a_few_close_contents_do_not_hide_the_gap():
+    # 4 of 100 may lie in it, up to .8. One more than strays would end it at .12.
+    novelty = np.concatenate([np.full(100, 0.1), np.full(4, 0.12), FAR])
+    assert merge_radius(novelty) == pytest.approx(0.1 * 8**0.2, rel=1e-3)
+
+
+def test_more_close_contents_than_strays_do():
+    # 8 of 100 are too many: 100 · (log 1.2 - .05) = 13 is missing up to .12, more than 10 but
+    # less than half of 108 · (log(.8 / .12) - .05) = 199.
+    novelty = np.concatenate([np.full(100, 0.1), np.full(8, 0.12), FAR])
+    assert merge_radius(novelty) == pytest.approx(0.12 * (0.8 / 0.12) ** 0.2)
+
+
+def test_what_is_half_as_unlike_as_usual_is_no_version():
+    close = np.concatenate([np.full(100, NEVER_VERSIONS - 0.01), 2 * FAR])
+    assert merge_radius(close) == pytest.approx(0.49 * (1 / 0.49) ** 0.2)
+    far = np.concatenate([np.full(100, NEVER_VERSIONS + 0.01), 2 * FAR])
+    assert merge_radius(far) == SURELY_VERSIONS
+
+
+def test_the_radius_never_is_below_what_surely_are_versions():
+    novelty = np.concatenate([np.full(100, 0.02), FAR])
+    assert merge_radius(novelty) == SURELY_VERSIONS
+
+
+def test_the_order_of_the_pool_does_not_matter():
+    rng = np.random.default_rng(2)
+    novelty = np.concatenate([[np.inf], group(0.15, 50), FAR])
+    assert merge_radius(rng.permutation(novelty)) == merge_radius(novelty)
+
+
+def test_the_first_chunk_is_not_counted():
+    novelty = np.concatenate([group(0.15, 50), FAR])
+    assert merge_radius(np.concatenate([[np.inf], novelty])) == merge_radius(novelty)
+
+
+@pytest.mark.parametrize(
+    "novelty", [[], [np.inf], [np.inf, 0.0], [np.inf, 0.9], [np.inf] + [0.01] * 10 + [0.9] * 9]
+)
+def test_a_small_pool_is_not_read(novelty):
+    assert merge_radius(np.array(novelty)) == LIKELY_VERSIONS
+
+
+def test_copies_alone_show_no_gap():
+    assert merge_radius(np.array([np.inf] + [0.0] * 199)) == SURELY_VERSIONS
+
+
+def test_the_input_is_left_as_it_was():
+    novelty = np.array([np.inf, 0.0, 0.3, 0.2])
+    merge_radius(novelty)
+    assert novelty.tolist() == [np.inf, 0.0, 0.3, 0.2]
