@@ -1,4 +1,8 @@
-"""Selectors to compare with, behind the same protocol."""
+"""Selectors to compare with, behind the same protocol.
+
+The paper's baselines (section "Results", "Base Models and Baselines"): nearest neighbors
+(NN), their failure mode (NN-F) and uncertainty sampling (US).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
-from sift_core.selection.posterior import Posterior, posterior_variances
-from sift_core.types import FloatArray, Selection, StopReason, as_count
+from sift_core.selection.greedy import first_largest
+from sift_core.selection.kernels import Kernel, LinearKernel
+from sift_core.selection.posterior import Posterior, check_noise_variance, posterior_variances
+from sift_core.types import (
+    FloatArray,
+    IntArray,
+    Selection,
+    StopReason,
+    as_count,
+    as_finite_array,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +32,8 @@ class NearestNeighborSelector:
     a `SIFTSelector` with the same two settings.
     """
 
-    kernel: Kernel = field(default_factory=RBFKernel)
-    noise_variance: float = 0.1
+    kernel: Kernel = field(default_factory=LinearKernel)
+    noise_variance: float = 0.01
 
     def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
         """Return the `n_select` nearest of `candidates` (n, d) to `query` (d,), nearest first.
@@ -32,18 +44,118 @@ class NearestNeighborSelector:
             InvalidInputError: As `SIFTSelector.select`.
         """
         n_select = as_count("n_select", n_select, minimum=0)
-        # On unit rows a linear query row holds the cosines; the check of arguments comes free.
-        cosines = Posterior.prior(LinearKernel(), 1.0, query, candidates).query_row
-        nearest = np.argsort(-cosines, kind="stable")[:n_select]
-        variances = posterior_variances(
-            query,
-            np.asarray(candidates)[nearest],
-            kernel=self.kernel,
-            noise_variance=self.noise_variance,
-        )
-        complete = len(nearest) == n_select
+        nearest = _nearest_first(query, candidates)[:n_select]
         return Selection(
             positions=nearest,
-            variances=variances,
-            stop_reason=StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED,
+            variances=posterior_variances(
+                query,
+                np.asarray(candidates)[nearest],
+                kernel=self.kernel,
+                noise_variance=self.noise_variance,
+            ),
+            stop_reason=_stop_reason(nearest, n_select),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedNeighborSelector:
+    """Chooses the nearest candidate again and again: the paper's NN-F.
+
+    What nearest neighbors come to in a collection that holds one text many times over.
+
+    `kernel` and `noise_variance` play no part in the choice, as in
+    `NearestNeighborSelector`; they are the paper's.
+    """
+
+    kernel: Kernel = field(default_factory=LinearKernel)
+    noise_variance: float = 0.01
+
+    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+        """Return the nearest of `candidates` (n, d) to `query` (d,), `n_select` times.
+
+        Ties go to the lowest position. Only an empty pool gives fewer.
+
+        Raises:
+            InvalidInputError: As `SIFTSelector.select`.
+        """
+        n_select = as_count("n_select", n_select, minimum=0)
+        repeated = np.repeat(_nearest_first(query, candidates)[:1], n_select)
+        return Selection(
+            positions=repeated,
+            variances=posterior_variances(
+                query,
+                np.asarray(candidates)[repeated],
+                kernel=self.kernel,
+                noise_variance=self.noise_variance,
+            ),
+            stop_reason=_stop_reason(repeated, n_select),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintySamplingSelector:
+    """Chooses the candidate whose own variance is largest: x_{n+1} = argmax σ²_n(x).
+
+    Covers the pool evenly, wherever the query lies; so it needs a pool that a search has
+    narrowed down (the paper: the 200 nearest neighbors). The query plays a part only in
+    the variances reported. Unlike with the other baselines, `kernel` and `noise_variance`
+    decide the choice.
+
+    Args:
+        kernel: How much one text tells about another; the paper's if left out.
+        noise_variance: λ > 0 in squared kernel units; likewise.
+        allow_repeats: Whether a candidate may be chosen again: as soon as no other has a
+            larger variance left.
+
+    Raises:
+        InvalidInputError: If `noise_variance` is out of its range.
+
+    References:
+        Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: section "Results".
+    """
+
+    kernel: Kernel = field(default_factory=LinearKernel)
+    noise_variance: float = 0.01
+    allow_repeats: bool = False
+
+    def __post_init__(self) -> None:
+        check_noise_variance(self.noise_variance)
+
+    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+        """Return `n_select` of `candidates` (n, d), with the variances at `query`, (d,) or (t, d).
+
+        Takes O(n_select · n · (d + n_select)) time. Ties go to the lowest position, so
+        that on unit vectors, which all start alike, position 0 comes first: the nearest
+        one in a pool that a search has sorted.
+
+        Raises:
+            InvalidInputError: As `SIFTSelector.select`.
+            NumericalError: If the kernel's values are too large for float64.
+        """
+        n_select = as_count("n_select", n_select, minimum=0)
+        posterior = Posterior.prior(self.kernel, self.noise_variance, query, candidates)
+        chosen = np.zeros(posterior.n, dtype=bool)
+        while len(posterior.positions) < n_select:
+            if chosen.all() and (posterior.n == 0 or not self.allow_repeats):
+                return posterior.as_selection(StopReason.POOL_EXHAUSTED)
+            variances = posterior.diagonal  # >= 0
+            if not self.allow_repeats:
+                variances = np.where(chosen, -1.0, variances)
+            position = first_largest(variances)
+            chosen[position] = True
+            posterior.observe(position)
+        return posterior.as_selection(StopReason.N_SELECT)
+
+
+def _nearest_first(query: FloatArray, candidates: FloatArray) -> IntArray:
+    """Return all positions by falling cosine, ties by position, shape (n,)."""
+    query = as_finite_array("query", query, n_dimensions=1)
+    # On unit rows the linear kernel is the cosine, and copies are made to tie.
+    cosines = Posterior.prior(LinearKernel(), 1.0, query, candidates).covariance[0]
+    nearest: IntArray = np.argsort(-cosines, kind="stable")
+    return nearest
+
+
+def _stop_reason(positions: IntArray, n_select: int) -> StopReason:
+    complete = len(positions) == n_select
+    return StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED

@@ -2,8 +2,25 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.selection import LinearKernel, NearestNeighborSelector, posterior_variances
+from sift_core.protocols import Selector
+from sift_core.selection import (
+    HullReconstructionSelector,
+    LinearKernel,
+    NearestNeighborSelector,
+    RBFKernel,
+    RepeatedNeighborSelector,
+    SIFTSelector,
+    UncertaintySamplingSelector,
+    posterior_variances,
+)
 from sift_core.types import StopReason
+
+BASELINES = [
+    HullReconstructionSelector,
+    NearestNeighborSelector,
+    RepeatedNeighborSelector,
+    UncertaintySamplingSelector,
+]
 
 
 def test_orders_by_cosine_whatever_the_lengths():
@@ -39,12 +56,6 @@ def test_returns_fewer_when_the_pool_is_small():
     assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
 
 
-def test_an_empty_pool():
-    chosen = NearestNeighborSelector().select([1.0, 0], [], 5)
-    assert len(chosen) == 0
-    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
-
-
 @pytest.mark.parametrize("d", [3, 100, 768])
 def test_copies_are_chosen_from_the_lowest_position_up(d):
     for seed in range(20):
@@ -57,7 +68,180 @@ def test_copies_are_chosen_from_the_lowest_position_up(d):
             assert picked == sorted(picked)
 
 
-@pytest.mark.parametrize("noise_variance", [0, -1, np.nan])
-def test_refuses_a_noise_variance_out_of_range(noise_variance):
-    with pytest.raises(InvalidInputError, match="noise_variance"):
-        NearestNeighborSelector(noise_variance=noise_variance).select([1.0], [[1.0]], 1)
+def test_the_failure_mode_repeats_the_nearest_one_by_hand():
+    # Linear, λ = 1, cosine 0.8 with the nearest; n looks at it act as one with λ / n:
+    # 1 - 0.64 / (1 + 1/n) = 1 - 0.64 · (0, 1/2, 2/3, 3/4)
+    selector = RepeatedNeighborSelector(kernel=LinearKernel(), noise_variance=1.0)
+    chosen = selector.select([1, 0], [[3, 4], [4, 3]], 3)
+    assert chosen.positions.tolist() == [1, 1, 1]
+    assert chosen.variances == pytest.approx([1, 0.68, 1 - 0.64 * 2 / 3, 0.52])
+    assert chosen.stop_reason is StopReason.N_SELECT
+
+
+def test_the_failure_mode_repeats_what_plain_retrieval_puts_first():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        query, candidates = rng.standard_normal(5), rng.standard_normal((4, 5))
+        candidates = candidates[rng.permutation(np.arange(20) % 4)]  # copies: ties
+        first = NearestNeighborSelector().select(query, candidates, 1).positions
+        chosen = RepeatedNeighborSelector().select(query, candidates, 7)
+        assert chosen.positions.tolist() == first.tolist() * 7
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("noise_variance", [1e-6, 0.01, 1.0])
+@pytest.mark.parametrize("allow_repeats", [False, True])
+def test_uncertainty_sampling_equals_the_dense_one(
+    variance_oracle, kernel, noise_variance, allow_repeats
+):
+    rng = np.random.default_rng(3)
+    query, candidates = rng.standard_normal(4), rng.standard_normal((9, 4))
+    units = candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
+    expected = []
+    for _ in range(8):
+        own = [variance_oracle(kernel, noise_variance, x, units[expected]) for x in units]
+        for taken in [] if allow_repeats else expected:
+            own[taken] = -1.0
+        # The lowest of those that tie: at first all have variance 1.
+        expected.append(int(np.argmax(np.array(own) >= max(own) * (1 - 1e-12))))
+    selector = UncertaintySamplingSelector(
+        kernel=LinearKernel() if kernel == "linear" else RBFKernel(),
+        noise_variance=noise_variance,
+        allow_repeats=allow_repeats,
+    )
+    assert selector.select(query, candidates, 8).positions.tolist() == expected
+
+
+def test_uncertainty_sampling_by_hand():
+    # Linear, λ = 1: after x_0 = e_1, σ² = 1/2 for both copies of e_1 and 1 for e_2; then all
+    # have 1/2 left. The query e_1 learns from looks at e_1 alone: 1, 1/2, 1/2, 1/3.
+    candidates = [[1.0, 0], [3, 0], [0, 2]]
+    settings = {"kernel": LinearKernel(), "noise_variance": 1.0}
+    chosen = UncertaintySamplingSelector(**settings).select([1, 0], candidates, 5)
+    assert chosen.positions.tolist() == [0, 2, 1]
+    assert chosen.variances == pytest.approx([1, 1 / 2, 1 / 2, 1 / 3])
+    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
+    chosen = UncertaintySamplingSelector(**settings, allow_repeats=True).select(
+        [1, 0], candidates, 5
+    )
+    # After another look at e_1 its copies have 1/3 left and e_2 1/2; then all 1/3 again.
+    assert chosen.positions.tolist() == [0, 2, 0, 2, 0]
+    assert chosen.stop_reason is StopReason.N_SELECT
+
+
+def test_uncertainty_sampling_does_not_see_the_query():
+    rng = np.random.default_rng(5)
+    candidates = rng.standard_normal((30, 6))
+    first, second = (
+        UncertaintySamplingSelector().select(rng.standard_normal(6), candidates, 10)
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first.positions, second.positions)
+    assert (first.variances != second.variances).any()
+
+
+def test_uncertainty_sampling_takes_longer_vectors_first_where_length_counts():
+    rng = np.random.default_rng(6)
+    query, candidates = rng.standard_normal(6), rng.standard_normal((12, 6))
+    selector = UncertaintySamplingSelector(kernel=LinearKernel(normalize=False))
+    chosen = selector.select(query, candidates, 6).positions
+    assert chosen[0] == np.linalg.norm(candidates, axis=1).argmax()
+    order = rng.permutation(12)
+    shuffled = selector.select(query, candidates[order], 6).positions
+    assert order[shuffled].tolist() == chosen.tolist()
+
+
+@pytest.mark.parametrize("allow_repeats", [False, True])
+def test_uncertainty_sampling_of_candidates_that_know_nothing_of_themselves(allow_repeats):
+    # All variances are 0 and tie.
+    selector = UncertaintySamplingSelector(
+        kernel=LinearKernel(normalize=False), allow_repeats=allow_repeats
+    )
+    chosen = selector.select([1.0, 0], np.zeros((2, 2)), 3)
+    assert chosen.positions.tolist() == ([0, 0, 0] if allow_repeats else [0, 1])
+    assert chosen.variances.tolist() == [1.0] * (len(chosen) + 1)
+
+
+def test_uncertainty_sampling_cannot_repeat_in_an_empty_pool():
+    chosen = UncertaintySamplingSelector(allow_repeats=True).select([1.0, 0], [], 5)
+    assert len(chosen) == 0
+    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
+
+
+@pytest.mark.parametrize("baseline", [b for b in BASELINES if b is not NearestNeighborSelector])
+def test_baselines_of_fine_tuning_have_the_setting_of_the_paper(baseline):
+    ours = SIFTSelector.for_fine_tuning()
+    assert (baseline().kernel, baseline().noise_variance) == (ours.kernel, ours.noise_variance)
+
+
+@pytest.mark.parametrize("baseline", [b for b in BASELINES if b is not UncertaintySamplingSelector])
+def test_the_nearest_to_several_queries_are_not_defined(baseline):
+    with pytest.raises(InvalidInputError, match="1 dimension"):
+        baseline().select(np.eye(2), np.eye(2), 1)
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+class TestEveryBaseline:
+    def test_is_a_selector(self, baseline):
+        assert isinstance(baseline(), Selector)
+
+    def test_reports_the_variances_of_its_choice(self, baseline):
+        rng = np.random.default_rng(7)
+        query, candidates = rng.standard_normal(6), rng.standard_normal((15, 6))
+        settings = {"kernel": RBFKernel(length_scale=1.0), "noise_variance": 0.3}
+        chosen = baseline(**settings).select(query, candidates, 6)
+        expected = posterior_variances(query, candidates[chosen.positions], **settings)
+        np.testing.assert_allclose(chosen.variances, expected, rtol=1e-12)
+        assert len(chosen) == 6
+
+    def test_leaves_its_input_alone(self, baseline):
+        rng = np.random.default_rng(8)
+        query = rng.standard_normal(6).astype(np.float32)
+        candidates = rng.standard_normal((15, 6)).astype(np.float32)
+        before = query.copy(), candidates.copy()
+        query.flags.writeable = candidates.flags.writeable = False
+        baseline().select(query, candidates, 6)
+        np.testing.assert_array_equal(query, before[0])
+        np.testing.assert_array_equal(candidates, before[1])
+
+    def test_chooses_none_when_asked_for_none(self, baseline):
+        chosen = baseline().select([1.0, 0], np.eye(2), 0)
+        assert chosen.positions.tolist() == []
+        assert chosen.positions.dtype.kind == "i"
+        assert chosen.variances.tolist() == [1.0]
+        assert chosen.stop_reason is StopReason.N_SELECT
+
+    @pytest.mark.parametrize("empty", [[], np.empty((0, 2)), np.empty((0, 0))])
+    def test_an_empty_pool(self, baseline, empty):
+        chosen = baseline().select([1.0, 0], empty, 5)
+        assert len(chosen) == 0
+        assert chosen.variances.tolist() == [1.0]
+        assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
+
+    def test_one_candidate_in_one_dimension(self, baseline):
+        assert baseline().select([2.0], [[-3.0]], 1).positions.tolist() == [0]
+
+    @pytest.mark.parametrize("n_select", [-1, 2.5, "3", None])
+    def test_refuses_what_is_no_count(self, baseline, n_select):
+        with pytest.raises(InvalidInputError, match="n_select"):
+            baseline().select([1.0, 0], np.eye(2), n_select)
+
+    @pytest.mark.parametrize(
+        ("query", "candidates", "message"),
+        [
+            ([1.0, np.nan], np.eye(2), "`query` must be finite"),
+            ([1.0, 0], [[1.0, np.inf]], "`candidates` must be finite"),
+            ([0.0, 0], np.eye(2), "all zero"),
+            ([1.0, 0], [[1.0, 0], [0, 0]], "row 1"),
+            ([1.0, 0], np.eye(3), "2 columns"),
+            ([1.0, 0], [1.0, 0], "2 dimension"),
+        ],
+    )
+    def test_refuses_vectors_that_do_not_fit(self, baseline, query, candidates, message):
+        with pytest.raises(InvalidInputError, match=message):
+            baseline().select(query, candidates, 1)
+
+    @pytest.mark.parametrize("noise_variance", [0, -1, np.nan, np.inf])
+    def test_refuses_a_noise_variance_out_of_range(self, baseline, noise_variance):
+        with pytest.raises(InvalidInputError, match="noise_variance"):
+            baseline(noise_variance=noise_variance).select([1.0], [[1.0]], 1)
