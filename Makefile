@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 LLAMA_INDEX := integrations/llama-index-postprocessor-sift
 DISTRIBUTIONS := . $(LLAMA_INDEX) integrations/langchain-sift
 INSTALLED := $(VENV)/.installed
+RESULTS := benchmarks/results
+DATA ?= ../shared/data
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -38,8 +40,10 @@ fix: $(INSTALLED) ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results
-	$(BIN)/python -m benchmarks.selection --json benchmarks/results/selection.json
+bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DATA=folder of corpora
+	$(BIN)/python -m benchmarks.selection --json $(RESULTS)/selection.json --plot $(RESULTS)/selection.png
+	$(BIN)/python -m benchmarks.agreement --json $(RESULTS)/agreement.json
+	$(BIN)/python -m benchmarks.retrieval --data $(DATA) --json $(RESULTS)/retrieval.json --plot $(RESULTS)/retrieval.png
 
 test-install: $(INSTALLED) ## build the wheels and import them in empty environments
 	$(BIN)/python -m pytest -m network tests/test_wheels.py

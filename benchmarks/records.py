@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,24 @@ def write_record(
     record = {
         "rows": rows,
         "bars": bars,
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "versions": {"python": platform.python_version(), **{p: _version(p) for p in packages}},
         "machine": {
             "processor": _processor(),
             "architecture": platform.machine(),
             "cores": os.cpu_count(),
+            "load_average": round(os.getloadavg()[0], 1),  # over cores: others worked too
         },
         "commit": _commit(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _processor() -> str:

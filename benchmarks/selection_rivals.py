@@ -1,0 +1,167 @@
+"""What our selection is timed against, each in the leanest form that is fair to it.
+
+Every rival answers with positions in the pool. activeft, torch and pyversity are imported
+where they are used, so that the oracle can be tested without them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from benchmarks.agreement_pools import Pool
+from benchmarks.selection_data import Problem
+
+NOISE_VARIANCE = 0.01  # the paper's λ, and activeft's default
+ACTIVEFT_MINI_BATCH = 1000  # its default; above it, VTL.select chooses from random halves
+PYVERSITY_STRATEGIES = ("mmr", "msd", "dpp", "ssd", "cover")
+
+
+def algorithm_1(
+    query: np.ndarray,
+    candidates: np.ndarray,
+    n_select: int,
+    noise_variance: float = NOISE_VARIANCE,
+) -> list[int]:
+    """Return the paper's Algorithm 1 as printed: the K × K matrix, updated at each step."""
+    points = np.vstack([candidates, query]).astype(np.float64)
+    covariance = points @ points.T
+    chosen = []
+    for _ in range(n_select):
+        gains = covariance[-1, :-1] ** 2 / (covariance.diagonal()[:-1] + noise_variance)
+        best = int(np.argmax(gains))
+        column = covariance[:, best].copy()
+        covariance -= np.outer(column, column) / (column[best] + noise_variance)
+        chosen.append(best)
+    return chosen
+
+
+def retriever_timer(index: Any, n_select: int) -> Callable[[Problem], float]:
+    """Return a timer of the SIFT part of `activeft.sift.Retriever.search`.
+
+    The seconds are those that the Retriever itself reports as `RetrievalTime.sift`: from
+    after Faiss has found and reconstructed the K candidates until the results are stacked.
+    That covers, once a query: a thread pool of one; tensors of pool and query; one DataLoader
+    worker process, forked to shuffle and collate the pool (`num_workers=1` is fixed in the
+    Retriever and costs about half of the time at K = 200); the joint (K+1) × (K+1) covariance
+    through a product with the d × d identity; and per choice the acquisition value of every
+    candidate, the argmax, and a new covariance matrix. The Faiss search and its
+    reconstruction are outside. Exact for K <= 1000; above, it chooses from random halves.
+    """
+    import torch
+    from activeft.sift import Retriever
+
+    torch.set_num_threads(1)
+    retriever = Retriever(
+        index,
+        llambda=NOISE_VARIANCE,
+        also_query_opposite=False,  # would only lengthen its Faiss part
+        device=torch.device("cpu"),
+    )
+
+    def timer(problem: Problem) -> float:
+        *_, seconds = retriever.search(problem.query[None], N=n_select, K=len(problem.pool))
+        return float(seconds.sift)
+
+    return timer
+
+
+def bare_vtl(query: np.ndarray, candidates: np.ndarray, n_select: int) -> np.ndarray:
+    """Return what activeft's arithmetic alone chooses.
+
+    `VTL.select_from_minibatch` on tensors that share the arrays' memory: covariance, and per
+    choice acquisition values, argmax and conditioning, all activeft's own code, float32,
+    without Retriever, thread pool, DataLoader, worker process and shuffle. To be run under
+    `without_wandb`; what remains of its logging are a maximum and a minimum a choice.
+    """
+    import torch
+    from activeft.acquisition_functions.vtl import VTL
+
+    vtl = VTL(
+        target=torch.from_numpy(query[None]),
+        noise_std=NOISE_VARIANCE**0.5,
+        mini_batch_size=len(candidates) + n_select + 1,  # never approximate
+        num_workers=0,
+    )
+    with torch.inference_mode():
+        positions, _ = vtl.select_from_minibatch(
+            n_select,
+            None,  # type: ignore[arg-type]  # no model: the data are embeddings
+            torch.from_numpy(candidates),
+            torch.device("cpu"),
+        )
+    return positions.numpy()
+
+
+def choose_with_activeft(
+    pool: Pool, *, in_halves: bool = True, in_float64: bool = False
+) -> list[int]:
+    """Return what activeft chooses, or would without its approximation or its rounding.
+
+    `VTL.select` as its Retriever calls it, candidates shuffled, but without the worker process.
+
+    Args:
+        pool: What to choose from.
+        in_halves: Whether it may choose from random halves, as it does above 1000 candidates.
+        in_float64: Whether it computes in float64 on vectors made unit length again.
+    """
+    import torch
+    from activeft.acquisition_functions.vtl import VTL
+    from activeft.sift import Dataset
+
+    dtype = torch.float64 if in_float64 else torch.float32
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    torch.manual_seed(0)  # it shuffles
+    everything = len(pool.rows) + pool.n_select + 1
+    try:
+        vtl = VTL(
+            target=_rows(pool.query[None], torch, dtype),
+            noise_std=pool.noise_variance**0.5,
+            num_workers=0,
+            mini_batch_size=ACTIVEFT_MINI_BATCH if in_halves else everything,
+        )
+        with warnings.catch_warnings(), torch.inference_mode():
+            warnings.simplefilter("ignore", UserWarning)  # "may be slow"
+            data = Dataset(_rows(pool.rows, torch, dtype))
+            positions, _ = vtl.select(pool.n_select, None, data, torch.device("cpu"))
+    finally:
+        torch.set_default_dtype(before)
+    return positions.tolist()
+
+
+def _rows(rows: np.ndarray, torch: Any, dtype: Any) -> Any:
+    """Return a tensor; in float64 of unit length again, as float32 had rounded it."""
+    tensor = torch.from_numpy(rows.copy()).to(dtype)
+    return tensor / tensor.norm(dim=1, keepdim=True) if dtype == torch.float64 else tensor
+
+
+@contextmanager
+def without_wandb() -> Iterator[None]:
+    """Silence activeft's logging hook.
+
+    It tries `import wandb` at every choice; where wandb is absent each failed attempt searches
+    the import path, which took a third of the time of its arithmetic at K = 200.
+    """
+    from activeft.acquisition_functions import vtl
+
+    original = vtl.wandb_log
+    vtl.wandb_log = lambda data: None
+    try:
+        yield
+    finally:
+        vtl.wandb_log = original
+
+
+def pyversity(problem: Problem, n_select: int, strategy: str) -> np.ndarray:
+    """Return the choice of one of pyversity's strategies, half relevance, half diversity."""
+    from pyversity import diversify
+
+    found = diversify(
+        problem.pool, problem.similarities, n_select, strategy=strategy, diversity=0.5
+    )
+    return found.indices
