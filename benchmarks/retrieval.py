@@ -52,7 +52,6 @@ PACKAGES = [
     "sift-rerank",
 ]
 N_VERSIONS = 4  # of every passage where a folder is measured (issue 3)
-MAX_QUERIES = 300  # of every set of a folder
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,7 +152,7 @@ def read_sets(arguments: argparse.Namespace, cache: EmbeddingCache) -> Iterator[
         yield read_set(
             folder / "corpus" / name / "corpus.jsonl.gz",
             folder / "dev" / name / "queries.jsonl.gz",
-            at_most=arguments.max_queries or MAX_QUERIES,
+            at_most=arguments.max_queries,
             seed=arguments.seed,
             cache=cache,
         )
@@ -192,7 +191,7 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     folder.add_argument("--data", type=Path, help="has corpus/SET and dev/SET")
     folder.add_argument("--sets", type=lambda text: text.split(","), help="of the folder; all")
     folder.add_argument("--plot", type=Path, help="where to draw recall against copies (PNG)")
-    parser.add_argument("--max-queries", type=_count, help="a random subset; 300 with --data")
+    parser.add_argument("--max-queries", type=_count, help="a random subset of each set")
     parser.add_argument("--seed", type=int, default=0, help="of subset, noise and variants")
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args(options)

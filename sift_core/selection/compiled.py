@@ -422,7 +422,7 @@ def greedy(
         weights,
         np.ones(n),
         tiers,
-        float(weights.sum()),
+        float(weights @ np.ones(len(weights))),  # summed as NumPy's form does
         float(settings.noise_variance),
         min(n_select, capacity + 1),  # one too many shows that the pool is exhausted
         capacity,

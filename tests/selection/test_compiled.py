@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="needs the extra fast")
@@ -135,6 +135,9 @@ def test_is_as_good_as_numpy_for_parallel_vectors(pool, kernel, exponent, allow_
 @given(pools(), st.floats(-2, 2), st.integers(0, 80), stops)
 def test_equals_numpy_for_a_prompt(pool, exponent, n_select, stops):
     targets, _, candidates = pool
+    # The scale is the mean distance: in a pool of near copies it amplifies rounding.
+    unit = candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
+    assume((unit @ unit.T).mean() < 0.99)
     expected, chosen = (
         ContextSelector(noise_variance=10.0**exponent, backend=backend, **stops).select(
             targets[0], candidates, n_select
