@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import LinearKernel, RBFKernel
+from sift_core.selection import ContextSelector, LinearKernel, RBFKernel
 
 KERNELS = {"linear": LinearKernel(), "rbf": RBFKernel()}
 
@@ -55,6 +55,21 @@ def test_copies_of_what_several_targets_know_are_chosen_from_the_lowest_position
         chosen = choose(originals[:3], originals[labels], 5, noise_variance=1e-9).positions
         for label, first in enumerate(np.unique(labels, return_index=True)[1]):
             assert [i for i in chosen.tolist() if labels[i] == label][:1] in ([], [first])
+
+
+def test_copies_for_a_prompt_are_chosen_from_the_lowest_position_up(backend):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        originals = rng.standard_normal((8, 100))
+        labels = rng.permutation(np.arange(int(rng.integers(60, 200))) % 8)
+        chosen = ContextSelector(backend=backend).select(
+            rng.standard_normal(100), originals[labels], len(labels)
+        )
+        order = chosen.positions.tolist()
+        assert sorted(labels[order[:8]]) == list(range(8))  # each content once, then the rest
+        for label in range(8):
+            copies = np.flatnonzero(labels == label).tolist()
+            assert [i for i in order if labels[i] == label] == copies
 
 
 def test_a_negative_zero_makes_no_difference_between_copies(choose):

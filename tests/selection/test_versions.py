@@ -196,8 +196,9 @@ def test_a_gap_ends_where_chunks_are_as_unlike_as_usual_by_hand(size, radius):
     ("n_exact", "radius"),
     [
         # Missing from .01 to .1 and from .1 to .8: 10 · (log 10 - .05) = 23 of 50 · 2.03 = 101:
-        # less than half. 40 · 2.25 = 90 of 80 · 2.03 = 162: more.
+        # less than half, as 20 · 2.25 = 45 of 60 · 2.03 = 122. 40 · 2.25 = 90 of 162: more.
         (10, 0.1 * 8**0.2),
+        (20, 0.1 * 8**0.2),
         (40, SURELY_VERSIONS),
     ],
 )
