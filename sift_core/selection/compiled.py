@@ -42,9 +42,9 @@ _REORDERED = {"reassoc", "contract", "nsz"}
 def _jit(fastmath: set[str] | bool = False) -> Callable[[Any], Any]:
     def compile_lazily(function: Any) -> Any:
         try:
-            return numba.njit(nogil=True, cache=True, fastmath=fastmath)(function)
+            return numba.njit(nogil=True, cache=True, fastmath=fastmath, error_model="numpy")(function)
         except RuntimeError:  # no folder to keep compiled code in
-            return numba.njit(nogil=True, fastmath=fastmath)(function)
+            return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
 
     return compile_lazily
 

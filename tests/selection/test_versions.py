@@ -233,9 +233,22 @@ def test_what_is_half_as_unlike_as_usual_is_no_version():
     assert merge_radius(far) == SURELY_VERSIONS
 
 
-def test_the_radius_never_is_below_what_surely_are_versions():
+def test_the_radius_never_is_below_what_surely_are_versions_by_hand():
+    # .02 · 40^.2 = .042
     novelty = np.concatenate([np.full(100, 0.02), FAR])
-    assert merge_radius(novelty) == SURELY_VERSIONS
+    assert merge_radius(novelty) == 0.05
+
+
+@pytest.mark.parametrize(
+    ("n_versions", "radius"),
+    [
+        (18, 0.15),  # 19 distances are too few to be read
+        (19, 0.2 * 4**0.2),  # 20 are not; one chunk beyond it ends a gap
+    ],
+)
+def test_the_smallest_pool_that_is_read_by_hand(n_versions, radius):
+    novelty = np.concatenate([[np.inf], np.full(n_versions, 0.2), [0.8]])
+    assert merge_radius(novelty) == pytest.approx(radius)
 
 
 def test_the_order_of_the_pool_does_not_matter():
