@@ -41,10 +41,11 @@ _REORDERED = {"reassoc", "contract", "nsz"}
 
 def _jit(fastmath: set[str] | bool = False) -> Callable[[Any], Any]:
     def compile_lazily(function: Any) -> Any:
+        options: dict[str, Any] = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
         try:
-            return numba.njit(nogil=True, cache=True, fastmath=fastmath, error_model="numpy")(function)
+            return numba.njit(cache=True, **options)(function)
         except RuntimeError:  # no folder to keep compiled code in
-            return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
+            return numba.njit(**options)(function)
 
     return compile_lazily
 
