@@ -262,11 +262,12 @@ def _greedy(
             loads[target] = covariance[target, best] / scale
             drop += weights[target] * loads[target] * loads[target]
         for low in range(0, n, TILE):
-            high = min(low + TILE, n)
+            part = column[low : low + TILE]
             for j in range(step):
                 load = factor[j, best]
-                for x in range(low, high):
-                    column[x] -= load * factor[j, x]
+                row = factor[j, low : low + TILE]
+                for x in range(part.shape[0]):
+                    part[x] -= load * row[x]
         for x in range(n):
             value = column[x] / scale
             factor[step, x] = value
