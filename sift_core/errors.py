@@ -1,4 +1,4 @@
-"""Every exception that this library raises on purpose.
+"""Every exception and warning that this library raises on purpose.
 
 SiftError
 ├── InvalidInputError          also ValueError
@@ -6,6 +6,8 @@ SiftError
 ├── NumericalError             also ArithmeticError
 ├── CandidateSourceError       wraps the store's exception
 └── AnswerError                generation or fine-tuning failed
+
+and one warning, LossyVectorsWarning, which is a UserWarning.
 """
 
 from __future__ import annotations
@@ -39,7 +41,21 @@ class NumericalError(SiftError, ArithmeticError):
 
 
 class CandidateSourceError(SiftError):
-    """A vector store failed or answered with something that cannot be used."""
+    """A vector store failed or answered with something that cannot be used.
+
+    Args:
+        message: What was wrong, where, and what to do.
+        retry_after_s: Seconds after which the store said that it can be asked again; None
+            where it said nothing.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class LossyVectorsWarning(UserWarning):
+    """A store gives back approximations of the vectors that it was given."""
 
 
 class AnswerError(SiftError):

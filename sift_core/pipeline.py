@@ -110,7 +110,8 @@ class AnswerEngine:
         language_model: The model that answers.
         source: Where candidates come from.
         embedder: The model that embedded the source's documents.
-        context_selector: Chooses what goes into the prompt.
+        context_selector: Chooses what goes into the prompt. A `ContextSelector` goes by the
+            store's own scores where a pool has them.
         fine_tuning_selector: Chooses what is learned from; the paper's setting.
         n_candidates: K, documents fetched a query.
         n_context: Documents chosen for the prompt at most.
@@ -218,7 +219,7 @@ class AnswerEngine:
         if wanted is not AnswerMode.BASE and not len(pool):
             decision = Decision(mode=AnswerMode.BASE, reasons=("the store has no candidate",))
         elif wanted in (*_READING, AnswerMode.AUTO):
-            read = self.context_selector.select(query.embedding, pool.embeddings, self.n_context)
+            read = self._select_context(query, pool)
             if wanted is AnswerMode.AUTO:
                 decision = self._decide(query, pool, read)
         if decision.mode in _LEARNING:
@@ -261,6 +262,13 @@ class AnswerEngine:
                 answerer=self._in_context,
                 timings={**choice.timings, "fine_tune": time.perf_counter() - started},
             )
+
+    def _select_context(self, query: Query, pool: CandidatePool) -> Selection:
+        if pool.relevance is None or not isinstance(self.context_selector, ContextSelector):
+            return self.context_selector.select(query.embedding, pool.embeddings, self.n_context)
+        return self.context_selector.select(
+            query.embedding, pool.embeddings, self.n_context, relevance=pool.relevance
+        )
 
     def _decide(self, query: Query, pool: CandidatePool, read: Selection) -> Decision:
         chunks = pool.take(read.positions)

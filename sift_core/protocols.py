@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from sift_core.types import Answer, CandidatePool, FloatArray, Query, Selection
+from sift_core.types import Answer, CandidatePool, Document, FloatArray, Query, Selection
 
 
 @runtime_checkable
@@ -46,6 +46,72 @@ class CandidateSource(Protocol):
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` returns, without blocking the event loop."""
+        ...
+
+
+@runtime_checkable
+class BatchCandidateSource(CandidateSource, Protocol):
+    """A source that is cheaper to ask for many queries at once, as all of this library are."""
+
+    def fetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `fetch` returns for each query, asked of the store at once."""
+        ...
+
+    async def afetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `fetch_batch` returns, without blocking the event loop."""
+        ...
+
+
+@runtime_checkable
+class DocumentIndex(Protocol):
+    """A store that `index_documents` keeps equal to a collection of documents.
+
+    Documents are stored under content ids (UUIDs made from all that a document holds), so
+    that writing one again changes nothing. What one finished call wrote survives the
+    death of the process at any later moment.
+    """
+
+    @property
+    def embedder_name(self) -> str | None:
+        """Name of the model behind the stored vectors; None where it is not known."""
+        ...
+
+    def prepare(self, *, embedder_name: str, dimension: int) -> None:
+        """Make the store ready for vectors (dimension,) of an embedder; create what is missing.
+
+        Raises:
+            CandidateSourceError: If the store fails.
+            InvalidInputError: If it holds vectors of another dimension or embedder.
+        """
+        ...
+
+    def content_ids(self) -> set[str]:
+        """Return the ids of what `add` has stored; empty where there is no store yet.
+
+        What others have written into the same store is not listed.
+        """
+        ...
+
+    def add(
+        self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
+    ) -> None:
+        """Store documents with embeddings (n, d), durably; equal ids are replaced.
+
+        Raises:
+            CandidateSourceError: If the store fails; all, some or none may be stored.
+        """
+        ...
+
+    def remove(self, content_ids: Sequence[str]) -> None:
+        """Delete documents, durably; ids that are not there are ignored."""
+        ...
+
+    def complete(self) -> None:
+        """Do what is worth doing once, when all documents are in: build graphs, compact files."""
         ...
 
 

@@ -69,6 +69,9 @@ class CandidatePool:
         embeddings: Shape (n, d), finite.
         similarities: Shape (n,), the cosine of each row and the query, in [-1, 1].
         metadata: n mappings; n empty ones if left out.
+        relevance: The store's own scores where they say more than the cosine does (fused
+            or reranked results), shape (n,), higher is more relevant; None elsewhere.
+            What `ContextSelector.select` takes as its `relevance`.
 
     Raises:
         InvalidInputError: If lengths differ or a number is not finite.
@@ -79,6 +82,7 @@ class CandidatePool:
     embeddings: FloatArray
     similarities: FloatArray
     metadata: Sequence[Metadata] = ()
+    relevance: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for name in ("document_ids", "texts"):
@@ -93,6 +97,8 @@ class CandidatePool:
             "similarities": as_finite_array("similarities", self.similarities, n_dimensions=1),
             "metadata": metadata,
         }
+        if self.relevance is not None:
+            columns["relevance"] = as_finite_array("relevance", self.relevance, n_dimensions=1)
         for name, column in columns.items():
             if len(column) != n:
                 raise InvalidInputError(
@@ -139,6 +145,7 @@ class CandidatePool:
             embeddings=self.embeddings[rows],
             similarities=self.similarities[rows],
             metadata=[self.metadata[i] for i in rows],
+            relevance=None if self.relevance is None else self.relevance[rows],
         )
 
 

@@ -1,8 +1,10 @@
 """The answer engine over a real tiny language model and a real (small) store."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra fine-tune")
@@ -145,6 +147,18 @@ def test_another_selector_takes_part(make_engine):
     engine = make_engine(context_selector=NearestNeighborSelector(), n_context=3)
     choice = engine.choose(QUESTION, mode="context")
     assert choice.read.positions.tolist() == [0, 1, 2]
+
+
+def test_the_stores_own_scores_lead_the_choice_of_context(make_engine):
+    engine = make_engine(n_context=1)
+    choice = engine.choose(QUESTION, mode="context")
+    last = len(choice.pool) - 1
+    scores = np.zeros(len(choice.pool))
+    scores[last] = 1.0
+    scored = replace(choice.pool, relevance=scores)
+    assert choice.read.positions.tolist() != [last]
+    again = engine.choose_from(choice.query, scored, mode="context")
+    assert again.read.positions.tolist() == [last]
 
 
 def test_a_filter_reaches_the_source(make_engine):

@@ -125,6 +125,16 @@ def test_a_pool_refuses_columns_that_do_not_fit(changes, message):
         pool(**changes)
 
 
+def test_a_pool_may_have_the_stores_own_scores():
+    assert pool().relevance is None
+    scored = pool(relevance=[3, 2, 0.5])
+    assert scored.take([2, 0]).relevance.tolist() == [0.5, 3]
+    with pytest.raises(InvalidInputError, match="3 `document_ids` but 2 `relevance`"):
+        pool(relevance=[3.0, 2.0])
+    with pytest.raises(InvalidInputError, match="`relevance` must be finite, got nan"):
+        pool(relevance=[3.0, np.nan, 1.0])
+
+
 def test_an_empty_pool():
     empty = CandidatePool.empty(dimension=5)
     assert len(empty) == 0

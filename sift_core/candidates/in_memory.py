@@ -11,6 +11,7 @@ from sift_core.candidates.query_checks import (
     check_fetch_arguments,
     check_is_callable,
     cosine_similarities,
+    near_and_opposite,
 )
 from sift_core.errors import InvalidInputError
 from sift_core.types import (
@@ -33,6 +34,8 @@ class InMemorySource:
         document_ids: n identifiers; "0", "1", ... if left out.
         metadata: n mappings; empty ones if left out.
         embedder_name: Model behind `embeddings`; queries made by another are refused.
+        include_opposite: Whether half of the candidates are those nearest to the opposite
+            of the query: what is negatively similar informs as well.
 
     Raises:
         InvalidInputError: If lengths differ or a number is not finite.
@@ -46,6 +49,7 @@ class InMemorySource:
         document_ids: Sequence[str] | None = None,
         metadata: Sequence[Metadata] = (),
         embedder_name: str | None = None,
+        include_opposite: bool = False,
     ) -> None:
         embeddings = as_finite_array("embeddings", embeddings, n_dimensions=2)
         ids = [str(i) for i in range(len(texts))] if document_ids is None else document_ids
@@ -59,6 +63,7 @@ class InMemorySource:
             metadata=metadata,
         )
         self.embedder_name = embedder_name
+        self._include_opposite = include_opposite
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -97,6 +102,9 @@ class InMemorySource:
         if filter is not None:
             order = np.array([i for i in order if filter(documents.metadata[i])], dtype=np.intp)
         nearest = order[:n_candidates]
+        if self._include_opposite and len(order) > n_candidates:
+            n_near, n_opposite = near_and_opposite(n_candidates)
+            nearest = np.concatenate([order[:n_near], order[len(order) - n_opposite :]])
         return CandidatePool(
             document_ids=[documents.document_ids[i] for i in nearest],
             texts=[documents.texts[i] for i in nearest],
@@ -114,3 +122,23 @@ class InMemorySource:
     ) -> CandidatePool:
         """Return what `fetch` returns; the search runs in a worker thread."""
         return await asyncio.to_thread(self.fetch, query, n_candidates, filter=filter)
+
+    def fetch_batch(
+        self,
+        queries: Sequence[Query],
+        n_candidates: int,
+        *,
+        filter: Callable[[Metadata], bool] | None = None,
+    ) -> list[CandidatePool]:
+        """Return what `fetch` returns for each query."""
+        return [self.fetch(query, n_candidates, filter=filter) for query in queries]
+
+    async def afetch_batch(
+        self,
+        queries: Sequence[Query],
+        n_candidates: int,
+        *,
+        filter: Callable[[Metadata], bool] | None = None,
+    ) -> list[CandidatePool]:
+        """Return what `fetch_batch` returns; the search runs in a worker thread."""
+        return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)

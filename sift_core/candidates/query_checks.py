@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from sift_core.errors import InvalidInputError
@@ -42,6 +45,29 @@ def check_is_callable(filter: object) -> None:
             f"`filter` must be a function of a document's metadata, got "
             f"{type(filter).__name__}; each kind of store has its own kind of filter"
         )
+
+
+def near_and_opposite(n_candidates: int) -> tuple[int, int]:
+    """Return how many of n candidates are near the query and how many near its opposite.
+
+    Half each, the odd one near the query.
+    """
+    return n_candidates - n_candidates // 2, n_candidates // 2
+
+
+def with_opposite(near: Sequence[Any], opposite: Sequence[Any], n_candidates: int) -> list[Any]:
+    """Return hits near a query, then those near its opposite, the most opposite last.
+
+    Each once, `n_candidates` at most; both come nearest first to what was asked.
+
+    Args:
+        near: Hits with an `id`.
+        opposite: Likewise.
+        n_candidates: >= 1.
+    """
+    seen = {hit.id for hit in near}
+    others = [hit for hit in opposite if hit.id not in seen]
+    return [*near, *reversed(others[: n_candidates - len(near)])]
 
 
 def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray:

@@ -74,7 +74,9 @@ def test_a_point_may_have_other_vectors_beside(client):
 @pytest.mark.parametrize("payload", [None, {}, {"txt": "a"}, {"text": None}, {"text": 5}])
 def test_a_point_without_text(client, payload):
     collect(client, [point(4, [1, 0], payload)])
-    with pytest.raises(CandidateSourceError, match="point 4 of 'small' has no text under 'text'"):
+    with pytest.raises(
+        CandidateSourceError, match=r"point 4 of .*'small' has no text under 'text'"
+    ):
         QdrantSource(client, "small").fetch(QUERY, 1)
 
 
@@ -100,7 +102,7 @@ def test_an_empty_collection(client):
 def test_a_missing_collection(client):
     message = refusal(QdrantSource(client, "nowhere"))
     assert "'nowhere'" in message
-    assert "is the server up, and are collection, vector name and dimension right?" in message
+    assert "are collection, vector name, filter and dimension right?" in message
 
 
 def test_a_missing_collection_on_a_server(rest_client, corpus):
@@ -169,7 +171,7 @@ def test_a_closed_async_client():
 
 def test_an_async_client_cannot_fetch():
     client = qdrant_client.AsyncQdrantClient(":memory:")
-    with pytest.raises(InvalidInputError, match="serves `afetch` only; await that"):
+    with pytest.raises(InvalidInputError, match="`afetch_batch` only; await these"):
         QdrantSource(client, "docs").fetch(QUERY, 1)
     asyncio.run(client.close())
 
@@ -215,7 +217,7 @@ def test_a_server_that_answers_nonsense(rest_server, rest_client, corpus, fault)
 def test_a_server_that_returns_no_such_vector(rest_server, rest_client, vector):
     found = {"id": 9, "version": 0, "score": 1.0, "payload": {"text": "a"}, "vector": vector}
     rest_server.fault = (200, {"result": {"points": [found]}, "status": "ok", "time": 0.0})
-    with pytest.raises(CandidateSourceError, match=r"point 9 of 'docs'.*`vector_name`"):
+    with pytest.raises(CandidateSourceError, match=r"point 9 of .*'docs'.*`vector_name`"):
         QdrantSource(rest_client, "docs").fetch(QUERY, 1)
 
 
@@ -238,3 +240,214 @@ def test_a_cancelled_fetch_is_cancelled(rest_server, corpus):
 
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(fetch())
+
+
+def ids_of(pool):
+    return [int(i) for i in pool.document_ids]
+
+
+def test_the_text_may_be_inside_an_object(client):
+    payload = {"content": {"body": {"text": "a"}, "lang": "en"}, "page": 3}
+    collect(client, [point(1, [1, 0], payload)])
+    pool = QdrantSource(client, "small", text_key="content.body.text").fetch(QUERY, 1)
+    assert pool.texts == ("a",)
+    assert pool.metadata == ({"content": {"body": {}, "lang": "en"}, "page": 3},)
+    again = QdrantSource(client, "small", text_key="content.body.text").fetch(QUERY, 1)
+    assert again.texts == ("a",)  # what the local client keeps is whole
+
+
+def test_a_key_with_a_dot_comes_before_the_path(client):
+    collect(client, [point(1, [1, 0], {"a.b": "literal", "a": {"b": "nested"}})])
+    pool = QdrantSource(client, "small", text_key="a.b").fetch(QUERY, 1)
+    assert pool.texts == ("literal",)
+    assert pool.metadata == ({"a": {"b": "nested"}},)
+
+
+@pytest.mark.parametrize("payload", [{"content": "a"}, {"content": {"txt": "a"}}, {}])
+def test_a_path_that_leads_nowhere(client, payload):
+    collect(client, [point(4, [1, 0], payload)])
+    source = QdrantSource(client, "small", text_key="content.text")
+    with pytest.raises(CandidateSourceError, match=r"no text under 'content\.text'"):
+        source.fetch(QUERY, 1)
+
+
+def test_an_unknown_vector_name_lists_the_dense_ones(client):
+    config = {
+        "dense": COSINE,
+        "title": models.VectorParams(size=7, distance=models.Distance.DOT),
+        "tokens": models.VectorParams(
+            size=2,
+            distance=models.Distance.COSINE,
+            multivector_config=models.MultiVectorConfig(
+                comparator=models.MultiVectorComparator.MAX_SIM
+            ),
+        ),
+    }
+    sparse = {"words": models.SparseVectorParams()}
+    vectors = {
+        "dense": [1, 0],
+        "title": [1.0] * 7,
+        "tokens": [[1.0, 0.0], [0.0, 1.0]],
+        "words": models.SparseVector(indices=[1], values=[2.0]),
+    }
+    collect(client, [point(1, vectors, {"text": "a"})], config, sparse_vectors_config=sparse)
+    pool = QdrantSource(client, "small", vector_name="dense").fetch(QUERY, 1)
+    assert pool.embeddings.tolist() == [[1, 0]]
+    for name in ("", "words", "tokens", "nowhere"):
+        message = refusal(QdrantSource(client, "small", vector_name=name))
+        assert "its dense vectors are 'dense' of 2, 'title' of 7" in message
+    assert "were both embedded by one model" in refusal(
+        QdrantSource(client, "small", vector_name="title")
+    )
+
+
+LINE = np.array([[3, 1], [2, 2], [0, 1], [-1, 2], [-2, -1], [-3, 0], [-1, -4]], dtype=float)
+# Cosines with (2, 0): .95, .71, 0, -.45, -.89, -1, -.24
+
+
+def line(client, distance=models.Distance.COSINE):
+    config = models.VectorParams(size=2, distance=distance)
+    points = [point(i, row, {"text": f"{i}"}) for i, row in enumerate(LINE.tolist())]
+    collect(client, points, config)
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    # By dot product with (2, 0): 6, 4, 0, -2, -4, -6, -2. Nearest first, most opposite last.
+    [(1, [0]), (2, [0, 5]), (3, [0, 1, 5]), (4, [0, 1, 4, 5]), (7, [0, 1, 2, 6, 3, 4, 5])],
+)
+def test_half_of_the_candidates_may_be_opposite(client, n, expected):
+    line(client)
+    pool = QdrantSource(client, "small", include_opposite=True).fetch(QUERY, n)
+    assert ids_of(pool) == expected
+    assert (np.diff(pool.similarities) <= 0).all()
+
+
+def test_opposites_of_a_small_collection_come_once(client):
+    line(client)
+    pool = QdrantSource(client, "small", include_opposite=True).fetch(QUERY, 100)
+    assert sorted(ids_of(pool)) == list(range(7))
+
+
+def test_opposites_by_dot_product_and_in_a_batch(client):
+    line(client, models.Distance.DOT)
+    source = QdrantSource(client, "small", include_opposite=True)
+    other = Query(text="?", embedding=[0.0, -1.0])  # dot products -1, -2, -1, -2, 1, 0, 4
+    first, second = source.fetch_batch([QUERY, other], 2)
+    assert ids_of(first) == [0, 5]
+    assert ids_of(second)[0] == 6
+    assert ids_of(second)[1] in (1, 3)
+
+
+def test_a_euclidean_collection_has_no_opposites(client):
+    line(client, models.Distance.EUCLID)
+    source = QdrantSource(client, "small", include_opposite=True)
+    with pytest.raises(InvalidInputError, match="cosine or dot product, 'small' has Euclid"):
+        source.fetch(QUERY, 2)
+
+
+def test_a_score_threshold_leaves_out_the_far_ones(client):
+    line(client)
+    source = QdrantSource(client, "small", score_threshold=0.9)
+    assert ids_of(source.fetch(QUERY, 5)) == [0]
+    nothing = source.fetch(Query(text="?", embedding=[1.0, -1.0]), 5)
+    assert len(nothing) == 0
+
+
+def hybrid(client):
+    """Fill a collection of dense vectors and words; document i has the word i."""
+    sparse = {"words": models.SparseVectorParams()}
+    points = [
+        point(
+            i,
+            {"dense": row, "words": models.SparseVector(indices=[i], values=[1.0])},
+            {"text": f"{i}", "odd": bool(i % 2)},
+        )
+        for i, row in enumerate(LINE.tolist())
+    ]
+    collect(client, points, {"dense": COSINE}, sparse_vectors_config=sparse)
+
+
+def dense_and_words(query, n):
+    words = models.SparseVector(indices=[int(query.text)], values=[1.0])
+    return [
+        models.Prefetch(query=query.embedding.tolist(), using="dense", limit=3),
+        models.Prefetch(query=words, using="words", limit=3),
+    ]
+
+
+def test_a_fused_query_keeps_its_order_and_its_scores(client):
+    hybrid(client)
+    source = QdrantSource(
+        client,
+        "small",
+        vector_name="dense",
+        prefetch=dense_and_words,
+        fusion=models.FusionQuery(fusion=models.Fusion.RRF),
+    )
+    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10)
+    # Dense: 0, 1, 2. Words: 6 alone. By ranks 6 stands beside 0, before 1 and 2.
+    assert sorted(ids_of(pool)[:2]) == [0, 6]
+    assert ids_of(pool)[2:] == [1, 2]
+    assert pool.relevance[0] == pool.relevance[1] > pool.relevance[2] > pool.relevance[3] > 0
+    cosines = LINE[ids_of(pool)] @ [1, 0] / np.linalg.norm(LINE[ids_of(pool)], axis=1)
+    np.testing.assert_allclose(pool.similarities, cosines, atol=1e-6)
+    some = pool.take([2, 0])
+    assert some.relevance.tolist() == [pool.relevance[2], pool.relevance[0]]
+
+
+def test_prefetched_points_may_be_ranked_by_the_dense_vector(client):
+    hybrid(client)
+    source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
+    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10)
+    assert ids_of(pool) == [0, 1, 2, 6]
+    assert pool.relevance is None
+
+
+def test_a_filter_holds_for_what_is_prefetched(client):
+    hybrid(client)
+    source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
+    odd = models.Filter(
+        must=[models.FieldCondition(key="odd", match=models.MatchValue(value=True))]
+    )
+    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10, filter=odd)
+    assert ids_of(pool) == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fusion": models.FusionQuery(fusion=models.Fusion.RRF)}, "pass that too"),
+        ({"prefetch": dense_and_words, "include_opposite": True}, "do not go together"),
+    ],
+)
+def test_options_that_do_not_go_together(client, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        QdrantSource(client, "small", **options)
+
+
+def test_a_batch_of_none_asks_nothing(client):
+    assert QdrantSource(client, "nowhere").fetch_batch([], 5) == []
+
+
+def test_a_batch_with_an_empty_answer_is_told_from_an_empty_collection(client):
+    line(client)
+    source = QdrantSource(client, "small", score_threshold=0.9)
+    first, second = source.fetch_batch([QUERY, Query(text="?", embedding=[1.0, -1.0])], 3)
+    assert (len(first), len(second)) == (1, 0)
+
+
+async def test_an_async_client_is_awaited_in_this_very_thread(monkeypatch):
+    def hop(*arguments, **options):
+        raise AssertionError("handed to another thread")
+
+    monkeypatch.setattr(asyncio, "to_thread", hop)
+    client = qdrant_client.AsyncQdrantClient(":memory:")
+    await client.create_collection("small", vectors_config=COSINE)
+    await client.upsert("small", [point(1, [1, 0], {"text": "a"})])
+    source = QdrantSource(client, "small", include_opposite=True)
+    assert (await source.afetch(QUERY, 3)).texts == ("a",)
+    assert [pool.texts for pool in await source.afetch_batch([QUERY] * 2, 3)] == [("a",)] * 2
+    with pytest.raises(CandidateSourceError, match="its dense vectors are '' of 2"):
+        await QdrantSource(client, "small", vector_name="b").afetch(QUERY, 3)
+    await client.close()

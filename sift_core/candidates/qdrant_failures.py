@@ -1,0 +1,176 @@
+"""What Qdrant's clients raise, told as cause and advice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+
+from sift_core.errors import CandidateSourceError, MissingDependencyError
+
+try:
+    import grpc
+    import httpx
+    from pydantic import ValidationError
+    from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+    from qdrant_client.http.exceptions import (
+        ApiException,
+        ResponseHandlingException,
+        UnexpectedResponse,
+    )
+except ImportError as error:
+    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
+
+# Local mode raises ValueError, REST ApiException and QdrantException, gRPC RpcError; OSError
+# and sqlite3.Error are a folder that cannot be read, RuntimeError a client that was closed.
+STORE_ERRORS = (
+    ApiException,
+    QdrantException,
+    ValueError,
+    grpc.RpcError,
+    OSError,
+    RuntimeError,
+    sqlite3.Error,
+)
+
+UNREACHABLE = "is the server up, and is the client's address right?"
+TOO_SLOW = "raise the client's `timeout`, or ask for fewer candidates"
+NO_RIGHTS = "check the client's `api_key` and its rights for this collection"
+NOT_THERE = "create the collection, or correct its name (and the client's `prefix`)"
+BROKEN_OFF = "ask again; if it stays, see the log of the server or of a proxy before it"
+BUSY = "ask again later, or less at a time"
+NOT_QDRANT = "does the address lead to a Qdrant server, and do its version and the client's fit?"
+TLS = "do `https`, host name and certificate authority of client and server fit?"
+REFUSED = "are collection, vector name, filter and dimension right?"
+CLOSED = "open the client (again), and let no other process hold its folder"
+SERVERS_FAULT = "see the server's log"
+
+BY_STATUS = {
+    401: NO_RIGHTS,
+    403: NO_RIGHTS,
+    404: NOT_THERE,
+    408: TOO_SLOW,
+    429: BUSY,
+    503: BUSY,
+    504: TOO_SLOW,
+}
+BY_CODE = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: TOO_SLOW,
+    grpc.StatusCode.INVALID_ARGUMENT: REFUSED,
+    grpc.StatusCode.NOT_FOUND: NOT_THERE,
+    grpc.StatusCode.PERMISSION_DENIED: NO_RIGHTS,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: BUSY,
+    grpc.StatusCode.UNAUTHENTICATED: NO_RIGHTS,
+    grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
+}
+LONGEST_CAUSE = 300  # characters; a proxy may answer with a whole page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What went wrong, what to do, and when the store wants to be asked again."""
+
+    cause: str
+    advice: str
+    retry_after_s: float | None = None
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the store is well, and the request does not suit it."""
+        return self.advice is REFUSED
+
+    def as_error(self, action: str, place: str, advice: str | None = None) -> CandidateSourceError:
+        """Return the error to raise.
+
+        Args:
+            action: What Qdrant could not do, for instance "search".
+            place: Where, for instance "collection 'docs'".
+            advice: Better advice than the general one, from what is known of the place.
+        """
+        again = "" if self.retry_after_s is None else f" (it asks for {self.retry_after_s:g} s)"
+        cause = " ".join(self.cause.split())
+        if len(cause) > LONGEST_CAUSE:
+            cause = f"{cause[:LONGEST_CAUSE]} …"
+        told = f"Qdrant could not {action} {place}: {cause}; {advice or self.advice}{again}"
+        return CandidateSourceError(told, retry_after_s=self.retry_after_s)
+
+
+def failure(error: Exception) -> Failure:
+    """Return what an exception of `STORE_ERRORS` means."""
+    if isinstance(error, ResourceExhaustedResponse):
+        seconds = max(0.0, float(error.retry_after_s))
+        return Failure(cause=f"429, {error.message}", advice=BUSY, retry_after_s=seconds)
+    if isinstance(error, QdrantException):  # a 429 whose Retry-After the client cannot read
+        return Failure(cause=f"429, {error}", advice=BUSY)
+    if isinstance(error, UnexpectedResponse):
+        return _of_response(error)
+    if isinstance(error, ResponseHandlingException):
+        return _of_transport(error.source)
+    if isinstance(error, grpc.RpcError):
+        return _of_rpc(error)
+    if isinstance(error, OSError | RuntimeError | sqlite3.Error):
+        return Failure(cause=str(error) or repr(error), advice=CLOSED)
+    if isinstance(error, ValidationError | json.JSONDecodeError):  # ancestor: ValueError
+        return Failure(cause=f"the answer is not Qdrant's: {error}", advice=NOT_QDRANT)
+    return Failure(cause=str(error), advice=REFUSED)
+
+
+def _of_response(error: UnexpectedResponse) -> Failure:
+    status = error.status_code or 0
+    advice = BY_STATUS.get(status)
+    if advice is None:
+        advice = REFUSED if 400 <= status < 500 else SERVERS_FAULT if status >= 500 else NOT_QDRANT
+    return Failure(
+        cause=f"{status} {error.reason_phrase}, {_told_by(error.content)}",
+        advice=advice,
+        retry_after_s=_seconds(error.headers),
+    )
+
+
+def _of_transport(error: Exception) -> Failure:
+    if isinstance(error, httpx.TimeoutException):
+        return Failure(cause=f"timed out ({type(error).__name__})", advice=TOO_SLOW)
+    cause = f"{type(error).__name__}: {error}"
+    if "SSL" in cause or "certificate" in cause:
+        return Failure(cause=cause, advice=TLS)
+    if isinstance(error, httpx.ConnectError):
+        return Failure(cause=cause, advice=UNREACHABLE)
+    if isinstance(error, httpx.TransportError):
+        return Failure(cause=cause, advice=BROKEN_OFF)
+    if isinstance(error, RuntimeError):  # httpx: the client has been closed
+        return Failure(cause=str(error), advice=CLOSED)
+    return Failure(cause=f"the answer is not Qdrant's: {cause}", advice=NOT_QDRANT)
+
+
+def _of_rpc(error: grpc.RpcError) -> Failure:
+    code = error.code() if hasattr(error, "code") else None
+    details = error.details() if hasattr(error, "details") else str(error)
+    name = code.name if code is not None else "gRPC"
+    return Failure(cause=f"{name}, {details}", advice=BY_CODE.get(code, SERVERS_FAULT))
+
+
+def _told_by(content: bytes) -> str:
+    """Return the message in the body of an error, in Qdrant's form or not."""
+    try:
+        return str(json.loads(content)["status"]["error"])
+    except (ValueError, TypeError, KeyError):
+        return content.decode(errors="replace") or "without a body"
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    """Return what a Retry-After header asks for, as seconds or as a date; None if unreadable."""
+    value = headers.get("Retry-After", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        if until.tzinfo is None:
+            until = until.replace(tzinfo=timezone.utc)
+        seconds = (until - datetime.now(timezone.utc)).total_seconds()
+    return max(0.0, seconds) if seconds == seconds else None  # NaN is no time

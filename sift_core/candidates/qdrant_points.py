@@ -1,0 +1,146 @@
+"""Points as Qdrant's clients and its embedded engine return them, and the pool they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sift_core.candidates.query_checks import cosine_similarities
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.types import CandidatePool, Document, FloatArray, Query
+
+# Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
+# integers or UUIDs, which a document's id seldom is.
+DOCUMENT_ID_KEY = "sift_document_id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointReader:
+    """Reads points with vectors and payload, whatever client or engine they come from.
+
+    Args:
+        place: What error messages call the store, for instance "Qdrant collection 'docs'".
+        vector_name: Which named vector to read; "" for the unnamed one.
+        text_key: Payload key of the chunk's text; dots lead into nested objects, unless the
+            payload has a key that is spelled with them.
+    """
+
+    place: str
+    vector_name: str
+    text_key: str
+
+    def pool(
+        self, query: Query, points: Sequence[Any], *, scores_are_relevance: bool = False
+    ) -> CandidatePool:
+        """Return the points as a pool, in their order.
+
+        Args:
+            query: What was asked.
+            points: Each with `id`, `score`, `vector` and `payload`.
+            scores_are_relevance: Whether the scores say more than the cosine does (fused or
+                reranked results), and so are kept.
+
+        Raises:
+            CandidateSourceError: If a point lacks its vector or its text.
+        """
+        d = len(query.embedding)
+        embeddings = self._embeddings(points, d)
+        payloads = [dict(point.payload or {}) for point in points]
+        texts = [
+            self._take_text(point.id, payload)
+            for point, payload in zip(points, payloads, strict=True)
+        ]
+        ids = [
+            str(payload.pop(DOCUMENT_ID_KEY, point.id))
+            for point, payload in zip(points, payloads, strict=True)
+        ]
+        relevance = None
+        if scores_are_relevance:
+            relevance = np.array([point.score for point in points], dtype=np.float64)
+        try:
+            return CandidatePool(
+                document_ids=ids,
+                texts=texts,
+                embeddings=embeddings,
+                similarities=cosine_similarities(query.embedding, embeddings),
+                metadata=payloads,
+                relevance=relevance,
+            )
+        except InvalidInputError as error:  # NaN, for instance: the store's fault, not the caller's
+            raise CandidateSourceError(
+                f"{self.place} returned what cannot be used: {error}; write these points anew"
+            ) from error
+
+    def payload(self, document: Document) -> dict[str, Any]:
+        """Return the payload from which `pool` reads the same document again.
+
+        Raises:
+            InvalidInputError: If the metadata has a key that the payload needs for itself.
+        """
+        payload = dict(document.metadata)
+        for key in (self.text_key, DOCUMENT_ID_KEY):
+            if key in payload:
+                raise InvalidInputError(
+                    f"the metadata of document {document.document_id!r} must not have the key "
+                    f"{key!r}, which the payload keeps for itself; rename it"
+                )
+        payload[self.text_key] = document.text
+        payload[DOCUMENT_ID_KEY] = document.document_id
+        return payload
+
+    def _embeddings(self, points: Sequence[Any], d: int) -> FloatArray:
+        """Return the dense vectors, float32, shape (n, d)."""
+        vectors = [self._vector(point) for point in points]
+        try:
+            embeddings = np.array(vectors, dtype=np.float32)
+        except (TypeError, ValueError):  # rows of several lengths, or no numbers
+            embeddings = np.empty(0, dtype=np.float32)
+        if not points:
+            return np.empty((0, d), dtype=np.float32)
+        if embeddings.shape != (len(points), d):
+            for point, vector in zip(points, vectors, strict=True):
+                self._check_shape(point.id, vector, d)
+        return embeddings
+
+    def _vector(self, point: Any) -> Any:
+        """Return a point's vector; the unnamed one comes as a list, named ones in a mapping."""
+        vector = point.vector
+        if not isinstance(vector, Mapping):
+            return vector
+        if self.vector_name not in vector:
+            raise CandidateSourceError(
+                f"point {point.id} of {self.place} has the vectors {sorted(vector)} but not "
+                f"{self.vector_name!r}; pass one of them as `vector_name`"
+            )
+        return vector[self.vector_name]
+
+    def _check_shape(self, point_id: object, vector: Any, d: int) -> None:
+        try:
+            shape = np.shape(np.asarray(vector, dtype=np.float32))
+        except (TypeError, ValueError):
+            shape = ()
+        if shape != (d,):
+            raise CandidateSourceError(
+                f"point {point_id} of {self.place} must have one dense vector of {d} numbers, "
+                f"got {'none' if vector is None else f'shape {shape}'}; choose another "
+                f"`vector_name`"
+            )
+
+    def _take_text(self, point_id: object, payload: dict[str, Any]) -> str:
+        """Return a payload's text and take it out, so that metadata holds the rest."""
+        holder, key = payload, self.text_key
+        while key not in holder and "." in key:
+            outer, key = key.split(".", 1)
+            if not isinstance(holder.get(outer), Mapping):
+                break
+            holder[outer] = holder = dict(holder[outer])  # the client's object stays whole
+        text = holder.pop(key, None)
+        if not isinstance(text, str):
+            raise CandidateSourceError(
+                f"point {point_id} of {self.place} has no text under {self.text_key!r}, only "
+                f"{sorted(payload)}; pass the right `text_key` (dots lead into nested objects)"
+            )
+        return text

@@ -1,0 +1,140 @@
+"""Keeping a Qdrant collection equal to a set of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
+from sift_core.candidates.qdrant_points import DOCUMENT_ID_KEY, PointReader
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.types import Document, FloatArray
+
+try:
+    from qdrant_client import QdrantClient, models
+except ImportError as error:
+    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
+
+EMBEDDER_KEY = "sift_embedder_name"  # in the metadata of a collection that `prepare` creates
+NUMBERS_A_REQUEST = 1_000_000  # of vectors written at once: some 10 MB of JSON; servers take 32
+IDS_A_REQUEST = 1000
+IDS_A_PAGE = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectionWriter:
+    """The writing side of `QdrantSource`: what `DocumentIndex` asks for.
+
+    Args:
+        client: Any blocking client.
+        collection: Its name.
+        reader: Makes the payloads that it reads, and names the vector.
+    """
+
+    client: QdrantClient
+    collection: str
+    reader: PointReader
+
+    def prepare(self, *, embedder_name: str, dimension: int) -> None:
+        """Create the collection, or check that it suits an embedder."""
+        with self._failures("prepare"):
+            if not self.client.collection_exists(self.collection):
+                self._create(embedder_name, dimension)
+            information = self.client.get_collection(self.collection)
+        sizes = dense_sizes(information)
+        if sizes.get(self.reader.vector_name) != dimension:
+            raise InvalidInputError(
+                f"collection {self.collection!r} has the dense vectors {sizes}, the embedder "
+                f"makes {dimension} numbers for {self.reader.vector_name!r}; pass another "
+                f"`vector_name`, collection or embedder"
+            )
+        found = (information.config.metadata or {}).get(EMBEDDER_KEY)
+        if found not in (None, embedder_name):
+            raise InvalidInputError(
+                f"collection {self.collection!r} was embedded by {found!r}, not by "
+                f"{embedder_name!r}; take that model, or another collection"
+            )
+
+    def content_ids(self) -> set[str]:
+        """Return the ids of points that have the payload of `add`."""
+        no_id = models.IsEmptyCondition(is_empty=models.PayloadField(key=DOCUMENT_ID_KEY))
+        ids: set[str] = set()
+        with self._failures("list the points of"):
+            if not self.client.collection_exists(self.collection):
+                return ids
+            offset = None
+            while True:
+                points, offset = self.client.scroll(
+                    self.collection,
+                    scroll_filter=models.Filter(must_not=[no_id]),
+                    limit=IDS_A_PAGE,
+                    offset=offset,
+                    with_payload=False,
+                    with_vectors=False,
+                )
+                ids.update(str(point.id) for point in points)
+                if offset is None:
+                    return ids
+
+    def add(
+        self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
+    ) -> None:
+        """Write points and wait until they are applied, a request for every million numbers."""
+        name = self.reader.vector_name
+        rows = max(1, NUMBERS_A_REQUEST // max(1, embeddings.shape[1]))
+        points = [
+            models.PointStruct(
+                id=content_id,
+                vector={name: vector} if name else vector,
+                payload=self.reader.payload(document),
+            )
+            for content_id, document, vector in zip(
+                content_ids, documents, embeddings.astype(np.float32).tolist(), strict=True
+            )
+        ]
+        with self._failures("write to"):
+            for start in range(0, len(points), rows):
+                self.client.upsert(self.collection, points[start : start + rows], wait=True)
+
+    def remove(self, content_ids: Sequence[str]) -> None:
+        """Delete points and wait until that is applied."""
+        with self._failures("delete from"):
+            for start in range(0, len(content_ids), IDS_A_REQUEST):
+                ids = models.PointIdsList(points=list(content_ids[start : start + IDS_A_REQUEST]))
+                self.client.delete(self.collection, ids, wait=True)
+
+    def _create(self, embedder_name: str, dimension: int) -> None:
+        vectors = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
+        name = self.reader.vector_name
+        try:
+            self.client.create_collection(
+                self.collection,
+                vectors_config={name: vectors} if name else vectors,
+                metadata={EMBEDDER_KEY: embedder_name},
+            )
+        except STORE_ERRORS:
+            if not self.client.collection_exists(self.collection):  # else another was first
+                raise
+
+    @contextmanager
+    def _failures(self, action: str) -> Iterator[None]:
+        """Turn what Qdrant raises inside the block into an error of ours."""
+        try:
+            yield
+        except STORE_ERRORS as error:
+            raise failure(error).as_error(action, f"collection {self.collection!r}") from error
+
+
+def dense_vectors(information: models.CollectionInfo) -> dict[str, models.VectorParams]:
+    """Return the vectors of a collection that are dense and one a point, by name."""
+    vectors = information.config.params.vectors or {}
+    named = {"": vectors} if isinstance(vectors, models.VectorParams) else vectors
+    return {name: config for name, config in named.items() if config.multivector_config is None}
+
+
+def dense_sizes(information: models.CollectionInfo) -> dict[str, int]:
+    """Return the dimension of each dense vector of a collection, by name."""
+    return {name: config.size for name, config in dense_vectors(information).items()}
