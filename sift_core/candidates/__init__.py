@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sift_core.candidates.in_memory import InMemorySource
+from sift_core.candidates.merged import MergedSource
 
 if TYPE_CHECKING:
     from sift_core.candidates.faiss_index import FaissSource
     from sift_core.candidates.qdrant_collection import QdrantSource
 
-__all__ = ["FaissSource", "InMemorySource", "QdrantSource"]
+__all__ = ["FaissSource", "InMemorySource", "MergedSource", "QdrantSource"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,98 @@
+"""Several stores asked as one: slices of a collection on many machines, or several collections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.protocols import CandidateSource
+from sift_core.types import CandidatePool, Query, as_count
+
+
+class MergedSource:
+    """The nearest documents of several sources, each asked for `n_candidates` at the same time.
+
+    Each source must hold documents of its own: one that is in two of them comes twice. If one
+    source fails, so does the fetch: a list that lacks a part of the collection would
+    pass for complete.
+
+    Args:
+        sources: One or more, by name; the name goes before a failure's message. All must have
+            vectors of one embedder.
+
+    Raises:
+        InvalidInputError: If there is none, or they name different embedders.
+    """
+
+    def __init__(self, sources: Mapping[str, CandidateSource]) -> None:
+        if not sources:
+            raise InvalidInputError("`sources` must have at least 1 source, got none")
+        named = {name: getattr(source, "embedder_name", None) for name, source in sources.items()}
+        known = set(named.values()) - {None}
+        if len(known) > 1:
+            raise InvalidInputError(
+                f"all sources must have vectors of one embedder, got {named}; similarities of "
+                f"different models cannot be compared"
+            )
+        self._sources = dict(sources)
+        self.embedder_name = next(iter(known), None)
+
+    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return the nearest documents of all sources, nearest first by cosine.
+
+        Asks every source in a thread of its own. Of equally near documents those of the
+        source named first come first.
+
+        Args:
+            query: What to look for.
+            n_candidates: How many at most, >= 1, of each source and of all.
+            filter: Passed to every source: all must take the same kind.
+
+        Raises:
+            CandidateSourceError: If a source fails; its name comes first.
+            InvalidInputError: If query and sources do not fit together.
+        """
+        as_count("n_candidates", n_candidates, minimum=1)
+
+        def ask(name: str) -> CandidatePool:
+            try:
+                return self._sources[name].fetch(query, n_candidates, filter=filter)
+            except CandidateSourceError as error:
+                raise _named(name, error) from error
+
+        with ThreadPoolExecutor(len(self._sources)) as executor:
+            return _merged(list(executor.map(ask, self._sources)), n_candidates)
+
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return what `fetch` returns; all sources are awaited at once."""
+        as_count("n_candidates", n_candidates, minimum=1)
+
+        async def ask(name: str) -> CandidatePool:
+            try:
+                return await self._sources[name].afetch(query, n_candidates, filter=filter)
+            except CandidateSourceError as error:
+                raise _named(name, error) from error
+
+        return _merged(list(await asyncio.gather(*map(ask, self._sources))), n_candidates)
+
+
+def _named(name: str, error: CandidateSourceError) -> CandidateSourceError:
+    return CandidateSourceError(f"source {name!r}: {error}", retry_after_s=error.retry_after_s)
+
+
+def _merged(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
+    """Return the rows of all pools with the largest similarities, ties in the order given."""
+    similarities = np.concatenate([pool.similarities for pool in pools])
+    merged = CandidatePool(
+        document_ids=[name for pool in pools for name in pool.document_ids],
+        texts=[text for pool in pools for text in pool.texts],
+        embeddings=np.concatenate([pool.embeddings for pool in pools]),
+        similarities=similarities,
+        metadata=[metadata for pool in pools for metadata in pool.metadata],
+    )
+    return merged.take(np.argsort(-similarities, kind="stable")[:n_candidates])
