@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from sift_core.candidates.deadline import Deadline, awithin, within
 from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
 from sift_core.candidates.qdrant_points import PointReader
 from sift_core.candidates.qdrant_writing import CollectionWriter, dense_sizes, dense_vectors
@@ -27,6 +29,8 @@ except ImportError as error:
 Prefetch: TypeAlias = Callable[[Query, int], "models.Prefetch | Sequence[models.Prefetch]"]
 Fusion: TypeAlias = "models.FusionQuery | models.RrfQuery | models.FormulaQuery"
 
+LONGEST_WAIT_S = 60.0  # for a whole answer where the client has no timeout of its own. Guess.
+
 # Qdrant ranks quantised vectors by the originals again if asked; for others this says nothing.
 RESCORE = models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True))
 
@@ -36,7 +40,9 @@ class QdrantSource:
 
     Safe for as many threads as the client is: remote clients are, local ones for reading.
     Timeouts and retries are the client's own (`QdrantClient(timeout=…)`; for retries of
-    connections `transport=httpx.HTTPTransport(retries=…)`).
+    connections `transport=httpx.HTTPTransport(retries=…)`). Its `timeout` is also the longest
+    that a whole fetch takes, a minute where it has none: the client alone would wait for
+    ever for a server that sends a byte now and then.
 
     Written to by `index_documents`; a collection that is not there is then created, and
     points that others have written are left alone.
@@ -149,14 +155,17 @@ class QdrantSource:
         if not requests:
             return []
         client = self._blocking_client()
+        deadline = self._deadline()
         try:
-            if self._include_opposite and not self._has_opposites:
-                self._check_metric(client.get_collection(self._collection))
-            responses = self._send(client, requests)
+            responses = within(deadline.left_s, lambda: self._ask(client, requests))
         except InvalidInputError:
             raise
         except STORE_ERRORS as error:
-            raise self._refusal(error, queries[0], self._advice_after(client, error)) from error
+            advice = None
+            if failure(error).is_refusal:
+                with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
+                    advice = _advice(within(deadline.left_s, lambda: self._information(client)))
+            raise self._refusal(error, queries[0], advice) from error
         return self._pools(
             queries, requests, responses, n_candidates=n_candidates, is_filtered=filter is not None
         )
@@ -175,14 +184,16 @@ class QdrantSource:
         requests = self._requests(queries, n_candidates, filter)
         if not requests:
             return []
+        deadline = self._deadline()
         try:
-            if self._include_opposite and not self._has_opposites:
-                self._check_metric(await client.get_collection(self._collection))
-            responses = await self._send(client, requests)
+            responses = await awithin(deadline.left_s, self._ask_awaiting(client, requests))
         except InvalidInputError:
             raise
         except STORE_ERRORS as error:
-            advice = await self._aadvice_after(client, error)
+            advice = None
+            if failure(error).is_refusal:
+                with suppress(*STORE_ERRORS):
+                    advice = _advice(await awithin(deadline.left_s, self._information(client)))
             raise self._refusal(error, queries[0], advice) from error
         return self._pools(
             queries, requests, responses, n_candidates=n_candidates, is_filtered=filter is not None
@@ -271,6 +282,28 @@ class QdrantSource:
             with_vector=[self._vector_name] if self._vector_name else True,
         )
 
+    def _ask(self, client: QdrantClient, requests: list[models.QueryRequest]) -> Any:
+        """Return the client's answer to all requests."""
+        if self._include_opposite and not self._has_opposites:
+            self._check_metric(self._information(client))
+        return self._send(client, requests)
+
+    async def _ask_awaiting(
+        self, client: AsyncQdrantClient, requests: list[models.QueryRequest]
+    ) -> Any:
+        """Return what `_ask` returns."""
+        if self._include_opposite and not self._has_opposites:
+            self._check_metric(await self._information(client))
+        return await self._send(client, requests)
+
+    def _information(self, client: Any) -> Any:
+        """Return what the collection is like, or what to await for it."""
+        return client.get_collection(self._collection)
+
+    def _deadline(self) -> Deadline:
+        """Return when a fetch that begins now is given up; a local client cannot stall."""
+        return Deadline(None if _is_local(self._client) else _timeout_s(self._client))
+
     def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer, or what to await for it: both have the same methods."""
         if len(requests) > 1:
@@ -298,8 +331,8 @@ class QdrantSource:
         n_candidates: int,
         is_filtered: bool,
     ) -> list[CandidatePool]:
-        answers = [responses] if len(requests) == 1 else responses
-        if len(answers) != len(requests):
+        answers = [responses] if len(requests) == 1 else responses or []
+        if len(answers) != len(requests) or None in answers:
             raise CandidateSourceError(
                 f"{self._reader.place} gave {len(answers)} answers to {len(requests)} queries; "
                 f"do the versions of server and client fit?"
@@ -332,35 +365,25 @@ class QdrantSource:
             )
         self._has_opposites = True
 
-    def _refusal(self, error: Exception, query: Query, advice: str | None) -> CandidateSourceError:
+    def _refusal(
+        self, error: Exception, query: Query, advice: str | None = None
+    ) -> CandidateSourceError:
         place = (
             f"collection {self._collection!r} with a vector of {len(query.embedding)} numbers "
             f"(vector name {self._vector_name!r})"
         )
         return failure(error).as_error("search", place, advice)
 
-    def _advice_after(self, client: QdrantClient, error: Exception) -> str | None:
-        """Return an advice that says what vectors there are, if that may explain an error."""
-        if not failure(error).is_refusal:
-            return None
-        try:
-            return _advice(client.get_collection(self._collection))
-        except STORE_ERRORS:
-            return None  # the first error says more than a second one about it
-
-    async def _aadvice_after(self, client: AsyncQdrantClient, error: Exception) -> str | None:
-        if not failure(error).is_refusal:
-            return None
-        try:
-            return _advice(await client.get_collection(self._collection))
-        except STORE_ERRORS:
-            return None
-
 
 def _is_local(client: QdrantClient | AsyncQdrantClient) -> bool:
     """Return whether a client searches by itself; exactly then, and parameters make it warn."""
     options = client.init_options
     return options.get("location") == ":memory:" or options.get("path") is not None
+
+
+def _timeout_s(client: QdrantClient | AsyncQdrantClient) -> float:
+    timeout = client.init_options.get("timeout")
+    return LONGEST_WAIT_S if timeout is None else float(timeout)
 
 
 def _advice(information: models.CollectionInfo) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -25,8 +25,10 @@ except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 # Local mode raises ValueError, REST ApiException and QdrantException, gRPC RpcError; OSError
-# and sqlite3.Error are a folder that cannot be read, RuntimeError a client that was closed.
+# and sqlite3.Error are a folder that cannot be read, RuntimeError a client that was closed,
+# AssertionError an answer without a result.
 STORE_ERRORS = (
+    AssertionError,
     ApiException,
     QdrantException,
     ValueError,
@@ -38,6 +40,10 @@ STORE_ERRORS = (
 
 UNREACHABLE = "is the server up, and is the client's address right?"
 TOO_SLOW = "raise the client's `timeout`, or ask for fewer candidates"
+CROWDED = (
+    "more calls at once than the client has connections: ask for less at once, by `fetch_batch` "
+    "for instance, or raise the client's `pool_size` or `timeout`"
+)
 NO_RIGHTS = "check the client's `api_key` and its rights for this collection"
 NOT_THERE = "create the collection, or correct its name (and the client's `prefix`)"
 BROKEN_OFF = "ask again; if it stays, see the log of the server or of a proxy before it"
@@ -103,17 +109,24 @@ def failure(error: Exception) -> Failure:
     if isinstance(error, ResourceExhaustedResponse):
         seconds = max(0.0, float(error.retry_after_s))
         return Failure(cause=f"429, {error.message}", advice=BUSY, retry_after_s=seconds)
-    if isinstance(error, QdrantException):  # a 429 whose Retry-After the client cannot read
-        return Failure(cause=f"429, {error}", advice=BUSY)
+    if isinstance(error, QdrantException):  # a 429 whose Retry-After is no number to the client
+        value = str(error).partition(": ")[2]  # and only here: the client drops the headers
+        return Failure(
+            cause=f"429 Too Many Requests, Retry-After: {value}",
+            advice=BUSY,
+            retry_after_s=_seconds(value),
+        )
     if isinstance(error, UnexpectedResponse):
         return _of_response(error)
     if isinstance(error, ResponseHandlingException):
         return _of_transport(error.source)
     if isinstance(error, grpc.RpcError):
         return _of_rpc(error)
+    if isinstance(error, TimeoutError):
+        return Failure(cause=f"timed out, {error}", advice=TOO_SLOW)
     if isinstance(error, OSError | RuntimeError | sqlite3.Error):
         return Failure(cause=str(error) or repr(error), advice=CLOSED)
-    if isinstance(error, ValidationError | json.JSONDecodeError):  # ancestor: ValueError
+    if isinstance(error, AssertionError | ValidationError | json.JSONDecodeError):
         return Failure(cause=f"the answer is not Qdrant's: {error}", advice=NOT_QDRANT)
     return Failure(cause=str(error), advice=REFUSED)
 
@@ -126,14 +139,19 @@ def _of_response(error: UnexpectedResponse) -> Failure:
     return Failure(
         cause=f"{status} {error.reason_phrase}, {_told_by(error.content)}",
         advice=advice,
-        retry_after_s=_seconds(error.headers),
+        retry_after_s=_seconds(error.headers.get("Retry-After", "")),
     )
 
 
 def _of_transport(error: Exception) -> Failure:
     if isinstance(error, httpx.TimeoutException):
-        return Failure(cause=f"timed out ({type(error).__name__})", advice=TOO_SLOW)
-    cause = f"{type(error).__name__}: {error}"
+        advice = TOO_SLOW
+        if isinstance(error, httpx.PoolTimeout):
+            advice = CROWDED
+        elif isinstance(error, httpx.ConnectTimeout):
+            advice = UNREACHABLE
+        return Failure(cause=f"timed out ({type(error).__name__})", advice=advice)
+    cause = f"{type(error).__name__}: {str(error) or 'the connection broke off'}"
     if "SSL" in cause or "certificate" in cause:
         return Failure(cause=cause, advice=TLS)
     if isinstance(error, httpx.ConnectError):
@@ -160,17 +178,16 @@ def _told_by(content: bytes) -> str:
         return content.decode(errors="replace") or "without a body"
 
 
-def _seconds(headers: Mapping[str, str]) -> float | None:
+def _seconds(retry_after: str) -> float | None:
     """Return what a Retry-After header asks for, as seconds or as a date; None if unreadable."""
-    value = headers.get("Retry-After", "")
-    try:
+    value = retry_after.strip()
+    if value.isdecimal():
         seconds = float(value)
+        return seconds if math.isfinite(seconds) else None
+    try:
+        until = parsedate_to_datetime(value)
     except ValueError:
-        try:
-            until = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        if until.tzinfo is None:
-            until = until.replace(tzinfo=timezone.utc)
-        seconds = (until - datetime.now(timezone.utc)).total_seconds()
-    return max(0.0, seconds) if seconds == seconds else None  # NaN is no time
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=timezone.utc)
+    return max(0.0, (until - datetime.now(timezone.utc)).total_seconds())

@@ -11,7 +11,7 @@ import numpy as np
 
 from sift_core.candidates.query_checks import cosine_similarities
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.types import CandidatePool, Document, FloatArray, Query
+from sift_core.types import CandidatePool, Document, FloatArray, Query, as_finite_array
 
 # Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
 # integers or UUIDs, which a document's id seldom is.
@@ -62,6 +62,8 @@ class PointReader:
         if scores_are_relevance:
             relevance = np.array([point.score for point in points], dtype=np.float64)
         try:
+            # NaN, for instance, is the store's fault, not the caller's.
+            embeddings = as_finite_array("embeddings", embeddings, n_dimensions=2)
             return CandidatePool(
                 document_ids=ids,
                 texts=texts,
@@ -70,7 +72,7 @@ class PointReader:
                 metadata=payloads,
                 relevance=relevance,
             )
-        except InvalidInputError as error:  # NaN, for instance: the store's fault, not the caller's
+        except InvalidInputError as error:
             raise CandidateSourceError(
                 f"{self.place} returned what cannot be used: {error}; write these points anew"
             ) from error
@@ -101,7 +103,8 @@ class PointReader:
         except (TypeError, struct.error, OverflowError):  # another length, or no numbers
             for point, vector in zip(points, vectors, strict=True):
                 self._check_shape(point.id, vector, d)
-            return np.array(vectors, dtype=np.float32)  # too large for float32: refused as infinite
+            with np.errstate(over="ignore"):  # too large for float32: refused as not finite
+                return np.array(vectors, dtype=np.float32)
         return np.frombuffer(rows, dtype=np.float32).reshape(len(points), d)
 
     def _vector(self, point: Any) -> Any:
@@ -118,7 +121,7 @@ class PointReader:
 
     def _check_shape(self, point_id: object, vector: Any, d: int) -> None:
         try:
-            shape = np.shape(np.asarray(vector, dtype=np.float32))
+            shape = np.shape(np.asarray(vector, dtype=np.float64))
         except (TypeError, ValueError):
             shape = ()
         if shape != (d,):
