@@ -228,7 +228,10 @@ class QdrantSource:
 
     def _writer(self) -> CollectionWriter:
         return CollectionWriter(
-            client=self._blocking_client(), collection=self._collection, reader=self._reader
+            client=self._blocking_client(),
+            collection=self._collection,
+            reader=self._reader,
+            timeout_s=_timeout_s(self._client),
         )
 
     def _blocking_client(self) -> QdrantClient:
@@ -301,8 +304,8 @@ class QdrantSource:
         return client.get_collection(self._collection)
 
     def _deadline(self) -> Deadline:
-        """Return when a fetch that begins now is given up; a local client cannot stall."""
-        return Deadline(None if _is_local(self._client) else _timeout_s(self._client))
+        """Return when a fetch that begins now is given up."""
+        return Deadline(_timeout_s(self._client))
 
     def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer, or what to await for it: both have the same methods."""
@@ -381,7 +384,10 @@ def _is_local(client: QdrantClient | AsyncQdrantClient) -> bool:
     return options.get("location") == ":memory:" or options.get("path") is not None
 
 
-def _timeout_s(client: QdrantClient | AsyncQdrantClient) -> float:
+def _timeout_s(client: QdrantClient | AsyncQdrantClient) -> float | None:
+    """Return the longest time for an answer; None for a local client, which cannot stall."""
+    if _is_local(client):
+        return None
     timeout = client.init_options.get("timeout")
     return LONGEST_WAIT_S if timeout is None else float(timeout)
 

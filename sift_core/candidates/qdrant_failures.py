@@ -39,7 +39,7 @@ STORE_ERRORS = (
 )
 
 UNREACHABLE = "is the server up, and is the client's address right?"
-TOO_SLOW = "raise the client's `timeout`, or ask for fewer candidates"
+TOO_SLOW = "raise the client's `timeout`, or ask for less at once"
 CROWDED = (
     "more calls at once than the client has connections: ask for less at once, by `fetch_batch` "
     "for instance, or raise the client's `pool_size` or `timeout`"

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
+from sift_core.candidates.deadline import within
 from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
 from sift_core.candidates.qdrant_points import DOCUMENT_ID_KEY, PointReader
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
 from sift_core.types import Document, FloatArray
 
 try:
     from qdrant_client import QdrantClient, models
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
+
+T = TypeVar("T")
 
 EMBEDDER_KEY = "sift_embedder_name"  # in the metadata of a collection that `prepare` creates
 NUMBERS_A_REQUEST = 1_000_000  # of vectors written at once: some 10 MB of JSON; servers take 32
@@ -32,18 +36,19 @@ class CollectionWriter:
         client: Any blocking client.
         collection: Its name.
         reader: Makes the payloads that it reads, and names the vector.
+        timeout_s: Longest time for one call of the client; None for no limit.
     """
 
     client: QdrantClient
     collection: str
     reader: PointReader
+    timeout_s: float | None
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection, or check that it suits an embedder."""
-        with self._failures("prepare"):
-            if not self.client.collection_exists(self.collection):
-                self._create(embedder_name, dimension)
-            information = self.client.get_collection(self.collection)
+        if not self._exists():
+            self._create(embedder_name, dimension)
+        information = self._ask("prepare", lambda: self.client.get_collection(self.collection))
         sizes = dense_sizes(information)
         if sizes.get(self.reader.vector_name) != dimension:
             raise InvalidInputError(
@@ -61,23 +66,22 @@ class CollectionWriter:
     def content_ids(self) -> set[str]:
         """Return the ids of points that have the payload of `add`."""
         no_id = models.IsEmptyCondition(is_empty=models.PayloadField(key=DOCUMENT_ID_KEY))
+        page = partial(
+            self.client.scroll,
+            self.collection,
+            scroll_filter=models.Filter(must_not=[no_id]),
+            limit=IDS_A_PAGE,
+            with_payload=False,
+            with_vectors=False,
+        )
         ids: set[str] = set()
-        with self._failures("list the points of"):
-            if not self.client.collection_exists(self.collection):
-                return ids
-            offset = None
-            while True:
-                points, offset = self.client.scroll(
-                    self.collection,
-                    scroll_filter=models.Filter(must_not=[no_id]),
-                    limit=IDS_A_PAGE,
-                    offset=offset,
-                    with_payload=False,
-                    with_vectors=False,
-                )
-                ids.update(str(point.id) for point in points)
-                if offset is None:
-                    return ids
+        offset = None
+        has_more = self._exists()
+        while has_more:
+            points, offset = self._ask("list the points of", partial(page, offset=offset))
+            ids.update(str(point.id) for point in points)
+            has_more = offset is not None
+        return ids
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
@@ -95,35 +99,39 @@ class CollectionWriter:
                 content_ids, documents, embeddings.astype(np.float32).tolist(), strict=True
             )
         ]
-        with self._failures("write to"):
-            for start in range(0, len(points), rows):
-                self.client.upsert(self.collection, points[start : start + rows], wait=True)
+        write = partial(self.client.upsert, self.collection, wait=True)
+        for start in range(0, len(points), rows):
+            self._ask("write to", partial(write, points=points[start : start + rows]))
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete points and wait until that is applied."""
-        with self._failures("delete from"):
-            for start in range(0, len(content_ids), IDS_A_REQUEST):
-                ids = models.PointIdsList(points=list(content_ids[start : start + IDS_A_REQUEST]))
-                self.client.delete(self.collection, ids, wait=True)
+        delete = partial(self.client.delete, self.collection, wait=True)
+        for start in range(0, len(content_ids), IDS_A_REQUEST):
+            ids = models.PointIdsList(points=list(content_ids[start : start + IDS_A_REQUEST]))
+            self._ask("delete from", partial(delete, points_selector=ids))
+
+    def _exists(self) -> bool:
+        return self._ask("find", lambda: self.client.collection_exists(self.collection))
 
     def _create(self, embedder_name: str, dimension: int) -> None:
         vectors = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
         name = self.reader.vector_name
+        create = partial(
+            self.client.create_collection,
+            self.collection,
+            vectors_config={name: vectors} if name else vectors,
+            metadata={EMBEDDER_KEY: embedder_name},
+        )
         try:
-            self.client.create_collection(
-                self.collection,
-                vectors_config={name: vectors} if name else vectors,
-                metadata={EMBEDDER_KEY: embedder_name},
-            )
-        except STORE_ERRORS:
-            if not self.client.collection_exists(self.collection):  # else another was first
+            self._ask("create", create)
+        except CandidateSourceError:
+            if not self._exists():  # else another process was first
                 raise
 
-    @contextmanager
-    def _failures(self, action: str) -> Iterator[None]:
-        """Turn what Qdrant raises inside the block into an error of ours."""
+    def _ask(self, action: str, call: Callable[[], T]) -> T:
+        """Return what one call of the client returns; its failures become errors of ours."""
         try:
-            yield
+            return within(self.timeout_s, call)
         except STORE_ERRORS as error:
             raise failure(error).as_error(action, f"collection {self.collection!r}") from error
 

@@ -1,12 +1,8 @@
-"""One corpus, put into every kind of store, and a Qdrant server that speaks REST."""
+"""One corpus, put into every kind of store, and the tables of what the tests found."""
 
 import asyncio
-import json
-import threading
-import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
@@ -14,10 +10,13 @@ import pytest
 
 from sift_core.candidates import FaissSource, InMemorySource, QdrantSource
 from sift_core.types import Document, Query
+from tests.candidates.outcome_tables import MARKS, FaultAnswer, contract_table, fault_table
 
 faiss = pytest.importorskip("faiss")
 qdrant_client = pytest.importorskip("qdrant_client")
 models = qdrant_client.models
+
+from tests.candidates.qdrant_rest import serving  # noqa: E402  # needs qdrant_client
 
 N, D = 160, 16
 NAME = "docs"
@@ -198,60 +197,6 @@ async def afilled(corpus):
     return client
 
 
-class RestHandler(BaseHTTPRequestHandler):
-    """Answers the one call that a source makes from a local client, or fails on request."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        time.sleep(self.server.delay_s)
-        status, answer = self.server.fault or self._answer(body)
-        encoded = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(encoded)))
-        self.end_headers()
-        with suppress(BrokenPipeError):  # the client gave up waiting
-            self.wfile.write(encoded)
-
-    def _answer(self, body):
-        collection = self.path.split("/")[2]
-        if not self.server.client.collection_exists(collection):
-            error = {"error": f"Not found: Collection `{collection}` doesn't exist!"}
-            return 404, {"status": error, "time": 0.0}
-        with self.server.lock:  # the local mode is not made for threads
-            found = self.server.client.query_points(
-                collection,
-                query=body["query"]["nearest"],
-                using=body.get("using"),
-                query_filter=models.Filter(**body["filter"]) if body.get("filter") else None,
-                limit=body["limit"],
-                with_payload=body["with_payload"],
-                with_vectors=body["with_vector"],
-            )
-        return 200, {"result": found.model_dump(mode="json"), "status": "ok", "time": 0.0}
-
-    def log_message(self, format, *args):
-        """Keep quiet."""
-
-
-@contextmanager
-def serving(client):
-    """Serve a local client on this machine; a `fault` is the (status, body) to answer with."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), RestHandler)
-    server.daemon_threads = True
-    server.client, server.lock = client, threading.Lock()
-    server.fault, server.delay_s = None, 0
-    server.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 @contextmanager
 def qdrant_in_memory(corpus, **options):
     with closing(filled(qdrant_client.QdrantClient(":memory:"), corpus, **options)) as client:
@@ -272,6 +217,19 @@ def rest_server(qdrant):
         yield server
 
 
+@pytest.fixture(scope="module")
+def shared_rest_server(corpus):
+    """A server for the tests of a module, which leave its collection and it as they were."""
+    with qdrant_in_memory(corpus) as client, serving(client) as server:
+        yield server
+
+
+@pytest.fixture
+def refill(corpus):
+    """A function that makes the corpus's collection anew."""
+    return lambda client, **options: filled(client, corpus, **options)
+
+
 @pytest.fixture
 def rest_client(rest_server):
     """The real remote client, connected to `rest_server`."""
@@ -280,7 +238,7 @@ def rest_client(rest_server):
 
 
 def remote_client(url):
-    return qdrant_client.QdrantClient(url=url, timeout=5, check_compatibility=False)
+    return qdrant_client.QdrantClient(url=url, timeout=30, check_compatibility=False)
 
 
 @contextmanager
@@ -315,15 +273,82 @@ QDRANT_IN_MEMORY = {
 QDRANT = [*QDRANT_IN_MEMORY, "qdrant-folder", "qdrant-async", "qdrant-rest"]
 
 
-@pytest.fixture(scope="session", params=["in-memory", *FAISS, *QDRANT])
-def store(request, corpus, reference, tmp_path_factory):
-    """The corpus in one kind of store after another; opened once, as sources only read."""
-    kind = request.param
+@contextmanager
+def opened(kind, corpus, reference, folder):
     if kind == "in-memory":
         yield Store(source=reference)
     elif kind in FAISS:
         description, options = FAISS[kind]
         yield faiss_store(corpus, description, **options)
     else:
-        with opened_qdrant(kind, corpus, tmp_path_factory.mktemp("qdrant")) as opened:
-            yield opened
+        with opened_qdrant(kind, corpus, folder) as store:
+            yield store
+
+
+@pytest.fixture(scope="session", params=["in-memory", *FAISS, *QDRANT])
+def store(request, corpus, reference, tmp_path_factory):
+    """The corpus in one kind of store after another; opened once, as sources only read."""
+    folder = tmp_path_factory.mktemp("store")
+    with opened(request.param, corpus, reference, folder) as store:
+        yield store
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "in-memory",
+        "faiss-flat-ip",
+        "faiss-ivf-all-lists",
+        "faiss-hnsw",
+        "qdrant-memory",
+        "qdrant-rest",
+    ],
+)
+def concurrent_store(request, corpus, reference, tmp_path_factory):
+    """The corpus in the kinds of store that differ in what many threads at once do to them."""
+    folder = tmp_path_factory.mktemp("store")
+    with opened(request.param, corpus, reference, folder) as store:
+        yield store
+
+
+@pytest.fixture
+def filled_async_client(corpus):
+    """An async local client, to be closed by the test."""
+    return asyncio.run(afilled(corpus))
+
+
+contract_marks: dict[str, dict[str, str]] = {}  # source -> test -> worst mark of its cases
+fault_answers: dict[tuple[str, str], dict[str, FaultAnswer]] = {}  # fault, client -> call
+
+
+def pytest_itemcollected(item):
+    callspec = getattr(item, "callspec", None)
+    if item.path.name == "test_contract.py" and callspec and "store" in callspec.params:
+        item.user_properties.append(("contract", (callspec.params["store"], item.originalname)))
+
+
+def pytest_runtest_logreport(report):
+    if report.when != "call" and report.passed:
+        return
+    properties = dict(report.user_properties)
+    if "contract" in properties:
+        source, test = properties["contract"]
+        mark = MARKS[report.outcome] if report.when == "call" or report.skipped else "E"
+        marks = contract_marks.setdefault(source, {})
+        marks[test] = max(marks.get(test, "."), mark, key=".sFE".index)
+    if "fault" in properties:
+        fault, client, call = properties["fault"]
+        seconds, words = properties.get("fault answer", (None, None))
+        answer = FaultAnswer(outcome=report.outcome, seconds=seconds, words=words)
+        fault_answers.setdefault((fault, client), {})[call] = answer
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.get_verbosity() <= 0:
+        return
+    if contract_marks:
+        terminalreporter.section("contract: sources × cases")
+        terminalreporter.write("\n".join(contract_table(contract_marks)) + "\n")
+    if fault_answers:
+        terminalreporter.section("faults × clients: the error, and seconds until it came")
+        terminalreporter.write("\n".join(fault_table(fault_answers)) + "\n")
