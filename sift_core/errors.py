@@ -54,9 +54,9 @@ class CandidateSourceError(SiftError):
         self.retry_after_s = retry_after_s
 
 
-class LossyVectorsWarning(UserWarning):
-    """A store gives back approximations of the vectors that it was given."""
-
-
 class AnswerError(SiftError):
     """Generating or fine-tuning failed; the base model is as it was before."""
+
+
+class LossyVectorsWarning(UserWarning):
+    """A store gives back approximations of the vectors that it was given."""

@@ -15,8 +15,15 @@ from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import RBFKernel, unit_rows
 from sift_core.selection.posterior import Posterior, checked_arrays, checked_rows, is_matrix
-from sift_core.selection.versions import merge_radius, novelties
-from sift_core.types import FloatArray, Selection, StopReason, as_count, as_finite_array
+from sift_core.selection.versions import first_versions, merge_radius, novelties
+from sift_core.types import (
+    FloatArray,
+    IntArray,
+    Selection,
+    StopReason,
+    as_count,
+    as_finite_array,
+)
 
 # The most relevant candidates, among which versions are told apart and which make up the
 # region. Far more than a prompt takes, and the kernel's matrix of them is still small.
@@ -109,11 +116,7 @@ class ContextSelector(GreedySelector):
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
         n_select = as_count("n_select", n_select, minimum=0)
-        if is_matrix(query):
-            raise InvalidInputError(
-                f"`query` must have 1 dimension, got shape {np.shape(query)}: the region around it "
-                f"is the target. SIFTSelector takes several"
-            )
+        _refuse_several(query)
         points, candidates = checked_arrays(query, candidates)
         seen: FloatArray = np.empty((0, points.shape[1]))
         if conditioned_on is not None:
@@ -127,7 +130,7 @@ class ContextSelector(GreedySelector):
             reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
             nothing = np.empty(0, dtype=np.intp)
             return Selection(positions=nothing, variances=np.ones(1), stop_reason=reason)
-        order = np.argsort(-np.round(nearness, RELEVANCE_DIGITS), kind="stable")
+        order = _most_relevant_first(nearness)
         if (order == np.arange(len(order))).all():  # as stores answer: saves a copy
             return self._select_sorted(rows, nearness, seen, n_select)
         selection = self._select_sorted(rows[order], nearness[order], seen, n_select)
@@ -166,6 +169,60 @@ class ContextSelector(GreedySelector):
         )
         reason = self._choose(posterior, n_select, tiers, allow_repeats=False)
         return posterior.as_selection(reason)
+
+
+def contents(
+    query: FloatArray, candidates: FloatArray, *, relevance: FloatArray | None = None
+) -> IntArray:
+    """Return the positions of the candidates that count, versions of a more relevant one left out.
+
+    What there is to choose from: `ContextSelector` chooses versions only when nothing else is
+    left. They are told apart as it does, with two differences. All candidates are looked at,
+    not only the most relevant 500; the radius is read from those. And two chunks are taken
+    to be usually at least as unlike as a candidate is to the query: in a pool that is one
+    text in many versions the mean distance is that of versions, and would make them contents.
+
+    Takes O(n · (r + m) · d) time for m contents, r = min(n, 500): 1 ms for 200 candidates of
+    384 dimensions, 20 ms for 1,600.
+
+    Args:
+        query: Shape (d,).
+        candidates: Shape (n, d). n may be 0.
+        relevance: As in `ContextSelector.select`.
+
+    Returns:
+        Shape (m,), m <= n, most relevant first.
+
+    Raises:
+        InvalidInputError: If shapes do not fit, a number is not finite, or a vector is all zero.
+    """
+    _refuse_several(query)
+    points, candidates = checked_arrays(query, candidates)
+    rows: FloatArray = unit_rows(candidates)
+    nearness = rows @ unit_rows(points)[0]
+    if relevance is not None:
+        nearness = _in_the_order_of(relevance, nearness)
+    order = _most_relevant_first(nearness)
+    if len(rows) == 0:
+        return order
+    rows, nearness = rows[order], nearness[order]
+    near = rows[:MAX_REGION]
+    typical = max(_typical_distance(near @ near.T), 1.0 - float(nearness[:MAX_REGION].mean()))
+    return order[first_versions(rows, typical, n_read=MAX_REGION)]
+
+
+def _refuse_several(query: FloatArray) -> None:
+    """Refuse more than one query."""
+    if is_matrix(query):
+        raise InvalidInputError(
+            f"`query` must have 1 dimension, got shape {np.shape(query)}: the region around it "
+            f"is the target. SIFTSelector takes several"
+        )
+
+
+def _most_relevant_first(nearness: FloatArray) -> IntArray:
+    """Return positions, ties in the order that the candidates came in."""
+    return np.argsort(-np.round(nearness, RELEVANCE_DIGITS), kind="stable")
 
 
 def _in_the_order_of(relevance: FloatArray, cosines: FloatArray) -> FloatArray:

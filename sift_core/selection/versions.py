@@ -7,6 +7,7 @@ chunks that are as unlike as the pool's usually are.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from sift_core.types import FloatArray
 
@@ -81,3 +82,27 @@ def merge_radius(novelty: FloatArray) -> float:
     enough = max(MISSING_CHUNKS, SHARE_OF_WIDEST * float(missing.max()))
     first = int(np.argmax(missing >= enough))
     return max(SURELY_VERSIONS, float(below[first] * np.exp(PLACE_IN_GAP * widths[first])))
+
+
+def first_versions(rows: FloatArray, typical: float, *, n_read: int) -> npt.NDArray[np.bool_]:
+    """Return which chunks are not versions of a more relevant one, shape (n,).
+
+    The radius is read from the first `n_read` chunks and one more that is as unlike as usual,
+    without which a pool of nothing but versions would have no gap. Later chunks are compared
+    with the first versions before them and with the `n_read` chunks that they stand among,
+    so that the matrix of all cosines is never built.
+
+    Args:
+        rows: Unit vectors, most relevant first, shape (n, d), float64.
+        typical: How unlike two chunks usually are, 1 - cosine, > 0.
+        n_read: >= 1.
+    """
+    is_first = np.zeros(len(rows), dtype=bool)
+    radius = np.nan
+    for start in range(0, len(rows), n_read):
+        block = rows[start : start + n_read]
+        novelty = novelties(block @ block.T, typical, shown=block @ rows[is_first].T)
+        if start == 0:
+            radius = merge_radius(np.append(novelty, 1.0))
+        is_first[start : start + n_read] = novelty > radius
+    return is_first
