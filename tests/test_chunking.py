@@ -594,6 +594,13 @@ def real_files():
     return [ROOT / "README.md", *(path for path in files if path.suffix in FORMAT_OF_SUFFIX)]
 
 
+def test_a_bracket_at_the_end_takes_the_line_before_it_along():
+    text = "aaaa bbbb\ncccc dddd\n)"  # 20 characters before the bracket, 21 with it
+    chunks = split(text, "text", 20)
+    assert [chunk.text for chunk in chunks] == ["aaaa bbbb", "cccc dddd\n)"]
+    assert [chunk.text for chunk in split("cccc dddd\n)", "text", 10)] == ["cccc dddd", ")"]
+
+
 @pytest.mark.parametrize("max_characters", [200, 1000])
 def test_the_files_of_this_repository(max_characters):
     for path in real_files():

@@ -138,7 +138,8 @@ class SpanCutter:
         """Return spans in which nothing that only opens stands alone, where the sizes allow it.
 
         A heading goes with what follows, if need be with the beginning of it. So do marks
-        without a word (a rule, a quotation mark) where they do not fit to what is before.
+        without a word (a rule, a quotation mark) where they do not fit to what is before; the
+        last ones of a text take the last line before them along.
         """
         ahead = deque(spans)
         kept: list[Span] = []
@@ -149,9 +150,24 @@ class SpanCutter:
             elif ahead and self._only_opens(span) and (parts := self._opened(span, ahead[0])):
                 ahead.popleft()
                 ahead.extendleft(reversed(parts))
+            elif kept and not _WORD.search(self._text, *span):
+                line = self._last_line(kept[-1], span)
+                kept[-1:] = [(kept[-1][0], line), (line, span[1])] if line else [kept[-1], span]
             else:
                 kept.append(span)
         return kept
+
+    def _last_line(self, before: Span, closing: Span) -> int | None:
+        """Return where the last line with a word starts in `before`, for marks that close it.
+
+        None where that leaves no word before it, or does not fit with the marks.
+        """
+        for match in reversed(list(_LINE_START.finditer(self._text, *before))):
+            line = match.start()
+            if _WORD.search(self._text, line, before[1]):
+                keeps_a_word = _WORD.search(self._text, before[0], line)
+                return line if keeps_a_word and self._fits((line, closing[1])) else None
+        return None
 
     def _only_opens(self, span: Span) -> bool:
         """Whether there is no word in a span outside headings."""
