@@ -10,6 +10,7 @@ from sift_core.types import (
     Answer,
     AnswerMode,
     CandidatePool,
+    CopiedOnRead,
     Document,
     Query,
     Selection,
@@ -123,6 +124,32 @@ def test_a_pool_without_metadata_has_an_empty_mapping_for_each_document():
 def test_a_pool_refuses_columns_that_do_not_fit(changes, message):
     with pytest.raises(InvalidInputError, match=message):
         pool(**changes)
+
+
+def test_copies_are_made_on_reading_and_are_the_readers():
+    originals = [{"n": 1}, {"n": 2}, {"n": 3}]
+    copies = CopiedOnRead(originals)
+    copies[0]["n"] = "changed"
+    assert originals == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert copies[0] is copies[-3]  # the reader's change stays
+    assert copies[1:] == ({"n": 2}, {"n": 3})
+    assert list(copies) == [{"n": "changed"}, {"n": 2}, {"n": 3}]
+    assert copies == ({"n": "changed"}, {"n": 2}, {"n": 3})
+    assert copies != ({"n": 1},)
+    assert copies != 5
+    assert len(copies) == 3
+    with pytest.raises(IndexError):
+        copies[3]
+    assert pickle.loads(pickle.dumps(copies)) == copies
+
+
+def test_a_pool_takes_copies_on_reading_as_they_are():
+    copies = CopiedOnRead(({"n": 1}, {"n": 2}, {"n": 3}))
+    whole = pool(metadata=copies)
+    assert whole.metadata is copies
+    assert whole.take([2]).metadata == ({"n": 3},)
+    with pytest.raises(InvalidInputError, match="3 `document_ids` but 2 `metadata`"):
+        pool(metadata=CopiedOnRead([{}, {}]))
 
 
 def test_a_pool_may_have_the_stores_own_scores():

@@ -3,161 +3,409 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sift_core.candidates.faiss_documents import DocumentLookup
+from sift_core.candidates.faiss_entries import check_not_on_gpu, entry_ids
+from sift_core.candidates.faiss_folder import folder_lock, is_saved_in, save_folder, sweep
+from sift_core.candidates.faiss_loading import open_index
+from sift_core.candidates.faiss_nearest import Filter, Found, NearestDocuments
+from sift_core.candidates.faiss_search import check_index, faiss
+from sift_core.candidates.faiss_writing import IndexWriter
 from sift_core.candidates.query_checks import (
     check_fetch_arguments,
     check_is_callable,
     cosine_similarities,
+    near_and_opposite,
 )
-from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
-from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Metadata, Query
+from sift_core.candidates.read_write_lock import ReadWriteLock
+from sift_core.candidates.sqlite_changes import IndexState
+from sift_core.candidates.sqlite_documents import SQLiteDocuments
+from sift_core.errors import InvalidInputError, LossyVectorsWarning
+from sift_core.types import CandidatePool, CopiedOnRead, Document, FloatArray, Query
 
-try:
-    import faiss as _faiss
-except ImportError as error:
-    raise MissingDependencyError("faiss-cpu", extra="faiss") from error
-
-faiss: Any = _faiss  # its own type stubs lack search parameters' arguments and HNSW's class
+_COLUMNS = attrgetter("document_id", "text", "metadata")
 
 
 class FaissSource:
     """Nearest neighbours from any Faiss index that can give its vectors back.
 
-    CPU indexes may be searched by any number of threads at once. An index that
-    compresses (PQ, SQ) gives back approximate vectors, and the selection is as
+    Flat, IVF, HNSW, NSG and codes (PQ, SQ, ...), whatever wraps them (IDMap, PreTransform,
+    Refine); none needs a direct map. An index that compresses gives back approximations: they are
+    brought to unit length, a `LossyVectorsWarning` says so once, and the selection is as
     approximate as they are.
 
+    Any number of threads may fetch at once; searches on a GPU wait for one another, as
+    Faiss demands. Where `documents` are a `SQLiteDocuments` the source can be written to
+    (`index_documents`), and a fetch sees the state before or after a write.
+
     Args:
-        index: A trained index. `IndexIDMap` cannot return vectors; `IndexIDMap2` can. An
-            IVF index that is filtered, or wrapped in `IndexIDMap2`, needs a direct map:
-            `faiss.extract_index_ivf(index).set_direct_map_type(faiss.DirectMap.Hashtable)`.
-        documents: The document of each Faiss id: a sequence for ids 0, 1, ..., or a
-            mapping for ids of one's own.
+        index: A trained index. Whoever changes it otherwise keeps `documents` in step.
+        documents: The document of each Faiss id: a sequence for ids 0, 1, ..., or a mapping
+            from ids of one's own; of `Document` or plain texts. A mapping that has
+            `get_many(ids)` is asked once a query. There may be more than the index has.
         embedder_name: Model behind the index; queries made by another are refused.
+        include_opposite: Whether half of the candidates, the smaller, are those nearest
+            to the opposite of the query. Needs an inner product.
 
     Raises:
-        InvalidInputError: If the index holds vectors without documents.
+        CandidateSourceError: If the documents' file cannot be read.
+        InvalidInputError: If the index holds vectors without documents or is no index of
+            floats, its metric does not allow `include_opposite`, or the documents' file names
+            another embedder.
     """
 
     def __init__(
         self,
         index: Any,
-        documents: Sequence[Document] | Mapping[int, Document],
+        documents: Sequence[Document | str] | Mapping[int, Document] | Mapping[int, str],
         *,
         embedder_name: str | None = None,
+        include_opposite: bool = False,
     ) -> None:
-        if index.ntotal > len(documents):
+        check_index(index)
+        lookup = DocumentLookup(documents)
+        writer = None
+        lock = ReadWriteLock()
+        n_documents, n_removed = len(lookup), 0
+        if isinstance(documents, SQLiteDocuments):
+            state = documents.state()
+            state = replace(state, embedder_name=_agreed_name(embedder_name, documents, state))
+            writer = IndexWriter(index, documents, lock, state=state, n_documents=n_documents)
+            n_removed = state.n_removed
+            _check_has_all(index, documents, state, n_documents)
+        if index.ntotal > n_documents + n_removed:
             raise InvalidInputError(
-                f"the index holds {index.ntotal} vectors but there are {len(documents)} "
+                f"the index holds {index.ntotal} vectors but there are {n_documents} "
                 f"`documents`; pass one document for each vector"
             )
+        self._set_up(index, lookup, lock, writer, embedder_name, include_opposite)
+
+    def _set_up(
+        self,
+        index: Any,
+        lookup: DocumentLookup,
+        lock: ReadWriteLock,
+        writer: IndexWriter | None,
+        embedder_name: str | None,
+        include_opposite: bool,
+    ) -> None:
+        """Take the parts over; the caller's caller is told where vectors are lossy."""
+        if include_opposite and index.metric_type != faiss.METRIC_INNER_PRODUCT:
+            raise InvalidInputError(
+                f"`include_opposite` needs an index with METRIC_INNER_PRODUCT, this "
+                f"{type(index).__name__} has metric {index.metric_type}"
+            )
         self._index = index
-        self._documents = documents
-        self.embedder_name = embedder_name
+        self._lookup = lookup
+        self._lock = lock
+        self._writer = writer
+        self._name = embedder_name
+        self._include_opposite = include_opposite
+        self._nearest = NearestDocuments(index, lookup)
+        if self._nearest.lossy_part is not None:
+            warnings.warn(
+                f"{self._nearest.lossy_part} gives back approximations of the vectors that were "
+                f"added, which are brought to unit length; for exact ones put IndexRefineFlat "
+                f"around the index, or take Flat, IVFFlat or HNSWFlat",
+                LossyVectorsWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def embedder_name(self) -> str | None:
+        """Name of the model behind the vectors; None where it is not known."""
+        return self._name if self._writer is None else self._writer.state.embedder_name
 
     def fetch(
-        self,
-        query: Query,
-        n_candidates: int,
-        *,
-        filter: Callable[[Metadata], bool] | None = None,
+        self, query: Query, n_candidates: int, *, filter: Filter | None = None
     ) -> CandidatePool:
         """Return the index's nearest documents, nearest first by the index's own metric.
 
-        `similarities` are cosines, whatever the metric.
+        `similarities` are cosines, whatever the metric; with `include_opposite`, the order is
+        theirs. HNSW looks at `n_candidates` nodes at least, whatever its efSearch; IVF returns
+        fewer documents where the lists that it probes (nprobe) hold fewer.
 
         Args:
             query: What to look for.
             n_candidates: How many at most, >= 1.
             filter: Called with a document's metadata; only documents for which it is
-                true are searched. Costs a call for every document of the index.
+                true are returned, as many as without a filter if there are as many. Where a
+                good part passes, it is called some 4 times for each candidate; where few do,
+                once for every document, which are all read, and their vectors compared.
 
         Raises:
             CandidateSourceError: If Faiss fails or an id has no document.
             InvalidInputError: If query and index do not fit together.
         """
-        check_is_callable(filter)
-        n_candidates = check_fetch_arguments(
-            query, n_candidates, dimension=self._index.d, embedder_name=self.embedder_name
-        )
-        n_wanted = min(n_candidates, self._index.ntotal)
-        if n_wanted == 0:
-            raise InvalidInputError("there are no documents to fetch from; add some first")
-        vector = np.ascontiguousarray(query.embedding, dtype=np.float32)[np.newaxis]
-        try:
-            ids, embeddings = self._search(vector, n_wanted, filter)
-        except (RuntimeError, AssertionError) as error:
-            raise CandidateSourceError(
-                f"Faiss {type(self._index).__name__} could not search"
-                f"{'' if filter is None else ' with a filter'} and return vectors: {error}; "
-                f"it must support reconstruction (IndexIDMap2 instead of IndexIDMap; for IVF a "
-                f"direct map) and, with a filter, search parameters"
-            ) from error
-        documents = [self._document(int(i)) for i in ids]
-        return CandidatePool(
-            document_ids=[document.document_id for document in documents],
-            texts=[document.text for document in documents],
-            embeddings=embeddings,
-            similarities=cosine_similarities(query.embedding, embeddings),
-            metadata=[dict(document.metadata) for document in documents],  # caller's to change
-        )
+        return self.fetch_batch([query], n_candidates, filter=filter)[0]
 
     async def afetch(
-        self,
-        query: Query,
-        n_candidates: int,
-        *,
-        filter: Callable[[Metadata], bool] | None = None,
+        self, query: Query, n_candidates: int, *, filter: Filter | None = None
     ) -> CandidatePool:
         """Return what `fetch` returns; the search runs in a worker thread."""
         return await asyncio.to_thread(self.fetch, query, n_candidates, filter=filter)
 
-    def _search(
-        self, vector: FloatArray, n_wanted: int, keep: Callable[[Metadata], bool] | None
-    ) -> tuple[IntArray, FloatArray]:
-        """Return ids (k,) and vectors (k, d) of what is found, k <= `n_wanted`."""
-        if keep is None:
-            _, ids, vectors = self._index.search_and_reconstruct(vector, n_wanted)
-            found = ids[0] >= 0  # Faiss fills missing hits with -1 and NaN
-            return ids[0][found], vectors[0][found]
-        # In two steps: IVF refuses a selector in search_and_reconstruct.
-        _, ids = self._index.search(vector, n_wanted, params=self._search_parameters(keep))
-        kept = ids[0][ids[0] >= 0]
-        return kept, self._index.reconstruct_batch(kept)
+    def fetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Filter | None = None
+    ) -> list[CandidatePool]:
+        """Return what `fetch` returns for each query, by one search of Faiss.
 
-    def _document(self, faiss_id: int) -> Document:
-        try:
-            return self._documents[faiss_id]
-        except (KeyError, IndexError) as error:
-            raise CandidateSourceError(
-                f"Faiss returned id {faiss_id}, for which there is no document; index and "
-                f"`documents` must be built together"
-            ) from error
+        Faster than one by one: an exact index multiplies matrices, and Faiss takes all cores.
 
-    def _search_parameters(self, keep: Callable[[Metadata], bool]) -> Any:
-        """Return Faiss' search parameters that restrict a search to the kept documents.
-
-        Their type must be that of the index that searches in the end, and they must repeat
-        its own settings; wrappers pass them on and translate the ids.
+        Raises:
+            CandidateSourceError: As `fetch`.
+            InvalidInputError: As `fetch`.
         """
-        pairs = (
-            self._documents.items()
-            if isinstance(self._documents, Mapping)
-            else enumerate(self._documents)
-        )
-        ids = np.array([i for i, document in pairs if keep(document.metadata)], dtype=np.int64)
-        selector = faiss.IDSelectorBatch(ids)
-        searcher = faiss.downcast_index(self._index)
-        while isinstance(searcher, faiss.IndexIDMap | faiss.IndexPreTransform):
-            searcher = faiss.downcast_index(searcher.index)
-        if isinstance(searcher, faiss.IndexIVF):
-            return faiss.SearchParametersIVF(
-                sel=selector, nprobe=searcher.nprobe, max_codes=searcher.max_codes
+        check_is_callable(filter)
+        for query in queries:
+            n_candidates = check_fetch_arguments(
+                query, n_candidates, dimension=self._index.d, embedder_name=self.embedder_name
             )
-        if isinstance(searcher, faiss.IndexHNSW):
-            return faiss.SearchParametersHNSW(sel=selector, efSearch=searcher.hnsw.efSearch)
-        return faiss.SearchParameters(sel=selector)
+        if not queries:
+            return []
+        vectors = _search_vectors(queries)
+        with self._lock.reading():
+            found = self._find(vectors, n_candidates, filter)
+        pools = [_pool(query, row) for query, row in zip(queries, found, strict=True)]
+        if not self._include_opposite:
+            return pools
+        return [pool.take(np.argsort(-pool.similarities, kind="stable")) for pool in pools]
+
+    async def afetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Filter | None = None
+    ) -> list[CandidatePool]:
+        """Return what `fetch_batch` returns; the search runs in a worker thread."""
+        return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
+
+    def _find(self, vectors: FloatArray, n_candidates: int, keep: Filter | None) -> list[Found]:
+        k = min(n_candidates, self._index.ntotal)
+        n_deleted = 0 if self._writer is None else self._writer.n_deleted
+        if k == 0 or n_deleted == self._index.ntotal:
+            raise InvalidInputError("there are no documents to fetch from; add some first")
+        if not self._include_opposite:
+            return self._nearest.find(vectors, k, keep=keep, n_deleted=n_deleted)
+        both = np.concatenate([vectors, -vectors])
+        found = self._nearest.find(both, k, keep=keep, n_deleted=n_deleted)
+        near, opposite = found[: len(vectors)], found[len(vectors) :]
+        return [_merged(*pair, k) for pair in zip(near, opposite, strict=True)]
+
+    def prepare(self, *, embedder_name: str, dimension: int) -> None:
+        """Check that the index suits an embedder, and note its name where nothing is stored yet.
+
+        Raises:
+            CandidateSourceError: If the documents' file fails.
+            InvalidInputError: If documents are not in a `SQLiteDocuments`, the index is not
+                trained or cannot grow, or it has another dimension or embedder.
+        """
+        self._writing_side().prepare(embedder_name=embedder_name, dimension=dimension)
+
+    def content_ids(self) -> set[str]:
+        """Return the content ids of all documents.
+
+        Raises:
+            CandidateSourceError: If the documents' file cannot be read.
+            InvalidInputError: If documents are not in a `SQLiteDocuments`.
+        """
+        return self._writing_side().content_ids()
+
+    def add(
+        self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
+    ) -> None:
+        """Store documents with embeddings (n, d), durably; equal content ids are replaced.
+
+        Fetches wait while a batch goes in.
+
+        Args:
+            content_ids: n names, best made by `content_id`.
+            documents: n documents whose metadata JSON can hold.
+            embeddings: Shape (n, d), finite; stored as they are, so of unit length where
+                the index has an inner product and cosines are meant.
+
+        Raises:
+            CandidateSourceError: If a file or Faiss fails, or another process has written since
+                this source was loaded; then all or none are stored.
+            InvalidInputError: If the arguments do not fit together or to the index, or documents
+                are not in a `SQLiteDocuments`.
+        """
+        self._writing_side().add(content_ids, documents, embeddings)
+
+    def remove(self, content_ids: Sequence[str]) -> None:
+        """Delete documents, durably; ids that are not there are ignored.
+
+        Graphs, and indexes that count their ids, keep the vectors and leave them out of every
+        answer: searches get slower as they become many. Save what is left as a new index then.
+
+        Raises:
+            CandidateSourceError: As `add`.
+            InvalidInputError: If documents are not in a `SQLiteDocuments`.
+        """
+        self._writing_side().remove(content_ids)
+
+    def complete(self) -> None:
+        """Write the index to a file of its own, so that loading need not repeat the changes.
+
+        Raises:
+            CandidateSourceError: As `add`; what was stored stays.
+            InvalidInputError: If documents are not in a `SQLiteDocuments`.
+        """
+        self._writing_side().complete()
+
+    def _writing_side(self) -> IndexWriter:
+        if self._writer is None:
+            raise InvalidInputError(
+                f"a FaissSource can be written to where its documents are a SQLiteDocuments, these "
+                f"are in a {self._lookup.kind}; call its `save(folder)` and take "
+                f"`FaissSource.load(folder)`, or construct it with a SQLiteDocuments"
+            )
+        return self._writer
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write index, documents and embedder name into a folder, atomically.
+
+        A process that dies at any moment leaves what was there before or the new state, and so
+        does another one that loads meanwhile. Fetches go on. An empty index of flat codes is put
+        into an `IndexIDMap2`, so that documents can be removed later:
+        `FaissSource(faiss.IndexFlatIP(384), []).save(folder)` begins a collection that
+        `FaissSource.load(folder)` opens for `index_documents`.
+
+        Only documents of ids in the index are saved. This source itself stays as it is; one that
+        was loaded from this folder does what `complete` does.
+
+        Args:
+            folder: Created if it is missing. Must hold nothing else, or what was saved before.
+
+        Raises:
+            CandidateSourceError: If a file cannot be written, or an id has no document; what
+                was saved before is untouched.
+            InvalidInputError: If JSON cannot hold the metadata of a document, or the index is
+                on a GPU; nothing is written then.
+        """
+        path = Path(folder)
+        check_not_on_gpu(self._index)
+        with nullcontext() if self._writer is None else self._writer.turn:
+            if self._writer is not None and is_saved_in(path, self._writer.folder):
+                self._writer.complete()
+                with folder_lock(path):
+                    sweep(path)
+                return
+            rows = self._lookup.rows(np.unique(entry_ids(self._index)))
+            save_folder(path, self._index, rows, embedder_name=self.embedder_name)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        embedder_name: str | None = None,
+        include_opposite: bool = False,
+    ) -> FaissSource:
+        """Return the source that was saved in a folder; it can be written to.
+
+        Takes the time to read the index file twice (once for its checksum) and to repeat the
+        changes made since the last `save` or `complete`. Documents stay in their file.
+
+        Args:
+            folder: What `save` was given, or the file of a `SQLiteDocuments` that a source
+                has written to.
+            embedder_name: The model that queries will be embedded with.
+            include_opposite: As for the constructor.
+
+        Raises:
+            CandidateSourceError: If files are missing, cut short, of a newer format, or do
+                not belong together.
+            InvalidInputError: If it was made by another embedder.
+        """
+        opened = open_index(Path(folder))
+        try:
+            name = _agreed_name(embedder_name, opened.documents, opened.state)
+            lock = ReadWriteLock()
+            writer = IndexWriter(
+                opened.index,
+                opened.documents,
+                lock,
+                state=replace(opened.state, embedder_name=name),
+                n_documents=opened.n_documents,
+                folder=opened.folder,
+                is_loaded=True,
+            )
+            source = cls.__new__(cls)
+            lookup = DocumentLookup(opened.documents)
+            source._set_up(opened.index, lookup, lock, writer, name, include_opposite)
+        except BaseException:
+            opened.documents.close()
+            raise
+        return source
+
+
+def _agreed_name(given: str | None, documents: SQLiteDocuments, state: IndexState) -> str | None:
+    """Return the name of the embedder, from whoever knows it."""
+    stored = state.embedder_name
+    if None not in (given, stored) and given != stored:
+        raise InvalidInputError(
+            f"the vectors that belong to {str(documents.path)!r} were made by {stored!r}, not by "
+            f"{given!r}; embed queries with that model, or index again"
+        )
+    return given or stored
+
+
+def _check_has_all(
+    index: Any, documents: SQLiteDocuments, state: IndexState, n_documents: int
+) -> None:
+    """Refuse an index that lacks what a source has written beside these documents."""
+    if state.snapshot is None:
+        return
+    if index.ntotal < n_documents or state.dimension != index.d:
+        raise InvalidInputError(
+            f"the index holds {index.ntotal} vectors of {index.d} dimensions, but a source has "
+            f"written {n_documents} documents with vectors of {state.dimension} dimensions to "
+            f"{str(documents.path)!r}; open that with FaissSource.load"
+        )
+
+
+def _search_vectors(queries: Sequence[Query]) -> FloatArray:
+    """Return the embeddings (b, d) as float32, which is what Faiss compares."""
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused
+        vectors = np.array([query.embedding for query in queries], dtype=np.float32)
+    if not np.isfinite(vectors).all():
+        raise InvalidInputError(
+            "the query's `embedding` must fit float32, which Faiss compares; scale it down"
+        )
+    return vectors
+
+
+def _merged(near: Found, opposite: Found, n_candidates: int) -> Found:
+    """Return half from each, the odd one near the query, none twice.
+
+    Where the halves overlap, more of either fill up.
+    """
+    n_near, _ = near_and_opposite(n_candidates)
+    near_rows = list(range(min(n_near, len(near.ids))))
+    seen = {near.ids[row] for row in near_rows}
+    others = [row for row, key in enumerate(opposite.ids) if key not in seen]
+    others = others[: n_candidates - len(near_rows)]
+    seen.update(opposite.ids[row] for row in others)
+    more = [row for row in range(len(near_rows), len(near.ids)) if near.ids[row] not in seen]
+    near_rows += more[: n_candidates - len(near_rows) - len(others)]
+    return near.take(near_rows).joined(opposite.take(others))
+
+
+def _pool(query: Query, found: Found) -> CandidatePool:
+    columns = zip(*map(_COLUMNS, found.documents), strict=True)
+    ids, texts, metadata = columns if found.documents else ((), (), ())
+    return CandidatePool(
+        document_ids=ids,
+        texts=texts,
+        embeddings=found.vectors,
+        similarities=cosine_similarities(query.embedding, found.vectors),
+        metadata=CopiedOnRead(metadata),
+    )

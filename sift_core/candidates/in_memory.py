@@ -16,6 +16,7 @@ from sift_core.candidates.query_checks import (
 from sift_core.errors import InvalidInputError
 from sift_core.types import (
     CandidatePool,
+    CopiedOnRead,
     FloatArray,
     Metadata,
     Query,
@@ -110,7 +111,7 @@ class InMemorySource:
             texts=[documents.texts[i] for i in nearest],
             embeddings=documents.embeddings[nearest],
             similarities=cosines[nearest],
-            metadata=[dict(documents.metadata[i]) for i in nearest],  # the caller's to change
+            metadata=CopiedOnRead([documents.metadata[i] for i in nearest]),
         )
 
     async def afetch(

@@ -26,6 +26,21 @@ def test_the_querys_type_costs_no_accuracy(dtype):
     np.testing.assert_allclose(cosine_similarities(query, embeddings), exact, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30, 1e300])
+def test_a_querys_length_does_not_matter_however_large_or_small(size):
+    embeddings = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    expected = cosine_similarities(np.array([1.0, -2.0, 3.0, 0.5]), embeddings)
+    scaled = cosine_similarities(np.array([1.0, -2.0, 3.0, 0.5]) * size, embeddings)
+    np.testing.assert_allclose(scaled, expected, rtol=1e-6)
+
+
+def test_without_vecdot_the_cosines_are_the_same(monkeypatch):
+    embeddings = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32)
+    expected = cosine_similarities(embeddings[3], embeddings)
+    monkeypatch.delattr(np, "vecdot", raising=False)
+    np.testing.assert_allclose(cosine_similarities(embeddings[3], embeddings), expected, atol=1e-7)
+
+
 def test_cosines_stay_in_range():
     embeddings = np.random.default_rng(0).standard_normal((2000, 3)).astype(np.float32)
     cosines = [cosine_similarities(x, embeddings) for x in embeddings[:50]]
