@@ -49,14 +49,12 @@ class PointReader:
         """
         d = len(query.embedding)
         embeddings = self._embeddings(points, d)
+        point_ids = [point.id for point in points]
         payloads = [dict(point.payload or {}) for point in points]
-        texts = [
-            self._take_text(point.id, payload)
-            for point, payload in zip(points, payloads, strict=True)
-        ]
+        texts = list(map(self._take_text, point_ids, payloads))
         ids = [
-            str(payload.pop(DOCUMENT_ID_KEY, point.id))
-            for point, payload in zip(points, payloads, strict=True)
+            str(payload.pop(DOCUMENT_ID_KEY, point_id))
+            for point_id, payload in zip(point_ids, payloads, strict=True)
         ]
         relevance = None
         if scores_are_relevance:
@@ -96,11 +94,12 @@ class PointReader:
 
     def _embeddings(self, points: Sequence[Any], d: int) -> FloatArray:
         """Return the dense vectors, float32, shape (n, d)."""
-        vectors = [self._vector(point) for point in points]
         row = struct.Struct(f"{d}f")  # reads a list of floats three times as fast as NumPy
         try:
-            rows = bytearray().join([row.pack(*vector) for vector in vectors])
+            # Packed one by one, while its numbers are in the processor's cache.
+            rows = bytearray().join([row.pack(*self._vector(point)) for point in points])
         except (TypeError, struct.error, OverflowError):  # another length, or no numbers
+            vectors = [self._vector(point) for point in points]
             for point, vector in zip(points, vectors, strict=True):
                 self._check_shape(point.id, vector, d)
             with np.errstate(over="ignore"):  # too large for float32: refused as not finite
@@ -110,7 +109,7 @@ class PointReader:
     def _vector(self, point: Any) -> Any:
         """Return a point's vector; the unnamed one comes as a list, named ones in a mapping."""
         vector = point.vector
-        if not isinstance(vector, Mapping):
+        if isinstance(vector, list) or not isinstance(vector, Mapping):
             return vector
         if self.vector_name not in vector:
             raise CandidateSourceError(
