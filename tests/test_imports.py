@@ -13,6 +13,8 @@ HEAVY = [
     "llama_index",
     "peft",
     "qdrant_client",
+    "qdrant_edge",
+    "semantic_text_splitter",
     "sentence_transformers",
     "torch",
     "transformers",
@@ -112,6 +114,18 @@ except sift_core.MissingDependencyError as error:
             "demo",
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
+        (
+            "qdrant_edge",
+            "from sift_core.candidates import EdgeSource",
+            "qdrant-edge-py",
+            "qdrant-edge",
+        ),
+        (
+            "semantic_text_splitter",
+            "from sift_core.chunking import Chunker",
+            "semantic-text-splitter",
+            "index",
+        ),
     ],
 )
 def test_a_missing_vendor_is_named_with_its_extra(vendor, statement, package, extra):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.protocols import CandidateSource
+from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.types import CandidatePool, Query, as_count
 
 
@@ -57,24 +57,43 @@ class MergedSource:
             CandidateSourceError: If a source fails; its name comes first.
             InvalidInputError: If query and sources do not fit together.
         """
+        return self.fetch_batch([query], n_candidates, filter=filter)[0]
+
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return what `fetch` returns; all sources are awaited at once."""
+        return (await self.afetch_batch([query], n_candidates, filter=filter))[0]
+
+    def fetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `fetch` returns for each query; each source is asked for all at once."""
         as_count("n_candidates", n_candidates, minimum=1)
 
-        def ask(name: str) -> CandidatePool:
+        def ask(name: str) -> list[CandidatePool]:
+            source = self._sources[name]
             try:
-                return self._sources[name].fetch(query, n_candidates, filter=filter)
+                if isinstance(source, BatchCandidateSource):
+                    return source.fetch_batch(queries, n_candidates, filter=filter)
+                return [source.fetch(query, n_candidates, filter=filter) for query in queries]
             except CandidateSourceError as error:
                 raise _named(name, error) from error
 
         with ThreadPoolExecutor(len(self._sources)) as executor:
             return _merged(list(executor.map(ask, self._sources)), n_candidates)
 
-    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return what `fetch` returns; all sources are awaited at once."""
+    async def afetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `fetch_batch` returns; all sources are awaited at once."""
         as_count("n_candidates", n_candidates, minimum=1)
 
-        async def ask(name: str) -> CandidatePool:
+        async def ask(name: str) -> list[CandidatePool]:
+            source = self._sources[name]
             try:
-                return await self._sources[name].afetch(query, n_candidates, filter=filter)
+                if isinstance(source, BatchCandidateSource):
+                    return await source.afetch_batch(queries, n_candidates, filter=filter)
+                calls = (source.afetch(query, n_candidates, filter=filter) for query in queries)
+                return list(await asyncio.gather(*calls))
             except CandidateSourceError as error:
                 raise _named(name, error) from error
 
@@ -85,7 +104,12 @@ def _named(name: str, error: CandidateSourceError) -> CandidateSourceError:
     return CandidateSourceError(f"source {name!r}: {error}", retry_after_s=error.retry_after_s)
 
 
-def _merged(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
+def _merged(answers: Sequence[Sequence[CandidatePool]], n_candidates: int) -> list[CandidatePool]:
+    """Return one pool a query from the pools of every source."""
+    return [_nearest(pools, n_candidates) for pools in zip(*answers, strict=True)]
+
+
+def _nearest(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
     """Return the rows of all pools with the largest similarities, ties in the order given."""
     similarities = np.concatenate([pool.similarities for pool in pools])
     merged = CandidatePool(

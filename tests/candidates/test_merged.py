@@ -65,6 +65,30 @@ async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all
         await source.afetch(corpus.query(), 3)
 
 
+class Single:
+    """A source that takes one query at a time."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        return self.source.fetch(query, n_candidates, filter=filter)
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        return await self.source.afetch(query, n_candidates, filter=filter)
+
+
+async def test_a_batch_also_of_sources_that_take_one_query_at_a_time(corpus, reference):
+    parts = slices(corpus, 2)
+    parts["machine 1"] = Single(parts["machine 1"])
+    queries = [corpus.query(seed) for seed in range(3)]
+    source = MergedSource(parts)
+    expected = [reference.fetch(query, 9).document_ids for query in queries]
+    assert [pool.document_ids for pool in source.fetch_batch(queries, 9)] == expected
+    assert [pool.document_ids for pool in await source.afetch_batch(queries, 9)] == expected
+    assert source.fetch_batch([], 9) == []
+
+
 def test_sources_of_different_embedders_are_refused(corpus):
     other = InMemorySource(np.eye(2), ["a", "b"], embedder_name="model-b")
     with pytest.raises(InvalidInputError, match=r"'model-a'.*'model-b'"):
