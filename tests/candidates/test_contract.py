@@ -1,4 +1,7 @@
-"""What every source promises, checked against exact search in memory: values and order."""
+"""What every source promises, checked against exact search in memory: values and order.
+
+Each test runs for every kind of store, called and awaited.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,43 +9,48 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError, SiftError
-from sift_core.protocols import CandidateSource
+from sift_core.protocols import BatchCandidateSource, CandidateSource
 
 
 def is_even(metadata):
     return metadata["parity"] == 0
 
 
-def assert_same(pool, expected, recall=1.0):
+def assert_same(store, pool, expected):
     """Assert that all columns agree; an approximate store may miss documents, no more."""
     kept = [i for i, name in enumerate(expected.document_ids) if name in pool.document_ids]
-    assert len(kept) >= recall * len(expected)
-    if recall < 1:
-        n = len(kept)  # beyond the first miss, a store has room for others
+    assert len(kept) >= store.recall * len(expected)
+    if store.recall < 1:  # beyond the first miss, a store has room for others
         pool = pool.take([pool.document_ids.index(expected.document_ids[i]) for i in kept])
-        assert len(pool) == n
     expected = expected.take(kept)
     assert pool.document_ids == expected.document_ids
     assert pool.texts == expected.texts
     assert pool.metadata == expected.metadata
-    np.testing.assert_allclose(pool.embeddings, expected.embeddings, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(pool.similarities, expected.similarities, rtol=0, atol=1e-6)
+    assert pool.relevance is None
+    if not store.is_lossy:
+        np.testing.assert_allclose(pool.embeddings, expected.embeddings, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(pool.similarities, expected.similarities, rtol=0, atol=1e-6)
 
 
 def test_follows_the_protocol(store):
     assert isinstance(store.source, CandidateSource)
+    assert isinstance(store.source, BatchCandidateSource)
     assert store.source.embedder_name == "model-a"
 
 
 @pytest.mark.parametrize("n_candidates", [1, 7, 50])
 def test_fetches_what_exact_search_finds_in_the_same_order(store, corpus, reference, n_candidates):
+    n_found = 0
     for seed in range(4):
         query = corpus.query(seed)
         expected = reference.fetch(query, n_candidates)
         pool = store.fetch(query, n_candidates)
         assert len(pool) == n_candidates
-        assert (np.diff(pool.similarities) <= 1e-6).all()
-        assert_same(pool, expected, store.recall)
+        assert store.is_lossy or (np.diff(pool.similarities) <= 1e-6).all()
+        n_found += len(set(pool.document_ids) & set(expected.document_ids))
+        if store.recall == 1 or n_candidates == 50:  # a recall needs some documents
+            assert_same(store, pool, expected)
+    assert n_found >= store.recall * 4 * n_candidates
 
 
 def test_columns_have_the_promised_types(store, corpus):
@@ -61,7 +69,13 @@ def test_every_row_is_one_document(store, corpus):
         row = corpus.ids.index(int(pool.document_ids[i]))
         assert pool.texts[i] == corpus.texts[row]
         assert pool.metadata[i] == corpus.metadata[row]
-        np.testing.assert_allclose(pool.embeddings[i], corpus.embeddings[row], atol=1e-6)
+        near = float(pool.embeddings[i] @ corpus.embeddings[row])
+        assert near == pytest.approx(1, abs=0.4 if store.is_lossy else 1e-6)
+
+
+def test_vectors_have_the_length_they_were_stored_with(store, corpus):
+    pool = store.fetch(corpus.query(), 20)
+    np.testing.assert_allclose(np.linalg.norm(pool.embeddings, axis=1), 1, atol=1e-5)
 
 
 def test_similarities_are_cosines_by_hand(store, corpus):
@@ -76,15 +90,62 @@ def test_similarities_are_cosines_by_hand(store, corpus):
 
 def test_returns_all_when_the_store_is_small(store, corpus, reference):
     pool = store.fetch(corpus.query(), 10_000)
-    assert_same(pool, reference.fetch(corpus.query(), 10_000), store.recall)
+    assert_same(store, pool, reference.fetch(corpus.query(), 10_000))
     assert len(set(pool.document_ids)) == len(pool) <= len(corpus.ids)
+
+
+def test_a_batch_is_what_its_queries_are_one_by_one(store, corpus):
+    queries = [corpus.query(seed) for seed in (0, 1, 0, 2)]
+    pools = store.fetch_batch(queries, 9)
+    assert len(pools) == 4
+    for query, pool in zip(queries, pools, strict=True):
+        alone = store.fetch(query, 9)
+        assert pool.document_ids == alone.document_ids
+        assert pool.texts == alone.texts
+        assert pool.metadata == alone.metadata
+        np.testing.assert_allclose(pool.embeddings, alone.embeddings, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(pool.similarities, alone.similarities, rtol=0, atol=1e-6)
+
+
+def test_a_batch_of_one_and_of_none(store, corpus):
+    (pool,) = store.fetch_batch([corpus.query()], 3)
+    assert pool.document_ids == store.fetch(corpus.query(), 3).document_ids
+    assert store.fetch_batch([], 3) == []
+
+
+def test_a_batch_with_a_filter(store, corpus):
+    pools = store.fetch_batch([corpus.query(0), corpus.query(1)], 6, filter=store.even)
+    assert [len(pool) for pool in pools] == [6, 6]
+    assert all(is_even(metadata) for pool in pools for metadata in pool.metadata)
+
+
+def test_one_bad_query_refuses_its_batch(store, corpus):
+    queries = [corpus.query(), corpus.query(embedder_name="model-b")]
+    with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'"):
+        store.fetch_batch(queries, 3)
+
+
+@pytest.mark.parametrize("n_candidates", [1, 2, 7, 40, 10_000])
+def test_half_of_the_candidates_may_be_opposite(store, corpus, opposite_reference, n_candidates):
+    if store.opposite is None:
+        pytest.skip("the metric has no opposites")
+    pool = store.fetch_opposite(corpus.query(2), n_candidates)
+    expected = opposite_reference.fetch(corpus.query(2), n_candidates)
+    assert len(pool) <= len(expected)
+    assert len(set(pool.document_ids)) == len(pool)
+    if store.recall == 1:
+        assert_same(store, pool, expected)
+    if n_candidates == 40:
+        opposed = float((pool.similarities[20:] < 0).mean())
+        assert opposed == 1
+        assert (pool.similarities[:20] > 0).all()
 
 
 def test_a_filter_in_the_stores_own_form_gives_the_same_documents(store, corpus, reference):
     for seed in range(3):
         query = corpus.query(seed)
-        pool = store.fetch(query, 12, filter=store.even)
-        assert_same(pool, reference.fetch(query, 12, filter=is_even), store.recall)
+        pool = store.fetch(query, 40, filter=store.even)
+        assert_same(store, pool, reference.fetch(query, 40, filter=is_even))
         assert all(is_even(metadata) for metadata in pool.metadata)
 
 
@@ -92,20 +153,6 @@ def test_a_filter_that_excludes_all_gives_an_empty_pool(store, corpus):
     pool = store.fetch(corpus.query(), 12, filter=store.nothing)
     assert len(pool) == 0
     assert pool.embeddings.shape == (0, 16)
-
-
-def test_fetching_and_awaiting_agree(store, corpus):
-    query = corpus.query(2)
-    for options in ({}, {"filter": store.even}):
-        assert_same(store.afetch(query, 9, **options), store.fetch(query, 9, **options))
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float16, list])
-def test_a_query_may_hold_any_kind_of_number(store, corpus, reference, dtype):
-    embedding = np.rint(corpus.query().embedding * 8)  # exact in every type
-    query = corpus.query(embedding=embedding.tolist() if dtype is list else dtype(embedding))
-    expected = reference.fetch(corpus.query(embedding=embedding), 6)
-    assert_same(store.fetch(query, 6), expected, store.recall)
 
 
 def test_changing_what_was_fetched_leaves_the_store_alone(store, corpus):
@@ -134,7 +181,8 @@ def test_eight_threads_on_one_source_equal_one(store, corpus):
     with ThreadPoolExecutor(8) as executor:
         parallel = list(executor.map(lambda query: store.fetch(query, 5), queries))
     for one, other in zip(serial, parallel, strict=True):
-        assert_same(one, other)
+        assert one.document_ids == other.document_ids
+        np.testing.assert_array_equal(one.embeddings, other.embeddings)
 
 
 def test_refuses_a_query_of_another_embedder(store, corpus):
@@ -142,8 +190,6 @@ def test_refuses_a_query_of_another_embedder(store, corpus):
     assert len(store.fetch(corpus.query(embedder_name=None), 1)) == 1
     with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'; embed"):
         store.fetch(corpus.query(embedder_name="model-b"), 1)
-    with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'; embed"):
-        store.afetch(corpus.query(embedder_name="model-b"), 1)
 
 
 @pytest.mark.parametrize("n_candidates", [0, -3, 2.5, "5", None])
@@ -158,7 +204,7 @@ def test_takes_a_numpy_integer_for_the_number_of_candidates(store, corpus):
 
 @pytest.mark.parametrize("d", [3, 17])
 def test_refuses_a_query_of_another_dimension(store, corpus, d):
-    with pytest.raises(SiftError, match=rf"{d} (dimensions|numbers).*(one model|dimension right)"):
+    with pytest.raises(SiftError, match=rf"{d} (dimensions|numbers).*one model"):
         store.fetch(corpus.query(embedding=np.ones(d)), 1)
 
 
