@@ -25,8 +25,7 @@ import numpy as np
 import typer
 from demo_report import ModeResult, QuestionResult, draw, print_choices, print_modes
 from python_docs import documents_of, python_files, standard_library
-from qdrant_client import QdrantClient, models
-from qdrant_client.http.exceptions import ApiException
+from qdrant_client import QdrantClient
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -42,12 +41,13 @@ from sift_core import (
     Query,
 )
 from sift_core.answering import AnswerEngine, LanguageModel
-from sift_core.candidates import QdrantSource
+from sift_core.candidates import QdrantSource, index_documents
 from sift_core.cli import run
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
 from sift_core.pipeline import Choice
 
 ROOT = Path(__file__).parent.parent
+COLLECTION = "standard-library"
 QUESTIONS = [  # each needs two different facts
     "How do I read rows from a CSV file and compress the result with gzip?",
     "How do I create a temporary directory and write a zip archive into it?",
@@ -58,7 +58,6 @@ N_CANDIDATES = 200
 MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
 OPENING_WORDS = 12  # of the held-back passage, given to the model to continue
 COPY_COSINE = 0.95  # a passage this close to the held-back one would give it away
-BATCH_SIZE = 256  # documents embedded and stored at a time; what a killed run loses
 
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -85,6 +84,8 @@ def demo(
     with console.status("Loading the models …"):
         encoder = SentenceTransformerEmbedder(embedder)
         language_model = LanguageModel.from_pretrained(model)
+        vectors = encoder.embed_documents(["one text", "another"])
+        ContextSelector().select(vectors[0], vectors, 1)  # loads the compiled loop, untimed
         client = open_qdrant(qdrant, cache)
     with closing(client):
         show(client, encoder, language_model, folder, files, cache, question)
@@ -100,11 +101,12 @@ def show(
     question: str | None,
 ) -> None:
     """Index the documentation and go through the questions."""
-    collection = f"python-docs-{encoder.name.replace('/', '-')}"
-    index(client, collection, encoder, folder, files, cache)
+    collection = f"{COLLECTION}-{encoder.name.replace('/', '-')}"
+    source = QdrantSource(client, collection, embedder_name=encoder.name)
+    index(client, source, encoder, folder, files, cache)
     engine = AnswerEngine(
         language_model=language_model,
-        source=QdrantSource(client, collection, embedder_name=encoder.name),
+        source=source,
         embedder=encoder,
         n_candidates=N_CANDIDATES,
         n_context=N_CHUNKS,
@@ -223,44 +225,31 @@ def open_qdrant(url: str | None, cache: Path) -> QdrantClient:
 
 def index(
     client: QdrantClient,
-    collection: str,
-    embedder: SentenceTransformerEmbedder,
+    source: QdrantSource,
+    encoder: SentenceTransformerEmbedder,
     folder: Path,
     files: list[Path],
     cache: Path,
 ) -> None:
     """Bring a collection up to date with the documents; only new ones are embedded.
 
-    Ids are made from the content, so a killed run goes on where it stopped.
-
     Raises:
-        CandidateSourceError: If Qdrant fails or the collection has another dimension.
+        CandidateSourceError: If Qdrant fails.
+        InvalidInputError: If the collection has another dimension.
     """
-    stamp = {"store": qdrant_name(client), "collection": collection, "files": fingerprint(files)}
+    stamp = {"store": qdrant_name(client), "model": encoder.name, "files": fingerprint(files)}
     stamp_file = cache / "indexed.json"
-    dimension = len(embedder.embed_query("any text has the model's dimension"))
-    try:
-        prepare_collection(client, collection, dimension)
-        n_stored = client.count(collection).count
-        if read_stamp(stamp_file) == {**stamp, "n": n_stored}:
-            console.print(f"{n_stored} chunks are indexed already.")
-            return
-        documents = read_documents(folder, files)
-        stored = stored_ids(client, collection)
-        missing = [d for d in documents if d.document_id not in stored]
-        vanished = stored - {d.document_id for d in documents}
-        if vanished:
-            client.delete(collection, models.PointIdsList(points=list(vanished)))
-        embed_into(client, collection, embedder, missing)
-    except InvalidInputError:
-        raise
-    except (ApiException, ValueError, OSError, sqlite3.Error) as error:
-        raise CandidateSourceError(
-            f"Qdrant could not store collection {collection!r}: {error}; is the server up "
-            f"(--qdrant), or another run using the folder?"
-        ) from error
-    write_stamp(stamp_file, {**stamp, "n": len(documents)})
-    console.print(f"{len(documents)} chunks of {len(files)} modules, {len(missing)} of them new.")
+    n_stored = len(source.content_ids())
+    if read_stamp(stamp_file) == {**stamp, "n": n_stored}:
+        console.print(f"{n_stored} chunks are indexed already.")
+        return
+    documents = read_documents(folder, files)
+    console.print(f"Indexing {len(documents)} chunks; the next run will not have to.")
+    report = index_documents(source, documents, encoder)
+    write_stamp(stamp_file, {**stamp, "n": report.n_documents})
+    console.print(
+        f"{report.n_documents} chunks of {len(files)} modules, {report.n_added} of them new."
+    )
 
 
 def qdrant_name(client: QdrantClient) -> str:
@@ -286,21 +275,6 @@ def write_stamp(path: Path, stamp: dict[str, object]) -> None:
     part.replace(path)
 
 
-def prepare_collection(client: QdrantClient, collection: str, dimension: int) -> None:
-    """Create the collection if it is not there; refuse one of another dimension."""
-    if not client.collection_exists(collection):
-        vectors = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
-        client.create_collection(collection, vectors_config=vectors)
-        return
-    found = client.get_collection(collection).config.params.vectors
-    size = found.size if isinstance(found, models.VectorParams) else None
-    if size != dimension:
-        raise InvalidInputError(
-            f"collection {collection!r} holds vectors of {size} numbers, the embedder makes "
-            f"{dimension}; pass the right --embedder, or another --cache"
-        )
-
-
 def read_documents(folder: Path, files: list[Path]) -> list[Document]:
     with _progress() as progress:
         tracked = progress.track(files, description="Reading docstrings")
@@ -311,42 +285,6 @@ def read_documents(folder: Path, files: list[Path]) -> list[Document]:
             f"pass a folder with documented modules"
         )
     return documents
-
-
-def stored_ids(client: QdrantClient, collection: str) -> set[str]:
-    ids: set[str] = set()
-    offset = None
-    while True:
-        points, offset = client.scroll(
-            collection, limit=1000, offset=offset, with_payload=False, with_vectors=False
-        )
-        ids.update(str(point.id) for point in points)
-        if offset is None:
-            return ids
-
-
-def embed_into(
-    client: QdrantClient,
-    collection: str,
-    embedder: SentenceTransformerEmbedder,
-    documents: list[Document],
-) -> None:
-    console.print(f"Embedding {len(documents)} chunks; the next run will not have to.")
-    with _progress() as progress:
-        task = progress.add_task("Embedding", total=len(documents))
-        for start in range(0, len(documents), BATCH_SIZE):
-            batch = documents[start : start + BATCH_SIZE]
-            embeddings = embedder.embed_documents([document.text for document in batch])
-            points = [
-                models.PointStruct(
-                    id=document.document_id,
-                    vector=embedding.tolist(),
-                    payload={"text": document.text, **document.metadata},
-                )
-                for document, embedding in zip(batch, embeddings, strict=True)
-            ]
-            client.upsert(collection, points)
-            progress.advance(task, len(batch))
 
 
 def fingerprint(files: list[Path]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import sysconfig
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,14 +68,13 @@ def documents_of(path: Path, folder: Path) -> Iterator[Document]:
             continue
         title = name + _signature(node)
         for part, text in enumerate(_parts(docstring), start=1):
-            # Named by content: a changed docstring is a new document.
-            document_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{title}#{part}\n{text}"))
-            if document_id in seen:
+            chunk = f"{title}\n\n{text}"
+            if chunk in seen:
                 continue
-            seen.add(document_id)
+            seen.add(chunk)
             yield Document(
-                document_id=document_id,
-                text=f"{title}\n\n{text}",
+                document_id=f"{name}#{part}",
+                text=chunk,
                 metadata={"name": name, "part": part, "body": text},
             )
 

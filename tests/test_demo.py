@@ -105,10 +105,10 @@ def test_an_empty_question_is_one_clear_error(docs, tmp_path):
 def test_a_collection_of_another_dimension_is_one_clear_error(docs, tmp_path):
     client = QdrantClient(path=str(tmp_path / "qdrant"))
     vectors = models.VectorParams(size=768, distance=models.Distance.COSINE)
-    client.create_collection("python-docs-all-MiniLM-L6-v2", vectors_config=vectors)
+    client.create_collection("standard-library-all-MiniLM-L6-v2", vectors_config=vectors)
     client.close()
     finished = run_demo("--docs", str(docs), "--cache", str(tmp_path))
-    assert_one_clear_error(finished, "holds vectors of 768 numbers, the embedder makes 384")
+    assert_one_clear_error(finished, "the dense vectors {'': 768}, the embedder makes 384")
 
 
 def test_a_qdrant_that_is_not_there_is_one_clear_error(docs, tmp_path):
