@@ -1,0 +1,185 @@
+"""The cases of `benchmarks.candidates`: one function a store, each with a bare call beside ours."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import faiss
+import numpy as np
+import qdrant_edge
+from qdrant_client import QdrantClient
+
+from benchmarks.candidates_server import answering
+from benchmarks.report import Report
+from benchmarks.selection_data import collection, queries
+from benchmarks.timing import medians_ms, timed
+from sift_core import ContextSelector, Document, InMemorySource, Query
+from sift_core.candidates import EdgeSource, FaissSource, QdrantSource, SQLiteDocuments
+
+OURS, BARE = "fetch", "bare call"
+DIMENSIONS = (384, 1024)
+N_CANDIDATES = (200, 1000)
+N_CHOSEN = 10
+TEXT = "About eight hundred characters of text, as a chunk of documentation has. " * 11
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much to measure; the bars are for the sizes of the full run."""
+
+    n_faiss: int = 100_000
+    n_edge: int = 20_000
+    n_queries: int = 20
+    rounds: int = 5
+
+    @classmethod
+    def quick(cls) -> Effort:
+        return cls(n_faiss=20_000, n_edge=5_000, n_queries=6, rounds=3)
+
+
+def measure(report: Report, effort: Effort) -> None:
+    """Run every case and judge the bars: the worst of the four shapes counts."""
+    faiss.omp_set_num_threads(1)
+    ratios: dict[str, list[float]] = {}
+    for d in DIMENSIONS:
+        generator = np.random.default_rng(d)
+        vectors = collection("text", effort.n_faiss, d, generator)
+        asked = [
+            Query(text="?", embedding=row) for row in queries(vectors, effort.n_queries, generator)
+        ]
+        case = Case(report=report, effort=effort, vectors=vectors, asked=asked, ratios=ratios)
+        case.faiss()
+        case.edge()
+        case.rest()
+    report.heading("The worst of every shape")
+    for key, name in (
+        ("faiss_over_bare", f"Faiss of {effort.n_faiss:,}: fetch over search_and_reconstruct"),
+        ("edge_over_bare", f"edge engine of {effort.n_edge:,}: fetch over query and reading it"),
+        ("rest_over_bare", "REST: fetch over query_points"),
+    ):
+        report.judge(name, max(ratios[key]), key, better="lower")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """One dimension: vectors (n, d), queries, and where the ratios go."""
+
+    report: Report
+    effort: Effort
+    vectors: np.ndarray
+    asked: list[Query]
+    ratios: dict[str, list[float]]
+
+    def faiss(self) -> None:
+        n, d = self.vectors.shape
+        index = faiss.IndexFlatIP(d)
+        index.add(self.vectors)
+        listed = FaissSource(index, documents(n))
+        with tempfile.TemporaryDirectory() as folder, closing(stored(folder, n)) as on_disk:
+            from_disk = FaissSource(index, on_disk)
+            selector = ContextSelector()
+            for k in N_CANDIDATES:
+
+                def bare(query: Query, k: int = k) -> object:
+                    return index.search_and_reconstruct(query.embedding[np.newaxis], k)
+
+                def choose(query: Query, k: int = k) -> object:
+                    pool = listed.fetch(query, k)
+                    return selector.select(query.embedding, pool.embeddings, N_CHOSEN)
+
+                self._compare(
+                    f"Faiss flat, {n:,} of {d}, K {k}",
+                    "faiss_over_bare",
+                    {
+                        BARE: bare,
+                        OURS: lambda query, k=k: listed.fetch(query, k),
+                        "fetch, documents in SQLite": lambda query, k=k: from_disk.fetch(query, k),
+                        f"fetch and choose {N_CHOSEN}": choose,
+                    },
+                )
+
+    def edge(self) -> None:
+        n, d = self.effort.n_edge, self.vectors.shape[1]
+        with tempfile.TemporaryDirectory() as folder:
+            parameters = qdrant_edge.EdgeVectorParams(size=d, distance=qdrant_edge.Distance.Cosine)
+            config = qdrant_edge.EdgeConfig(vectors=parameters)
+            shard = qdrant_edge.EdgeShard.create(folder, config)
+            fill(shard, self.vectors[:n])
+            shard.optimize()
+            source = EdgeSource(shard)
+            for k in N_CANDIDATES:
+
+                def query_only(query: Query, k: int = k) -> list[object]:
+                    nearest = qdrant_edge.Query.Nearest(query.embedding.tolist())
+                    return shard.query(
+                        qdrant_edge.QueryRequest(
+                            query=nearest, limit=k, with_payload=True, with_vector=True
+                        )
+                    )
+
+                def bare(query: Query, ask: Callable[[Query], list] = query_only) -> object:
+                    return [(hit.id, hit.payload, hit.vector) for hit in ask(query)]
+
+                self._compare(
+                    f"edge engine, {n:,} of {d}, K {k}",
+                    "edge_over_bare",
+                    {
+                        BARE: bare,
+                        "query alone, nothing read": query_only,
+                        OURS: lambda query, k=k: source.fetch(query, k),
+                    },
+                )
+            shard.close()
+
+    def rest(self) -> None:
+        d = self.vectors.shape[1]
+        for k in N_CANDIDATES:
+            memory = InMemorySource(self.vectors[:k], [TEXT] * k)
+            with answering(memory.fetch(self.asked[0], k)) as url:
+                client = QdrantClient(url=url, timeout=30, check_compatibility=False)
+                with closing(client):
+                    source = QdrantSource(client, "docs")
+
+                    def bare(query: Query, k: int = k, client: QdrantClient = client) -> object:
+                        return client.query_points(
+                            "docs", query.embedding.tolist(), limit=k, with_vectors=True
+                        )
+
+                    self._compare(
+                        f"REST, K {k} of {d}",
+                        "rest_over_bare",
+                        {BARE: bare, OURS: lambda query, k=k, s=source: s.fetch(query, k)},
+                    )
+
+    def _compare(self, case: str, key: str, calls: dict[str, Callable[[Query], object]]) -> None:
+        timers = {name: timed(call) for name, call in calls.items()}
+        times = medians_ms(BARE, timers, self.asked, rounds=self.effort.rounds)
+        self.report.heading(case)
+        self.report.times(case, "text", BARE, times)
+        self.ratios.setdefault(key, []).append(times[OURS] / times[BARE])
+
+
+def documents(n: int) -> list[Document]:
+    return [
+        Document(document_id=f"doc-{i}", text=TEXT, metadata={"source": f"{i % 97}.md", "page": i})
+        for i in range(n)
+    ]
+
+
+def stored(folder: str, n: int) -> SQLiteDocuments:
+    """Return the same documents in a file."""
+    return SQLiteDocuments.from_documents(Path(folder) / "documents.sqlite", documents(n))
+
+
+def fill(shard: qdrant_edge.EdgeShard, vectors: np.ndarray, batch: int = 1000) -> None:
+    for start in range(0, len(vectors), batch):
+        points = [
+            qdrant_edge.Point(i, vectors[i].tolist(), {"text": TEXT, "page": i})
+            for i in range(start, min(start + batch, len(vectors)))
+        ]
+        shard.update(qdrant_edge.UpdateOperation.upsert_points(points))
+    shard.flush()
