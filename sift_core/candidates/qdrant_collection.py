@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,12 @@ from sift_core.candidates.query_checks import (
     near_and_opposite,
     with_opposite,
 )
-from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
+from sift_core.errors import (
+    CandidateSourceError,
+    InvalidInputError,
+    MissingDependencyError,
+    SiftError,
+)
 from sift_core.types import CandidatePool, Document, FloatArray, Query
 
 try:
@@ -155,10 +161,18 @@ class QdrantSource:
         if not requests:
             return []
         client = self._blocking_client()
+        read = partial(
+            self._pools,
+            queries,
+            requests,
+            n_candidates=n_candidates,
+            is_filtered=filter is not None,
+        )
         deadline = self._deadline()
         try:
-            responses = within(deadline.left_s, lambda: self._ask(client, requests))
-        except InvalidInputError:
+            # Read where it arrived: handing it to another core first costs a fifth of the time.
+            return within(deadline.left_s, lambda: read(self._ask(client, requests)))
+        except SiftError:
             raise
         except STORE_ERRORS as error:
             advice = None
@@ -166,9 +180,6 @@ class QdrantSource:
                 with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
                     advice = _advice(within(deadline.left_s, lambda: self._information(client)))
             raise self._refusal(error, queries[0], advice) from error
-        return self._pools(
-            queries, requests, responses, n_candidates=n_candidates, is_filtered=filter is not None
-        )
 
     async def afetch_batch(
         self,
