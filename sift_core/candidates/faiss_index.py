@@ -22,6 +22,7 @@ from sift_core.candidates.faiss_nearest import Filter, Found, NearestDocuments
 from sift_core.candidates.faiss_search import check_index, faiss
 from sift_core.candidates.faiss_writing import IndexWriter
 from sift_core.candidates.query_checks import (
+    as_float32,
     check_fetch_arguments,
     check_is_callable,
     cosine_similarities,
@@ -173,7 +174,7 @@ class FaissSource:
             )
         if not queries:
             return []
-        vectors = _search_vectors(queries)
+        vectors = np.stack([as_float32(query.embedding) for query in queries])
         with self._lock.reading():
             found = self._find(vectors, n_candidates, filter)
         pools = [_pool(query, row) for query, row in zip(queries, found, strict=True)]
@@ -370,17 +371,6 @@ def _check_has_all(
             f"written {n_documents} documents with vectors of {state.dimension} dimensions to "
             f"{str(documents.path)!r}; open that with FaissSource.load"
         )
-
-
-def _search_vectors(queries: Sequence[Query]) -> FloatArray:
-    """Return the embeddings (b, d) as float32, which is what Faiss compares."""
-    with np.errstate(over="ignore"):  # becomes infinite, which is refused
-        vectors = np.array([query.embedding for query in queries], dtype=np.float32)
-    if not np.isfinite(vectors).all():
-        raise InvalidInputError(
-            "the query's `embedding` must fit float32, which Faiss compares; scale it down"
-        )
-    return vectors
 
 
 def _merged(near: Found, opposite: Found, n_candidates: int) -> Found:

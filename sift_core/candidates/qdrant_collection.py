@@ -8,13 +8,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from sift_core.candidates.deadline import Deadline, awithin, within
+from sift_core.candidates.qdrant_clients import is_local, timeout_s
 from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
 from sift_core.candidates.qdrant_points import PointReader
 from sift_core.candidates.qdrant_writing import CollectionWriter, dense_sizes, dense_vectors
 from sift_core.candidates.query_checks import (
+    as_float32,
     check_fetch_arguments,
     near_and_opposite,
     with_opposite,
@@ -28,14 +28,13 @@ from sift_core.errors import (
 from sift_core.types import CandidatePool, Document, FloatArray, Query
 
 try:
+    from pydantic import ValidationError
     from qdrant_client import AsyncQdrantClient, QdrantClient, models
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 Prefetch: TypeAlias = Callable[[Query, int], "models.Prefetch | Sequence[models.Prefetch]"]
 Fusion: TypeAlias = "models.FusionQuery | models.RrfQuery | models.FormulaQuery"
-
-LONGEST_WAIT_S = 60.0  # for a whole answer where the client has no timeout of its own. Guess.
 
 # Qdrant ranks quantised vectors by the originals again if asked; for others this says nothing.
 RESCORE = models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True))
@@ -107,7 +106,7 @@ class QdrantSource:
         )
         self.embedder_name = embedder_name
         self._include_opposite = include_opposite
-        if search_params is None and fusion is None and not _is_local(client):
+        if search_params is None and fusion is None and not is_local(client):
             search_params = RESCORE
         self._search_params = search_params
         self._score_threshold = score_threshold
@@ -242,7 +241,7 @@ class QdrantSource:
             client=self._blocking_client(),
             collection=self._collection,
             reader=self._reader,
-            timeout_s=_timeout_s(self._client),
+            timeout_s=timeout_s(self._client),
         )
 
     def _blocking_client(self) -> QdrantClient:
@@ -282,19 +281,26 @@ class QdrantSource:
     def _request(
         self, query: Query, direction: FloatArray, n: int, condition: models.Filter | None
     ) -> models.QueryRequest:
-        nearest = models.NearestQuery(nearest=direction.astype(np.float32).tolist())
+        nearest = models.NearestQuery(nearest=as_float32(direction).tolist())
         prefetch = None if self._prefetch is None else self._prefetch(query, n)
-        return models.QueryRequest(
-            query=nearest if self._fusion is None else self._fusion,
-            prefetch=prefetch if isinstance(prefetch, models.Prefetch | None) else list(prefetch),
-            using=self._vector_name or None if self._fusion is None else None,
-            filter=condition,
-            params=self._search_params,
-            score_threshold=self._score_threshold,
-            limit=n,
-            with_payload=True,
-            with_vector=[self._vector_name] if self._vector_name else True,
-        )
+        try:
+            return models.QueryRequest(
+                query=nearest if self._fusion is None else self._fusion,
+                prefetch=list(prefetch) if isinstance(prefetch, Sequence) else prefetch,
+                using=self._vector_name or None if self._fusion is None else None,
+                filter=condition,
+                params=self._search_params,
+                score_threshold=self._score_threshold,
+                limit=n,
+                with_payload=True,
+                with_vector=[self._vector_name] if self._vector_name else True,
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InvalidInputError(
+                f"`search_params`, `score_threshold`, `fusion` and what `prefetch` returns must be "
+                f"as qdrant_client.models has them: {first['msg']} at {first['loc']}"
+            ) from error
 
     def _ask(self, client: QdrantClient, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer to all requests."""
@@ -316,7 +322,7 @@ class QdrantSource:
 
     def _deadline(self) -> Deadline:
         """Return when a fetch that begins now is given up."""
-        return Deadline(_timeout_s(self._client))
+        return Deadline(timeout_s(self._client))
 
     def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer, or what to await for it: both have the same methods."""
@@ -387,20 +393,6 @@ class QdrantSource:
             f"(vector name {self._vector_name!r})"
         )
         return failure(error).as_error("search", place, advice)
-
-
-def _is_local(client: QdrantClient | AsyncQdrantClient) -> bool:
-    """Return whether a client searches by itself; exactly then, and parameters make it warn."""
-    options = client.init_options
-    return options.get("location") == ":memory:" or options.get("path") is not None
-
-
-def _timeout_s(client: QdrantClient | AsyncQdrantClient) -> float | None:
-    """Return the longest time for an answer; None for a local client, which cannot stall."""
-    if _is_local(client):
-        return None
-    timeout = client.init_options.get("timeout")
-    return LONGEST_WAIT_S if timeout is None else float(timeout)
 
 
 def _advice(information: models.CollectionInfo) -> str:

@@ -49,6 +49,22 @@ def check_is_callable(filter: object) -> None:
         )
 
 
+def as_float32(embedding: FloatArray) -> FloatArray:
+    """Return a query's embedding in the precision that stores compare.
+
+    Raises:
+        InvalidInputError: If a number is too large for it.
+    """
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused
+        narrow: FloatArray = embedding.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        raise InvalidInputError(
+            f"the query's `embedding` must fit float32, which the store compares, got numbers up "
+            f"to {np.max(np.abs(embedding)):g}; scale it down"
+        )
+    return narrow
+
+
 def near_and_opposite(n_candidates: int) -> tuple[int, int]:
     """Return how many of n candidates are near the query and how many near its opposite.
 

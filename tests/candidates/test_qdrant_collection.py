@@ -426,6 +426,26 @@ def test_options_that_do_not_go_together(client, options, message):
         QdrantSource(client, "small", **options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"search_params": {"no_such": 1}},
+        {"score_threshold": "much"},
+        {"prefetch": lambda query, n: ["nothing of Qdrant's"]},
+    ],
+)
+def test_options_that_qdrant_does_not_have(client, options):
+    line(client)
+    with pytest.raises(InvalidInputError, match=r"as qdrant_client\.models has them"):
+        QdrantSource(client, "small", **options).fetch(QUERY, 2)
+
+
+def test_a_query_beyond_float32_is_refused(client):
+    line(client)
+    with pytest.raises(InvalidInputError, match=r"must fit float32.*up to 1e\+300"):
+        QdrantSource(client, "small").fetch(Query(text="?", embedding=[1e300, 0.0]), 2)
+
+
 def test_a_batch_of_none_asks_nothing(client):
     assert QdrantSource(client, "nowhere").fetch_batch([], 5) == []
 
