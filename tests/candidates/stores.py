@@ -17,6 +17,7 @@ from qdrant_client import models
 from sift_core.candidates import EdgeSource, FaissSource, InMemorySource, MergedSource, QdrantSource
 from sift_core.errors import LossyVectorsWarning
 from sift_core.types import Document, Query
+from tests.candidates.qdrant_grpc import serving_grpc
 from tests.candidates.qdrant_rest import serving
 
 N, D = 160, 16
@@ -297,6 +298,26 @@ def qdrant_rest(corpus, folder):
         yield qdrant_store(client)
 
 
+def grpc_client(port, kind=qdrant_client.QdrantClient):
+    return kind(
+        url="http://127.0.0.1",
+        grpc_port=port,
+        prefer_grpc=True,
+        timeout=30,
+        check_compatibility=False,
+    )
+
+
+@contextmanager
+def qdrant_grpc(corpus, folder):
+    with (
+        qdrant_in_memory(corpus) as local,
+        serving_grpc(local) as port,
+        closing(grpc_client(port)) as client,
+    ):
+        yield qdrant_store(client)
+
+
 @contextmanager
 def async_memory(corpus, loop):
     client = asyncio.run_coroutine_threadsafe(afilled(corpus), loop).result()
@@ -308,6 +329,18 @@ def async_memory(corpus, loop):
 def async_rest(corpus, loop):
     with qdrant_in_memory(corpus) as local, serving(local) as server:
         client = remote_client(server.url, qdrant_client.AsyncQdrantClient)
+        yield qdrant_store(client)
+        asyncio.run_coroutine_threadsafe(client.close(), loop).result()
+
+
+@contextmanager
+def async_grpc(corpus, loop):
+    with qdrant_in_memory(corpus) as local, serving_grpc(local) as port:
+
+        async def connect():  # the channel belongs to the loop that it was made in
+            return grpc_client(port, qdrant_client.AsyncQdrantClient)
+
+        client = asyncio.run_coroutine_threadsafe(connect(), loop).result()
         yield qdrant_store(client)
         asyncio.run_coroutine_threadsafe(client.close(), loop).result()
 
@@ -370,7 +403,11 @@ def merged(corpus, folder):
     return Store(source=MergedSource(slices))
 
 
-ASYNC_ONLY = {"qdrant async client": async_memory, "qdrant async client, REST": async_rest}
+ASYNC_ONLY = {
+    "qdrant async client": async_memory,
+    "qdrant async client, REST": async_rest,
+    "qdrant async client, gRPC": async_grpc,
+}
 SYNC_AND_ASYNC = [
     "in memory",
     "merged",
@@ -378,6 +415,7 @@ SYNC_AND_ASYNC = [
     *QDRANT,
     "qdrant folder",
     "qdrant REST",
+    "qdrant gRPC",
     *EDGE,
 ]
 KINDS = [
@@ -407,6 +445,8 @@ def opened(name, corpus, folder):
             store = stack.enter_context(qdrant_folder(corpus, folder))
         elif kind == "qdrant REST":
             store = stack.enter_context(qdrant_rest(corpus, folder))
+        elif kind == "qdrant gRPC":
+            store = stack.enter_context(qdrant_grpc(corpus, folder))
         else:
             store = {"in memory": memory, "merged": merged}[kind](corpus, folder)
         yield replace(store, loop=loop)

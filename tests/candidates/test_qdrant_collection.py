@@ -1,6 +1,8 @@
 import asyncio
+import json
 from contextlib import closing
 
+import httpx
 import numpy as np
 import pytest
 
@@ -471,3 +473,48 @@ async def test_an_async_client_is_awaited_in_this_very_thread(monkeypatch):
     with pytest.raises(CandidateSourceError, match="its dense vectors are '' of 2"):
         await QdrantSource(client, "small", vector_name="b").afetch(QUERY, 3)
     await client.close()
+
+
+def sent_by(source_options, call):
+    """Return (path, body) of every request that a source sends to a remote server."""
+    sent = []
+
+    def answer(request):
+        body = json.loads(request.content)
+        sent.append((request.url.path, body))
+        found = {"id": 1, "version": 0, "score": 1.0, "vector": [1.0, 0.0], "payload": {"text": ""}}
+        result = {"points": [found]}
+        if request.url.path.endswith("/batch"):
+            result = [result] * len(body["searches"])
+        return httpx.Response(200, json={"result": result, "status": "ok", "time": 0.0})
+
+    client = qdrant_client.QdrantClient(
+        url="http://qdrant.test", check_compatibility=False, transport=httpx.MockTransport(answer)
+    )
+    with closing(client):
+        call(QdrantSource(client, "docs", **source_options))
+    return sent
+
+
+def test_a_fetch_is_one_trip_that_brings_vectors_and_ranks_by_the_originals():
+    ((path, body),) = sent_by({}, lambda source: source.fetch(QUERY, 7))
+    assert path == "/collections/docs/points/query"
+    assert body["with_vector"] is True
+    assert body["with_payload"] is True
+    assert body["limit"] == 7
+    assert body["params"]["quantization"]["rescore"] is True
+
+
+def test_a_batch_is_one_trip():
+    ((path, body),) = sent_by({}, lambda source: source.fetch_batch([QUERY] * 5, 7))
+    assert path == "/collections/docs/points/query/batch"
+    assert len(body["searches"]) == 5
+
+
+def test_only_the_vector_that_is_searched_comes_back_and_ones_own_parameters_hold():
+    options = {"vector_name": "dense", "search_params": models.SearchParams(exact=True)}
+    ((_, body),) = sent_by(options, lambda source: source.fetch(QUERY, 1))
+    assert body["with_vector"] == ["dense"]
+    assert body["using"] == "dense"
+    assert body["params"]["exact"] is True
+    assert body["params"].get("quantization") is None
