@@ -92,7 +92,7 @@ class DocumentIndex(Protocol):
     def content_ids(self) -> set[str]:
         """Return the ids of what `add` has stored; empty where there is no store yet.
 
-        What others have written into the same store is not listed.
+        What others have written into the same store is not listed where the store can tell.
         """
         ...
 

@@ -594,6 +594,13 @@ def real_files():
     return [ROOT / "README.md", *(path for path in files if path.suffix in FORMAT_OF_SUFFIX)]
 
 
+def test_a_size_that_is_no_whole_number_is_rounded_up():
+    chunks = Chunker(2, size=lambda text: len(text) / 4).split(
+        "four five six seven", format="text", document_id="x"
+    )
+    assert [chunk.text for chunk in chunks] == ["four", "five six", "seven"]
+
+
 def test_a_bracket_at_the_end_takes_the_line_before_it_along():
     text = "aaaa bbbb\ncccc dddd\n)"  # 20 characters before the bracket, 21 with it
     chunks = split(text, "text", 20)

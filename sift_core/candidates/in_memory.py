@@ -9,6 +9,7 @@ import numpy as np
 
 from sift_core.candidates.query_checks import (
     check_fetch_arguments,
+    check_is_batch,
     check_is_callable,
     cosine_similarities,
     near_and_opposite,
@@ -132,6 +133,7 @@ class InMemorySource:
         filter: Callable[[Metadata], bool] | None = None,
     ) -> list[CandidatePool]:
         """Return what `fetch` returns for each query."""
+        check_is_batch(queries)
         return [self.fetch(query, n_candidates, filter=filter) for query in queries]
 
     async def afetch_batch(

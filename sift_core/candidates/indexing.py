@@ -85,7 +85,8 @@ def index_documents(
         resume: Whether to leave alone what is stored. False embeds and writes everything
             again, in place.
         delete_vanished: Whether to delete what this function stored earlier and is no longer
-            among `documents`. What others wrote into the store is never deleted.
+            among `documents`. In Qdrant and the edge engine points of others are left alone; in
+            a `FaissSource` all documents count as stored by this function.
         progress: Whether to show a bar on stderr: if that is a terminal, and tqdm installed
             (extra `index`).
 
@@ -102,6 +103,7 @@ def index_documents(
     batch_size = as_count("batch_size", batch_size, minimum=1)
     writer = _Writer(source, embedder)
     stored = writer.content_ids()
+    _check_embedder(source, embedder)  # now the store has been asked
     seen: set[str] = set()
     batch: dict[str, Document] = {}
     n_read = 0
@@ -222,6 +224,10 @@ def _check_arguments(source: object, documents: object, embedder: object) -> Non
         raise InvalidInputError(
             f"`documents` must be an iterable of Document, got {type(documents).__name__}"
         )
+    _check_embedder(source, embedder)
+
+
+def _check_embedder(source: DocumentIndex, embedder: Embedder) -> None:
     if source.embedder_name is not None and source.embedder_name != embedder.name:
         raise InvalidInputError(
             f"the store holds vectors of {source.embedder_name!r}, which cannot be mixed with "

@@ -18,8 +18,13 @@ class MergedSource:
     """The nearest documents of several sources, each asked for `n_candidates` at the same time.
 
     Each source must hold documents of its own: one that is in two of them comes twice. If one
-    source fails, so does the fetch: a list that lacks a part of the collection would
-    pass for complete.
+    source fails, so does the fetch, also if it is empty: a list that lacks a part of the
+    collection would pass for complete.
+
+    Documents are merged by cosine, so that slices of a collection give what the whole would give
+    if its metric is the cosine, or its vectors are of unit length. Sources with
+    `include_opposite` lose the opposite half; those whose scores are not cosines (`fusion`) are
+    refused, as scores of two fusions cannot be compared.
 
     Args:
         sources: One or more, by name; the name goes before a failure's message. All must have
@@ -30,6 +35,10 @@ class MergedSource:
     """
 
     def __init__(self, sources: Mapping[str, CandidateSource]) -> None:
+        if not isinstance(sources, Mapping):
+            raise InvalidInputError(
+                f"`sources` must be a mapping from names to sources, got {type(sources).__name__}"
+            )
         if not sources:
             raise InvalidInputError("`sources` must have at least 1 source, got none")
         named = {name: getattr(source, "embedder_name", None) for name, source in sources.items()}
@@ -45,7 +54,8 @@ class MergedSource:
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return the nearest documents of all sources, nearest first by cosine.
 
-        Asks every source in a thread of its own. Of equally near documents those of the
+        Asks every source in a thread of its own, and waits for the slowest, also where another
+        has failed. Of equally near documents those of the
         source named first come first.
 
         Args:
@@ -55,7 +65,8 @@ class MergedSource:
 
         Raises:
             CandidateSourceError: If a source fails; its name comes first.
-            InvalidInputError: If query and sources do not fit together.
+            InvalidInputError: If query and sources do not fit together, a source is empty, or
+                one gives fused scores.
         """
         return self.fetch_batch([query], n_candidates, filter=filter)[0]
 
@@ -75,7 +86,7 @@ class MergedSource:
                 if isinstance(source, BatchCandidateSource):
                     return source.fetch_batch(queries, n_candidates, filter=filter)
                 return [source.fetch(query, n_candidates, filter=filter) for query in queries]
-            except CandidateSourceError as error:
+            except (CandidateSourceError, InvalidInputError) as error:
                 raise _named(name, error) from error
 
         with ThreadPoolExecutor(len(self._sources)) as executor:
@@ -84,7 +95,10 @@ class MergedSource:
     async def afetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
     ) -> list[CandidatePool]:
-        """Return what `fetch_batch` returns; all sources are awaited at once."""
+        """Return what `fetch_batch` returns; all sources are awaited at once.
+
+        The others are cancelled where one fails.
+        """
         as_count("n_candidates", n_candidates, minimum=1)
 
         async def ask(name: str) -> list[CandidatePool]:
@@ -94,14 +108,26 @@ class MergedSource:
                     return await source.afetch_batch(queries, n_candidates, filter=filter)
                 calls = (source.afetch(query, n_candidates, filter=filter) for query in queries)
                 return list(await asyncio.gather(*calls))
-            except CandidateSourceError as error:
+            except (CandidateSourceError, InvalidInputError) as error:
                 raise _named(name, error) from error
 
-        return _merged(list(await asyncio.gather(*map(ask, self._sources))), n_candidates)
+        tasks = [asyncio.ensure_future(ask(name)) for name in self._sources]
+        try:
+            return _merged(list(await asyncio.gather(*tasks)), n_candidates)
+        except BaseException:
+            for task in tasks:  # the others' answers are of no use any more
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
 
 
-def _named(name: str, error: CandidateSourceError) -> CandidateSourceError:
-    return CandidateSourceError(f"source {name!r}: {error}", retry_after_s=error.retry_after_s)
+def _named(
+    name: str, error: CandidateSourceError | InvalidInputError
+) -> CandidateSourceError | InvalidInputError:
+    told = f"source {name!r}: {error}"
+    if isinstance(error, CandidateSourceError):
+        return CandidateSourceError(told, retry_after_s=error.retry_after_s)
+    return InvalidInputError(told)
 
 
 def _merged(answers: Sequence[Sequence[CandidatePool]], n_candidates: int) -> list[CandidatePool]:
@@ -111,6 +137,11 @@ def _merged(answers: Sequence[Sequence[CandidatePool]], n_candidates: int) -> li
 
 def _nearest(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
     """Return the rows of all pools with the largest similarities, ties in the order given."""
+    if any(pool.relevance is not None for pool in pools):
+        raise InvalidInputError(
+            "sources to be merged must rank by similarity, got one with fused scores "
+            "(`relevance`), which cannot be compared with another's; leave `fusion` out"
+        )
     similarities = np.concatenate([pool.similarities for pool in pools])
     merged = CandidatePool(
         document_ids=[name for pool in pools for name in pool.document_ids],

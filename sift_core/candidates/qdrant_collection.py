@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from sift_core.candidates.deadline import Deadline, awithin, within
 from sift_core.candidates.qdrant_clients import is_local, timeout_s
 from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
 from sift_core.candidates.qdrant_points import PointReader
+from sift_core.candidates.qdrant_requests import Fusion, Prefetch, RequestMaker, rescored
 from sift_core.candidates.qdrant_writing import CollectionWriter, dense_sizes, dense_vectors
-from sift_core.candidates.query_checks import (
-    as_float32,
-    check_fetch_arguments,
-    near_and_opposite,
-    with_opposite,
-)
+from sift_core.candidates.query_checks import with_opposite
 from sift_core.errors import (
     CandidateSourceError,
     InvalidInputError,
     MissingDependencyError,
     SiftError,
 )
-from sift_core.types import CandidatePool, Document, FloatArray, Query
+from sift_core.types import CandidatePool, Document, FloatArray, Query, check_text
 
 try:
-    from pydantic import ValidationError
     from qdrant_client import AsyncQdrantClient, QdrantClient, models
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
-
-Prefetch: TypeAlias = Callable[[Query, int], "models.Prefetch | Sequence[models.Prefetch]"]
-Fusion: TypeAlias = "models.FusionQuery | models.RrfQuery | models.FormulaQuery"
-
-# Qdrant ranks quantised vectors by the originals again if asked; for others this says nothing.
-RESCORE = models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True))
 
 
 class QdrantSource:
@@ -62,16 +51,17 @@ class QdrantSource:
         embedder_name: Model behind the vectors; queries made by another are refused.
         include_opposite: Whether half of the candidates are those nearest to the opposite
             of the query: what is negatively similar informs as well. Cosine and dot alone.
-        search_params: Qdrant's own, for instance `hnsw_ef` or `exact`. By default quantised
-            vectors are ranked again by the originals (local clients know none).
+        search_params: Qdrant's own, for instance `hnsw_ef` or `exact`. Quantised vectors are
+            ranked again by the originals unless `quantization` in it says otherwise (local
+            clients know none). Prefetches have parameters of their own.
         score_threshold: Leaves out what scores worse, in the collection's metric or, with
             `fusion`, in fused scores.
         prefetch: Called with the query and the number of candidates; returns Qdrant's
             prefetches, for instance one over sparse vectors. What they find is ranked by
             the dense vectors, or by `fusion`.
-        fusion: Qdrant's query that ranks what `prefetch` finds, for instance
-            `models.FusionQuery(fusion=models.Fusion.RRF)`. The order is then the fused one,
-            and the fused scores are the pool's `relevance`.
+        fusion: What ranks what `prefetch` finds, for instance `models.Fusion.RRF` or another
+            query of Qdrant's. The order is then the fused one, and the fused scores are the
+            pool's `relevance`.
 
     Raises:
         InvalidInputError: If `fusion` comes without `prefetch`, or either with
@@ -92,12 +82,12 @@ class QdrantSource:
         prefetch: Prefetch | None = None,
         fusion: Fusion | None = None,
     ) -> None:
-        if fusion is not None and prefetch is None:
-            raise InvalidInputError("`fusion` ranks what `prefetch` finds; pass that too")
-        if include_opposite and prefetch is not None:
+        if not isinstance(client, QdrantClient | AsyncQdrantClient):
             raise InvalidInputError(
-                "`include_opposite` and `prefetch` do not go together; leave one out"
+                f"`client` must be a QdrantClient or an AsyncQdrantClient, got "
+                f"{type(client).__name__}; QdrantClient(url=…) makes one"
             )
+        check_text("text_key", text_key)
         self._client = client
         self._collection = collection
         self._vector_name = vector_name
@@ -105,13 +95,14 @@ class QdrantSource:
             place=f"Qdrant collection {collection!r}", vector_name=vector_name, text_key=text_key
         )
         self.embedder_name = embedder_name
-        self._include_opposite = include_opposite
-        if search_params is None and fusion is None and not is_local(client):
-            search_params = RESCORE
-        self._search_params = search_params
-        self._score_threshold = score_threshold
-        self._prefetch = prefetch
-        self._fusion = fusion
+        self._requests = RequestMaker(
+            vector_name=vector_name,
+            include_opposite=include_opposite,
+            search_params=search_params if is_local(client) else rescored(search_params),
+            score_threshold=score_threshold,
+            prefetch=prefetch,
+            fusion=fusion,
+        )
         self._has_opposites = False  # looked up once
 
     def fetch(
@@ -133,8 +124,10 @@ class QdrantSource:
 
         Raises:
             CandidateSourceError: If Qdrant cannot be reached, is busy, has no such
-                collection or vector, or a point lacks its vector or text.
-            InvalidInputError: If query and collection do not fit together.
+                collection or vector, the vector has another dimension, or a point lacks its
+                vector or text.
+            InvalidInputError: If an argument cannot be used, the query is another embedder's,
+                or the collection is empty.
         """
         return self.fetch_batch([query], n_candidates, filter=filter)[0]
 
@@ -156,7 +149,9 @@ class QdrantSource:
         filter: models.Filter | None = None,
     ) -> list[CandidatePool]:
         """Return what `fetch` returns for each query, in one trip."""
-        requests = self._requests(queries, n_candidates, filter)
+        requests = self._requests.make(
+            queries, n_candidates, filter, embedder_name=self.embedder_name
+        )
         if not requests:
             return []
         client = self._blocking_client()
@@ -191,7 +186,9 @@ class QdrantSource:
         client = self._client
         if not isinstance(client, AsyncQdrantClient):
             return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
-        requests = self._requests(queries, n_candidates, filter)
+        requests = self._requests.make(
+            queries, n_candidates, filter, embedder_name=self.embedder_name
+        )
         if not requests:
             return []
         deadline = self._deadline()
@@ -218,10 +215,20 @@ class QdrantSource:
                 of another dimension or embedder.
         """
         self._writer().prepare(embedder_name=embedder_name, dimension=dimension)
+        self._adopt(embedder_name)
 
     def content_ids(self) -> set[str]:
-        """Return the ids of what `index_documents` has stored, read in pages of 10,000."""
-        return self._writer().content_ids()
+        """Return the ids of what `index_documents` has stored, read in pages of 10,000.
+
+        Also takes over the embedder's name where the collection has it and this source not.
+
+        Raises:
+            CandidateSourceError: If Qdrant fails.
+            InvalidInputError: If the collection names another embedder than this source.
+        """
+        writer = self._writer()
+        self._adopt(writer.embedder_name())
+        return writer.content_ids()
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
@@ -235,6 +242,16 @@ class QdrantSource:
 
     def complete(self) -> None:
         """Do nothing: a server builds its graphs by itself, a local client has none."""
+
+    def _adopt(self, recorded: str | None) -> None:
+        if recorded is None:
+            return
+        if self.embedder_name not in (None, recorded):
+            raise InvalidInputError(
+                f"collection {self._collection!r} was embedded by {recorded!r}, this source says "
+                f"{self.embedder_name!r}; take that model, or another collection"
+            )
+        self.embedder_name = recorded
 
     def _writer(self) -> CollectionWriter:
         return CollectionWriter(
@@ -252,59 +269,9 @@ class QdrantSource:
             )
         return self._client
 
-    def _requests(
-        self, queries: Sequence[Query], n_candidates: int, condition: models.Filter | None
-    ) -> list[models.QueryRequest]:
-        """Return what to ask: one request a query, or two with the opposites."""
-        if not isinstance(condition, models.Filter | None):
-            raise InvalidInputError(
-                f"`filter` must be a qdrant_client.models.Filter, got "
-                f"{type(condition).__name__}; each kind of store has its own kind of filter"
-            )
-        requests = []
-        for query in queries:
-            n = check_fetch_arguments(
-                query,
-                n_candidates,
-                dimension=len(query.embedding),  # the store says itself when they differ
-                embedder_name=self.embedder_name,
-            )
-            if self._include_opposite:
-                near, far = near_and_opposite(n)
-                requests.append(self._request(query, query.embedding, near, condition))
-                # Qdrant takes no limit of 0; `with_opposite` leaves out what is too much.
-                requests.append(self._request(query, -query.embedding, max(1, far), condition))
-            else:
-                requests.append(self._request(query, query.embedding, n, condition))
-        return requests
-
-    def _request(
-        self, query: Query, direction: FloatArray, n: int, condition: models.Filter | None
-    ) -> models.QueryRequest:
-        nearest = models.NearestQuery(nearest=as_float32(direction).tolist())
-        prefetch = None if self._prefetch is None else self._prefetch(query, n)
-        try:
-            return models.QueryRequest(
-                query=nearest if self._fusion is None else self._fusion,
-                prefetch=list(prefetch) if isinstance(prefetch, Sequence) else prefetch,
-                using=self._vector_name or None if self._fusion is None else None,
-                filter=condition,
-                params=self._search_params,
-                score_threshold=self._score_threshold,
-                limit=n,
-                with_payload=True,
-                with_vector=[self._vector_name] if self._vector_name else True,
-            )
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise InvalidInputError(
-                f"`search_params`, `score_threshold`, `fusion` and what `prefetch` returns must be "
-                f"as qdrant_client.models has them: {first['msg']} at {first['loc']}"
-            ) from error
-
     def _ask(self, client: QdrantClient, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer to all requests."""
-        if self._include_opposite and not self._has_opposites:
+        if self._requests.include_opposite and not self._has_opposites:
             self._check_metric(self._information(client))
         return self._send(client, requests)
 
@@ -312,7 +279,7 @@ class QdrantSource:
         self, client: AsyncQdrantClient, requests: list[models.QueryRequest]
     ) -> Any:
         """Return what `_ask` returns."""
-        if self._include_opposite and not self._has_opposites:
+        if self._requests.include_opposite and not self._has_opposites:
             self._check_metric(await self._information(client))
         return await self._send(client, requests)
 
@@ -358,18 +325,18 @@ class QdrantSource:
                 f"do the versions of server and client fit?"
             )
         found = [answer.points for answer in answers]
-        if self._include_opposite:
+        if self._requests.include_opposite:
             found = [
                 with_opposite(found[i], found[i + 1], n_candidates) for i in range(0, len(found), 2)
             ]
-        may_be_empty = is_filtered or self._score_threshold is not None or self._prefetch
+        may_be_empty = is_filtered or self._requests.restricts
         if not may_be_empty and not all(found):
             raise InvalidInputError(
                 f"there are no documents to fetch from in {self._collection!r} (vector name "
                 f"{self._vector_name!r}); add some first"
             )
         return [
-            self._reader.pool(query, points, scores_are_relevance=self._fusion is not None)
+            self._reader.pool(query, points, scores_are_relevance=self._requests.fusion is not None)
             for query, points in zip(queries, found, strict=True)
         ]
 

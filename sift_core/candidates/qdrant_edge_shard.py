@@ -16,6 +16,7 @@ from sift_core.candidates.qdrant_edge_probes import scores_are_distances
 from sift_core.candidates.qdrant_edge_writing import WritableShard
 from sift_core.candidates.query_checks import (
     check_fetch_arguments,
+    check_is_batch,
     near_and_opposite,
     with_opposite,
 )
@@ -267,17 +268,18 @@ class EdgeSource:
         self, queries: Sequence[Query], n_candidates: int, condition: edge.Filter | None
     ) -> list[edge.QueryRequest]:
         """Return what to ask: one request a query, or two with the opposites."""
+        check_is_batch(queries)
         if not isinstance(condition, edge.Filter | None):
             raise InvalidInputError(
-                f"`filter` must be a qdrant_edge.Filter, got {type(condition).__name__}; each "
-                f"kind of store has its own kind of filter"
+                f"`filter` must be a qdrant_edge.Filter, got {type(condition).__module__}."
+                f"{type(condition).__name__}; each kind of store has its own kind of filter"
             )
         requests = []
         for query in queries:
             n = check_fetch_arguments(
                 query,
                 n_candidates,
-                dimension=len(query.embedding),  # the shard says itself when they differ
+                dimension=None,
                 embedder_name=self.embedder_name,
             )
             if self._include_opposite:

@@ -114,7 +114,8 @@ class PointReader:
         if self.vector_name not in vector:
             raise CandidateSourceError(
                 f"point {point.id} of {self.place} has the vectors {sorted(vector)} but not "
-                f"{self.vector_name!r}; pass one of them as `vector_name`"
+                f"{self.vector_name!r}; pass a dense one as `vector_name`, or leave such points "
+                f"out by a filter with HasVectorCondition(has_vector={self.vector_name!r})"
             )
         return vector[self.vector_name]
 

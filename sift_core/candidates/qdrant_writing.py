@@ -56,22 +56,32 @@ class CollectionWriter:
                 f"makes {dimension} numbers for {self.reader.vector_name!r}; pass another "
                 f"`vector_name`, collection or embedder"
             )
-        found = (information.config.metadata or {}).get(EMBEDDER_KEY)
-        if found not in (None, embedder_name):
+        found = _embedder_name(information)
+        if found is None:  # made by somebody else
+            name = {EMBEDDER_KEY: embedder_name}
+            update = partial(self.client.update_collection, self.collection, metadata=name)
+            self._ask("record the embedder of", update)
+        elif found != embedder_name:
             raise InvalidInputError(
                 f"collection {self.collection!r} was embedded by {found!r}, not by "
                 f"{embedder_name!r}; take that model, or another collection"
             )
 
+    def embedder_name(self) -> str | None:
+        """Return the embedder that the collection names; None where there is no such name."""
+        if not self._exists():
+            return None
+        return _embedder_name(
+            self._ask("look at", lambda: self.client.get_collection(self.collection))
+        )
+
     def content_ids(self) -> set[str]:
         """Return the ids of points that have the payload of `add`."""
-        no_id = models.IsEmptyCondition(is_empty=models.PayloadField(key=DOCUMENT_ID_KEY))
-        page = partial(
+        page = partial(  # without a filter: strict servers demand an index for one
             self.client.scroll,
             self.collection,
-            scroll_filter=models.Filter(must_not=[no_id]),
             limit=IDS_A_PAGE,
-            with_payload=False,
+            with_payload=[DOCUMENT_ID_KEY],
             with_vectors=False,
         )
         ids: set[str] = set()
@@ -79,7 +89,9 @@ class CollectionWriter:
         has_more = self._exists()
         while has_more:
             points, offset = self._ask("list the points of", partial(page, offset=offset))
-            ids.update(str(point.id) for point in points)
+            ids.update(
+                str(point.id) for point in points if DOCUMENT_ID_KEY in (point.payload or {})
+            )
             has_more = offset is not None
         return ids
 
@@ -134,6 +146,11 @@ class CollectionWriter:
             return within(self.timeout_s, call)
         except STORE_ERRORS as error:
             raise failure(error).as_error(action, f"collection {self.collection!r}") from error
+
+
+def _embedder_name(information: models.CollectionInfo) -> str | None:
+    name: str | None = (information.config.metadata or {}).get(EMBEDDER_KEY)
+    return name
 
 
 def dense_vectors(information: models.CollectionInfo) -> dict[str, models.VectorParams]:

@@ -14,16 +14,27 @@ NUMBERS_AT_ONCE = 32_768  # turned into float64: 256 KiB, which stays in the pro
 
 
 def check_fetch_arguments(
-    query: Query, n_candidates: int, *, dimension: int, embedder_name: str | None
+    query: Query, n_candidates: int, *, dimension: int | None, embedder_name: str | None
 ) -> int:
     """Return `n_candidates` as an int, for a query that such a store can answer.
 
+    Args:
+        query: Anything.
+        n_candidates: Likewise.
+        dimension: The store's; None where only the store knows, and says so itself.
+        embedder_name: The store's; None where it is not known.
+
     Raises:
-        InvalidInputError: If `n_candidates` is not an integer >= 1, the dimension differs,
-            or both sides name their embedder and the names differ.
+        InvalidInputError: If `query` is no Query, `n_candidates` is not an integer >= 1, the
+            dimension differs, or both sides name their embedder and the names differ.
     """
+    if not isinstance(query, Query):
+        raise InvalidInputError(
+            f"`query` must be a sift_core.Query, got {type(query).__name__}; make one of text and "
+            f"embedding"
+        )
     n_candidates = as_count("n_candidates", n_candidates, minimum=1)
-    if len(query.embedding) != dimension:
+    if dimension not in (None, len(query.embedding)):
         raise InvalidInputError(
             f"the query has {len(query.embedding)} dimensions, the store has {dimension}; "
             f"were both embedded by one model?"
@@ -34,6 +45,19 @@ def check_fetch_arguments(
             f"{embedder_name!r}; embed the query with the store's model"
         )
     return n_candidates
+
+
+def check_is_batch(queries: object) -> None:
+    """Refuse what is no sequence of queries.
+
+    Raises:
+        InvalidInputError: If it is one query, or nothing to go through.
+    """
+    if isinstance(queries, Query | str) or not isinstance(queries, Sequence):
+        raise InvalidInputError(
+            f"`queries` must be a sequence of Query, got {type(queries).__name__}; `fetch` takes "
+            f"one"
+        )
 
 
 def check_is_callable(filter: object) -> None:

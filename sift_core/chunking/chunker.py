@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tokenize
 import warnings
@@ -49,7 +50,7 @@ class Chunker:
         overlap: How much of the chunk before is repeated at a chunk's start, at most, from
             the start of a line or else of a word; 0 <= overlap < max_characters. Counts
             towards `max_characters`.
-        size: What to count instead of characters, for instance a tokenizer's length:
+        size: What to count instead of characters (rounded up), for instance a tokenizer's length:
             `lambda text: len(tokenizer.encode(text).ids)`. Called some ten times a chunk. A
             single character that counts more than `max_characters` is a chunk of its own.
 
@@ -68,7 +69,7 @@ class Chunker:
         max_characters: int = 1000,
         *,
         overlap: int = 0,
-        size: Callable[[str], int] | None = None,
+        size: Callable[[str], float] | None = None,
     ) -> None:
         max_characters = as_count("max_characters", max_characters, minimum=1)
         self._overlap = as_count("overlap", overlap, minimum=0)
@@ -81,7 +82,7 @@ class Chunker:
                 f"`size` must be a function of a text, got {type(size).__name__}"
             )
         self._capacity = max_characters - self._overlap
-        self._count: Callable[[str], int] = len if size is None else size
+        self._count: Callable[[str], int] = len if size is None else _whole(size)
 
     def split(
         self, text: str, *, format: TextFormat, document_id: str, metadata: Metadata | None = None
@@ -98,7 +99,8 @@ class Chunker:
             metadata: What every chunk's metadata should hold besides "source" (the
                 `document_id`), "start" and "end" (offsets: `text[start:end]` is the chunk
                 before its ends were trimmed) and, in Markdown and reStructuredText below a
-                heading, "heading": the titles above its first line, outermost first.
+                heading, "heading": the titles above its first line, outermost first (a line
+                like one inside an HTML comment counts as one).
 
         Raises:
             InvalidInputError: If an argument cannot be used, or `metadata` has a key that
@@ -206,6 +208,11 @@ class Chunker:
                     _warn(error)
                 else:
                     yield from chunks
+
+
+def _whole(size: Callable[[str], float]) -> Callable[[str], int]:
+    """Return a count that rounds up: the splitter takes whole numbers only."""
+    return lambda text: math.ceil(size(text))
 
 
 def _visible(text: str, start: int) -> int:

@@ -94,6 +94,10 @@ class Api:
             metadata=config.metadata,
         )
 
+    def update(self, collection, *, body, **_):
+        changes = models.UpdateCollection.model_validate_json(body)
+        return self.client.update_collection(collection, metadata=changes.metadata)
+
     def drop(self, collection, **_):
         return self.client.delete_collection(collection)
 
@@ -171,6 +175,7 @@ COLLECTION = r"/collections/([^/]+)"
 ROUTES = [
     ("GET", "/", Api.version),
     ("PUT", COLLECTION, Api.create),
+    ("PATCH", COLLECTION, Api.update),
     ("GET", COLLECTION, Api.describe),
     ("DELETE", COLLECTION, Api.drop),
     ("GET", f"{COLLECTION}/exists", Api.exists),
@@ -228,7 +233,7 @@ class Call(BaseHTTPRequestHandler):
         else:
             self.respond(*self.genuine())
 
-    do_GET = do_PUT = do_POST = do_DELETE = serve
+    do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = serve
 
     def genuine(self):
         """Return the status, headers and body of the right answer."""

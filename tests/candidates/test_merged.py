@@ -1,3 +1,6 @@
+import asyncio
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -87,6 +90,54 @@ async def test_a_batch_also_of_sources_that_take_one_query_at_a_time(corpus, ref
     assert [pool.document_ids for pool in source.fetch_batch(queries, 9)] == expected
     assert [pool.document_ids for pool in await source.afetch_batch(queries, 9)] == expected
     assert source.fetch_batch([], 9) == []
+
+
+class Slow(Dead):
+    """A source that answers late, and tells whether it was given up."""
+
+    def __init__(self):
+        self.cancelled = False
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+async def test_the_others_are_given_up_when_one_has_failed(corpus):
+    slow = Slow()
+    with pytest.raises(CandidateSourceError, match="source 'dead'"):
+        await MergedSource({"slow": slow, "dead": Dead()}).afetch(corpus.query(), 3)
+    assert slow.cancelled
+
+
+def test_an_empty_source_is_named(corpus):
+    empty = InMemorySource(np.empty((0, 16)), [])
+    with pytest.raises(InvalidInputError, match="source 'empty': there are no documents"):
+        MergedSource({**slices(corpus, 2), "empty": empty}).fetch(corpus.query(), 3)
+
+
+class Fused:
+    """A source whose order is by scores that are no cosines."""
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        pool = InMemorySource(np.eye(16), ["a"] * 16).fetch(query, n_candidates)
+        return replace(pool, relevance=np.arange(len(pool), dtype=float))
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        return self.fetch(query, n_candidates)
+
+
+def test_fused_scores_are_refused(corpus):
+    with pytest.raises(InvalidInputError, match="got one with fused scores"):
+        MergedSource({**slices(corpus, 1), "fused": Fused()}).fetch(corpus.query(), 3)
+
+
+def test_sources_without_names_are_refused(corpus):
+    with pytest.raises(InvalidInputError, match="must be a mapping from names to sources, got li"):
+        MergedSource(list(slices(corpus, 2).values()))
 
 
 def test_sources_of_different_embedders_are_refused(corpus):

@@ -123,7 +123,9 @@ def test_a_query_of_another_embedder_is_the_callers_mistake_not_the_stores(qdran
 
 
 def test_a_callable_filter_is_refused(qdrant, corpus):
-    with pytest.raises(InvalidInputError, match=r"must be a qdrant_client.models.Filter, got func"):
+    with pytest.raises(
+        InvalidInputError, match=r"must be a qdrant_client.models.Filter, got builtins\.func"
+    ):
         QdrantSource(qdrant, "docs").fetch(corpus.query(), 1, filter=lambda metadata: True)
 
 
@@ -421,11 +423,43 @@ def test_a_filter_holds_for_what_is_prefetched(client):
     [
         ({"fusion": models.FusionQuery(fusion=models.Fusion.RRF)}, "pass that too"),
         ({"prefetch": dense_and_words, "include_opposite": True}, "do not go together"),
+        ({"prefetch": models.Prefetch(query=[1.0, 0.0])}, "must be a function of the query"),
     ],
 )
 def test_options_that_do_not_go_together(client, options, message):
     with pytest.raises(InvalidInputError, match=message):
         QdrantSource(client, "small", **options)
+
+
+@pytest.mark.parametrize("wrong", ["a question", None, np.ones(2)])
+def test_what_is_no_query_is_refused(client, wrong):
+    line(client)
+    source = QdrantSource(client, "small")
+    with pytest.raises(InvalidInputError, match=r"`query` must be a sift_core\.Query, got"):
+        source.fetch(wrong, 2)
+    with pytest.raises(InvalidInputError, match="`queries` must be a sequence of Query, got Query"):
+        source.fetch_batch(QUERY, 2)
+
+
+@pytest.mark.parametrize("wrong", ["http://localhost:6333", None])
+def test_what_is_no_client_is_refused(wrong):
+    with pytest.raises(InvalidInputError, match="`client` must be a QdrantClient or an Async"):
+        QdrantSource(wrong, "small")
+
+
+def test_a_text_key_must_be_a_text(client):
+    with pytest.raises(InvalidInputError, match="`text_key` must be a string, got NoneType"):
+        QdrantSource(client, "small", text_key=None)
+
+
+def test_fusion_may_be_named_without_its_query(client):
+    hybrid(client)
+    options = {"vector_name": "dense", "prefetch": dense_and_words}
+    short = QdrantSource(client, "small", fusion=models.Fusion.RRF, **options)
+    query = models.FusionQuery(fusion=models.Fusion.RRF)
+    long = QdrantSource(client, "small", fusion=query, **options)
+    asked = Query(text="6", embedding=[2.0, 0.0])
+    assert short.fetch(asked, 9).relevance.tolist() == long.fetch(asked, 9).relevance.tolist()
 
 
 @pytest.mark.parametrize(
@@ -517,4 +551,8 @@ def test_only_the_vector_that_is_searched_comes_back_and_ones_own_parameters_hol
     assert body["with_vector"] == ["dense"]
     assert body["using"] == "dense"
     assert body["params"]["exact"] is True
-    assert body["params"].get("quantization") is None
+    assert body["params"]["quantization"]["rescore"] is True
+    quantization = models.QuantizationSearchParams(ignore=True)
+    options["search_params"] = models.SearchParams(quantization=quantization)
+    ((_, body),) = sent_by(options, lambda source: source.fetch(QUERY, 1))
+    assert body["params"]["quantization"] == {"ignore": True}

@@ -3,9 +3,10 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sift_core.candidates import QdrantSource
+from sift_core.candidates import QdrantSource, index_documents
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import DocumentIndex
+from sift_core.testing import HashingEmbedder
 from sift_core.types import Document, Query
 
 qdrant_client = pytest.importorskip("qdrant_client")
@@ -97,6 +98,31 @@ def test_a_collection_of_others_without_a_name_may_be_written_to():
         vectors = models.VectorParams(size=2, distance=models.Distance.DOT)
         client.create_collection("new", vectors_config=vectors)
         assert len(filled(QdrantSource(client, "new")).fetch(QUERY, 9)) == 5
+
+
+def test_a_collection_made_by_others_keeps_the_embedders_name_from_then_on():
+    with closing(qdrant_client.QdrantClient(":memory:")) as client:
+        vectors = models.VectorParams(size=2, distance=models.Distance.COSINE)
+        client.create_collection("new", vectors_config=vectors, metadata={"owner": "me"})
+        filled(QdrantSource(client, "new"))
+        assert client.get_collection("new").config.metadata["owner"] == "me"
+        again = QdrantSource(client, "new")
+        assert again.embedder_name is None
+        assert again.content_ids() == set(IDS)
+        assert again.embedder_name == "a"
+        with pytest.raises(InvalidInputError, match="was embedded by 'a', not by 'b'"):
+            QdrantSource(client, "new").prepare(embedder_name="b", dimension=2)
+        with pytest.raises(InvalidInputError, match="embedded by 'a', this source says 'b'"):
+            QdrantSource(client, "new", embedder_name="b").content_ids()
+
+
+def test_an_index_that_has_everything_is_still_refused_another_embedder():
+    documents = [Document(document_id=str(i), text=f"word{i}") for i in range(3)]
+    embedder, other = HashingEmbedder(dimension=8), HashingEmbedder(dimension=9)
+    with closing(qdrant_client.QdrantClient(":memory:")) as client:
+        index_documents(QdrantSource(client, "new"), documents, embedder)
+        with pytest.raises(InvalidInputError, match="vectors of 'hashing-8', which cannot be"):
+            index_documents(QdrantSource(client, "new"), documents, other)
 
 
 @pytest.mark.parametrize("key", ["text", "sift_document_id"])
