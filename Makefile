@@ -26,8 +26,8 @@ $(INSTALLED): $(SOURCES)
 demo: $(INSTALLED) ## answer questions over the Python documentation; QUESTION="..." asks your own
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED")
 
-test: $(INSTALLED) ## run all tests that need no network
-	$(BIN)/python -m pytest
+test: $(INSTALLED) ## run all tests that need no network; ARGS=-v prints the tables of stores and faults
+	$(BIN)/python -m pytest $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -25,7 +25,8 @@ def content_id(document: Document) -> str:
     Raises:
         InvalidInputError: If JSON cannot give the document back as it is: metadata with
             keys that are not strings, numbers that are not finite, values of other types
-            than str, int, float, bool, None, list, tuple and dict; text that UTF-8 cannot hold.
+            than str, int, float, bool, None, list, tuple and dict; integers of more digits than
+            Python converts (4300 unless set otherwise); text that UTF-8 cannot hold.
     """
     check_text("document_id", document.document_id)
     place = f"document {document.document_id!r}"
@@ -44,6 +45,13 @@ def content_id(document: Document) -> str:
             allow_nan=False,
             separators=(",", ":"),
         )
+    except InvalidInputError:
+        raise
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidInputError(
+            f"the metadata of {place} holds a number that is too long for JSON: {error}; store it "
+            f"as text"
+        ) from error
     except RecursionError as error:
         raise InvalidInputError(
             f"the metadata of {place} is nested too deeply for JSON, or contains itself; flatten it"

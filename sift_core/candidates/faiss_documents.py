@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ class DocumentLookup:
         """What the documents are kept in."""
         return type(self._documents).__name__
 
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file that they are in, if any."""
+        return self._documents.path if isinstance(self._documents, SQLiteDocuments) else None
+
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self._documents)
@@ -52,11 +58,17 @@ class DocumentLookup:
         """Return the document of each id; None for one that was deleted from a SQLite file.
 
         Raises:
-            CandidateSourceError: If another kind of store has no document of an id.
+            CandidateSourceError: If another kind of store has no document of an id, or its
+                `get_many` does not return one entry an id.
             InvalidInputError: If what is stored is neither a document nor a text.
         """
         if self._get_many is not None:
-            found: list[Any] = self._get_many(ids)
+            found: list[Any] = list(self._get_many(ids))
+            if len(found) != len(ids):
+                raise CandidateSourceError(
+                    f"get_many of {self.kind} must return one entry an id, None where it is "
+                    f"missing; got {len(found)} for {len(ids)} ids"
+                )
         else:
             found = self._one_by_one(ids)
         if self.may_lack or set(map(type, found)) == {Document}:

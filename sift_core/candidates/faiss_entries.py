@@ -46,9 +46,10 @@ def add_entries(index: Any, ids: IntArray, vectors: FloatArray) -> None:
 def remove_entries(index: Any, ids: IntArray) -> None:
     """Remove entries where the index can do that without mixing up its ids.
 
-    Elsewhere nothing is removed, and a search must leave out what has no document: graphs
-    cannot remove; where ids are counted, those of later entries would shift; so they would in
-    an `IndexIDMap` around IVF, which Faiss gets wrong (1.15). Costs O(n).
+    Elsewhere nothing is removed, and a search must leave out what has no document: graphs, and
+    IVF with an array for a direct map, cannot remove; where ids are counted, those of later
+    entries would shift; so they would in an `IndexIDMap` around IVF, which Faiss gets wrong
+    (1.15). Costs O(n).
 
     Raises:
         RuntimeError: If Faiss fails.
@@ -69,7 +70,9 @@ def _removes(index: Any) -> bool:
         return _removes(index.index)
     if isinstance(index, faiss.IndexIDMap):
         return isinstance(_untransformed(index.index), faiss.IndexFlatCodes)
-    return isinstance(index, faiss.IndexIVF) and not isinstance(index, faiss.IndexIVFFastScan)
+    if not isinstance(index, faiss.IndexIVF) or isinstance(index, faiss.IndexIVFFastScan):
+        return False
+    return bool(index.direct_map.type != faiss.DirectMap.Array)
 
 
 def _untransformed(index: Any) -> Any:

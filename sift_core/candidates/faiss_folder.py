@@ -5,13 +5,15 @@
     index-<token>.faiss       the index, named by the documents file
     folder.lock               held by whoever saves
 
-Files that nothing names were left by a process that died; the next save deletes them.
+Files of these names that nothing refers to were left by a process that died; the next save
+deletes them, and no others.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
@@ -32,12 +34,20 @@ from sift_core.errors import CandidateSourceError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-_OURS = ("index-*.faiss", "documents-*.sqlite", "documents-*.sqlite-journal", "manifest-*.json")
+_TOKEN = "[0-9a-f]{12}"
+_OURS = re.compile(
+    rf"index-{_TOKEN}\.faiss|documents-{_TOKEN}\.sqlite(-journal)?|manifest-{_TOKEN}\.json"
+)
 BLOCK = 1 << 20
 
 
 def save_folder(
-    folder: Path, index: Any, rows: Iterable[Row], *, embedder_name: str | None
+    folder: Path,
+    index: Any,
+    rows: Iterable[Row],
+    *,
+    embedder_name: str | None,
+    source: Path | None = None,
 ) -> None:
     """Write a state and switch to it; the one that was there is deleted afterwards.
 
@@ -46,6 +56,7 @@ def save_folder(
         index: Any CPU index.
         rows: The documents of its entries; may be fewer where some were removed.
         embedder_name: Model behind the vectors.
+        source: The documents file that `rows` are read from, if any; never deleted.
 
     Raises:
         CandidateSourceError: If it cannot be written; what was there is as before.
@@ -70,7 +81,7 @@ def save_folder(
                 if current_documents(folder) != documents_path:
                     delete_files([index_path, documents_path, manifest_path])
                 raise
-            sweep(folder)
+            sweep(folder, source)
 
 
 def write_index(index: Any, path: Path) -> IndexState:
@@ -157,18 +168,55 @@ def folder_lock(folder: Path) -> Iterator[None]:
         lock.close()
 
 
-def sweep(folder: Path) -> None:
-    """Delete what the current state does not name; hold the folder's lock meanwhile."""
+def sweep(folder: Path, source: Path | None = None) -> None:
+    """Delete files of earlier states; hold the folder's lock meanwhile.
+
+    Only names with a token as `save_folder` makes them: whatever else is there stays.
+
+    Args:
+        folder: Where they are.
+        source: A documents file that stays too if it is there, with its index.
+    """
     current = current_documents(folder)
     if current is None:
         return
-    documents = SQLiteDocuments.existing(current)
+    kept = _files_of(current)
+    if source is not None and source.exists() and source.parent.samefile(folder):
+        kept |= _files_of(source)
+    delete_files(
+        path
+        for path in sorted(folder.iterdir())
+        if _OURS.fullmatch(path.name) and path.name not in kept
+    )
+
+
+def _files_of(path: Path) -> set[str | None]:
+    documents = SQLiteDocuments.existing(path)
     try:
-        kept = {current.name, f"{current.name}-journal", documents.state().snapshot}
+        return {path.name, f"{path.name}-journal", documents.state().snapshot}
     finally:
         documents.close()
-    stray = [path for pattern in _OURS for path in folder.glob(pattern) if path.name not in kept]
-    delete_files(stray)
+
+
+def sweep_snapshots(documents: SQLiteDocuments) -> None:
+    """Delete index files of a documents file without a folder that it does not name any more.
+
+    Only those with names made from the file's own: a copy of it may need others. Other
+    writers wait meanwhile.
+
+    Raises:
+        CandidateSourceError: If another process writes for too long; nothing is deleted then.
+    """
+    if documents.path is None:
+        return
+    home = documents.path.parent
+    ours = re.compile(rf"{re.escape(documents.path.name)}\.index-{_TOKEN}\.faiss")
+    with documents.alone() as state:
+        delete_files(
+            path
+            for path in sorted(home.iterdir())
+            if ours.fullmatch(path.name) and path.name != state.snapshot
+        )
 
 
 def delete_files(paths: Iterable[Path]) -> None:

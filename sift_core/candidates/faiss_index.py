@@ -24,6 +24,7 @@ from sift_core.candidates.faiss_writing import IndexWriter
 from sift_core.candidates.query_checks import (
     as_float32,
     check_fetch_arguments,
+    check_is_batch,
     check_is_callable,
     cosine_similarities,
     near_and_opposite,
@@ -168,6 +169,7 @@ class FaissSource:
             InvalidInputError: As `fetch`.
         """
         check_is_callable(filter)
+        check_is_batch(queries)
         for query in queries:
             n_candidates = check_fetch_arguments(
                 query, n_candidates, dimension=self._index.d, embedder_name=self.embedder_name
@@ -204,7 +206,8 @@ class FaissSource:
         """Check that the index suits an embedder, and note its name where nothing is stored yet.
 
         Raises:
-            CandidateSourceError: If the documents' file fails.
+            CandidateSourceError: If the documents' file fails, or a write failed or was
+                interrupted halfway.
             InvalidInputError: If documents are not in a `SQLiteDocuments`, the index is not
                 trained or cannot grow, or it has another dimension or embedder.
         """
@@ -213,8 +216,13 @@ class FaissSource:
     def content_ids(self) -> set[str]:
         """Return the content ids of all documents.
 
+        In a FaissSource every document counts as stored by `index_documents`: it deletes those
+        that are not among the documents it is given, also ones that `save` or
+        `SQLiteDocuments.update` stored.
+
         Raises:
-            CandidateSourceError: If the documents' file cannot be read.
+            CandidateSourceError: If the documents' file cannot be read, or a write failed or was
+                interrupted halfway.
             InvalidInputError: If documents are not in a `SQLiteDocuments`.
         """
         return self._writing_side().content_ids()
@@ -224,7 +232,8 @@ class FaissSource:
     ) -> None:
         """Store documents with embeddings (n, d), durably; equal content ids are replaced.
 
-        Fetches wait while a batch goes in.
+        Fetches wait while a batch goes in. A call that was interrupted (Ctrl-C) has stored all
+        or none; where it stored them, this source is to be loaded again.
 
         Args:
             content_ids: n names, best made by `content_id`.
@@ -255,6 +264,9 @@ class FaissSource:
     def complete(self) -> None:
         """Write the index to a file of its own, so that loading need not repeat the changes.
 
+        Fetches go on while the index is written; they wait, a second or so, while the documents'
+        file then gives the space of the changes back.
+
         Raises:
             CandidateSourceError: As `add`; what was stored stays.
             InvalidInputError: If documents are not in a `SQLiteDocuments`.
@@ -274,8 +286,9 @@ class FaissSource:
         """Write index, documents and embedder name into a folder, atomically.
 
         A process that dies at any moment leaves what was there before or the new state, and so
-        does another one that loads meanwhile. Fetches go on. An empty index of flat codes is put
-        into an `IndexIDMap2`, so that documents can be removed later:
+        does another one that loads meanwhile. Fetches go on; of a source that was loaded from
+        this folder they wait as `complete` says. An empty index of flat codes is put into an
+        `IndexIDMap2`, so that documents can be removed later:
         `FaissSource(faiss.IndexFlatIP(384), []).save(folder)` begins a collection that
         `FaissSource.load(folder)` opens for `index_documents`.
 
@@ -283,24 +296,34 @@ class FaissSource:
         was loaded from this folder does what `complete` does.
 
         Args:
-            folder: Created if it is missing. Must hold nothing else, or what was saved before.
+            folder: Created if it is missing. What was saved in it before is replaced; other
+                files stay.
 
         Raises:
-            CandidateSourceError: If a file cannot be written, or an id has no document; what
-                was saved before is untouched.
-            InvalidInputError: If JSON cannot hold the metadata of a document, or the index is
-                on a GPU; nothing is written then.
+            CandidateSourceError: If a file cannot be written, an id has no document, or a write
+                failed or was interrupted halfway; what was saved before is untouched.
+            InvalidInputError: If JSON cannot hold the metadata of a document, the index is
+                on a GPU, or this is called from a filter; nothing is written then.
         """
         path = Path(folder)
         check_not_on_gpu(self._index)
+        self._lock.refuse_if_reading()
         with nullcontext() if self._writer is None else self._writer.turn:
+            if self._writer is not None:
+                self._writer.check_usable()
             if self._writer is not None and is_saved_in(path, self._writer.folder):
                 self._writer.complete()
                 with folder_lock(path):
                     sweep(path)
                 return
             rows = self._lookup.rows(np.unique(entry_ids(self._index)))
-            save_folder(path, self._index, rows, embedder_name=self.embedder_name)
+            save_folder(
+                path,
+                self._index,
+                rows,
+                embedder_name=self.embedder_name,
+                source=self._lookup.path,
+            )
 
     @classmethod
     def load(
@@ -326,7 +349,7 @@ class FaissSource:
                 not belong together.
             InvalidInputError: If it was made by another embedder.
         """
-        opened = open_index(Path(folder))
+        opened = open_index(Path(folder).absolute())
         try:
             name = _agreed_name(embedder_name, opened.documents, opened.state)
             lock = ReadWriteLock()

@@ -13,7 +13,7 @@ import numpy as np
 
 from sift_core.candidates.faiss_entries import add_entries, entry_ids, remove_entries, takes_ids
 from sift_core.candidates.faiss_folder import BLOCK, MANIFEST, current_documents, os_failures
-from sift_core.candidates.faiss_search import faiss
+from sift_core.candidates.faiss_search import check_ids_complete, faiss
 from sift_core.candidates.sqlite_changes import Change, IndexState
 from sift_core.candidates.sqlite_documents import SQLiteDocuments
 from sift_core.errors import CandidateSourceError
@@ -67,8 +67,13 @@ def check_have_entries(index: Any, ids: IntArray) -> None:
     """Refuse ids of documents that have no vector.
 
     Raises:
-        CandidateSourceError: Naming the first and both counts.
+        CandidateSourceError: Naming the first and both counts; or if a change of the index was
+            interrupted, so that it holds vectors without ids.
     """
+    try:
+        check_ids_complete(index)
+    except RuntimeError as error:
+        raise CandidateSourceError(str(error)) from error
     missing = ids[~np.isin(ids, entry_ids(index))]
     if len(missing):
         raise CandidateSourceError(

@@ -43,7 +43,8 @@ def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None 
 
     The index's own settings hold (nprobe, max_codes, k_factor), but HNSW's efSearch is
     raised to k: a beam narrower than the answer returns short lists. A graph that still finds
-    fewer than k is left aside and all its vectors compared, so only IVF, whose probed lists may
+    fewer than k is left aside and all its vectors compared (those of the `IndexRefine` around
+    it where there is one), so only IVF, whose probed lists may
     hold fewer, returns less. No IVF index needs a direct map, and `IndexIDMap` gives its
     vectors back as `IndexIDMap2` does.
 
@@ -62,6 +63,7 @@ def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None 
     """
     index = downcast(index)
     if isinstance(index, faiss.IndexIDMap):
+        check_ids_complete(index)
         positions = None
         if allowed is not None:
             positions = np.flatnonzero(np.isin(id_map(index), allowed))
@@ -70,8 +72,8 @@ def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None 
     if isinstance(index, faiss.IndexPreTransform):
         return _search_transformed(index, queries, k, allowed)
     if allowed is not None:
-        if isinstance(index, _GRAPHS):
-            return search(index.storage, queries, k, allowed=allowed)
+        if _is_graph(index):
+            return search(_all_vectors(index), queries, k, allowed=allowed)
         return _search_among(index, queries, k, allowed)
     if isinstance(index, faiss.IndexIVFFastScan):  # refuses search_and_reconstruct
         _, ids = index.search(queries, k)
@@ -82,9 +84,24 @@ def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None 
             efSearch=k, check_relative_distance=index.hnsw.check_relative_distance
         )
     _, ids, vectors = index.search_and_reconstruct(queries, k, **options)
-    if isinstance(index, _GRAPHS) and (ids < 0).any():  # parts that no path leads to
-        return search(index.storage, queries, k)
+    if _is_graph(index) and (ids < 0).any():  # parts that no path leads to
+        return search(_all_vectors(index), queries, k)
     return Hits(ids=ids, vectors=vectors)
+
+
+def _is_graph(index: Any) -> bool:
+    """Return whether a graph finds what an index returns, also where another refines that."""
+    index = downcast(index)
+    if isinstance(index, faiss.IndexRefine):
+        return _is_graph(index.base_index)
+    if isinstance(index, faiss.IndexPreTransform | faiss.IndexIDMap):
+        return _is_graph(index.index)
+    return isinstance(index, _GRAPHS)
+
+
+def _all_vectors(graph: Any) -> Any:
+    """Return the part of a graph, or of what refines one, that compares all vectors."""
+    return graph.refine_index if isinstance(graph, faiss.IndexRefine) else graph.storage
 
 
 def _search_transformed(index: Any, queries: FloatArray, k: int, allowed: IntArray | None) -> Hits:
@@ -202,6 +219,20 @@ def id_map(index: Any) -> IntArray:
     """Return the ids (n,) of an `IndexIDMap`, a view that the next change makes invalid."""
     ids: IntArray = faiss.rev_swig_ptr(index.id_map.data(), index.ntotal)
     return ids
+
+
+def check_ids_complete(index: Any) -> None:
+    """Refuse an `IndexIDMap` that holds vectors without ids; any other index passes.
+
+    Raises:
+        RuntimeError: If the two differ, since an `add_with_ids` was interrupted.
+    """
+    index = downcast(index)
+    if isinstance(index, faiss.IndexIDMap) and index.ntotal != index.index.ntotal:
+        raise RuntimeError(
+            f"{type(index).__name__} holds {index.ntotal} ids for {index.index.ntotal} vectors, "
+            f"since a change of it was interrupted; load the source again"
+        )
 
 
 def _translated(positions: IntArray, ids: IntArray) -> IntArray:

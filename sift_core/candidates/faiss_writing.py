@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from sift_core.candidates.content_ids import content_id
+from sift_core.candidates.faiss_batch import checked_batch
 from sift_core.candidates.faiss_entries import (
     add_entries,
     check_can_grow,
+    check_not_on_gpu,
     entry_ids,
     remove_entries,
     takes_ids,
@@ -27,6 +27,7 @@ from sift_core.candidates.faiss_folder import (
     delete_files,
     folder_lock,
     sweep,
+    sweep_snapshots,
     write_index,
 )
 from sift_core.candidates.faiss_loading import check_have_entries
@@ -34,7 +35,7 @@ from sift_core.candidates.read_write_lock import ReadWriteLock
 from sift_core.candidates.sqlite_changes import IndexState, Transaction
 from sift_core.candidates.sqlite_documents import SQLiteDocuments
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.types import Document, FloatArray, IntArray, as_finite_array, check_text
+from sift_core.types import Document, FloatArray, IntArray
 
 
 class IndexWriter:
@@ -73,17 +74,18 @@ class IndexWriter:
         self._n_documents = n_documents
         self.folder = folder
         self._is_adopted = is_loaded
-        self._failure: Exception | None = None  # of the index, after its documents were stored
+        self._failure: BaseException | None = None  # of the index, after documents were stored
         self.turn = threading.RLock()  # one writer of this source at a time
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Check that index and documents suit an embedder, and note its name where there is none.
 
         Raises:
-            CandidateSourceError: If the documents file fails.
+            CandidateSourceError: If the documents file fails, or a write failed halfway.
             InvalidInputError: If the index cannot grow or has another dimension, or the
                 documents another embedder or one that is not known.
         """
+        self._lock.refuse_if_reading()
         check_can_grow(self._index)
         if dimension != self._index.d:
             raise InvalidInputError(
@@ -91,20 +93,18 @@ class IndexWriter:
                 f"{dimension}; pass that index's embedder, or index into a new folder"
             )
         with self.turn:
+            self.check_usable()
             known = self._state.embedder_name
             if known == embedder_name:
                 return
-            if known is not None:
-                raise InvalidInputError(
-                    f"the index holds vectors of {known!r}, which cannot be mixed with those of "
-                    f"{embedder_name!r}; pass that embedder, or index into a new folder"
-                )
+            _check_same_embedder(known, embedder_name)
             if self._index.ntotal:
                 raise InvalidInputError(
                     f"the index holds {self._index.ntotal} vectors of an embedder that is not "
                     f"known; pass its `embedder_name` when you construct or load the source"
                 )
             with self._changing() as transaction:
+                _check_same_embedder(transaction.state.embedder_name, embedder_name)
                 transaction.state = replace(transaction.state, embedder_name=embedder_name)
 
     def add(
@@ -117,11 +117,12 @@ class IndexWriter:
             InvalidInputError: If lengths or dimension differ, a number is not finite, or JSON
                 cannot hold the metadata.
         """
-        batch = _checked_batch(content_ids, documents, embeddings, self._index.d)
+        batch = checked_batch(content_ids, documents, embeddings, self._index.d)
         if not batch.documents:
             return
+        check_can_grow(self._index)
         with self._writing():
-            with self._changing() as transaction:
+            with self._storing() as transaction:
                 replaced = transaction.ids_of(batch.documents)
                 ids = self._new_ids(len(batch.documents))
                 transaction.delete(replaced)
@@ -145,7 +146,7 @@ class IndexWriter:
         if not content_ids:
             return
         with self._writing():
-            with self._changing() as transaction:
+            with self._storing() as transaction:
                 removed = transaction.ids_of(content_ids)
                 transaction.delete(removed)
                 if self._is_durable:
@@ -162,19 +163,28 @@ class IndexWriter:
         if not self._is_durable:
             return
         with self.turn:
-            self._check_usable()
+            self.check_usable()
             self._check_folder()
             is_same = self._documents.state().generation == self._state.generation
             if self._is_adopted and is_same and not self._documents.has_changes():
                 return
             if self._is_adopted:
-                self._write_snapshot()
+                if is_same:  # else refused below, for a better reason
+                    self._check_complete()
+                self._write_snapshot(self._state.generation)
             else:
                 self._adopt()
             self._documents.compact()
 
     def content_ids(self) -> set[str]:
-        """Return the content ids of all documents."""
+        """Return the content ids of all documents, whoever stored them.
+
+        Raises:
+            CandidateSourceError: If the file cannot be read, or a write failed halfway, so that
+                a document listed here may lack its vector.
+        """
+        with self._lock.reading():  # not halfway through a write
+            self.check_usable()
         return self._documents.content_ids()
 
     @property
@@ -195,30 +205,57 @@ class IndexWriter:
     def _writing(self) -> Iterator[None]:
         """Be the only one who uses index and documents."""
         self._lock.refuse_if_reading()  # before waiting for a writer that waits for this reader
-        check_can_grow(self._index)
+        check_not_on_gpu(self._index)
         with self.turn:
-            self._check_usable()
+            self.check_usable()
             self._adopt()
             with self._lock.writing():
                 yield
 
-    def _check_usable(self) -> None:
+    @contextmanager
+    def _storing(self) -> Iterator[Transaction]:
+        """Change the documents file; from its commit until `_apply` ends, the index is unusable."""
+        known = self._state.generation
+        self._failure = InterruptedError("a write was interrupted")
+        try:
+            with self._changing() as transaction:
+                yield transaction
+        except BaseException as error:
+            # An interrupt may come after the commit; other errors undo what was done.
+            if isinstance(error, Exception) or self._documents.state().generation == known:
+                self._failure = None
+            raise
+
+    def check_usable(self) -> None:
+        """Refuse an index that lacks a part of what is stored.
+
+        Raises:
+            CandidateSourceError: If Faiss failed, or was interrupted, after documents were stored.
+        """
         if self._failure is not None:
             raise CandidateSourceError(
-                f"the index in memory lacks documents that are stored, since Faiss failed: "
-                f"{self._failure}; load the source again"
+                f"the index in memory lacks documents that are stored, since Faiss failed or was "
+                f"interrupted: {self._failure}; load the source again"
             ) from self._failure
+
+    def _check_complete(self) -> int:
+        """Refuse an index that lacks entries of documents; return the documents' number."""
+        ids = np.fromiter(self._documents, dtype=np.int64)
+        check_have_entries(self._index, ids)
+        return len(ids)
 
     def _adopt(self) -> None:
         """Make the index that the user brought the one that changes are relative to."""
         if self._is_adopted:
             return
-        check_have_entries(self._index, np.fromiter(self._documents, dtype=np.int64))
+        generation = self._documents.state().generation  # of what is checked
+        n_documents = self._check_complete()
         if self._is_durable:
-            self._write_snapshot()
+            self._write_snapshot(generation)
         else:
-            with self._changing() as transaction:
+            with self._changing(generation) as transaction:
                 transaction.state = replace(transaction.state, next_id=self._least_new_id())
+        self._n_documents = n_documents
         self._is_adopted = True
 
     def _least_new_id(self) -> int:
@@ -230,13 +267,16 @@ class IndexWriter:
         return list(range(start, start + n))
 
     @contextmanager
-    def _changing(self) -> Iterator[Transaction]:
+    def _changing(self, generation: int | None = None) -> Iterator[Transaction]:
         """Change the documents file, unless something else changed it or took its place."""
-        generation = self._state.generation if self._is_adopted else None
+        if self._is_adopted:
+            generation = self._state.generation
         with self._documents.transaction(generation=generation) as transaction:
             self._check_folder()
-            name = self._state.embedder_name or transaction.state.embedder_name
-            transaction.state = replace(transaction.state, embedder_name=name)
+            stored, known = transaction.state.embedder_name, self._state.embedder_name
+            if known is not None:
+                _check_same_embedder(stored, known)
+            transaction.state = replace(transaction.state, embedder_name=known or stored)
             yield transaction
         self._state = transaction.state
 
@@ -252,7 +292,8 @@ class IndexWriter:
                 f"loaded; load it again"
             )
 
-    def _write_snapshot(self) -> None:
+    def _write_snapshot(self, generation: int) -> None:
+        """Write the index, which was found complete at this generation, and clear the log."""
         documents_path = self._documents.path
         assert documents_path is not None  # checked by the callers
         name = f"index-{uuid.uuid4().hex[:12]}.faiss"
@@ -262,8 +303,12 @@ class IndexWriter:
         with nullcontext() if self.folder is None else folder_lock(self.folder):
             written = write_index(self._index, path)
             try:
-                with self._changing() as transaction:
-                    old = transaction.state.snapshot
+                with self._changing(generation) as transaction:
+                    if not path.exists():
+                        raise CandidateSourceError(
+                            f"{str(path)!r} was deleted before it was in use, by another process "
+                            f"that wrote at the same time; try again"
+                        )
                     transaction.clear_log()
                     transaction.state = replace(
                         transaction.state,
@@ -279,8 +324,9 @@ class IndexWriter:
                 raise
             if self.folder is not None:
                 sweep(self.folder)
-            elif old is not None:
-                delete_files([documents_path.parent / old])
+            else:
+                with suppress(CandidateSourceError):  # the next one deletes them
+                    sweep_snapshots(self._documents)
 
     def _apply(self, removed: list[int], ids: IntArray, vectors: FloatArray) -> None:
         """Bring the index in memory to what is stored."""
@@ -289,47 +335,21 @@ class IndexWriter:
             remove_entries(self._index, np.array(removed, dtype=np.int64))
             if len(ids):
                 add_entries(self._index, ids, vectors)
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError) as error:  # an interrupt leaves the mark of `_storing`
             self._failure = error
             raise CandidateSourceError(
                 f"the documents are stored, but Faiss could not change the index in memory: "
                 f"{error}; load the source again"
             ) from error
+        self._failure = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Batch:
-    """Documents by content id, each once, and their vectors (n, d), float32."""
-
-    documents: dict[str, Document]
-    vectors: npt.NDArray[np.float32]
-
-
-def _checked_batch(
-    content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray, d: int
-) -> _Batch:
-    vectors = as_finite_array("embeddings", embeddings, n_dimensions=2)
-    if not len(content_ids) == len(documents) == len(vectors):
+def _check_same_embedder(stored: str | None, name: str) -> None:
+    if stored not in (None, name):
         raise InvalidInputError(
-            f"`content_ids`, `documents` and `embeddings` must have one row a document, got "
-            f"{len(content_ids)}, {len(documents)} and {len(vectors)}"
+            f"the index holds vectors of {stored!r}, which cannot be mixed with those of "
+            f"{name!r}; pass that embedder, or index into a new folder"
         )
-    if len(vectors) and vectors.shape[1] != d:
-        raise InvalidInputError(
-            f"`embeddings` must have {d} columns like the index, got {vectors.shape[1]}; were "
-            f"both made by one model?"
-        )
-    for content, document in zip(content_ids, documents, strict=True):
-        check_text("content id", content)
-        content_id(document)  # refuses what JSON cannot hold
-    with np.errstate(over="ignore"):  # becomes infinite, which is refused
-        narrow = np.ascontiguousarray(vectors, dtype=np.float32)
-    as_finite_array("embeddings as float32", narrow, n_dimensions=2)
-    rows = {content: row for row, content in enumerate(content_ids)}  # the last of equal ones
-    return _Batch(
-        documents={content: documents[row] for content, row in rows.items()},
-        vectors=narrow[list(rows.values())],
-    )
 
 
 def _removals(ids: Iterable[int]) -> Iterator[tuple[int, None]]:

@@ -61,7 +61,7 @@ class SQLiteDocuments(Mapping[int, Document]):
         A file that may not be written is opened for reading.
 
         Raises:
-            CandidateSourceError: If the file is missing, or as above.
+            CandidateSourceError: If the file is missing or empty, or as above.
         """
         documents = cls.__new__(cls)
         documents._open(Path(path).absolute(), create=False)
@@ -262,6 +262,16 @@ class SQLiteDocuments(Mapping[int, Document]):
     def has_changes(self) -> bool:
         """Return whether anything is logged."""
         return bool(self._file.read("SELECT 1 FROM changes LIMIT 1"))
+
+    @contextmanager
+    def alone(self) -> Iterator[IndexState]:
+        """Keep other writers out without changing anything; yields the state.
+
+        Raises:
+            CandidateSourceError: If another process writes for too long.
+        """
+        with self._file.transaction():
+            yield self.state()
 
     @contextmanager
     def transaction(self, *, generation: int | None = None) -> Iterator[Transaction]:

@@ -54,10 +54,10 @@ class SQLiteFile:
                 # EXTRA is FULL and also syncs the folder when the rollback journal is deleted.
                 self._connection.execute("PRAGMA synchronous = EXTRA")
                 self._opened = None if path is None else path.stat()
-            if self._opened is not None and 0 < self._opened.st_size < _SMALLEST_PAGE:
-                raise CandidateSourceError(  # SQLite would take it for empty, and overwrite it
-                    f"{self} has {self._opened.st_size} bytes and is no database; is it the "
-                    f"right file?"
+            size = _SMALLEST_PAGE if self._opened is None else self._opened.st_size
+            if size < _SMALLEST_PAGE and not (create and size == 0):
+                raise CandidateSourceError(  # SQLite would take it for new, and overwrite it
+                    f"{self} has {size} bytes and is no database; is it the right file?"
                 )
         except BaseException:
             self._close()

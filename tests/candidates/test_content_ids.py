@@ -164,6 +164,15 @@ def test_metadata_that_json_cannot_hold_is_refused_by_name(metadata, message):
         content_id(with_metadata(metadata))
 
 
+@pytest.mark.skipif(
+    not getattr(sys, "get_int_max_str_digits", int)(), reason="this Python converts any integer"
+)
+@pytest.mark.parametrize("metadata", [{"a": 10**5000}, {"a": {10**5000: 1}}])
+def test_an_integer_of_thousands_of_digits_is_refused(metadata):
+    with pytest.raises(InvalidInputError, match=r"document 'd' .* too long for JSON.*as text"):
+        content_id(with_metadata(metadata))
+
+
 def test_text_that_no_store_can_hold_is_refused_by_name():
     with pytest.raises(InvalidInputError, match=r"`text of document 'd'` holds the character"):
         content_id(document("half \udc80 a pair"))

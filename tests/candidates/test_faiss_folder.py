@@ -31,6 +31,7 @@ from tests.candidates.faiss_corpus import (  # noqa: E402
 )
 
 FILES = ["documents-*.sqlite", "folder.lock", "index-*.faiss", "manifest.json"]
+DEAD = "0123456789ab"  # as the names of files that are not the user's have it
 
 
 def source_of(n, description="Flat", **options):
@@ -329,9 +330,13 @@ def test_a_documents_file_that_is_damaged(folder):
 
 def test_what_a_dead_process_left_is_ignored_and_cleaned_up(folder):
     source_of(3).save(folder)
-    for name in ("index-dead.faiss", "documents-dead.sqlite", "documents-dead.sqlite-journal"):
+    for name in (
+        f"index-{DEAD}.faiss",
+        f"documents-{DEAD}.sqlite",
+        f"documents-{DEAD}.sqlite-journal",
+    ):
         (folder / name).write_bytes(b"half")
-    (folder / "manifest-dead.json").write_text("{")
+    (folder / f"manifest-{DEAD}.json").write_text("{")
     (folder / "README.txt").write_text("the user's own")
     assert contents(FaissSource.load(folder)) == [0, 1, 2]
     source_of(4).save(folder)
@@ -340,9 +345,59 @@ def test_what_a_dead_process_left_is_ignored_and_cleaned_up(folder):
     assert (folder / "README.txt").exists()
 
 
+def test_files_of_the_user_with_names_like_ours_stay(folder):
+    names = {"index-hnsw.faiss", "documents-v1.sqlite", "manifest-old.json", "index-0123.faiss"}
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_text("the user's own")
+    source_of(3).save(folder)
+    source_of(4).save(folder)
+    FaissSource.load(folder).save(folder)
+    assert names < set(os.listdir(folder))
+    assert len(os.listdir(folder)) == len(names) + 4
+
+
+def test_a_source_whose_documents_are_in_the_folder_keeps_them(folder):
+    folder.mkdir(parents=True)
+    path = folder / f"documents-{DEAD}.sqlite"
+    kept = SQLiteDocuments.from_documents(path, documents(3))
+    source = FaissSource(built("Flat", 3), kept)
+    source.save(folder)
+    with SQLiteDocuments.existing(path) as again:
+        assert len(again) == 3
+    assert contents(FaissSource.load(folder)) == [0, 1, 2]
+
+
+def test_documents_that_a_source_wrote_to_stay_with_their_index_when_it_is_saved(folder):
+    saved(folder, 3)
+    path = only(folder, "documents-*")
+    FaissSource.load(path).save(folder)
+    assert contents(FaissSource.load(path)) == contents(FaissSource.load(folder)) == [0, 1, 2]
+
+
+def test_a_folder_named_from_the_working_folder_is_the_same_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved("index", 3)
+    source = FaissSource.load("index")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    add(source, [3])
+    source.save(tmp_path / "index")
+    assert contents(FaissSource.load(tmp_path / "index")) == [0, 1, 2, 3]
+
+
+def test_an_empty_documents_file_is_refused_and_stays_empty(folder):
+    source_of(3).save(folder)
+    path = only(folder, "documents-*")
+    os.truncate(path, 0)
+    with pytest.raises(CandidateSourceError, match="has 0 bytes and is no database"):
+        FaissSource.load(folder)
+    assert path.stat().st_size == 0
+
+
 def test_saving_where_it_was_loaded_from_cleans_up_too(folder):
     source = saved(folder, 3)
-    (folder / "index-dead.faiss").write_bytes(b"half")
+    (folder / f"index-{DEAD}.faiss").write_bytes(b"half")
     source.save(folder)
     assert len(os.listdir(folder)) == 4
 

@@ -240,6 +240,21 @@ def test_a_store_that_can_is_asked_once_for_all_documents():
         source.fetch(query(), 1)
 
 
+class Skipping(Batched):
+    """Leaves out what is missing, where it should say None."""
+
+    def get_many(self, ids):
+        return [self.kept[key] for key in ids if key in self.kept]
+
+
+def test_a_store_that_skips_what_is_missing_is_refused():
+    store = Skipping(documents(101))
+    source = FaissSource(built("Flat"), store)
+    del store.kept[2]
+    with pytest.raises(CandidateSourceError, match=r"Skipping must return one entry.* 4 for 5 ids"):
+        source.fetch(query(), 5)
+
+
 def test_a_batch_is_one_search_and_equals_single_fetches():
     index = built("Flat")
     source = FaissSource(index, documents(100))

@@ -231,6 +231,42 @@ def test_a_graph_whose_nodes_nothing_leads_to_is_left_aside():
     assert (search(index, QUERIES, 9).ids == nearest(QUERIES, 9, faiss.METRIC_INNER_PRODUCT)).all()
 
 
+def refined_graph(*, with_links):
+    """Return a graph whose hits another index ranks; without links it finds hardly any."""
+    graph = faiss.IndexHNSWSQ(D, faiss.ScalarQuantizer.QT_8bit, 4, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexRefineFlat(graph)
+    index.train(vectors(N, D))
+    index.add(vectors(N, D))
+    if not with_links:
+        links = faiss.vector_to_array(graph.hnsw.neighbors)
+        faiss.copy_array_to_vector(np.full_like(links, -1), graph.hnsw.neighbors)
+    return index, graph
+
+
+def test_a_refined_graph_that_finds_too_few_is_left_aside():
+    index, _graph = refined_graph(with_links=False)
+    hits = search(index, QUERIES, 9)
+    expected = nearest(QUERIES, 9, faiss.METRIC_INNER_PRODUCT)
+    np.testing.assert_array_equal(hits.ids, expected)
+    np.testing.assert_array_equal(hits.vectors, vectors(N, D)[expected])
+
+
+def test_a_refined_graph_is_left_aside_where_only_some_ids_are_allowed():
+    index, _graph = refined_graph(with_links=True)
+    allowed = np.arange(0, N, 40)
+    k = len(allowed)
+    hits = search(index, QUERIES, k, allowed=allowed)
+    expected = nearest(QUERIES, k, faiss.METRIC_INNER_PRODUCT, among=allowed)
+    np.testing.assert_array_equal(hits.ids, expected)
+
+
+def test_an_id_map_whose_change_was_interrupted_is_not_searched():
+    index, _ = filled("IDMap,Flat")
+    faiss.downcast_index(index.index).add(vectors(1, D))
+    with pytest.raises(RuntimeError, match=rf"holds {N} ids for {N + 1} vectors.*interrupted"):
+        search(index, QUERIES, 3)
+
+
 def test_no_ids_allowed_finds_nothing():
     index, _ = filled("IDMap,Flat")
     assert (search(index, QUERIES, 3, allowed=np.array([5])).ids == -1).all()

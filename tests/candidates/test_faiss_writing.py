@@ -1,16 +1,19 @@
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from sift_core.candidates import FaissSource, SQLiteDocuments, index_documents
+from sift_core.candidates.content_ids import content_id
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import BatchCandidateSource, DocumentIndex
 from sift_core.testing import HashingEmbedder
@@ -249,6 +252,15 @@ def test_indexing_embeds_what_is_new_and_deletes_what_vanished(folder):
     assert len(FaissSource.load(folder).fetch(asked, 100)) == 45
 
 
+def test_documents_that_a_user_saved_count_as_indexed(folder):
+    embedder = HashingEmbedder(dimension=D)
+    FaissSource(built("Flat", 5), documents(5), embedder_name=embedder.name).save(folder)
+    source = FaissSource.load(folder)
+    assert len(source.content_ids()) == 5
+    report = index_documents(source, documents(3), embedder, progress=False)
+    assert (report.n_unchanged, report.n_deleted) == (3, 2)
+
+
 def test_another_writer_is_noticed(folder):
     add(saved(folder), range(3))
     first, second = FaissSource.load(folder), FaissSource.load(folder)
@@ -312,6 +324,96 @@ def test_an_index_that_fails_after_the_documents_are_stored_is_not_written_to_ag
     assert contents(source) == [0, 1, 2]
 
 
+class InterruptedIndex(faiss.IndexFlatIP):
+    """Is stopped by Ctrl-C at the fourth vector, as Faiss stops a long `add`."""
+
+    def add(self, x):
+        if self.ntotal + len(x) > 3:
+            raise KeyboardInterrupt
+        super().add(x)
+
+
+@pytest.mark.parametrize("index", [FailingIndex, InterruptedIndex])
+def test_a_write_that_stopped_halfway_keeps_what_was_stored(index, tmp_path):
+    path = tmp_path / "docs.sqlite"
+    source = FaissSource(index(D), SQLiteDocuments(path), embedder_name=NAME)
+    add(source, range(3))
+    with pytest.raises((CandidateSourceError, KeyboardInterrupt)):
+        add(source, [3])
+    for call in (
+        source.content_ids,
+        lambda: source.prepare(embedder_name=NAME, dimension=D),
+        lambda: add(source, [4]),
+        lambda: remove(source, [0]),
+        source.complete,
+        lambda: source.save(tmp_path / "other"),
+    ):
+        with pytest.raises(CandidateSourceError, match=r"lacks documents.*; load the source again"):
+            call()
+    assert not (tmp_path / "other").exists()
+    assert contents(FaissSource.load(path)) == [0, 1, 2, 3]
+
+
+def test_indexing_again_after_an_interrupt_asks_to_load_again(tmp_path):
+    path = tmp_path / "docs.sqlite"
+    source = FaissSource(InterruptedIndex(D), SQLiteDocuments(path))
+    embedder = HashingEmbedder(dimension=D)
+    with pytest.raises(KeyboardInterrupt):
+        index_documents(source, documents(4), embedder, progress=False)
+    with pytest.raises(CandidateSourceError, match="load the source again"):
+        index_documents(source, documents(4), embedder, progress=False)
+    again = FaissSource.load(path)
+    assert index_documents(again, documents(4), embedder, progress=False).n_unchanged == 4
+    assert len(again.fetch(elsewhere(), 9)) == 4
+
+
+class InterruptsSecondReading(Mapping):
+    """Metadata that is read once to be checked and is interrupted while it is stored."""
+
+    n_readings = 0
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+    def __len__(self):
+        return 0
+
+    def __iter__(self):
+        self.n_readings += 1
+        if self.n_readings > 1:
+            raise KeyboardInterrupt
+        return iter(())
+
+
+def test_an_interrupt_before_anything_is_stored_leaves_the_source_usable(folder):
+    source = saved(folder, 3)
+    stopping = Document(document_id="x", text="y", metadata=InterruptsSecondReading())
+    with pytest.raises(KeyboardInterrupt):
+        source.add(["x"], [stopping], vectors(1))
+    add(source, [3])
+    assert contents(source) == contents(FaissSource.load(folder)) == [0, 1, 2, 3]
+
+
+def test_the_log_is_kept_where_the_index_lacks_what_it_says(folder):
+    source = saved(folder)
+    add(source, range(5))
+    source._index.remove_ids(np.array([3]))  # behind its back
+    with pytest.raises(CandidateSourceError, match="document 3 has no vector"):
+        source.complete()
+    assert contents(FaissSource.load(folder)) == list(range(5))
+
+
+def test_the_log_is_kept_where_vectors_lack_their_ids(folder):
+    source = saved(folder)
+    add(source, range(5))
+    faiss.downcast_index(source._index.index).add(vectors(1))
+    with pytest.raises(CandidateSourceError, match=r"5 ids for 6 vectors.*interrupted; load"):
+        source.complete()
+    with pytest.raises(CandidateSourceError, match="5 ids for 6 vectors"):
+        source.fetch(elsewhere(), 3)
+    assert contents(FaissSource.load(folder)) == list(range(5))
+
+
 def test_readers_see_the_state_before_or_after_a_write(source):
     """Pairs are added and removed together, so nobody ever sees one of them alone."""
     add(source, range(20))
@@ -357,6 +459,56 @@ def test_a_filter_cannot_write_to_its_own_source(folder):
     with pytest.raises(InvalidInputError, match="within a filter; write after the fetch"):
         source.fetch(elsewhere(), 1, filter=writes)
     add(source, [5])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda source, folder: source.save(folder / "copy"),
+        lambda source, folder: source.prepare(embedder_name=NAME, dimension=D),
+        lambda source, folder: source.complete(),
+    ],
+)
+def test_a_filter_that_would_wait_for_a_writer_that_waits_for_it_is_refused(folder, call):
+    source = saved(folder, 5)
+    writer = threading.Thread(target=add, args=(source, [5]), daemon=True)
+    raised = []
+
+    def keep(metadata):
+        if not writer.ident:
+            writer.start()
+            time.sleep(0.05)  # until it waits
+        call(source, folder)
+        return True
+
+    def fetch():
+        try:
+            source.fetch(elsewhere(), 1, filter=keep)
+        except InvalidInputError as error:
+            raised.append(str(error))
+
+    reader = threading.Thread(target=fetch, daemon=True)
+    reader.start()
+    reader.join(5)
+    assert "within a filter; write after the fetch" in raised[0]
+    writer.join(5)
+    assert contents(source) == list(range(6))
+
+
+def test_a_filter_may_ask_what_is_stored_while_a_writer_waits(folder):
+    source = saved(folder, 5)
+    writer = threading.Thread(target=add, args=(source, [5]), daemon=True)
+
+    def keep(metadata):
+        if not writer.ident:
+            writer.start()
+            time.sleep(0.05)  # until it waits
+        return len(source.content_ids()) == 5
+
+    with ThreadPoolExecutor(1) as executor:
+        pool = executor.submit(source.fetch, elsewhere(), 3, filter=keep).result(timeout=5)
+    assert len(pool) == 3
+    writer.join(5)
 
 
 def test_a_filter_may_fetch_while_a_writer_waits(folder):
@@ -430,6 +582,19 @@ def test_vectors_of_an_embedder_that_is_not_known_are_not_mixed_with_others(fold
     FaissSource.load(folder, embedder_name=NAME).prepare(embedder_name=NAME, dimension=D)
 
 
+def test_the_name_that_another_source_noted_is_not_replaced(tmp_path):
+    path = tmp_path / "d.sqlite"
+    late, named = FaissSource(empty("Flat"), SQLiteDocuments(path)), SQLiteDocuments(path)
+    other = FaissSource(empty("Flat"), named, embedder_name="model-b")
+    prepared(empty("Flat"), SQLiteDocuments(path))
+    with pytest.raises(InvalidInputError, match=r"vectors of 'model-a'.*mixed.*'model-b'"):
+        late.prepare(embedder_name="model-b", dimension=D)
+    with pytest.raises(InvalidInputError, match=r"vectors of 'model-a'.*mixed.*'model-b'"):
+        add(other, [1])
+    assert SQLiteDocuments(path).state().embedder_name == NAME
+    assert len(named) == 0
+
+
 def test_another_dimension_is_refused():
     source = FaissSource(empty("Flat"), SQLiteDocuments())
     with pytest.raises(InvalidInputError, match=r"index has 8 dimensions, .* makes 9"):
@@ -455,6 +620,24 @@ def test_an_index_that_is_built_once_is_refused_before_anything_is_stored(descri
             call()
     assert source.content_ids() == set()
     source.save(folder)
+
+
+def test_documents_are_removed_from_an_index_that_is_built_once(folder):
+    FaissSource(built("NSG8,Flat", 300), documents(300), embedder_name=NAME).save(folder)
+    source = FaissSource.load(folder)
+    source.remove([content_id(document(i)) for i in range(100)])
+    assert contents(source) == contents(FaissSource.load(folder)) == list(range(100, 300))
+
+
+def test_documents_are_removed_from_an_ivf_index_with_an_array_for_a_direct_map():
+    kept = SQLiteDocuments()
+    kept.update(enumerate(documents(50)))
+    index = built("IVF4,Flat", 50)
+    index.nprobe = 4
+    index.make_direct_map()
+    source = FaissSource(index, kept)
+    source.remove(list(kept.content_ids())[:20])
+    assert len(contents(source)) == len(kept) == 30
 
 
 def test_an_ivf_index_with_an_array_for_a_direct_map_is_refused():
@@ -518,6 +701,71 @@ def test_a_users_own_index_and_file_are_taken_over(tmp_path):
     again.complete()
     assert contents(FaissSource.load(path)) == list(range(7))
     assert len(os.listdir(tmp_path)) == 2
+
+
+def test_what_a_dead_process_left_beside_a_documents_file_is_deleted(tmp_path):
+    path = tmp_path / "docs.sqlite"
+    source = FaissSource(empty("IDMap2,Flat"), SQLiteDocuments(path), embedder_name=NAME)
+    add(source, range(3))
+    stray = tmp_path / "docs.sqlite.index-0123456789ab.faiss"
+    kept = {"docs.sqlite.index-mine.faiss", "docs2sqlite.index-0123456789ab.faiss"}
+    for name in (stray.name, *kept):
+        (tmp_path / name).write_bytes(b"half")
+    add(source, [3])
+    source.complete()
+    assert not stray.exists()
+    assert kept < set(os.listdir(tmp_path))
+    assert len(os.listdir(tmp_path)) == 4
+    assert contents(FaissSource.load(path)) == [0, 1, 2, 3]
+
+
+def test_what_another_writes_while_an_index_is_taken_over_is_noticed(tmp_path, monkeypatch):
+    kept = SQLiteDocuments(tmp_path / "docs.sqlite")
+    kept.update(enumerate(documents(3)))
+    sources = [
+        FaissSource(built("IDMap2,Flat", 3, ids=range(3)), kept, embedder_name=NAME)
+        for _ in range(2)
+    ]
+    write_index = faiss.write_index
+
+    def interfering(index, writer):
+        monkeypatch.setattr(faiss, "write_index", write_index)
+        add(sources[0], [3])
+        write_index(index, writer)
+
+    monkeypatch.setattr(faiss, "write_index", interfering)
+    with pytest.raises(CandidateSourceError, match="changed by something else"):
+        add(sources[1], [4])
+    assert contents(sources[0]) == contents(FaissSource.load(kept.path)) == [0, 1, 2, 3]
+
+
+def test_an_index_file_that_another_deleted_before_it_was_in_use_is_noticed(tmp_path, monkeypatch):
+    path = tmp_path / "docs.sqlite"
+    source = FaissSource(empty("IDMap2,Flat"), SQLiteDocuments(path), embedder_name=NAME)
+    add(source, range(3))
+    before = only(tmp_path, "*.faiss")
+    fsync = os.fsync
+
+    def deleting(descriptor):
+        fsync(descriptor)
+        for written in set(tmp_path.glob("*.faiss")) - {before}:
+            written.unlink()
+
+    monkeypatch.setattr(os, "fsync", deleting)
+    with pytest.raises(CandidateSourceError, match="was deleted before it was in use"):
+        source.complete()
+    assert contents(FaissSource.load(path)) == [0, 1, 2]
+
+
+def test_a_copy_of_a_documents_file_leaves_the_index_of_the_first(tmp_path):
+    path, copy = tmp_path / "docs.sqlite", tmp_path / "copy.sqlite"
+    add(FaissSource(empty("IDMap2,Flat"), SQLiteDocuments(path), embedder_name=NAME), range(3))
+    shutil.copy(path, copy)
+    copied = FaissSource.load(copy)
+    add(copied, [3])
+    copied.complete()
+    assert contents(FaissSource.load(copy)) == [0, 1, 2, 3]
+    assert contents(FaissSource.load(path)) == [0, 1, 2]
 
 
 def test_ids_that_only_the_index_knows_are_not_given_to_documents(tmp_path):

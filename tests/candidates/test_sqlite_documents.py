@@ -317,6 +317,14 @@ def test_an_existing_file_is_not_created(path):
     assert not path.exists()
 
 
+def test_an_existing_file_must_not_be_empty(path):
+    path.touch()
+    with pytest.raises(CandidateSourceError, match="has 0 bytes and is no database"):
+        SQLiteDocuments.existing(path)
+    assert path.read_bytes() == b""
+    assert len(SQLiteDocuments(path)) == 0
+
+
 def test_nothing_is_written_into_a_file_that_was_replaced(kept, path):
     path.unlink()
     with pytest.raises(CandidateSourceError, match="was replaced or deleted since it was opened"):
