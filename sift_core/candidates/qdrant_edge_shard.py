@@ -17,6 +17,7 @@ from sift_core.candidates.qdrant_edge_writing import WritableShard
 from sift_core.candidates.query_checks import (
     check_fetch_arguments,
     check_is_batch,
+    check_ranking,
     near_and_opposite,
     with_opposite,
 )
@@ -102,12 +103,7 @@ class EdgeSource:
                 f"`shard` must be an open qdrant_edge.EdgeShard, got {type(shard).__name__}; "
                 f"EdgeSource.open opens a folder"
             )
-        if fusion is not None and prefetch is None:
-            raise InvalidInputError("`fusion` ranks what `prefetch` finds; pass that too")
-        if include_opposite and prefetch is not None:
-            raise InvalidInputError(
-                "`include_opposite` and `prefetch` do not go together; leave one out"
-            )
+        check_ranking(prefetch=prefetch, fusion=fusion, include_opposite=include_opposite)
         self._store = WritableShard(
             shard,
             None if folder is None else Path(folder),

@@ -10,6 +10,7 @@ from sift_core.candidates.query_checks import (
     as_float32,
     check_fetch_arguments,
     check_is_batch,
+    check_ranking,
     near_and_opposite,
 )
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -44,17 +45,9 @@ class RequestMaker:
     fusion: Fusion | None
 
     def __post_init__(self) -> None:
-        if self.prefetch is not None and not callable(self.prefetch):
-            raise InvalidInputError(
-                f"`prefetch` must be a function of the query and the number of candidates, got "
-                f"{type(self.prefetch).__name__}"
-            )
-        if self.fusion is not None and self.prefetch is None:
-            raise InvalidInputError("`fusion` ranks what `prefetch` finds; pass that too")
-        if self.include_opposite and self.prefetch is not None:
-            raise InvalidInputError(
-                "`include_opposite` and `prefetch` do not go together; leave one out"
-            )
+        check_ranking(
+            prefetch=self.prefetch, fusion=self.fusion, include_opposite=self.include_opposite
+        )
 
     @property
     def restricts(self) -> bool:

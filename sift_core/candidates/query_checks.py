@@ -89,6 +89,25 @@ def as_float32(embedding: FloatArray) -> FloatArray:
     return narrow
 
 
+def check_ranking(*, prefetch: object, fusion: object, include_opposite: bool) -> None:
+    """Refuse options of Qdrant's sources that do not go together.
+
+    Raises:
+        InvalidInputError: Naming them.
+    """
+    if prefetch is not None and not callable(prefetch):
+        raise InvalidInputError(
+            f"`prefetch` must be a function of the query and the number of candidates, got "
+            f"{type(prefetch).__name__}"
+        )
+    if fusion is not None and prefetch is None:
+        raise InvalidInputError("`fusion` ranks what `prefetch` finds; pass that too")
+    if include_opposite and prefetch is not None:
+        raise InvalidInputError(
+            "`include_opposite` and `prefetch` do not go together; leave one out"
+        )
+
+
 def near_and_opposite(n_candidates: int) -> tuple[int, int]:
     """Return how many of n candidates are near the query and how many near its opposite.
 

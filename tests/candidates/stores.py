@@ -88,12 +88,14 @@ def is_nothing(metadata):
 class Store:
     """A source with what its kind of store needs to be asked the same questions.
 
-    `opposite` is a second source over the same store, with `include_opposite`; None where the
-    metric has no opposites. With a `loop` everything is awaited there, else called.
+    `opposite` makes a second source over the same store, with `include_opposite`, which is to be
+    refused where the store has no opposites. With a `loop` everything is awaited there, else
+    called.
     """
 
     source: Any
-    opposite: Any = None
+    opposite: Any
+    has_opposites: bool = True
     even: Any = is_even
     nothing: Any = is_nothing
     recall: float = 1.0  # share of the reference's documents that must be found
@@ -107,7 +109,7 @@ class Store:
         return self.ask(self.source, "fetch_batch", queries, n_candidates, **options)
 
     def fetch_opposite(self, query, n_candidates, **options):
-        return self.ask(self.opposite, "fetch", query, n_candidates, **options)
+        return self.ask(self.opposite(), "fetch", query, n_candidates, **options)
 
     def ask(self, source, method, *arguments, **options):
         if self.loop is None:
@@ -151,17 +153,22 @@ def faiss_store(
     if folder is not None:
         FaissSource(index, by_id, embedder_name=MODEL).save(folder)
     has_opposites = index.metric_type == faiss.METRIC_INNER_PRODUCT
-    with warnings.catch_warnings():
-        if lossy:
-            warnings.simplefilter("ignore", LossyVectorsWarning)
-        if folder is None:
-            source = FaissSource(index, by_id, embedder_name=MODEL)
-        else:
-            source = FaissSource.load(folder)
-        opposite = None
-        if has_opposites:
-            opposite = FaissSource(index, by_id, embedder_name=MODEL, include_opposite=True)
-    return Store(source=source, opposite=opposite, recall=recall, is_lossy=lossy)
+
+    def open_source(**options):
+        with warnings.catch_warnings():
+            if lossy:
+                warnings.simplefilter("ignore", LossyVectorsWarning)
+            if folder is not None:
+                return FaissSource.load(folder, **options)
+            return FaissSource(index, by_id, embedder_name=MODEL, **options)
+
+    return Store(
+        source=open_source(),
+        opposite=lambda: open_source(include_opposite=True),
+        has_opposites=has_opposites,
+        recall=recall,
+        is_lossy=lossy,
+    )
 
 
 def probe(n_probe):
@@ -232,10 +239,10 @@ def parity_filter(value, engine=models):
 
 def qdrant_store(client, *, has_opposites=True, **options):
     options["embedder_name"] = MODEL
-    opposite = QdrantSource(client, NAME, include_opposite=True, **options)
     return Store(
         source=QdrantSource(client, NAME, **options),
-        opposite=opposite if has_opposites else None,
+        opposite=lambda: QdrantSource(client, NAME, include_opposite=True, **options),
+        has_opposites=has_opposites,
         even=parity_filter(0),
         nothing=parity_filter(7),
     )
@@ -372,21 +379,20 @@ def edge(corpus, folder, **options):
     if "quantization_config" in options:
         shard.optimize()
     names = {"vector_name": "dense"} if options.get("named") else {}
-    has_opposites = options.get("distance") != qdrant_edge.Distance.Euclid
-    opposite = None
-    if has_opposites:
-        opposite = EdgeSource(shard, embedder_name=MODEL, include_opposite=True, **names)
     with EdgeSource(shard, embedder_name=MODEL, **names) as source:
         yield Store(
             source=source,
-            opposite=opposite,
+            opposite=lambda: EdgeSource(shard, embedder_name=MODEL, include_opposite=True, **names),
+            has_opposites=options.get("distance") != qdrant_edge.Distance.Euclid,
             even=parity_filter(0, qdrant_edge),
             nothing=parity_filter(7, qdrant_edge),
         )
 
 
 def memory(corpus, folder):
-    return Store(source=in_memory(corpus), opposite=in_memory(corpus, include_opposite=True))
+    return Store(
+        source=in_memory(corpus), opposite=lambda: in_memory(corpus, include_opposite=True)
+    )
 
 
 def merged(corpus, folder):
@@ -400,7 +406,11 @@ def merged(corpus, folder):
             metadata=corpus.metadata[i::3],
         )
         slices[f"machine {i}"] = in_memory(part)
-    return Store(source=MergedSource(slices))
+    return Store(
+        source=MergedSource(slices),
+        opposite=lambda: MergedSource(slices, include_opposite=True),  # it has no such option
+        has_opposites=False,
+    )
 
 
 ASYNC_ONLY = {

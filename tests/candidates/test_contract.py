@@ -127,8 +127,10 @@ def test_one_bad_query_refuses_its_batch(store, corpus):
 
 @pytest.mark.parametrize("n_candidates", [1, 2, 7, 40, 10_000])
 def test_half_of_the_candidates_may_be_opposite(store, corpus, opposite_reference, n_candidates):
-    if store.opposite is None:
-        pytest.skip("the metric has no opposites")
+    if not store.has_opposites:
+        with pytest.raises((InvalidInputError, TypeError), match="include_opposite"):
+            store.fetch_opposite(corpus.query(2), n_candidates)
+        return
     pool = store.fetch_opposite(corpus.query(2), n_candidates)
     expected = opposite_reference.fetch(corpus.query(2), n_candidates)
     assert len(pool) <= len(expected)
