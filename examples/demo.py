@@ -44,7 +44,7 @@ from sift_core.answering import AnswerEngine, LanguageModel
 from sift_core.candidates import QdrantSource, index_documents
 from sift_core.cli import run
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
-from sift_core.pipeline import Choice
+from sift_core.prepared import Choice
 
 ROOT = Path(__file__).parent.parent
 COLLECTION = "standard-library"

@@ -2,114 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from sift_core.answering.fine_tuning import FineTuningSettings, fine_tuned
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.policy import Decision, VariancePolicy
 from sift_core.errors import InvalidInputError
+from sift_core.prepared import LEARNING, READING, Choice, PreparedModel
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import ContextSelector, SIFTSelector, posterior_variances
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection, check_text
-
-_READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
-_LEARNING = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Choice:
-    """Everything that is settled about a question before the model runs.
-
-    Args:
-        query: The question.
-        mode: Never AUTO.
-        reasons: Why this mode, one sentence each.
-        pool: The candidates; empty in base mode.
-        read: What goes into the prompt; None if nothing does.
-        learned: What is learned from, in order, repeats included; None if nothing is.
-        timings: Seconds by stage.
-    """
-
-    query: Query
-    mode: AnswerMode
-    reasons: tuple[str, ...]
-    pool: CandidatePool
-    read: Selection | None
-    learned: Selection | None
-    timings: Mapping[str, float]
-
-    def chunks(self, selection: Selection | None) -> CandidatePool:
-        """Return the documents of `read` or `learned` in order of choice."""
-        return self.pool.take([] if selection is None else selection.positions)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PreparedModel:
-    """A model that has learned what was chosen, and reads what was chosen before it answers.
-
-    Made by `AnswerEngine.prepared` and of use only inside its `with` block.
-    """
-
-    choice: Choice
-    answerer: InContextAnswerer
-    timings: Mapping[str, float]
-
-    def answer(self, query: Query) -> Answer:
-        """Return the answer to a question, usually the one that the choice was made for.
-
-        Raises:
-            InvalidInputError: If the question is too long for the window.
-            AnswerError: If the model fails.
-        """
-        choice = self.choice
-        answer = self.answerer.answer(query, choice.chunks(choice.read))
-        read = choice.pool.take([]) if answer.chunks is None else answer.chunks
-        used = _joined(read, choice.chunks(choice.learned))
-        mode, reasons = choice.mode, choice.reasons
-        if mode in _READING and not len(read):
-            mode = AnswerMode.BASE if choice.learned is None else AnswerMode.FINE_TUNE
-            reasons = (*reasons, "none of the chosen chunks fits into the window")
-        variances = posterior_variances(choice.query.embedding, used.embeddings)
-        return replace(
-            answer,
-            mode=mode,
-            chunks=used,
-            standard_deviation=float(variances[-1] ** 0.5) if len(used) else float("nan"),
-            reasons=reasons,
-            timings={**self.timings, **answer.timings},
-        )
-
-    def bits_per_byte(self, text: str) -> float:
-        """Return the code length of `text` in bits per byte; lower is better.
-
-        Args:
-            text: What the chosen documents should help to predict. It must not be among
-                them, or the figure says how well the model copies.
-
-        Raises:
-            InvalidInputError: If `text` is empty.
-        """
-        return self.answerer.bits_per_byte(text, self.choice.chunks(self.choice.read))
+from sift_core.streaming import AnswerStream, AsyncAnswerStream, OnStep, OnText, Produce
+from sift_core.types import (
+    Answer,
+    AnswerMode,
+    CandidatePool,
+    Message,
+    Query,
+    Selection,
+    check_text,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerEngine:
     """Answers questions from a store, by context, by fine-tuning, or by choice per query.
 
-    One answer at a time on one language model; other threads wait.
+    One answer at a time on one language model; other threads wait. The twins whose names begin
+    with `a` fetch without blocking the event loop and compute in the model's worker thread.
+
+    `**generation` of any method is what `transformers`' `generate` takes, over the engine's own
+    `generation`; also `max_new_tokens`, and `stop`, texts that end an answer.
 
     Args:
         language_model: The model that answers.
-        source: Where candidates come from.
-        embedder: The model that embedded the source's documents.
+        source: Where candidates come from; None where they are always at hand (`choose_from`).
+        embedder: The model that embedded the source's documents; None likewise.
         context_selector: Chooses what goes into the prompt. A `ContextSelector` goes by the
             store's own scores where a pool has them.
         fine_tuning_selector: Chooses what is learned from; the paper's setting.
@@ -123,8 +57,8 @@ class AnswerEngine:
     """
 
     language_model: LanguageModel
-    source: CandidateSource
-    embedder: Embedder
+    source: CandidateSource | None = None
+    embedder: Embedder | None = None
     context_selector: Selector = field(default_factory=ContextSelector)
     fine_tuning_selector: Selector = field(default_factory=SIFTSelector.for_fine_tuning)
     n_candidates: int = 200
@@ -137,7 +71,12 @@ class AnswerEngine:
 
     @classmethod
     def from_pretrained(
-        cls, model: str | Path, *, source: CandidateSource, embedder: Embedder, **options: Any
+        cls,
+        model: str | Path,
+        *,
+        source: CandidateSource | None = None,
+        embedder: Embedder | None = None,
+        **options: Any,
     ) -> AnswerEngine:
         """Return an engine around a causal LM of the hub or of a folder.
 
@@ -153,6 +92,10 @@ class AnswerEngine:
         *,
         mode: str = "auto",
         filter: Any = None,
+        history: Sequence[Message] = (),
+        on_text: OnText | None = None,
+        on_step: OnStep | None = None,
+        **generation: Any,
     ) -> Answer:
         """Return the answer to a question.
 
@@ -160,17 +103,88 @@ class AnswerEngine:
             question: In words, not empty.
             mode: "base", "context", "fine_tune", "both" or "auto".
             filter: Restricts the candidates; the source's own kind of filter.
+            history: What was said before, oldest first.
+            on_text: Called with each piece of the answer's text as it comes. What it raises
+                ends the answer.
+            on_step: Called after each training step with the loss before it, likewise.
+            **generation: How to generate, for this answer alone.
 
         Raises:
-            InvalidInputError: If the question is empty or too long for the window, or
-                there is no such mode.
+            InvalidInputError: If the question is empty or too long for the window, there is
+                no such mode, or the engine has no source to answer from.
             CandidateSourceError: If the store fails.
             AnswerError: If the model fails; it is as before.
         """
-        choice = self.choose(question, mode=mode, filter=filter)
-        self.language_model.check_prompt(question, self.max_new_tokens)  # before the work
-        with self.prepared(choice) as model:
-            return model.answer(choice.query)
+        choice = self.choose(question, mode=mode, filter=filter, history=history)
+        return self.answer_from(choice, on_text=on_text, on_step=on_step, **generation)
+
+    async def aanswer(
+        self,
+        question: str,
+        *,
+        mode: str = "auto",
+        filter: Any = None,
+        history: Sequence[Message] = (),
+        **generation: Any,
+    ) -> Answer:
+        """Return what `answer` returns. Cancelling the task ends it at the next step."""
+        choice = await self.achoose(question, mode=mode, filter=filter, history=history)
+        return await self.aanswer_from(choice, **generation)
+
+    def stream(
+        self,
+        question: str,
+        *,
+        mode: str = "auto",
+        filter: Any = None,
+        history: Sequence[Message] = (),
+        **generation: Any,
+    ) -> AnswerStream:
+        """Return the answer in pieces of text, as the model writes it, in another thread."""
+        choice = self.choose(question, mode=mode, filter=filter, history=history)
+        return self.stream_from(choice, **generation)
+
+    async def astream(
+        self,
+        question: str,
+        *,
+        mode: str = "auto",
+        filter: Any = None,
+        history: Sequence[Message] = (),
+        **generation: Any,
+    ) -> AsyncAnswerStream:
+        """Return the answer in pieces of text, as the model writes it."""
+        choice = await self.achoose(question, mode=mode, filter=filter, history=history)
+        return self.astream_from(choice, **generation)
+
+    def answer_from(
+        self,
+        choice: Choice,
+        *,
+        on_text: OnText | None = None,
+        on_step: OnStep | None = None,
+        **generation: Any,
+    ) -> Answer:
+        """Return the answer to a question for which all is chosen; as `answer` else."""
+        self._check_prompt(choice.query, generation)  # before the work
+        with self.prepared(choice, on_step=on_step) as model:
+            return model.answer(choice.query, on_text=on_text, **generation)
+
+    async def aanswer_from(self, choice: Choice, **generation: Any) -> Answer:
+        """Return what `answer_from` returns, without blocking the event loop."""
+        async with self.astream_from(choice, **generation) as stream:
+            return await stream.answer()
+
+    def stream_from(self, choice: Choice, **generation: Any) -> AnswerStream:
+        """Return what `stream` returns, for a question for which all is chosen."""
+        return AnswerStream(self._produce(choice, generation), self.language_model.worker)
+
+    def astream_from(self, choice: Choice, **generation: Any) -> AsyncAnswerStream:
+        """Return what `astream` returns, for a question for which all is chosen.
+
+        To be called in a running event loop.
+        """
+        return AsyncAnswerStream(self._produce(choice, generation), self.language_model.worker)
 
     def choose(
         self,
@@ -178,31 +192,45 @@ class AnswerEngine:
         *,
         mode: str = "auto",
         filter: Any = None,
+        history: Sequence[Message] = (),
     ) -> Choice:
         """Return the mode and the documents for a question; the model does not run.
 
         Raises:
-            InvalidInputError: If the question is empty or there is no such mode.
+            InvalidInputError: If the question is empty, there is no such mode, or the
+                engine has no source.
             CandidateSourceError: If the store fails.
         """
         wanted = _mode(mode)
-        check_text("question", question)
-        if not question.strip():
-            raise InvalidInputError("the question is empty; ask something")
+        source, embedder = self._retrieval(question)
         timings: dict[str, float] = {}
         with _timed(timings, "embed"):
-            query = Query(
-                text=question,
-                embedding=self.embedder.embed_query(question),
-                embedder_name=self.embedder.name,
-            )
-        if wanted is AnswerMode.BASE:
-            pool = CandidatePool.empty(dimension=len(query.embedding))
-        else:
+            query = _embedded(embedder, question, history)
+        pool = CandidatePool.empty(dimension=len(query.embedding))
+        if wanted is not AnswerMode.BASE:
             with _timed(timings, "fetch"):
-                pool = self.source.fetch(query, self.n_candidates, filter=filter)
-        with _timed(timings, "select"):
-            return self.choose_from(query, pool, mode=wanted, timings=timings)
+                pool = source.fetch(query, self.n_candidates, filter=filter)
+        return self.choose_from(query, pool, mode=wanted, timings=timings)
+
+    async def achoose(
+        self,
+        question: str,
+        *,
+        mode: str = "auto",
+        filter: Any = None,
+        history: Sequence[Message] = (),
+    ) -> Choice:
+        """Return what `choose` returns; embedding and selection run in other threads."""
+        wanted = _mode(mode)
+        source, embedder = self._retrieval(question)
+        timings: dict[str, float] = {}
+        with _timed(timings, "embed"):
+            query = await asyncio.to_thread(_embedded, embedder, question, history)
+        pool = CandidatePool.empty(dimension=len(query.embedding))
+        if wanted is not AnswerMode.BASE:
+            with _timed(timings, "fetch"):
+                pool = await source.afetch(query, self.n_candidates, filter=filter)
+        return await asyncio.to_thread(self.choose_from, query, pool, mode=wanted, timings=timings)
 
     def choose_from(
         self,
@@ -213,16 +241,17 @@ class AnswerEngine:
         timings: Mapping[str, float] | None = None,
     ) -> Choice:
         """Return the mode and the documents for a query whose candidates are at hand."""
+        started = time.perf_counter()
         wanted = _mode(mode)
         decision = Decision(mode=wanted, reasons=(f"mode {wanted.value!r} was asked for",))
         read = learned = None
         if wanted is not AnswerMode.BASE and not len(pool):
             decision = Decision(mode=AnswerMode.BASE, reasons=("the store has no candidate",))
-        elif wanted in (*_READING, AnswerMode.AUTO):
+        elif wanted in (*READING, AnswerMode.AUTO):
             read = self._select_context(query, pool)
             if wanted is AnswerMode.AUTO:
                 decision = self._decide(query, pool, read)
-        if decision.mode in _LEARNING:
+        if decision.mode in LEARNING:
             learned = self.fine_tuning_selector.select(
                 query.embedding, pool.embeddings, self.n_steps
             )
@@ -231,9 +260,9 @@ class AnswerEngine:
             mode=decision.mode,
             reasons=decision.reasons,
             pool=pool,
-            read=read if decision.mode in _READING else None,
+            read=read if decision.mode in READING else None,
             learned=learned,
-            timings={} if timings is None else timings,
+            timings={**(timings or {}), "select": time.perf_counter() - started},
         )
 
     @contextmanager
@@ -263,6 +292,39 @@ class AnswerEngine:
                 timings={**choice.timings, "fine_tune": time.perf_counter() - started},
             )
 
+    def _retrieval(self, question: str) -> tuple[CandidateSource, Embedder]:
+        """Return what candidates are found with, after a look at the question."""
+        check_text("question", question)
+        if not question.strip():
+            raise InvalidInputError("the question is empty; ask something")
+        if self.source is None or self.embedder is None:
+            raise InvalidInputError(
+                "this engine has no `source` or no `embedder` to find candidates with; construct "
+                "it with both, or pass candidates that are at hand to `choose_from`"
+            )
+        return self.source, self.embedder
+
+    def _produce(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
+        """Return the computation of an answer in the worker thread, checked as far as can be.
+
+        Raises:
+            InvalidInputError: If the prompt does not fit, or this flow of control holds the
+                model fine-tuned.
+        """
+        self.language_model.refuse_if_changed_here()
+        self._check_prompt(choice.query, generation)
+
+        def produce(on_text: OnText, on_step: OnStep) -> Answer:
+            return self.answer_from(choice, on_text=on_text, on_step=on_step, **generation)
+
+        return produce
+
+    def _check_prompt(self, query: Query, generation: Mapping[str, Any]) -> None:
+        """Refuse a question that does not fit into the window, before any work."""
+        n_new = generation.get("max_new_tokens", self.max_new_tokens)
+        nothing = CandidatePool.empty(dimension=len(query.embedding))
+        self.language_model.check_prompt(self._in_context.prompt(query, nothing), n_new)
+
     def _select_context(self, query: Query, pool: CandidatePool) -> Selection:
         if pool.relevance is None or not isinstance(self.context_selector, ContextSelector):
             return self.context_selector.select(query.embedding, pool.embeddings, self.n_context)
@@ -277,7 +339,7 @@ class AnswerEngine:
             variance_before=float(variances[0]),
             variance_after=float(variances[-1]),
             context_tokens=sum(self._in_context.size(text) for text in chunks.texts),
-            room=self._in_context.room(query.text),
+            room=self._in_context.room(self._in_context.prompt(query, pool.take([]))),
         )
 
     @property
@@ -289,16 +351,12 @@ class AnswerEngine:
         )
 
 
-def _joined(first: CandidatePool, second: CandidatePool) -> CandidatePool:
-    """Return the rows of both pools, repeats kept."""
-    if not len(first) or not len(second):
-        return second if len(second) else first
-    return CandidatePool(
-        document_ids=[*first.document_ids, *second.document_ids],
-        texts=[*first.texts, *second.texts],
-        embeddings=np.concatenate([first.embeddings, second.embeddings]),
-        similarities=np.concatenate([first.similarities, second.similarities]),
-        metadata=[*first.metadata, *second.metadata],
+def _embedded(embedder: Embedder, question: str, history: Sequence[Message]) -> Query:
+    return Query(
+        text=question,
+        embedding=embedder.embed_query(question),
+        embedder_name=embedder.name,
+        history=history,
     )
 
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ from sift_core.errors import InvalidInputError
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 Metadata: TypeAlias = Mapping[str, Any]
+Message: TypeAlias = Mapping[str, str]
+"""One turn of a chat: "role" ("system", "user" or "assistant") and "content"."""
+FinishReason: TypeAlias = Literal["stop", "length"]
+"""Why a text ends: the model or a stop string ended it, or it had its full length."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,17 +31,21 @@ class Query:
         embedding: Shape (d,), finite, d >= 1.
         embedder_name: Name of the model behind `embedding`. A source that knows the
             name of its own embedder refuses a query made by another one.
+        history: What was said before, oldest first. Candidates are not looked for with it.
 
     Raises:
-        InvalidInputError: If `embedding` is not one finite vector, or `text` is not text.
+        InvalidInputError: If `embedding` is not one finite vector, `text` is not text, or
+            `history` has anything but messages.
     """
 
     text: str
     embedding: FloatArray
     embedder_name: str | None = None
+    history: Sequence[Message] = ()
 
     def __post_init__(self) -> None:
         check_text("text", self.text)
+        object.__setattr__(self, "history", tuple(as_messages("history", self.history)))
         embedding = as_finite_array("embedding", self.embedding, n_dimensions=1)
         if embedding.size == 0:
             raise InvalidInputError("`embedding` must have at least 1 number, got an empty vector")
@@ -270,6 +278,10 @@ class Answer:
         standard_deviation: σ at the query given these documents; NaN without any.
         reasons: Why this mode was used, one sentence each.
         timings: Seconds by stage.
+        n_prompt_tokens: What the model read.
+        n_new_tokens: What it wrote, the token that ended it included.
+        finish_reason: "stop" if the model or a stop string ended the text, "length" if it
+            was cut at its full length.
     """
 
     text: str
@@ -278,6 +290,9 @@ class Answer:
     standard_deviation: float = float("nan")
     reasons: tuple[str, ...] = ()
     timings: Metadata = field(default_factory=dict)
+    n_prompt_tokens: int = 0
+    n_new_tokens: int = 0
+    finish_reason: FinishReason = "stop"
 
 
 def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArray:
@@ -356,3 +371,32 @@ def check_text(name: str, text: object) -> None:
             f"`{name}` holds the character {text[error.start]!r} at {error.start}, which UTF-8 "
             f"cannot hold; was it read with another encoding?"
         ) from error
+
+
+def as_messages(name: str, messages: object) -> Sequence[Message]:
+    """Return `messages`, a sequence of chat messages, as it is.
+
+    Args:
+        name: How the message of the error should call it.
+        messages: Mappings with "role" and "content".
+
+    Raises:
+        InvalidInputError: If it is no sequence, or one is no such mapping.
+    """
+    if isinstance(messages, str) or not isinstance(messages, Sequence):
+        raise InvalidInputError(
+            f"`{name}` must be a sequence of messages, got {type(messages).__name__}"
+        )
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+            raise InvalidInputError(
+                f'`{name}` must hold messages like {{"role": "user", "content": "…"}}, got '
+                f"{message!r} at {i}"
+            )
+        if message["role"] not in ("system", "user", "assistant"):
+            raise InvalidInputError(
+                f"message {i} of `{name}` must have the role 'system', 'user' or 'assistant', got "
+                f"{message['role']!r}"
+            )
+        check_text(f"{name}[{i}]['content']", message["content"])
+    return messages

@@ -170,7 +170,7 @@ def test_a_filter_reaches_the_source(make_engine):
 def test_generation_options_reach_the_model(make_engine):
     engine = make_engine(max_new_tokens=6, generation={"min_new_tokens": 6})
     text = engine.answer(QUESTION, mode="base").text
-    expected = engine.language_model.generate(QUESTION, max_new_tokens=6, min_new_tokens=6)
+    expected = engine.language_model.generate(QUESTION, max_new_tokens=6, min_new_tokens=6).text
     assert text == expected != ""
 
 

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel, TokenWindow
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query, as_count
@@ -201,13 +202,22 @@ class FineTuningAnswerer:
             InvalidInputError: If question and answer do not fit into the window.
             AnswerError: If learning or generating fails; the model is as before.
         """
-        self.language_model.check_prompt(query.text, self.max_new_tokens)  # before the work
+        answerer = InContextAnswerer(
+            language_model=self.language_model, max_new_tokens=self.max_new_tokens
+        )
+        nothing = chunks.take([])
+        # before the work
+        self.language_model.check_prompt(answerer.prompt(query, nothing), self.max_new_tokens)
         started = time.perf_counter()
         with fine_tuned(self.language_model, chunks.texts, self.settings):
-            learned = time.perf_counter()
-            text = self.language_model.generate(query.text, max_new_tokens=self.max_new_tokens)
-        timings = {"fine_tune": learned - started, "generate": time.perf_counter() - learned}
-        return Answer(text=text, mode=AnswerMode.FINE_TUNE, chunks=chunks, timings=timings)
+            learned_s = time.perf_counter() - started
+            answer = answerer.answer(query, nothing)
+        return replace(
+            answer,
+            mode=AnswerMode.FINE_TUNE,
+            chunks=chunks,
+            timings={"fine_tune": learned_s, **answer.timings},
+        )
 
     def bits_per_byte(self, text: str, chunks: CandidatePool) -> float:
         """Return the code length of `text` under the fine-tuned model, in bits per byte."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sift_core.answering.language_model import CHUNK_SEPARATOR, LanguageModel
+from sift_core.answering.generation import CHUNK_SEPARATOR, Prompt
+from sift_core.answering.language_model import LanguageModel
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 
@@ -23,13 +24,23 @@ class InContextAnswerer:
         language_model: The model that answers.
         order: Where the first choice stands: next to the question or at the top.
         max_new_tokens: Length of an answer at most.
-        generation: Passed to `transformers`' `generate` as it is; greedy if left out.
+        generation: Passed to `transformers`' `generate` as it is, and `stop`, texts that end
+            an answer; greedy if left out.
     """
 
     language_model: LanguageModel
     order: Literal["most_relevant_last", "most_relevant_first"] = "most_relevant_last"
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
+
+    def generating(self, **generation: Any) -> InContextAnswerer:
+        """Return an answerer that generates so, and in all else as this one does.
+
+        Args:
+            **generation: `max_new_tokens`, `stop`, and what `transformers`' `generate` takes.
+        """
+        n_new = generation.pop("max_new_tokens", self.max_new_tokens)
+        return replace(self, max_new_tokens=n_new, generation={**self.generation, **generation})
 
     def fitting(self, chunks: CandidatePool, room: int) -> CandidatePool:
         """Return the distinct chunks that fit into `room` tokens, in order of choice."""
@@ -53,35 +64,56 @@ class InContextAnswerer:
         ordered = chunks.texts[::-1] if self.order == "most_relevant_last" else chunks.texts
         return CHUNK_SEPARATOR.join(ordered)
 
-    def prompt(self, query: Query, chunks: CandidatePool) -> str:
-        """Return the chunks and the question as one text."""
-        return CHUNK_SEPARATOR.join([*([self.context(chunks)] if len(chunks) else []), query.text])
+    def prompt(self, query: Query, chunks: CandidatePool) -> Prompt:
+        """Return the chunks and the question as one text, after what was said before."""
+        parts = [*([self.context(chunks)] if len(chunks) else []), query.text]
+        text = CHUNK_SEPARATOR.join(parts)
+        if not query.history:
+            return text
+        return [*query.history, {"role": "user", "content": text}]
 
-    def room(self, prompt: str) -> int:
+    def room(self, prompt: Prompt) -> int:
         """Return how many tokens the window leaves beside `prompt` and answer; < 0: too long."""
         taken = len(self.language_model.prompt_ids(prompt)) + self.max_new_tokens
         return self.language_model.window - taken
 
-    def answer(self, query: Query, chunks: CandidatePool) -> Answer:
+    def answer(
+        self,
+        query: Query,
+        chunks: CandidatePool,
+        *,
+        on_text: Callable[[str], object] | None = None,
+    ) -> Answer:
         """Return the model's continuation of chunks and question.
+
+        Args:
+            query: The question, and what was said before it.
+            chunks: What to read, in order of choice.
+            on_text: Called with each piece of the text as it comes.
 
         Raises:
             InvalidInputError: If question and answer alone do not fit into the window.
             AnswerError: If the model fails.
         """
         started = time.perf_counter()
-        used = self.fitting(chunks, self.room(query.text))
+        used = self.fitting(chunks, self.room(self.prompt(query, chunks.take([]))))
         # Tokens may join differently where chunks meet, so the sum of lengths is an estimate.
         while len(used) and self.room(self.prompt(query, used)) < 0:
             used = used.take(range(len(used) - 1))
-        text = self.language_model.generate(
-            self.prompt(query, used), max_new_tokens=self.max_new_tokens, **self.generation
+        generation = self.language_model.generate(
+            self.prompt(query, used),
+            max_new_tokens=self.max_new_tokens,
+            on_text=on_text,
+            **self.generation,
         )
         return Answer(
-            text=text,
+            text=generation.text,
             mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
             chunks=used,
             timings={"generate": time.perf_counter() - started},
+            n_prompt_tokens=generation.n_prompt_tokens,
+            n_new_tokens=generation.n_new_tokens,
+            finish_reason=generation.finish_reason,
         )
 
     def bits_per_byte(self, text: str, chunks: CandidatePool) -> float:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from sift_core.answering.generation import (
+    CHUNK_SEPARATOR,
+    Generation,
+    Prompt,
+    TextWatcher,
+    as_conversation,
+    as_plain_text,
+)
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.types import as_count, check_text
 
@@ -19,11 +29,9 @@ try:
     import torch
     from safetensors import SafetensorError
     from torch.nn import functional
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteriaList
 except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
-
-CHUNK_SEPARATOR = "\n\n"
 
 # No such model, no such device, a broken file, a missing tokenizer backend, other shapes.
 _LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
@@ -43,6 +51,10 @@ class _Guard:
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     changed_by: object | None = None
+
+    @cached_property
+    def worker(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sift-model")
 
 
 # One guard a model, whatever wraps it. The context variable holds what this flow of control
@@ -248,21 +260,37 @@ class LanguageModel:
         logits = self.model(input_ids=inputs, use_cache=False).logits[0, -len(targets) :]
         return functional.cross_entropy(logits.float(), targets, reduction="sum")
 
-    def generate(self, prompt: str, *, max_new_tokens: int = 64, **options: Any) -> str:
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int = 64,
+        stop: Sequence[str] = (),
+        on_text: Callable[[str], object] | None = None,
+        **options: Any,
+    ) -> Generation:
         """Return the model's continuation of `prompt`, greedy unless `options` say otherwise.
 
         Args:
-            prompt: A chat message where the tokenizer has a chat template, plain text
-                otherwise.
+            prompt: A text, or the messages of a chat, the last of which is answered. Where
+                the tokenizer has a chat template it spells them; elsewhere a text stands as
+                it is.
             max_new_tokens: Length of the continuation at most, >= 1.
-            **options: Passed to `transformers`' `generate` as they are.
+            stop: Texts that end the continuation; what is returned ends before them.
+            on_text: Called with each new piece of the text as soon as it is certain; the
+                pieces add up to the whole. What it raises ends the generation and passes on.
+            **options: Passed to `transformers`' `generate` as they are. Beams are not
+                followed: their text comes in one piece at the end.
 
         Raises:
-            InvalidInputError: If prompt and continuation do not fit into the window.
+            InvalidInputError: If prompt and continuation do not fit into the window, or a
+                stop string is empty.
             AnswerError: If the model fails.
         """
         ids = self.check_prompt(prompt, max_new_tokens)
         inputs = torch.tensor([ids], device=self.model.device)
+        watcher = TextWatcher(self.tokenizer, n_prompt_tokens=len(ids), stop=stop, on_text=on_text)
+        criteria = [*(options.pop("stopping_criteria", None) or []), watcher]
         settings = {"do_sample": False, "pad_token_id": self._prefix_id, **options}
         try:
             with self.using(), torch.inference_mode():
@@ -270,14 +298,14 @@ class LanguageModel:
                     inputs,
                     attention_mask=torch.ones_like(inputs),
                     max_new_tokens=max_new_tokens,
+                    stopping_criteria=StoppingCriteriaList(criteria),
                     **settings,
                 )
         except RuntimeError as error:
             raise AnswerError(f"the model could not generate: {error}") from error
-        text: str = self.tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True)
-        return text
+        return watcher.finished(output[0, len(ids) :].tolist(), max_new_tokens=max_new_tokens)
 
-    def check_prompt(self, prompt: str, max_new_tokens: int) -> list[int]:
+    def check_prompt(self, prompt: Prompt, max_new_tokens: int) -> list[int]:
         """Return the prompt's tokens if they and an answer fit into the window.
 
         Raises:
@@ -292,15 +320,37 @@ class LanguageModel:
             )
         return ids
 
-    def prompt_ids(self, prompt: str) -> list[int]:
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the tokens that `generate` starts from."""
-        check_text("prompt", prompt)
+        messages = as_conversation(prompt)
         if getattr(self.tokenizer, "chat_template", None):
             encoded = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=True
+                [dict(message) for message in messages],
+                add_generation_prompt=True,
+                return_dict=True,
             )
             return list(encoded["input_ids"])
-        return [self._prefix_id, *self.token_ids(prompt)]
+        return [self._prefix_id, *self.token_ids(as_plain_text(messages))]
+
+    @property
+    def worker(self) -> ThreadPoolExecutor:
+        """The one thread in which answers of this model are computed beside the caller.
+
+        One is enough, since the model gives one answer at a time.
+        """
+        return self._guard.worker
+
+    def refuse_if_changed_here(self) -> None:
+        """Refuse what would wait for a change that this flow of control itself has to end.
+
+        Raises:
+            InvalidInputError: Inside a `with` block of `changing`.
+        """
+        if self._guard.changed_by in _own_changes.get():
+            raise InvalidInputError(
+                "the model is fine-tuned here already, and another thread would wait for the end "
+                "of that for ever; leave that `with` block first, or answer without a stream"
+            )
 
 
 def _rolling_windows(
