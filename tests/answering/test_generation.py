@@ -1,0 +1,145 @@
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from sift_core import InvalidInputError
+from sift_core.answering.generation import TextWatcher, as_conversation, as_plain_text
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Why?"},
+]
+
+
+def written(tokenizer, text, **options):
+    """Let a watcher read `text` token by token; return what it passed on and where it stopped."""
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    pieces = []
+    watcher = TextWatcher(tokenizer, n_prompt_tokens=1, on_text=pieces.append, **options)
+    n_new = len(ids)
+    for n in range(1, len(ids) + 1):
+        if bool(watcher(torch.tensor([[0, *ids[:n]]]), None)[0]):
+            n_new = n
+            break
+    return pieces, watcher.finished(ids[:n_new], max_new_tokens=len(ids))
+
+
+def test_the_pieces_add_up_to_the_text(byte_tokenizer):
+    pieces, generation = written(byte_tokenizer, "one two")
+    assert pieces == list("one two")
+    assert generation.text == "one two"
+    assert (generation.n_prompt_tokens, generation.n_new_tokens) == (1, 7)
+    assert generation.finish_reason == "length"
+
+
+def test_a_character_of_several_tokens_comes_as_one_piece(byte_tokenizer):
+    pieces, generation = written(byte_tokenizer, "a光é")
+    assert pieces == ["a", "光", "é"]
+    assert generation.n_new_tokens == 6  # 1 + 3 + 2 bytes
+
+
+def test_a_text_ends_before_the_first_stop_string(byte_tokenizer):
+    pieces, generation = written(byte_tokenizer, "one\n\nEND two", stop=["END", "\n\n"])
+    assert generation.text == "one"
+    assert generation.finish_reason == "stop"
+    assert generation.n_new_tokens == 5
+    assert "".join(pieces) == "one"
+
+
+def test_what_may_begin_a_stop_string_is_held_back_until_it_does_not(byte_tokenizer):
+    pieces, generation = written(byte_tokenizer, "a##b", stop=["###"])
+    assert pieces == ["a", "##b"]
+    assert generation.text == "a##b"
+
+
+def test_what_is_held_back_at_the_end_is_passed_on(byte_tokenizer):
+    pieces, _ = written(byte_tokenizer, "a##", stop=["###"])
+    assert pieces == ["a", "##"]
+
+
+def test_an_incomplete_character_at_the_end_is_kept_as_the_tokenizer_shows_it(byte_tokenizer):
+    ids = byte_tokenizer("光", add_special_tokens=False)["input_ids"][:2]
+    pieces = []
+    watcher = TextWatcher(byte_tokenizer, n_prompt_tokens=1, on_text=pieces.append)
+    watcher(torch.tensor([[0, *ids]]), None)
+    assert pieces == []
+    generation = watcher.finished(ids, max_new_tokens=2)
+    assert "".join(pieces) == generation.text == byte_tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("stop", [[""], "\n", [3]])
+def test_a_stop_string_must_be_a_text(byte_tokenizer, stop):
+    with pytest.raises(InvalidInputError, match="stop"):
+        TextWatcher(byte_tokenizer, n_prompt_tokens=0, stop=stop)
+
+
+def test_the_pieces_of_a_model_add_up_to_its_text(random_lm):
+    pieces = []
+    generation = random_lm.generate("hello", max_new_tokens=12, on_text=pieces.append)
+    assert "".join(pieces) == generation.text
+    assert generation.text == random_lm.generate("hello", max_new_tokens=12).text
+
+
+def test_a_model_stops_at_a_stop_string(tiny_lm):
+    whole = tiny_lm.generate("The city of", max_new_tokens=20)
+    assert whole.n_new_tokens == 20
+    word = whole.text.split()[5]
+    start = whole.text.index(word)
+    stopped = tiny_lm.generate("The city of", max_new_tokens=20, stop=[word])
+    assert stopped.text == whole.text[:start]
+    assert stopped.n_new_tokens < 20
+    assert stopped.finish_reason == "stop"
+
+
+def test_a_model_that_ends_its_text_itself_stopped(make_random_lm):
+    lm = make_random_lm()
+    first = lm.generate("hello", max_new_tokens=1, eos_token_id=list(range(257)))
+    assert first.n_new_tokens == 1
+    ended = lm.generate("hello", max_new_tokens=5, eos_token_id=list(range(257)))
+    assert (ended.n_new_tokens, ended.finish_reason) == (1, "stop")
+
+
+def test_beams_give_their_text_at_the_end(make_random_lm):
+    pieces = []
+    generation = make_random_lm().generate(
+        "hello", max_new_tokens=5, num_beams=2, on_text=pieces.append
+    )
+    assert pieces == [generation.text]
+
+
+def test_what_a_listener_raises_ends_the_generation_and_leaves_the_model_free(make_random_lm):
+    lm = make_random_lm()
+
+    def refuse(piece):
+        raise KeyError(piece)
+
+    with pytest.raises(KeyError):
+        lm.generate("hello", max_new_tokens=12, on_text=refuse)
+    assert lm.generate("hello", max_new_tokens=2).n_new_tokens == 2
+
+
+def test_one_message_stands_as_it_is_and_several_say_who_speaks():
+    assert as_plain_text(as_conversation("Hi")) == "Hi"
+    assert as_plain_text(CHAT) == (
+        "System: Be brief.\n\nUser: Hi\n\nAssistant: Hello\n\nUser: Why?\n\nAssistant:"
+    )
+
+
+def test_a_chat_template_spells_a_chat(byte_tokenizer, make_random_lm):
+    lm = make_random_lm()
+    lm.tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}>"
+    try:
+        spelled = lm.tokenizer.decode(lm.prompt_ids(CHAT))
+    finally:
+        lm.tokenizer.chat_template = None
+    assert spelled == "[system]Be brief.[user]Hi[assistant]Hello[user]Why?>"
+
+
+@pytest.mark.parametrize(
+    "prompt", [[], [{"role": "user"}], [{"role": "tool", "content": "x"}], [("user", "x")], 7]
+)
+def test_what_is_no_chat_is_refused(make_random_lm, prompt):
+    with pytest.raises(InvalidInputError, match="prompt"):
+        make_random_lm().generate(prompt, max_new_tokens=2)

@@ -1,0 +1,238 @@
+"""Streams over a computation that is slow on purpose, and over a real tiny language model."""
+
+import asyncio
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from sift_core import Answer, AnswerError, AnswerMode, InMemorySource, InvalidInputError
+from sift_core.answering import AnswerEngine, LanguageModel
+from sift_core.streaming import AnswerStream, AsyncAnswerStream
+from sift_core.testing import HashingEmbedder
+
+TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
+QUESTION = "How do I read the rows of a table?"
+TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for n in range(6)]
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def engine():
+    embedder = HashingEmbedder()
+    return AnswerEngine(
+        language_model=LanguageModel.from_pretrained(TINY_LM, device="cpu"),
+        source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
+        embedder=embedder,
+        n_steps=3,
+        n_context=2,
+        max_new_tokens=12,
+    )
+
+
+class Writer:
+    """Writes words until it is told that enough is written, or for ever."""
+
+    def __init__(self, n_words=None, error=None):
+        self.n_words, self.error = n_words, error
+        self.started, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self, on_text, on_step):
+        self.started.set()
+        try:
+            n = 0
+            while self.n_words is None or n < self.n_words:
+                on_step(0.5)
+                on_text(f"word{n} ")
+                n += 1
+            if self.error is not None:
+                raise self.error
+            return Answer(text="".join(f"word{i} " for i in range(n)), mode=AnswerMode.BASE)
+        finally:
+            self.ended.set()
+
+
+def test_the_pieces_come_in_order_and_add_up_to_the_answer(executor):
+    stream = AnswerStream(Writer(3), executor)
+    assert list(stream) == ["word0 ", "word1 ", "word2 "]
+    assert stream.answer().text == "word0 word1 word2 "
+    assert list(stream) == []
+
+
+def test_the_answer_is_there_without_reading_the_pieces(executor):
+    assert AnswerStream(Writer(3), executor).answer().text == "word0 word1 word2 "
+
+
+def test_an_error_comes_after_the_pieces_before_it_and_again_with_the_answer(executor):
+    stream = AnswerStream(Writer(2, error=AnswerError("out of memory")), executor)
+    assert [next(stream), next(stream)] == ["word0 ", "word1 "]
+    with pytest.raises(AnswerError, match="out of memory"):
+        next(stream)
+    with pytest.raises(AnswerError, match="out of memory"):
+        stream.answer()
+
+
+def test_closing_a_stream_ends_its_computation(executor):
+    writer = Writer()
+    with AnswerStream(writer, executor) as stream:
+        next(stream)
+    assert writer.ended.is_set()
+    assert list(stream) == []
+    with pytest.raises(AnswerError, match="closed before its end"):
+        stream.answer()
+
+
+def test_closing_a_stream_that_waits_its_turn_takes_it_from_the_queue(executor):
+    running, waiting = Writer(), Writer()
+    with AnswerStream(running, executor):
+        AnswerStream(waiting, executor).close()
+    assert not waiting.started.is_set()
+
+
+def test_a_forgotten_stream_ends_its_computation(executor):
+    writer = Writer()
+    stream = AnswerStream(writer, executor)
+    next(stream)
+    del stream
+    gc.collect()
+    assert writer.ended.wait(DEADLINE_S)
+
+
+def test_a_stream_may_be_read_by_changing_threads(executor):
+    stream = AnswerStream(Writer(4), executor)
+    with ThreadPoolExecutor(max_workers=4) as readers:
+        pieces = [readers.submit(next, stream).result() for _ in range(4)]
+    assert pieces == [f"word{i} " for i in range(4)]
+
+
+async def test_an_async_stream_gives_the_same_pieces(executor):
+    stream = AsyncAnswerStream(Writer(3), executor)
+    assert [piece async for piece in stream] == ["word0 ", "word1 ", "word2 "]
+    assert (await stream.answer()).text == "word0 word1 word2 "
+
+
+async def test_an_async_stream_raises_what_the_computation_raised(executor):
+    stream = AsyncAnswerStream(Writer(1, error=AnswerError("no")), executor)
+    with pytest.raises(AnswerError, match="no"):
+        await stream.answer()
+
+
+async def test_cancelling_the_reading_task_ends_the_computation(executor):
+    writer = Writer()
+
+    async def read():
+        async with AsyncAnswerStream(writer, executor) as stream:
+            async for _ in stream:
+                await asyncio.sleep(0)
+
+    task = asyncio.create_task(read())
+    await asyncio.to_thread(writer.started.wait, DEADLINE_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert writer.ended.is_set()
+
+
+def test_a_closed_event_loop_ends_the_computation(executor):
+    writer = Writer()
+
+    async def leave():
+        return AsyncAnswerStream(writer, executor)  # kept, so that it is not merely forgotten
+
+    stream = asyncio.run(leave())
+    assert writer.ended.wait(DEADLINE_S)
+    del stream
+
+
+@pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])
+def test_the_engine_streams_what_it_answers(engine, mode):
+    stream = engine.stream(QUESTION, mode=mode)
+    pieces = list(stream)
+    answer = engine.answer(QUESTION, mode=mode)
+    assert len(pieces) > 1
+    assert "".join(pieces) == answer.text == stream.answer().text
+    assert stream.answer().chunks.document_ids == answer.chunks.document_ids
+    assert stream.answer().mode.value == mode
+
+
+async def test_the_engine_answers_and_streams_asynchronously(engine):
+    expected = engine.answer(QUESTION, mode="fine_tune").text
+    answer = await engine.aanswer(QUESTION, mode="fine_tune")
+    stream = await engine.astream(QUESTION, mode="fine_tune")
+    assert answer.text == expected == "".join([piece async for piece in stream])
+
+
+async def test_concurrent_answers_equal_those_one_after_another(engine):
+    questions = [f"How do I read {n} rows?" for n in range(6)]
+    modes = ["context", "fine_tune"] * 3
+    expected = [engine.answer(q, mode=m).text for q, m in zip(questions, modes, strict=True)]
+    answers = await asyncio.gather(
+        *(engine.aanswer(q, mode=m) for q, m in zip(questions, modes, strict=True))
+    )
+    assert [answer.text for answer in answers] == expected
+
+
+def test_a_stream_that_is_closed_early_leaves_the_model_as_it_was(engine):
+    before = engine.answer(QUESTION, mode="base").text
+    with engine.stream(QUESTION, mode="fine_tune", max_new_tokens=200) as stream:
+        next(stream)
+    assert engine.answer(QUESTION, mode="base").text == before
+
+
+async def test_a_cancelled_answer_leaves_the_model_free(engine):
+    before = engine.answer(QUESTION, mode="base").text
+    task = asyncio.create_task(engine.aanswer(QUESTION, mode="fine_tune", max_new_tokens=400))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert engine.answer(QUESTION, mode="base").text == before
+
+
+def test_a_stream_inside_a_prepared_block_is_refused_rather_than_waiting_for_ever(engine):
+    choice = engine.choose(QUESTION, mode="fine_tune")
+    with engine.prepared(choice), pytest.raises(InvalidInputError, match="leave that `with` block"):
+        engine.stream_from(choice)
+
+
+def test_generation_settings_are_for_one_answer(engine):
+    long = engine.answer(QUESTION, mode="base")
+    short = engine.answer(QUESTION, mode="base", max_new_tokens=3)
+    assert (long.n_new_tokens, short.n_new_tokens) == (12, 3)
+    assert long.text.startswith(short.text)
+    stopped = engine.answer(QUESTION, mode="base", stop=[long.text[4:6]])
+    assert stopped.text == long.text[: long.text.index(long.text[4:6])]
+    assert stopped.finish_reason == "stop"
+
+
+def test_what_was_said_before_stands_before_the_question(engine):
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    answer = engine.answer(QUESTION, mode="base", history=history)
+    prompt = f"User: Hi\n\nAssistant: Hello\n\nUser: {QUESTION}\n\nAssistant:"
+    assert answer.text == engine.language_model.generate(prompt, max_new_tokens=12).text
+    assert answer.n_prompt_tokens == engine.language_model.n_tokens(prompt) + 1
+
+
+def test_a_history_counts_against_the_window(engine):
+    history = [{"role": "user", "content": "word " * engine.language_model.window}]
+    with pytest.raises(InvalidInputError, match="do not fit"):
+        engine.answer(QUESTION, mode="context", history=history)
+
+
+def test_an_engine_without_a_source_answers_from_candidates_at_hand(engine):
+    alone = AnswerEngine(language_model=engine.language_model, max_new_tokens=6)
+    with pytest.raises(InvalidInputError, match="`source`"):
+        alone.answer(QUESTION)
+    choice = engine.choose(QUESTION, mode="context")
+    at_hand = alone.choose_from(choice.query, choice.pool, mode="context")
+    assert alone.answer_from(at_hand).mode is AnswerMode.CONTEXT
