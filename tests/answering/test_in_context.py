@@ -45,9 +45,12 @@ def test_the_answer_says_which_chunks_were_read(answerer):
     answer = answerer.answer(QUERY, pool_of("x" * 30, "y" * 30, "z" * 10))
     assert answer.mode is AnswerMode.CONTEXT
     assert answer.chunks.texts == ("x" * 30, "z" * 10)
-    assert answer.text == answerer.language_model.generate(
-        f"{'z' * 10}\n\n{'x' * 30}\n\nwhy?", max_new_tokens=8
-    ).text
+    assert (
+        answer.text
+        == answerer.language_model.generate(
+            f"{'z' * 10}\n\n{'x' * 30}\n\nwhy?", max_new_tokens=8
+        ).text
+    )
 
 
 def test_without_chunks_the_model_answers_alone(answerer):
