@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sift_core.answering.fine_tuning import FineTuningSettings, fine_tuned
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
@@ -101,7 +103,7 @@ class AnswerEngine:
 
         Args:
             question: In words, not empty.
-            mode: "base", "context", "fine_tune", "both" or "auto".
+            mode: "base", "context", "fine_tune", "both" or "auto". "base" needs no source.
             filter: Restricts the candidates; the source's own kind of filter.
             history: What was said before, oldest first.
             on_text: Called with each piece of the answer's text as it comes. What it raises
@@ -202,14 +204,15 @@ class AnswerEngine:
             CandidateSourceError: If the store fails.
         """
         wanted = _mode(mode)
-        source, embedder = self._retrieval(question)
+        _check_question(question)
+        if wanted is AnswerMode.BASE:
+            return self._choose_nothing(question, history)
+        source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         with _timed(timings, "embed"):
             query = _embedded(embedder, question, history)
-        pool = CandidatePool.empty(dimension=len(query.embedding))
-        if wanted is not AnswerMode.BASE:
-            with _timed(timings, "fetch"):
-                pool = source.fetch(query, self.n_candidates, filter=filter)
+        with _timed(timings, "fetch"):
+            pool = source.fetch(query, self.n_candidates, filter=filter)
         return self.choose_from(query, pool, mode=wanted, timings=timings)
 
     async def achoose(
@@ -222,14 +225,15 @@ class AnswerEngine:
     ) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         wanted = _mode(mode)
-        source, embedder = self._retrieval(question)
+        _check_question(question)
+        if wanted is AnswerMode.BASE:
+            return self._choose_nothing(question, history)
+        source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         with _timed(timings, "embed"):
             query = await asyncio.to_thread(_embedded, embedder, question, history)
-        pool = CandidatePool.empty(dimension=len(query.embedding))
-        if wanted is not AnswerMode.BASE:
-            with _timed(timings, "fetch"):
-                pool = await source.afetch(query, self.n_candidates, filter=filter)
+        with _timed(timings, "fetch"):
+            pool = await source.afetch(query, self.n_candidates, filter=filter)
         return await asyncio.to_thread(self.choose_from, query, pool, mode=wanted, timings=timings)
 
     def choose_from(
@@ -246,7 +250,7 @@ class AnswerEngine:
         decision = Decision(mode=wanted, reasons=(f"mode {wanted.value!r} was asked for",))
         read = learned = None
         if wanted is not AnswerMode.BASE and not len(pool):
-            decision = Decision(mode=AnswerMode.BASE, reasons=("the store has no candidate",))
+            decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
         elif wanted in (*READING, AnswerMode.AUTO):
             read = self._select_context(query, pool)
             if wanted is AnswerMode.AUTO:
@@ -292,11 +296,13 @@ class AnswerEngine:
                 timings={**choice.timings, "fine_tune": time.perf_counter() - started},
             )
 
-    def _retrieval(self, question: str) -> tuple[CandidateSource, Embedder]:
-        """Return what candidates are found with, after a look at the question."""
-        check_text("question", question)
-        if not question.strip():
-            raise InvalidInputError("the question is empty; ask something")
+    def _choose_nothing(self, question: str, history: Sequence[Message]) -> Choice:
+        """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
+        query = Query(text=question, embedding=np.ones(1), history=history)
+        return self.choose_from(query, CandidatePool.empty(dimension=1), mode=AnswerMode.BASE)
+
+    def _retrieval(self) -> tuple[CandidateSource, Embedder]:
+        """Return what candidates are found with."""
         if self.source is None or self.embedder is None:
             raise InvalidInputError(
                 "this engine has no `source` or no `embedder` to find candidates with; construct "
@@ -349,6 +355,12 @@ class AnswerEngine:
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
         )
+
+
+def _check_question(question: str) -> None:
+    check_text("question", question)
+    if not question.strip():
+        raise InvalidInputError("the question is empty; ask something")
 
 
 def _embedded(embedder: Embedder, question: str, history: Sequence[Message]) -> Query:

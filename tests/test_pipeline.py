@@ -177,7 +177,7 @@ def test_generation_options_reach_the_model(make_engine):
 def test_a_filter_that_matches_nothing_leaves_the_model_alone(make_engine):
     answer = make_engine().answer(QUESTION, mode="fine_tune", filter=lambda m: False)
     assert answer.mode is AnswerMode.BASE
-    assert answer.reasons == ("the store has no candidate",)
+    assert answer.reasons == ("there is no candidate",)
     assert len(answer.chunks) == 0
 
 

@@ -39,6 +39,18 @@ class Generation:
     finish_reason: FinishReason
 
 
+class ListenerError(Exception):
+    """Carries what `on_text` raised past those who catch a model's own errors.
+
+    Args:
+        error: What was raised.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def as_conversation(prompt: Prompt) -> Sequence[Message]:
     """Return the messages of a prompt; a text is one of the user's.
 
@@ -156,4 +168,7 @@ class TextWatcher(StoppingCriteria):
         if self._on_text is not None and len(text) > self._n_passed_on:
             piece = text[self._n_passed_on :]
             self._n_passed_on = len(text)
-            self._on_text(piece)
+            try:
+                self._on_text(piece)
+            except Exception as error:  # whatever it is, it is the listener's own
+                raise ListenerError(error) from error

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from sift_core.answering.generation import (
     CHUNK_SEPARATOR,
     Generation,
+    ListenerError,
     Prompt,
     TextWatcher,
     as_conversation,
@@ -283,8 +284,8 @@ class LanguageModel:
                 followed: their text comes in one piece at the end.
 
         Raises:
-            InvalidInputError: If prompt and continuation do not fit into the window, or a
-                stop string is empty.
+            InvalidInputError: If prompt and continuation do not fit into the window, a stop
+                string is empty, or an option is unknown or out of its range.
             AnswerError: If the model fails.
         """
         ids = self.check_prompt(prompt, max_new_tokens)
@@ -301,9 +302,17 @@ class LanguageModel:
                     stopping_criteria=StoppingCriteriaList(criteria),
                     **settings,
                 )
+            new_ids = output[0, len(ids) :].tolist()
+            return watcher.finished(new_ids, max_new_tokens=max_new_tokens)
+        except ListenerError as stopped:
+            raise stopped.error from None
         except RuntimeError as error:
             raise AnswerError(f"the model could not generate: {error}") from error
-        return watcher.finished(output[0, len(ids) :].tolist(), max_new_tokens=max_new_tokens)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"the model cannot generate with {sorted(options)}: {error}; see "
+                f"transformers.GenerationConfig for what there is"
+            ) from error
 
     def check_prompt(self, prompt: Prompt, max_new_tokens: int) -> list[int]:
         """Return the prompt's tokens if they and an answer fit into the window.

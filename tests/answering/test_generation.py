@@ -147,3 +147,19 @@ def test_a_chat_template_spells_a_chat(byte_tokenizer, make_random_lm):
 def test_what_is_no_chat_is_refused(make_random_lm, prompt):
     with pytest.raises(InvalidInputError, match="prompt"):
         make_random_lm().generate(prompt, max_new_tokens=2)
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), RuntimeError("mine")])
+def test_an_error_of_a_listener_is_passed_on_as_it_is(make_random_lm, error):
+    def refuse(piece):
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        make_random_lm().generate("hello", max_new_tokens=12, on_text=refuse)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("options", [{"mod": "x"}, {"do_sample": True, "temperature": -1.0}])
+def test_options_that_transformers_refuses_are_one_clear_error(make_random_lm, options):
+    with pytest.raises(InvalidInputError, match="cannot generate with"):
+        make_random_lm().generate("hello", max_new_tokens=2, **options)
