@@ -1,4 +1,4 @@
-"""The values that pass between a store and the selection, and what every store shares."""
+"""The values that pass between a store and a pool, and what every store shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from langchain_core.documents import Document
 
-from sift_core import CandidateSourceError, InvalidInputError, Query, Selection
+from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 
@@ -39,11 +39,43 @@ class Candidates:
 
     Args:
         documents: n documents, nearest first. They may alias what the store keeps.
-        embeddings: Shape (n, d); checked by the selector.
+        embeddings: Shape (n, d).
+        scores: n numbers, the store's own: cosines, distances, fused ranks. None where the
+            store gives none.
+        relevance: Shape (n,), the scores where they say more than the cosine does.
     """
 
     documents: Sequence[Document]
     embeddings: FloatArray
+    scores: Sequence[float | None] | None = None
+    relevance: FloatArray | None = None
+
+    def pool(self, query: Query) -> CandidatePool:
+        """Return the columns of a pool; `metadata` holds "document" and, where known, "score".
+
+        Raises:
+            InvalidInputError: If an embedding is not finite, or has another dimension than
+                the question's.
+        """
+        if not self.documents:
+            return CandidatePool.empty(dimension=len(query.embedding))
+        if self.embeddings.ndim == 2 and self.embeddings.shape[1] != len(query.embedding):
+            raise InvalidInputError(
+                f"the question has {len(query.embedding)} dimensions, the documents have "
+                f"{self.embeddings.shape[1]}; were both embedded by one model?"
+            )
+        scores = self.scores or [None] * len(self.documents)
+        return CandidatePool(
+            document_ids=[str(i if d.id is None else d.id) for i, d in enumerate(self.documents)],
+            texts=[document.page_content for document in self.documents],
+            embeddings=self.embeddings,
+            similarities=cosines(query.embedding[np.newaxis], self.embeddings)[0],
+            metadata=[
+                {"document": document} | ({} if score is None else {"score": float(score)})
+                for document, score in zip(self.documents, scores, strict=True)
+            ],
+            relevance=self.relevance,
+        )
 
 
 @contextmanager
@@ -74,37 +106,36 @@ def refuse_options(store: object, names: set[str]) -> None:
     """
     if names:
         raise InvalidInputError(
-            f"{type(store).__name__} cannot be searched by SIFTRetriever with the option(s) "
+            f"{type(store).__name__} cannot be searched by SIFT with the option(s) "
             f"{sorted(names)}; leave them out of `search_kwargs` and of the call"
         )
 
 
-def chosen_documents(candidates: Candidates, query: Query, selection: Selection) -> list[Document]:
-    """Return copies of the chosen documents, in order of choice, with a "sift" in metadata.
+def refuse_filter(store: object, filter: object, expected: str) -> None:
+    """Refuse a filter of the wrong kind.
 
-    The originals are not modified, nor is anything that they hold shared.
+    Raises:
+        InvalidInputError: Always.
     """
-    embeddings = candidates.embeddings[selection.positions]
-    similarities = cosine_similarities(query.embedding, embeddings)
-    documents = []
-    for step, position in enumerate(selection.positions):
-        document = candidates.documents[position].model_copy(deep=True)
-        document.metadata["sift"] = {
-            "similarity": float(similarities[step]),
-            "gain": float(selection.gains[step]),
-            "variance_before": float(selection.variances[step]),
-            "variance_after": float(selection.variances[step + 1]),
-        }
-        documents.append(document)
-    return documents
+    raise InvalidInputError(
+        f"`filter` for {type(store).__name__} must be {expected}, got "
+        f"{type(filter).__name__}; each kind of store has its own kind of filter"
+    )
 
 
-def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray:
-    """Return the cosine of `query` (d,) and each row of `embeddings` (n, d), shape (n,).
+def cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the cosine of each of `rows` (m, d) with each of `others` (n, d), shape (m, n).
 
-    float64, in [-1, 1]. No vector may be all zero.
+    float64, in [-1, 1]; 0 where a vector is all zero, NaN where one is not finite.
     """
-    rows = embeddings.astype(np.float64)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines: FloatArray = rows @ (query / np.linalg.norm(query))
-    return np.clip(cosines, -1.0, 1.0)
+    products: FloatArray = _unit(rows) @ _unit(others).T
+    return np.clip(products, -1.0, 1.0)
+
+
+def _unit(rows: FloatArray) -> FloatArray:
+    scaled: FloatArray = rows.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # who builds a pool of them refuses infinite numbers
+        for lengths in (np.abs(scaled).max(axis=1), None):  # first so that squares stay in range
+            size = np.linalg.norm(scaled, axis=1) if lengths is None else lengths
+            scaled = scaled / np.where(size > 0, size, 1.0)[:, np.newaxis]
+    return scaled

@@ -14,6 +14,7 @@ from langchain_sift.candidates import (
     Candidates,
     FloatArray,
     Search,
+    refuse_filter,
     refuse_options,
     store_failures,
 )
@@ -36,9 +37,12 @@ def read_faiss(store: Any, search: Search) -> Candidates:
 
     Raises:
         CandidateSourceError: If Faiss fails, or a row has no document.
-        InvalidInputError: If the dimensions differ or there are options.
+        InvalidInputError: If the dimensions differ, the filter is of another kind, or there
+            are options.
     """
     refuse_options(store, set(search.options))
+    if not (search.filter is None or isinstance(search.filter, dict) or callable(search.filter)):
+        refuse_filter(store, search.filter, "a dictionary or a function of a document's metadata")
     index = store.index
     if len(search.query.embedding) != index.d:
         raise InvalidInputError(
@@ -50,8 +54,10 @@ def read_faiss(store: Any, search: Search) -> Candidates:
     vector = _as_stored(store, search.query.embedding)
     if search.filter is None:
         return _nearest(store, vector, search.n_candidates)
-    # The store's own reading of a filter; it has no public name.
-    keep = store._create_filter_func(search.filter)
+    try:
+        keep = store._create_filter_func(search.filter)  # the store's own reading; not public
+    except ValueError as error:  # an operator that it does not know
+        raise InvalidInputError(f"`filter` cannot be read by FAISS: {error}") from error
     return _nearest_kept(store, vector, search.n_candidates, keep)
 
 
@@ -64,10 +70,14 @@ def _as_stored(store: Any, embedding: FloatArray) -> npt.NDArray[np.float32]:
 def _nearest(store: Any, vector: FloatArray, n: int) -> Candidates:
     """Return the documents of the nearest rows and their vectors, in one call of Faiss."""
     with _failures(store):
-        _, rows, embeddings = store.index.search_and_reconstruct(vector, min(n, store.index.ntotal))
+        scores, rows, embeddings = store.index.search_and_reconstruct(
+            vector, min(n, store.index.ntotal)
+        )
     found = rows[0] >= 0  # Faiss fills missing hits with -1 and NaN
     return Candidates(
-        documents=_documents(store, rows[0][found].tolist()), embeddings=embeddings[0][found]
+        documents=_documents(store, rows[0][found].tolist()),
+        embeddings=embeddings[0][found],
+        scores=scores[0][found].tolist(),
     )
 
 
@@ -82,7 +92,7 @@ def _nearest_kept(
     n_searched = min(n, index.ntotal)
     while True:
         with _failures(store):
-            _, rows = index.search(vector, n_searched)
+            scores, rows = index.search(vector, n_searched)
         found = rows[0][rows[0] >= 0].tolist()
         documents = _documents(store, found)
         kept = [i for i, document in enumerate(documents) if keep(document.metadata)][:n]
@@ -93,7 +103,11 @@ def _nearest_kept(
         return Candidates(documents=[], embeddings=np.empty((0, index.d)))
     with _failures(store):
         embeddings = index.reconstruct_batch(np.array([found[i] for i in kept], dtype=np.int64))
-    return Candidates(documents=[documents[i] for i in kept], embeddings=embeddings)
+    return Candidates(
+        documents=[documents[i] for i in kept],
+        embeddings=embeddings,
+        scores=scores[0][kept].tolist(),  # hits come before the rows that Faiss fills up
+    )
 
 
 def _documents(store: Any, rows: list[int]) -> list[Document]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
+from langchain_core.runnables import run_in_executor
 
-from langchain_sift.candidates import Candidates, Search, refuse_options, store_failures
+from langchain_sift.candidates import (
+    Candidates,
+    Search,
+    refuse_filter,
+    refuse_options,
+    store_failures,
+)
 from sift_core import CandidateSourceError
 
 
@@ -15,7 +24,7 @@ def read_qdrant(store: Any, search: Search) -> Candidates:
     """Return the collection's nearest points with their dense vectors, in one request.
 
     The collection is searched as the store itself would: by dense vectors, or in hybrid
-    mode by dense and sparse ones fused.
+    mode by dense and sparse ones fused, whose fused scores are the candidates' relevance.
 
     Args:
         store: A `QdrantVectorStore` in dense or hybrid mode.
@@ -24,8 +33,44 @@ def read_qdrant(store: Any, search: Search) -> Candidates:
 
     Raises:
         CandidateSourceError: If Qdrant fails, or a point lacks its dense vector.
-        InvalidInputError: If an option is set that the retriever sets itself.
+        InvalidInputError: If the filter is of another kind, or an option is set that is
+            set here already.
     """
+    request = _request(store, search)
+    with _failures(store, search):
+        points = store.client.query_points(**request).points
+    return _candidates(store, search, points)
+
+
+async def aread_qdrant(store: Any, client: Any, search: Search) -> Candidates:
+    """Return what `read_qdrant` returns, by an `AsyncQdrantClient` of the same server."""
+    request = await run_in_executor(None, _request, store, search)  # a sparse model has no async
+    with _failures(store, search):
+        points = (await client.query_points(**request)).points
+    return await run_in_executor(None, _candidates, store, search, points)
+
+
+def dense_vector(store: Any, point: Any) -> Any:
+    """Return a point's dense vector, a list of numbers; None where it has no single one."""
+    vector = point.vector
+    if isinstance(vector, dict):  # one alone comes as a list, several in a dict
+        vector = vector.get(store.vector_name)
+    if not vector or isinstance(vector[0], list):  # a list of lists is a multivector
+        return None
+    return vector
+
+
+def with_vectors(store: Any) -> Any:
+    """Return what to pass to a client so that points come with their dense vector."""
+    return [store.vector_name] if store.vector_name else True
+
+
+def _request(store: Any, search: Search) -> dict[str, Any]:
+    """Return the arguments of `query_points`."""
+    from qdrant_client import models  # optional, and loaded already by the store
+
+    if not (search.filter is None or isinstance(search.filter, models.Filter)):
+        refuse_filter(store, search.filter, "a qdrant_client.models.Filter")
     options = dict(search.options)
     fusion = options.pop("hybrid_fusion", None)
     request = {
@@ -33,31 +78,20 @@ def read_qdrant(store: Any, search: Search) -> Candidates:
         "query_filter": search.filter,
         "limit": search.n_candidates,
         "with_payload": True,
-        "with_vectors": [store.vector_name] if store.vector_name else True,
-        **_question(store, search, fusion),
+        "with_vectors": with_vectors(store),
+        **_question(store, search, fusion or models.FusionQuery(fusion=models.Fusion.RRF)),
     }
     refuse_options(store, request.keys() & options.keys())
-    with store_failures(
-        store,
-        f"collection {store.collection_name!r} (vector name {store.vector_name!r}, query of "
-        f"{len(search.query.embedding)} numbers)",
-        "is the server up, and are collection, vector name, dimension and filter right?",
-    ):
-        points = store.client.query_points(**request, **options).points
-    embeddings = [_dense_vector(store, point) for point in points]
-    return Candidates(
-        documents=[_document(store, point) for point in points],
-        embeddings=np.array(embeddings, dtype=np.float32),
-    )
+    return request | options
 
 
 def _question(store: Any, search: Search, fusion: Any) -> dict[str, Any]:
     """Return the part of a request that says what to be near to, as the store builds it."""
     dense = search.query.embedding.tolist()
-    if store.retrieval_mode.value == "dense":
+    if not _is_hybrid(store):
         return {"query": dense, "using": store.vector_name}
 
-    from qdrant_client import models  # optional, and loaded already by the store
+    from qdrant_client import models
 
     sparse = store.sparse_embeddings.embed_query(search.query.text)
     shared = {
@@ -65,30 +99,37 @@ def _question(store: Any, search: Search, fusion: Any) -> dict[str, Any]:
         "limit": search.n_candidates,
         "params": search.options.get("search_params"),
     }
+    words = models.SparseVector(indices=sparse.indices, values=sparse.values)
     return {
         "prefetch": [
             models.Prefetch(query=dense, using=store.vector_name, **shared),
-            models.Prefetch(
-                query=models.SparseVector(indices=sparse.indices, values=sparse.values),
-                using=store.sparse_vector_name,
-                **shared,
-            ),
+            models.Prefetch(query=words, using=store.sparse_vector_name, **shared),
         ],
-        "query": fusion or models.FusionQuery(fusion=models.Fusion.RRF),
+        "query": fusion,
     }
 
 
-def _dense_vector(store: Any, point: Any) -> list[float]:
-    """Return a point's dense vector; one alone comes as a list, several in a dict."""
-    vector = point.vector
-    if isinstance(vector, dict):
-        vector = vector.get(store.vector_name)
-    if not vector or isinstance(vector[0], list):  # a list of lists is a multivector
+def _candidates(store: Any, search: Search, points: Sequence[Any]) -> Candidates:
+    embeddings = [_dense_vector_of(store, point) for point in points]
+    with _failures(store, search):
+        documents = [_document(store, point) for point in points]
+    scores = [point.score for point in points]
+    return Candidates(
+        documents=documents,
+        embeddings=np.array(embeddings, dtype=np.float32),
+        scores=scores,
+        relevance=np.array(scores, dtype=np.float64) if _is_hybrid(store) else None,
+    )
+
+
+def _dense_vector_of(store: Any, point: Any) -> Any:
+    vector = dense_vector(store, point)
+    if vector is None:
         raise CandidateSourceError(
             f"point {point.id} of Qdrant collection {store.collection_name!r} has no single "
             f"dense vector named {store.vector_name!r}; add one, or filter such points out"
         )
-    return list(vector)
+    return vector
 
 
 def _document(store: Any, point: Any) -> Document:
@@ -98,3 +139,16 @@ def _document(store: Any, point: Any) -> Document:
     )
     document.id = str(point.id)
     return document
+
+
+def _is_hybrid(store: Any) -> bool:
+    return bool(store.retrieval_mode.value == "hybrid")
+
+
+def _failures(store: Any, search: Search) -> AbstractContextManager[None]:
+    return store_failures(
+        store,
+        f"collection {store.collection_name!r} (vector name {store.vector_name!r}, query of "
+        f"{len(search.query.embedding)} numbers)",
+        "is the server up, and are collection, vector name, dimension and filter right?",
+    )

@@ -9,7 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from langchain_sift.candidates import Candidates, Search, refuse_options, store_failures
+from langchain_sift.candidates import (
+    Candidates,
+    Search,
+    refuse_filter,
+    refuse_options,
+    store_failures,
+)
 from langchain_sift.faiss_rows import read_faiss
 from langchain_sift.qdrant_points import read_qdrant
 
@@ -21,13 +27,25 @@ def stored_reader(store: VectorStore) -> Reader | None:
 
     None for a store that keeps its vectors to itself, as a sparse Qdrant collection does.
     """
-    if _is_a(store, "langchain_qdrant.qdrant", "QdrantVectorStore"):
-        return None if store.retrieval_mode.value == "sparse" else read_qdrant  # type: ignore[attr-defined]  # optional class
-    if _is_a(store, "langchain_community.vectorstores.faiss", "FAISS"):
+    if is_qdrant(store):
+        return read_qdrant
+    if is_faiss(store):
         return read_faiss
     if isinstance(store, InMemoryVectorStore):
         return read_in_memory
     return None
+
+
+def is_qdrant(store: VectorStore) -> bool:
+    """Tell whether a store is a `QdrantVectorStore` whose points have dense vectors."""
+    if not _is_a(store, "langchain_qdrant.qdrant", "QdrantVectorStore"):
+        return False
+    return bool(store.retrieval_mode.value != "sparse")  # type: ignore[attr-defined]  # optional class
+
+
+def is_faiss(store: VectorStore) -> bool:
+    """Tell whether a store is the FAISS store of `langchain_community`."""
+    return _is_a(store, "langchain_community.vectorstores.faiss", "FAISS")
 
 
 def read_in_memory(store: InMemoryVectorStore, search: Search) -> Candidates:
@@ -39,9 +57,11 @@ def read_in_memory(store: InMemoryVectorStore, search: Search) -> Candidates:
 
     Raises:
         CandidateSourceError: If the store fails, for instance in the filter.
-        InvalidInputError: If there are options.
+        InvalidInputError: If the filter is no function, or there are options.
     """
     refuse_options(store, set(search.options))
+    if not (search.filter is None or callable(search.filter)):
+        refuse_filter(store, search.filter, "a function of a document")
     with store_failures(
         store,
         f"its {len(store.store)} documents",
@@ -52,7 +72,9 @@ def read_in_memory(store: InMemoryVectorStore, search: Search) -> Candidates:
         )
         documents = [document for document, _ in hits]
         embeddings = np.array([store.store[str(each.id)]["vector"] for each in documents])
-    return Candidates(documents=documents, embeddings=embeddings)
+    return Candidates(
+        documents=documents, embeddings=embeddings, scores=[score for _, score in hits]
+    )
 
 
 def _is_a(store: object, module: str, name: str) -> bool:

@@ -1,6 +1,8 @@
 """Real stores over a deterministic model that counts how often it is asked."""
 
+import asyncio
 import hashlib
+import threading
 import warnings
 
 import numpy as np
@@ -194,7 +196,27 @@ def sparse_embeddings():
 
 
 @pytest.fixture
-def stored_vectors():
+async def wait_for_the_loop():
+    """A function to be called from a thread: in the event loop it would wait in vain."""
+    arrived, allowed = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait():
+        arrived.release()
+        assert allowed.acquire(timeout=10), "the event loop was blocked"
+
+    async def let_go():
+        while True:
+            await asyncio.sleep(0.001)
+            if arrived.acquire(blocking=False):
+                allowed.release()
+
+    letting_go = asyncio.create_task(let_go())
+    yield wait
+    letting_go.cancel()
+
+
+@pytest.fixture
+def stored_vectors_by_id():
     """Reads a store's vectors by document id, another way than the retriever does."""
 
     def read(store):

@@ -1,6 +1,7 @@
 import logging
 
 import pytest
+from langchain_qdrant import RetrievalMode
 
 from langchain_sift import SIFTRetriever
 from sift_core import CandidateSourceError
@@ -55,7 +56,38 @@ def test_the_choice_equals_that_over_a_store_with_vectors(
 ):
     unknown = SIFTRetriever(vectorstore=make_text_only(documents), k=5)
     known = SIFTRetriever(vectorstore=make_in_memory(documents), k=5)
-    assert unknown.invoke(question) == known.invoke(question)
+    expected = known.invoke(question)
+    for document in expected:
+        del document.metadata["sift"]["score"]  # the unknown store has no search that gives it
+    assert unknown.invoke(question) == expected
+
+
+async def test_scores_come_along_where_the_store_has_a_search_that_gives_them(
+    make_qdrant, documents, question, sparse_embeddings
+):
+    store = make_qdrant(
+        documents, retrieval_mode=RetrievalMode.SPARSE, sparse_embedding=sparse_embeddings
+    )
+    scores = {
+        document.metadata["_id"]: score
+        for document, score in store.similarity_search_with_score(question, k=12)
+    }
+    retriever = SIFTRetriever(vectorstore=store, k=3)
+    found = retriever.invoke(question)
+    assert [each.metadata["sift"]["score"] for each in found] == [
+        scores[each.metadata["_id"]] for each in found
+    ]
+    assert await retriever.ainvoke(question) == found
+
+
+def test_a_sparse_stores_documents_have_their_ids(
+    make_qdrant, documents, question, sparse_embeddings
+):
+    store = make_qdrant(
+        documents, retrieval_mode=RetrievalMode.SPARSE, sparse_embedding=sparse_embeddings
+    )
+    for found in SIFTRetriever(vectorstore=store, k=3).invoke(question):
+        assert found.id == documents[found.metadata["number"]].id
 
 
 def test_a_known_store_causes_no_warning(make_vector_store, documents, question, caplog):

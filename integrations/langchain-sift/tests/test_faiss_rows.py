@@ -92,6 +92,22 @@ def test_a_filtered_search_keeps_to_fetch_k(make_faiss, documents, question, emb
     )
 
 
+def test_a_filtered_score_is_the_documents_own(make_faiss, documents, question, embeddings):
+    store = make_faiss(documents)
+    query = np.array(embeddings.embed_query(question), dtype=np.float32)
+    found = SIFTRetriever(vectorstore=store, k=12, filter={"number": {"$gte": 4}}).invoke(question)
+    assert len(found) == 8
+    for each in found:  # this index's score is the squared distance
+        distance = float(np.sum((rows_of(store)[each.metadata["number"]] - query) ** 2))
+        assert each.metadata["sift"]["score"] == pytest.approx(distance, abs=1e-5)
+
+
+def test_an_unknown_operator_of_a_filter_is_invalid_input(make_faiss, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_faiss(documents))
+    with pytest.raises(InvalidInputError, match=r"cannot be read by FAISS.*\$near"):
+        retriever.invoke(question, filter={"number": {"$near": 3}})
+
+
 def test_an_error_in_the_users_filter_is_the_users_own(make_faiss, documents, question):
     retriever = SIFTRetriever(vectorstore=make_faiss(documents))
     with pytest.raises(KeyError, match="missing"):

@@ -1,7 +1,5 @@
-import asyncio
 import copy
 import pickle
-import time
 
 import numpy as np
 import pytest
@@ -23,10 +21,10 @@ def near_duplicates(documents):
 
 
 def test_the_choice_equals_select_on_the_stored_vectors(
-    make_vector_store, documents, stored_vectors, embeddings, question
+    make_vector_store, documents, stored_vectors_by_id, embeddings, question
 ):
     store = make_vector_store(documents)
-    vectors = stored_vectors(store)
+    vectors = stored_vectors_by_id(store)
     query = np.array(embeddings.embed_query(question))
     plain = store.similarity_search(question, k=8)
     nearest = [document.id or document.metadata["_id"] for document in plain]
@@ -53,7 +51,14 @@ def test_the_explanation_by_hand(embeddings):
     store = InMemoryVectorStore.from_texts(["the very question"], embeddings)
     (found,) = SIFTRetriever(vectorstore=store, noise_variance=0.25).invoke("the very question")
     assert found.metadata["sift"] == pytest.approx(
-        {"similarity": 1.0, "gain": 0.8, "variance_before": 1.0, "variance_after": 0.2}
+        {
+            "similarity": 1.0,
+            "gain": 0.8,
+            "variance_before": 1.0,
+            "variance_after": 0.2,
+            "redundancy": None,
+            "score": 1.0,  # this store's is the cosine
+        }
     )
 
 
@@ -129,26 +134,18 @@ async def test_many_questions_at_once_equal_one_after_another(make_store, docume
     assert retriever.batch(questions) == expected
 
 
-async def test_the_event_loop_is_not_blocked(make_store, documents, embeddings, question):
-    class SlowRetriever(SIFTRetriever):
+async def test_the_event_loop_is_not_blocked(
+    make_store, documents, embeddings, question, wait_for_the_loop
+):
+    class WaitingRetriever(SIFTRetriever):
         def _choose(self, *arguments):
-            time.sleep(0.4)
+            wait_for_the_loop()
             return super()._choose(*arguments)
 
-    gaps = []
-
-    async def tick():
-        while True:
-            started = time.monotonic()
-            await asyncio.sleep(0.01)
-            gaps.append(time.monotonic() - started)
-
+    store = make_store(documents)
     embed = embeddings.embed_query
-    embeddings.embed_query = lambda text: time.sleep(0.4) or embed(text)
-    ticking = asyncio.create_task(tick())
-    await SlowRetriever(vectorstore=make_store(documents)).ainvoke(question)
-    ticking.cancel()
-    assert max(gaps) < 0.3  # 0.4 if either sleep were in the loop
+    embeddings.embed_query = lambda text: wait_for_the_loop() or embed(text)
+    assert len(await WaitingRetriever(vectorstore=store, k=3).ainvoke(question)) == 3
 
 
 def test_id_content_and_metadata_are_kept(make_store, documents, question):
@@ -219,7 +216,12 @@ def test_a_nan_in_a_document_is_invalid_input(make_text_only, documents, embeddi
         ({"length_scale": 0.3}, "`length_scale` has no effect"),
         ({"kernel": "linear", "length_scale": 0.3}, "`length_scale` has no effect"),
         ({"kernel": "cubic"}, "'rbf' or 'linear'"),
-        ({"search_kwargs": {"k": 3}}, r"`search_kwargs` must not hold \['k'\]"),
+        ({"k": 4, "search_kwargs": {"k": 3}}, "`k` is 4 and 3 in `search_kwargs`; pass it once"),
+        ({"search_kwargs": {"k": 0}}, "`k` must be an integer >= 1, got 0"),
+        ({"search_kwargs": {"lambda_mult": 0.5}}, "SIFT has no `lambda_mult`"),
+        ({"max_fetch_k": 100}, "`max_fetch_k` must be >= `fetch_k`, got max_fetch_k=100"),
+        ({"fetch_k": 12, "max_fetch_k": 0}, "`max_fetch_k` must be an integer >= 1, got 0"),
+        ({"async_client": object()}, "`async_client` is for a QdrantVectorStore"),
         ({"fetchk": 3}, "Extra inputs are not permitted"),
     ],
 )

@@ -3,9 +3,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from langchain_qdrant import QdrantVectorStore
+
 import langchain_sift
 
 README = Path(__file__).parent.parent / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_all_is_sorted_and_resolves():
@@ -21,10 +25,28 @@ def test_importing_loads_no_store_and_no_torch():
     assert heavy & set(run.stdout.split()) == set()
 
 
-def test_the_readme_runs_as_printed(documents, embeddings, capsys):
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def test_what_needs_a_language_model_is_imported_when_asked_for():
+    probe = "import sys, langchain_sift; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
+    loaded = set(run.stdout.split())
+    assert {"langchain_sift.retriever", "langchain_sift.compressor"} <= loaded
+    assert not {"langchain_sift.answer", "langchain_sift.chat"} & loaded
+
+
+def test_a_misspelt_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'SIFTRetreiver'"):
+        langchain_sift.SIFTRetreiver  # noqa: B018  # the misspelling is what is tested
+
+
+@pytest.mark.parametrize("name", ["SIFTCompressor", "SIFTRetriever"])
+def test_the_readme_runs_as_printed(name, documents, embeddings, capsys):
+    (block,) = (each for each in BLOCKS if f"langchain_sift import {name}\n" in each)
     assert len(block.strip().splitlines()) <= 10
-    exec(compile(block, "README.md", "exec"), {"documents": documents, "embeddings": embeddings})
+    store = QdrantVectorStore.from_documents(
+        documents, embeddings, location=":memory:", collection_name="docs"
+    )
+    names = {"documents": documents, "embeddings": embeddings, "store": store}
+    exec(compile(block, "README.md", "exec"), names)
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3
     assert "plants make sugar" in printed[0]

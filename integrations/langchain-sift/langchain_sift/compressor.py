@@ -1,0 +1,124 @@
+"""The compressor: SIFT over documents that some retriever has found already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables import run_in_executor
+from langchain_core.vectorstores import VectorStore
+from pydantic import ConfigDict, model_validator
+
+from langchain_sift.candidates import FloatArray
+from langchain_sift.choosing import SelectorSettings
+from langchain_sift.document_vectors import Vectors, known_vectors, pool_of, texts_to_embed
+from langchain_sift.embedder import LangChainEmbedder
+from langchain_sift.sources import embeddings_of
+from sift_core import InvalidInputError, Query
+
+
+class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
+    """Keeps the documents that together say most about a question.
+
+    For `ContextualCompressionRetriever` and `DocumentCompressorPipeline`, over any retriever
+    that returns more documents than the prompt is to hold (some 50 to 200). The vectors of
+    documents that came from `vectorstore` are read from it by id, in one request; those that
+    an `EmbeddingsRedundantFilter` has computed are used; the texts of the rest are embedded
+    in one batch, with a logged warning that says how many.
+
+    The documents come in order of choice, as copies, with the same `metadata["sift"]` as from
+    `SIFTRetriever`; a "score" that one has put there is kept.
+
+    Args:
+        embeddings: The model that embeds the question and the rest, the same as behind the
+            stored vectors. None for the model of `vectorstore`.
+        vectorstore: Where documents come from: Qdrant, FAISS or LangChain's in-memory store.
+            None if no vectors are stored. One of both is needed.
+        top_n: How many documents to keep at most, >= 1.
+        kernel: As in `SIFTRetriever`.
+        length_scale: Likewise.
+        noise_variance: Likewise.
+        alpha: Likewise.
+        relevance_key: Where an earlier reranker has left its score in the metadata, higher
+            is better. If all documents have a finite number there, these say what is relevant
+            (kernel "auto" only). None to disregard them.
+
+    Raises:
+        pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.
+        sift_core.InvalidInputError: In a call, if question or embeddings cannot be used.
+        sift_core.CandidateSourceError: In a call, if the store fails.
+    """
+
+    embeddings: Embeddings | None = None
+    vectorstore: VectorStore | None = None
+    top_n: int = 10
+    relevance_key: str | None = "relevance_score"
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> SIFTCompressor:
+        if self.top_n < 1:
+            raise InvalidInputError(f"`top_n` must be >= 1, got {self.top_n}")
+        self._selector()
+        self._embedder()
+        return self
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> list[Document]:
+        """Return copies of up to `top_n` of the documents, in order of choice.
+
+        Args:
+            documents: What was found, in any order; not modified. They need no ids.
+            query: The question.
+            callbacks: Taken as the framework passes them; nothing here reports to them.
+        """
+        if not documents:
+            return []
+        embedder = self._embedder()
+        asked = Query(text=query, embedding=embedder.embed_query(query))
+        vectors = known_vectors(documents, self.vectorstore, dimension=len(asked.embedding))
+        texts = texts_to_embed(documents, vectors)
+        embedded = embedder.embed_documents(texts) if texts else None
+        return self._chosen(documents, asked, vectors, embedded)
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> list[Document]:
+        """Return what `compress_documents` returns.
+
+        The model is called by its async methods; store and selection run in a thread.
+        """
+        if not documents:
+            return []
+        embedder = self._embedder()
+        asked = Query(text=query, embedding=await embedder.aembed_query(query))
+        vectors = await run_in_executor(
+            None, known_vectors, documents, self.vectorstore, dimension=len(asked.embedding)
+        )
+        texts = texts_to_embed(documents, vectors)
+        embedded = await embedder.aembed_documents(texts) if texts else None
+        return await run_in_executor(None, self._chosen, documents, asked, vectors, embedded)
+
+    def _chosen(
+        self,
+        documents: Sequence[Document],
+        query: Query,
+        vectors: Vectors,
+        embedded: FloatArray | None,
+    ) -> list[Document]:
+        pool = pool_of(documents, query, vectors, embedded, relevance_key=self.relevance_key)
+        return self._choose(query, pool, self.top_n)
+
+    def _embedder(self) -> LangChainEmbedder:
+        if self.embeddings is not None:
+            return LangChainEmbedder(self.embeddings)
+        if self.vectorstore is None:
+            raise InvalidInputError(
+                "one of `embeddings` and `vectorstore` must be given, got neither; pass the model "
+                "that embeds question and documents, or the store that they come from"
+            )
+        return LangChainEmbedder(embeddings_of(self.vectorstore))

@@ -1,0 +1,101 @@
+"""A LangChain embedding model as `sift_core.Embedder`, with async twins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+
+from langchain_sift.candidates import FloatArray
+from sift_core import InvalidInputError
+
+
+class LangChainEmbedder:
+    """A LangChain embedding model, seen as what `sift_core` asks of an embedder.
+
+    Exceptions of the model itself pass through.
+
+    Args:
+        embeddings: Any LangChain embedding model.
+        name: Name of the model, kept beside what it embeds. None for the name that the
+            object gives itself (`model_name`, `model`), else that of its class.
+
+    Raises:
+        InvalidInputError: If `embeddings` is no LangChain embedding model.
+    """
+
+    def __init__(self, embeddings: Embeddings, name: str | None = None) -> None:
+        if not isinstance(embeddings, Embeddings):
+            raise InvalidInputError(
+                f"`embeddings` must be a langchain_core Embeddings, got "
+                f"{type(embeddings).__name__}; pass the model that embedded the documents"
+            )
+        self._embeddings = embeddings
+        self._name = _name_of(embeddings) if name is None else name
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self._name
+
+    def embed_query(self, text: str) -> FloatArray:
+        """Return the embedding of a question, shape (d,).
+
+        Raises:
+            InvalidInputError: If the question is blank or no text.
+        """
+        return np.asarray(self._embeddings.embed_query(checked_question(text)))
+
+    async def aembed_query(self, text: str) -> FloatArray:
+        """Return what `embed_query` returns, by the model's async method."""
+        return np.asarray(await self._embeddings.aembed_query(checked_question(text)))
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
+        """Return the embeddings of documents, shape (n, d), in one call of the model.
+
+        Raises:
+            InvalidInputError: If the model does not return one vector of d numbers a text.
+        """
+        return self._matrix(self._embeddings.embed_documents(list(texts)), len(texts))
+
+    async def aembed_documents(self, texts: Sequence[str]) -> FloatArray:
+        """Return what `embed_documents` returns, by the model's async method."""
+        return self._matrix(await self._embeddings.aembed_documents(list(texts)), len(texts))
+
+    def _matrix(self, vectors: list[list[float]], n: int) -> FloatArray:
+        lengths = {len(vector) for vector in vectors}
+        if len(vectors) != n or len(lengths) > 1:
+            raise InvalidInputError(
+                f"{self._name} must return one vector a text, all of one length: {n} text(s) "
+                f"gave {len(vectors)} vector(s) of the lengths {sorted(lengths)}"
+            )
+        return np.array(vectors, dtype=np.float64).reshape(n, -1 if n else 0)
+
+
+def checked_question(text: object) -> str:
+    """Return `text` if it is one to embed.
+
+    Raises:
+        InvalidInputError: If it is no string, blank, or nothing that UTF-8 can hold.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInputError(
+            f"the question must be a text that is not blank, got {text!r}; nothing is near to it"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"the question holds the character {text[error.start]!r} at {error.start}, which "
+            f"UTF-8 cannot hold; was it read with another encoding?"
+        ) from error
+    return text
+
+
+def _name_of(embeddings: Embeddings) -> str:
+    for attribute in ("model_name", "model"):
+        name = getattr(embeddings, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(embeddings).__name__

@@ -1,0 +1,371 @@
+import copy
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from langchain_classic.retrievers import ContextualCompressionRetriever
+from langchain_classic.retrievers.document_compressors import (
+    DocumentCompressorPipeline,
+    EmbeddingsFilter,
+)
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_text_splitters import CharacterTextSplitter
+
+from langchain_sift import SIFTCompressor, SIFTRetriever
+from sift_core import CandidateSourceError, ContextSelector, InvalidInputError
+
+
+class LengthReranker(BaseDocumentCompressor):
+    """Prefers short texts and says so where Cohere's and Flashrank's rerankers do."""
+
+    keep: int = 100
+
+    def compress_documents(self, documents, query, callbacks=None):
+        ranked = sorted(documents, key=lambda document: len(document.page_content))
+        return [
+            Document(
+                page_content=each.page_content,
+                id=each.id,
+                metadata={**each.metadata, "relevance_score": np.float32(-i)},
+            )
+            for i, each in enumerate(ranked[: self.keep])
+        ]
+
+
+@pytest.fixture
+def redundant_filter(embeddings, faiss_class):
+    from langchain_community.document_transformers import EmbeddingsRedundantFilter
+
+    return EmbeddingsRedundantFilter(embeddings=embeddings, similarity_threshold=0.999)
+
+
+def texts(documents):
+    return [document.page_content for document in documents]
+
+
+def chosen_by(selector, embeddings, question, candidates, n, **options):
+    vectors = np.array([embeddings.embed_query(text) for text in candidates])
+    query = np.array(embeddings.embed_query(question))
+    return [candidates[i] for i in selector.select(query, vectors, n, **options).positions]
+
+
+def test_the_choice_equals_select(documents, embeddings, question):
+    expected = chosen_by(ContextSelector(), embeddings, question, texts(documents), 5)
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=5)
+    assert texts(compressor.compress_documents(documents, question)) == expected
+
+
+def test_the_choice_equals_the_retrievers(make_vector_store, documents, question):
+    store = make_vector_store(documents)
+    expected = SIFTRetriever(vectorstore=store, k=5).invoke(question)
+    found = store.similarity_search(question, k=12)
+    chosen = SIFTCompressor(vectorstore=store, top_n=5).compress_documents(found, question)
+    assert texts(chosen) == texts(expected)
+    for one, other in zip(chosen, expected, strict=True):
+        explanation = other.metadata["sift"]
+        del explanation["score"]  # which a plain search has not kept
+        assert one.metadata["sift"] == pytest.approx(explanation)
+
+
+async def test_stored_vectors_are_not_embedded_again(
+    make_vector_store, documents, embeddings, question, caplog
+):
+    store = make_vector_store(documents)
+    found = store.similarity_search(question, k=12)
+    compressor = SIFTCompressor(vectorstore=store)
+    embeddings.queries, embeddings.document_batches = 0, []
+    compressor.compress_documents(found, question)
+    await compressor.acompress_documents(found, question)
+    assert (embeddings.queries, embeddings.document_batches) == (2, [])
+    assert caplog.records == []
+
+
+async def test_the_rest_is_embedded_in_one_batch_with_a_warning(
+    make_vector_store, documents, embeddings, question, caplog
+):
+    compressor = SIFTCompressor(vectorstore=make_vector_store(documents[:5]))
+    embeddings.document_batches = []
+    compressor.compress_documents(documents, question)
+    assert embeddings.document_batches == [7]
+    (record,) = caplog.records
+    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.document_vectors")
+    assert "no stored vector for 7 of 12 documents" in record.message
+    await compressor.acompress_documents(documents, question)
+    assert embeddings.document_batches == [7, 7]
+
+
+def test_mixed_vectors_belong_to_their_documents(
+    make_vector_store, documents, embeddings, question
+):
+    store = make_vector_store(documents[1::2])
+    mixed = SIFTCompressor(vectorstore=store, top_n=12).compress_documents(documents, question)
+    query = embeddings.embed_query(question)
+    for each in mixed:
+        cosine = np.dot(query, embeddings.embed_query(each.page_content))
+        assert each.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
+
+
+async def test_async_equals_sync(make_store, documents, question):
+    compressor = SIFTCompressor(vectorstore=make_store(documents[:6]), top_n=5)
+    expected = compressor.compress_documents(documents, question)
+    assert await compressor.acompress_documents(documents, question) == expected
+
+
+async def test_the_event_loop_is_not_blocked(
+    make_qdrant, documents, embeddings, question, wait_for_the_loop
+):
+    class WaitingCompressor(SIFTCompressor):
+        def _choose(self, *arguments):
+            wait_for_the_loop()
+            return super()._choose(*arguments)
+
+    store = make_qdrant(documents[:6])
+    retrieve, embed = store.client.retrieve, embeddings.embed_documents
+    store.client.retrieve = lambda *arguments, **options: (
+        wait_for_the_loop() or retrieve(*arguments, **options)
+    )
+    embeddings.embed_documents = lambda texts: wait_for_the_loop() or embed(texts)
+    compressor = WaitingCompressor(vectorstore=store, top_n=3)
+    assert len(await compressor.acompress_documents(documents, question)) == 3
+
+
+async def test_no_documents_stay_none(embeddings, question):
+    compressor = SIFTCompressor(embeddings=embeddings)
+    assert compressor.compress_documents([], question) == []
+    assert await compressor.acompress_documents([], question) == []
+    assert embeddings.queries == 0
+
+
+def test_fewer_documents_than_asked_for_all_come_back(documents, embeddings, question):
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=50)
+    found = compressor.compress_documents(tuple(documents), question)
+    assert sorted(texts(found)) == sorted(texts(documents))
+
+
+def test_the_originals_are_not_modified(documents, embeddings, question):
+    before = copy.deepcopy(documents)
+    for found in SIFTCompressor(embeddings=embeddings).compress_documents(documents, question):
+        found.metadata["tags"].append("mine")
+    assert documents == before
+
+
+def test_documents_without_ids_work(documents, make_vector_store, embeddings, question):
+    bare = [Document(page_content=text) for text in texts(documents)]
+    for settings in ({"embeddings": embeddings}, {"vectorstore": make_vector_store(documents)}):
+        found = SIFTCompressor(top_n=4, **settings).compress_documents(bare, question)
+        assert [each.id for each in found] == [None] * 4
+
+
+def test_duplicates_come_last(documents, embeddings, question):
+    twice = [*documents[4:8], *documents[4:8]]
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=8)
+    found = texts(compressor.compress_documents(twice, question))
+    assert sorted(found[:4]) == sorted(found[4:]) == sorted(texts(documents[4:8]))
+
+
+def test_alpha_stops_early(documents, embeddings, question):
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=12, alpha=0.4)
+    assert 0 < len(compressor.compress_documents(documents, question)) < 12
+
+
+def test_scores_of_an_earlier_reranker_say_what_is_relevant(documents, embeddings, question):
+    ranked = LengthReranker().compress_documents(documents, question)
+    cosines_alone = chosen_by(ContextSelector(), embeddings, question, texts(ranked), 4)
+    expected = chosen_by(
+        ContextSelector(), embeddings, question, texts(ranked), 4, relevance=-np.arange(12.0)
+    )
+    assert expected != cosines_alone
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=4)
+    found = compressor.compress_documents(ranked, question)
+    assert texts(found) == expected
+    assert all("relevance_score" in each.metadata for each in found)
+    disregarding = SIFTCompressor(embeddings=embeddings, top_n=4, relevance_key=None)
+    assert texts(disregarding.compress_documents(ranked, question)) == cosines_alone
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "0.5", True], ids=repr)
+def test_scores_that_not_all_documents_have_are_disregarded(
+    documents, embeddings, question, missing
+):
+    ranked = LengthReranker().compress_documents(documents, question)
+    ranked[3].metadata["relevance_score"] = missing
+    expected = chosen_by(ContextSelector(), embeddings, question, texts(ranked), 4)
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=4)
+    assert texts(compressor.compress_documents(ranked, question)) == expected
+
+
+def test_the_key_of_the_scores_can_be_chosen(documents, embeddings, question):
+    for i, document in enumerate(documents):
+        document.metadata["points"] = i
+    expected = chosen_by(
+        ContextSelector(), embeddings, question, texts(documents), 4, relevance=np.arange(12.0)
+    )
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=4, relevance_key="points")
+    assert texts(compressor.compress_documents(documents, question)) == expected
+
+
+def test_scores_play_no_part_with_another_kernel(documents, embeddings, question):
+    ranked = LengthReranker().compress_documents(documents, question)
+    settings = {"embeddings": embeddings, "top_n": 4, "kernel": "linear", "noise_variance": 0.3}
+    plain = SIFTCompressor(relevance_key=None, **settings).compress_documents(ranked, question)
+    assert SIFTCompressor(**settings).compress_documents(ranked, question) == plain
+
+
+def test_the_stores_score_that_the_retriever_kept_is_kept(make_qdrant, documents, question):
+    store = make_qdrant(documents)
+    found = SIFTRetriever(vectorstore=store, k=12).invoke(question)
+    scores = {each.id: each.metadata["sift"]["score"] for each in found}
+    for each in SIFTCompressor(vectorstore=store, top_n=4).compress_documents(found, question):
+        assert each.metadata["sift"]["score"] == scores[each.id]
+
+
+async def test_it_works_in_a_contextual_compression_retriever(make_store, documents, question):
+    store = make_store(documents)
+    compressor = SIFTCompressor(vectorstore=store, top_n=3)
+    retriever = ContextualCompressionRetriever(
+        base_compressor=compressor, base_retriever=store.as_retriever(search_kwargs={"k": 12})
+    )
+    expected = compressor.compress_documents(store.similarity_search(question, k=12), question)
+    assert retriever.invoke(question) == expected
+    assert await retriever.ainvoke(question) == expected
+
+
+async def test_it_works_after_a_splitter(make_vector_store, documents, embeddings, question):
+    # The pieces have the metadata of their documents, in Qdrant's case the id too.
+    store = make_vector_store(documents)
+    splitter = CharacterTextSplitter(separator=" ", chunk_size=20, chunk_overlap=0)
+    pipeline = DocumentCompressorPipeline(
+        transformers=[splitter, SIFTCompressor(vectorstore=store, top_n=30)]
+    )
+    found = store.similarity_search(question, k=12)
+    pieces = pipeline.compress_documents(found, question)
+    assert len(pieces) > 12
+    query = embeddings.embed_query(question)
+    for each in pieces:
+        cosine = np.dot(query, embeddings.embed_query(each.page_content))
+        assert each.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
+    assert await pipeline.acompress_documents(found, question) == pieces
+
+
+def test_vectors_that_a_redundancy_filter_computed_are_used(
+    redundant_filter, documents, embeddings, question, caplog
+):
+    pipeline = DocumentCompressorPipeline(
+        transformers=[redundant_filter, SIFTCompressor(embeddings=embeddings, top_n=4)]
+    )
+    found = pipeline.compress_documents(documents, question)
+    assert embeddings.document_batches == [12]  # by the filter
+    assert caplog.records == []
+    candidates = texts(redundant_filter.transform_documents(documents))
+    assert texts(found) == chosen_by(ContextSelector(), embeddings, question, candidates, 4)
+
+
+def test_vectors_of_another_dimension_are_not_used(
+    redundant_filter, documents, embeddings, question, caplog
+):
+    redundant_filter.embeddings = DeterministicFakeEmbedding(size=8)
+    pipeline = DocumentCompressorPipeline(
+        transformers=[redundant_filter, SIFTCompressor(embeddings=embeddings, top_n=4)]
+    )
+    assert len(pipeline.compress_documents(documents, question)) == 4
+    assert "for 12 of 12 documents" in caplog.text
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]], ids=["before", "after"])
+async def test_it_works_before_and_after_another_compressor(documents, embeddings, question, order):
+    sift = SIFTCompressor(embeddings=embeddings, top_n=6)
+    both = [sift, LengthReranker(keep=3)]
+    expected = documents
+    for each in order:
+        expected = both[each].compress_documents(expected, question)
+    pipeline = DocumentCompressorPipeline(transformers=[both[each] for each in order])
+    assert pipeline.compress_documents(documents, question) == expected
+    assert await pipeline.acompress_documents(documents, question) == expected
+    assert len(expected) == 3
+
+
+def test_an_embeddings_filter_may_follow(redundant_filter, documents, embeddings, question):
+    pipeline = DocumentCompressorPipeline(
+        transformers=[
+            redundant_filter,
+            SIFTCompressor(embeddings=embeddings, top_n=6),
+            EmbeddingsFilter(embeddings=embeddings, k=2),
+        ]
+    )
+    assert len(pipeline.compress_documents(documents, question)) == 2
+    assert embeddings.document_batches == [12]
+
+
+async def test_callbacks_are_taken(documents, embeddings, question):
+    callbacks = [BaseCallbackHandler()]
+    compressor = SIFTCompressor(embeddings=embeddings)
+    expected = compressor.compress_documents(documents, question)
+    assert compressor.compress_documents(documents, question, callbacks=callbacks) == expected
+    assert await compressor.acompress_documents(documents, question, callbacks) == expected
+
+
+def test_it_survives_pickling(documents, question):
+    compressor = SIFTCompressor(embeddings=DeterministicFakeEmbedding(size=8), top_n=3)
+    again = pickle.loads(pickle.dumps(compressor))
+    assert again.compress_documents(documents, question) == compressor.compress_documents(
+        documents, question
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"top_n": 0}, "`top_n` must be >= 1, got 0"),
+        ({"noise_variance": 0}, "`noise_variance` must be a finite number > 0"),
+        ({"length_scale": 0.3}, "`length_scale` has no effect"),
+        ({"topn": 3}, "Extra inputs are not permitted"),
+        ({"embeddings": None}, "one of `embeddings` and `vectorstore` must be given"),
+    ],
+    ids=str,
+)
+def test_a_bad_setting_is_refused_at_construction(embeddings, settings, message):
+    with pytest.raises(ValueError, match=message):
+        SIFTCompressor(**{"embeddings": embeddings, **settings})
+
+
+def test_a_store_without_a_model_needs_one(faiss_class, make_faiss, documents, embeddings):
+    store = make_faiss(documents)
+    bare = faiss_class(lambda text: [0.0], store.index, store.docstore, store.index_to_docstore_id)
+    with pytest.raises(ValueError, match=r"FAISS\.embeddings is None"):
+        SIFTCompressor(vectorstore=bare)
+    compressor = SIFTCompressor(vectorstore=bare, embeddings=embeddings, top_n=2)
+    embeddings.document_batches = []
+    assert len(compressor.compress_documents(documents, "how do plants make sugar")) == 2
+    assert embeddings.document_batches == []
+
+
+def test_another_model_than_the_stores_is_invalid_input(make_vector_store, documents, question):
+    compressor = SIFTCompressor(
+        vectorstore=make_vector_store(documents), embeddings=DeterministicFakeEmbedding(size=8)
+    )
+    with pytest.raises(InvalidInputError, match=r"question has 8 dimensions.*\[64\]"):
+        compressor.compress_documents(documents, question)
+
+
+async def test_a_dead_store_is_a_source_error(make_qdrant, documents, question):
+    store = make_qdrant(documents)
+    store.client.close()
+    compressor = SIFTCompressor(vectorstore=store)
+    with pytest.raises(CandidateSourceError, match="by id"):
+        compressor.compress_documents(documents, question)
+    with pytest.raises(CandidateSourceError, match="by id"):
+        await compressor.acompress_documents(documents, question)
+
+
+def test_a_nan_from_the_model_is_invalid_input(documents, embeddings, question):
+    embeddings.embed_documents = lambda texts: [[float("nan")] * 64 for _ in texts]
+    with pytest.raises(InvalidInputError, match="`embeddings` must be finite"):
+        SIFTCompressor(embeddings=embeddings).compress_documents(documents, question)
+
+
+def test_a_blank_question_is_invalid_input(documents, embeddings):
+    with pytest.raises(InvalidInputError, match="not blank"):
+        SIFTCompressor(embeddings=embeddings).compress_documents(documents, " ")
