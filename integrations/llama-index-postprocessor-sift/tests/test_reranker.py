@@ -86,7 +86,7 @@ async def test_an_async_query_embeds_no_document(
     embed_model.forget()
     assert ids((await engine.aquery(question)).source_nodes) == expected
     assert embed_model.texts == []
-    assert set(embed_model.queries) == {question}
+    assert embed_model.queries == [question]
     assert caplog.records == []
 
 
@@ -98,6 +98,7 @@ async def test_an_async_query_over_an_async_qdrant_client_embeds_no_document(
     )
     kept = (await engine.aquery(question)).source_nodes
     assert embed_model.texts == []
+    assert embed_model.queries == [question]
     assert caplog.records == []
     over_sync = engine_over("qdrant", nodes, embed_model, SIFTReranker(top_n=5))
     assert ids(kept) == ids(over_sync.query(question).source_nodes)
@@ -203,7 +204,14 @@ def test_embeddings_are_returned_only_if_asked_for(keep, engine_over, nodes, emb
 def test_the_explanation_is_hidden_from_the_llm(engine_over, nodes, embed_model, question):
     engine = engine_over("qdrant", nodes, embed_model, SIFTReranker())
     for kept in engine.query(question).source_nodes:
-        assert kept.metadata["sift"]["retrieval_score"] is not None
+        assert kept.metadata["sift"].keys() == {
+            "retrieval_score",
+            "relevance",
+            "redundancy",
+            "gain",
+            "variance_before",
+            "variance_after",
+        }
         assert "sift" not in kept.node.get_content(MetadataMode.LLM)
         assert "sift" not in kept.node.get_content(MetadataMode.EMBED)
 
@@ -266,12 +274,49 @@ async def test_the_order_of_the_scores_may_be_taken_for_relevance(transform):
         ]
 
 
-def test_scores_are_not_taken_for_relevance_unless_asked_for():
+@pytest.mark.parametrize("transform", [lambda s: s, lambda s: 3 * s - 100], ids=str)
+async def test_scores_that_say_more_than_cosines_are_taken_for_relevance(transform):
+    rng = np.random.default_rng(1)
+    query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
+    scores = rng.normal(size=30)
+    expected = ContextSelector().select(query, candidates, 7, relevance=scores)
+    given = scored(candidates.tolist(), transform(scores).tolist())
+    for kept in (
+        SIFTReranker(top_n=7).postprocess_nodes(given, bundle(query.tolist())),
+        await SIFTReranker(top_n=7).apostprocess_nodes(given, bundle(query.tolist())),
+    ):
+        assert ids(kept) == [str(i) for i in expected.positions]
+
+
+def test_scores_are_not_taken_for_relevance_where_that_is_forbidden():
     rng = np.random.default_rng(1)
     query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
     given = scored(candidates.tolist(), rng.normal(size=30).tolist())
-    kept = SIFTReranker(top_n=7).postprocess_nodes(given, bundle(query.tolist()))
+    reranker = SIFTReranker(top_n=7, use_scores=False)
+    kept = reranker.postprocess_nodes(given, bundle(query.tolist()))
     assert ids(kept) == [str(i) for i in ContextSelector().select(query, candidates, 7).positions]
+
+
+def test_scores_of_plain_vector_search_change_nothing(
+    store_kind, engine_over, nodes, embed_model, question
+):
+    by_default = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=7))
+    without = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=7, use_scores=False))
+    kept = by_default.query(question).source_nodes
+    expected = without.query(question).source_nodes
+    assert ids(kept) == ids(expected)
+    assert [node.score for node in kept] == [node.score for node in expected]
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_another_kernel_takes_no_notice_of_scores(kernel):
+    rng = np.random.default_rng(1)
+    candidates = rng.normal(size=(30, 8)).tolist()
+    given = scored(candidates, rng.normal(size=30).tolist())
+    reranker = SIFTReranker(top_n=7, kernel=kernel)
+    query = bundle(rng.normal(size=8).tolist())
+    kept = reranker.postprocess_nodes(given, query)
+    assert ids(kept) == ids(reranker.postprocess_nodes(with_vectors(candidates), query))
 
 
 class NewestFirst(BaseNodePostprocessor):
@@ -286,7 +331,7 @@ class NewestFirst(BaseNodePostprocessor):
 def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     engine_over, nodes, embed_model, question
 ):
-    rerankers = [NewestFirst(), SIFTReranker(top_n=3, use_scores=True)]
+    rerankers = [NewestFirst(), SIFTReranker(top_n=3)]
     engine = engine_over("qdrant", nodes, embed_model, *rerankers)
     fetched = engine.retriever.retrieve(question)
     expected = ContextSelector().select(
@@ -300,22 +345,77 @@ def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     assert ids(kept) != ids(SIFTReranker(top_n=3).postprocess_nodes(fetched, query_str=question))
 
 
+def test_a_reranker_after_finds_our_scores_in_order_and_our_metadata_in_place(
+    engine_over, nodes, embed_model, question
+):
+    engine = engine_over("qdrant", nodes, embed_model, SIFTReranker(top_n=5), NewestFirst())
+    kept = engine.query(question).source_nodes
+    assert [node.score for node in kept] == [float(i[-4:]) for i in ids(kept)]
+    before = [node.metadata["sift"]["variance_before"] for node in kept]
+    assert before == sorted(before, reverse=True)
+
+
 @pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
 async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores):
     given = scored([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], scores)
     reranker = SIFTReranker(use_scores=True)
     missing = scores.index(None)
-    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no score"):
+    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no finite score"):
         reranker.postprocess_nodes(given, bundle([1.0, 0.0]))
-    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no score"):
+    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no finite score"):
         await reranker.apostprocess_nodes(given, bundle([1.0, 0.0]))
     assert len(SIFTReranker().postprocess_nodes(given, bundle([1.0, 0.0]))) == 3
 
 
 def test_a_score_that_is_no_number_is_an_error():
     given = scored([[1.0, 0.0], [0.0, 1.0]], [1.0, float("nan")])
-    with pytest.raises(InvalidInputError, match="`relevance` must be finite"):
+    with pytest.raises(InvalidInputError, match="node '1' has no finite score"):
         SIFTReranker(use_scores=True).postprocess_nodes(given, bundle([1.0, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([0.1, 0.9, 0.5, 0.7], {"1", "3"}),
+        ([0.1, 0.5, 0.7, 0.9], {"0", "1"}),  # distances: they never fall
+        ([0.1, None, 0.7, 0.9], {"0", "1"}),
+        ([0.5, 0.5, 0.5, 0.5], {"0", "1"}),
+    ],
+    ids=["scores", "distances", "one missing", "all equal"],
+)
+async def test_candidates_are_the_nodes_with_the_best_scores_or_the_first(scores, best):
+    given = scored(np.eye(4).tolist(), scores)
+    reranker = SIFTReranker(top_n=2, candidates=2)
+    query = bundle([1.0, 2.0, 3.0, 4.0])
+    assert set(ids(reranker.postprocess_nodes(given, query))) == best
+    assert set(ids(await reranker.apostprocess_nodes(given, query))) == best
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_candidates_are_the_best_by_score_with_every_kernel(kernel):
+    given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
+    reranker = SIFTReranker(top_n=2, candidates=2, kernel=kernel)
+    kept = reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0]))
+    assert set(ids(kept)) == {"1", "3"}
+
+
+def test_candidates_are_the_first_where_scores_must_not_count():
+    given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
+    reranker = SIFTReranker(top_n=2, candidates=2, use_scores=False)
+    kept = reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0]))
+    assert set(ids(kept)) == {"0", "1"}
+
+
+def test_nothing_is_embedded_or_looked_up_for_nodes_that_are_no_candidates(embed_model, nodes):
+    given = [NodeWithScore(node=node) for node in nodes]
+    reranker = SIFTReranker(top_n=3, candidates=6, embed_model=embed_model)
+    reranker.postprocess_nodes(given, query_str="bees")
+    assert embed_model.texts == [node.text for node in nodes[:6]]
+
+
+def test_says_that_candidates_are_fewer_than_the_nodes_to_keep():
+    with pytest.raises(ValidationError, match="`candidates` must be >= `top_n`, got 3 and 4"):
+        SIFTReranker(top_n=4, candidates=3)
 
 
 def test_alpha_stops_early():
@@ -333,6 +433,8 @@ def test_alpha_stops_early():
         {"kernel": "cosine"},
         {"kernel": "linear", "length_scale": 1.0},
         {"length_scale": 1.0},
+        {"top_n": 5, "candidates": 4},
+        {"candidates": 0},
         {"kernel": "linear", "use_scores": True},
         {"kernel": "rbf", "use_scores": True},
         {"index": "docs"},
@@ -354,8 +456,9 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
     reranker = SIFTReranker(top_n=3, kernel="linear", index=index, embed_model=embed_model)
     assert reranker.to_dict() == {
         "top_n": 3,
+        "candidates": None,
         "kernel": "linear",
-        "use_scores": False,
+        "use_scores": None,
         "length_scale": None,
         "noise_variance": None,
         "alpha": None,
@@ -449,6 +552,7 @@ def test_too_few_nodes_are_warned_of_once(caplog):
         reranker.postprocess_nodes(with_vectors([[1.0, 0.0], [0.0, 1.0]]), bundle([1.0, 0.0]))
     (record,) = caplog.records
     assert "similarity_top_k" in record.getMessage()
+    assert "SIFTRetriever.from_index" in record.getMessage()
 
 
 def test_any_script_works(build_index, new_nodes, embed_model, llm):

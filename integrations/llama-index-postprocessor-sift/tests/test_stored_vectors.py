@@ -1,9 +1,12 @@
 """Reading vectors back, store by store."""
 
+import threading
+
 import faiss
 import numpy as np
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore
 from llama_index.vector_stores.qdrant import QdrantVectorStore
@@ -67,6 +70,22 @@ def test_points_with_numbers_for_ids_are_found(embed_model):
     index = VectorStoreIndex.from_vector_store(store, embed_model=embed_model)
     found = stored_vectors(index, ["7"])
     assert found["7"] == pytest.approx(vector)
+
+
+async def test_a_store_in_memory_is_not_read_in_the_event_loop(
+    build_index, nodes, embed_model, monkeypatch
+):
+    get, threads = SimpleVectorStore.get, []
+
+    def noted(store, text_id):
+        threads.append(threading.current_thread())
+        return get(store, text_id)
+
+    monkeypatch.setattr(SimpleVectorStore, "get", noted)
+    index = build_index("simple", nodes, embed_model)
+    await astored_vectors(index, [nodes[0].node_id])
+    (thread,) = threads
+    assert thread is not threading.current_thread()
 
 
 class OtherStore(BasePydanticVectorStore):

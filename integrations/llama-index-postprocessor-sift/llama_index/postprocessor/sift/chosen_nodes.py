@@ -19,31 +19,48 @@ def chosen_nodes(
     nodes: Sequence[NodeWithScore],
     selection: Selection,
     *,
-    embeddings: npt.NDArray[np.float64] | None = None,
+    similarities: npt.NDArray[np.floating],
+    embeddings: npt.NDArray[np.floating],
+    keep_embeddings: bool = False,
 ) -> list[NodeWithScore]:
     """Return copies of the chosen nodes in order of choice.
 
     Args:
         nodes: The n nodes that the selection chose from.
         selection: Positions in `nodes`, with the variance before and after each choice.
-        embeddings: Shape (n, d), put on the copies; None leaves `embedding` as it is.
+        similarities: The cosine of each node and the query, shape (n,).
+        embeddings: Shape (n, d).
+        keep_embeddings: Whether to put these on the copies, or to leave `embedding` as it is.
     """
+    positions = selection.positions.tolist()
     variances = selection.variances.tolist()
     scores = _strictly_falling(variances[:-1])
+    redundancies = _redundancies(embeddings[selection.positions])
     chosen = []
-    for step, position in enumerate(selection.positions.tolist()):
+    for step, position in enumerate(positions):
         found = nodes[position]
         explanation = {
             "retrieval_score": None if found.score is None else float(found.score),
+            "relevance": float(similarities[position]),
+            "redundancy": redundancies[step],
             "gain": variances[step] - variances[step + 1],
             "variance_before": variances[step],
             "variance_after": variances[step + 1],
         }
         node = _explained(found.node, explanation)
-        if embeddings is not None:
+        if keep_embeddings:
             node.embedding = embeddings[position].tolist()
         chosen.append(found.model_copy(update={"node": node, "score": scores[step]}))
     return chosen
+
+
+def _redundancies(chosen: npt.NDArray[np.floating]) -> list[float | None]:
+    """Return the largest cosine of each row (k, d) with one before it; None for the first."""
+    rows = chosen.astype(np.float64)
+    rows /= np.abs(rows).max(axis=1, keepdims=True, initial=0.0)  # squares stay in float64
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = np.clip(rows @ rows.T, -1.0, 1.0)
+    return [float(cosines[i, :i].max()) if i else None for i in range(len(rows))]
 
 
 def _explained(node: BaseNode, explanation: dict[str, Any]) -> BaseNode:

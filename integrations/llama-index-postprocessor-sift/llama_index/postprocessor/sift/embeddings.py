@@ -7,75 +7,102 @@ embedding model. Nothing that arrives is changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.retriever_tracking import VectorSource
+from llama_index.postprocessor.sift.retrievals import VectorSource, embedded_query
 from llama_index.postprocessor.sift.stored_vectors import Vector, astored_vectors, stored_vectors
 from sift_core import InvalidInputError
 
 Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
-Matrix: TypeAlias = npt.NDArray[np.float64]
+Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 
 _logger = logging.getLogger(__name__)
 
 
 def query_embedding(query: QueryBundle, model: Model) -> Vector:
-    """Return the query's vector, shape (d,), embedding the query if it has none yet.
+    """Return the query's vector, shape (d,), embedding the query if that was not done yet.
+
+    It was done if the query has a vector, or if the retrieval before embedded the same text
+    with the same model: on the async path LlamaIndex keeps that vector to itself.
 
     Raises:
         InvalidInputError: If the query is empty.
     """
     if query.embedding is not None:
         return np.asarray(query.embedding, dtype=np.float64)
-    return np.asarray(model().get_agg_embedding_from_queries(_texts_of(query)), dtype=np.float64)
+    texts, embed_model = _texts_of(query), model()
+    known = embedded_query(texts, embed_model)
+    if known is not None:
+        return known
+    return np.asarray(embed_model.get_agg_embedding_from_queries(texts), dtype=np.float64)
 
 
 async def aquery_embedding(query: QueryBundle, model: Model) -> Vector:
     """Return what `query_embedding` does, awaiting the model."""
     if query.embedding is not None:
         return np.asarray(query.embedding, dtype=np.float64)
-    embedding = await model().aget_agg_embedding_from_queries(_texts_of(query))
+    texts, embed_model = _texts_of(query), model()
+    known = embedded_query(texts, embed_model)
+    if known is not None:
+        return known
+    embedding = await embed_model.aget_agg_embedding_from_queries(texts)
     return np.asarray(embedding, dtype=np.float64)
 
 
 def node_embeddings(
-    nodes: Sequence[NodeWithScore], sources: Sequence[VectorSource], model: Model
+    nodes: Sequence[NodeWithScore],
+    sources: Sequence[VectorSource],
+    model: Model,
+    *,
+    known: Mapping[str, Vector] | None = None,
 ) -> Matrix:
     """Return one vector a node, shape (n, d), rows in the order of `nodes`.
+
+    Args:
+        nodes: At least one.
+        sources: Where to look vectors up, in this order.
+        model: Asked for where a vector is neither there nor on the node.
+        known: Vectors by node id that are at hand; they win.
 
     Raises:
         CandidateSourceError: If a vector store fails.
         InvalidInputError: If the vectors differ in length.
     """
-    found: dict[str, Vector] = {}
+    wanted = {node.node.node_id: node for node in nodes}
+    found = dict(known or {})
     for source in sources:
-        if missing := _missing(nodes, found):
-            found |= stored_vectors(source.index, list(missing))
-    found |= _carried(_missing(nodes, found))
-    if missing := _missing(nodes, found):
-        embedded = model().get_text_embedding_batch(_announced_texts(missing, len(nodes)))
-        found |= _paired(missing, embedded)
+        if missing := _missing(wanted, found):
+            found |= stored_vectors(source.index, missing)
+    found |= _carried(wanted, _missing(wanted, found))
+    if missing := _missing(wanted, found):
+        texts = _announced_texts(wanted, missing)
+        found |= _paired(missing, model().get_text_embedding_batch(texts))
     return _as_matrix(nodes, found)
 
 
 async def anode_embeddings(
-    nodes: Sequence[NodeWithScore], sources: Sequence[VectorSource], model: Model
+    nodes: Sequence[NodeWithScore],
+    sources: Sequence[VectorSource],
+    model: Model,
+    *,
+    known: Mapping[str, Vector] | None = None,
 ) -> Matrix:
     """Return what `node_embeddings` does, awaiting the store and the model."""
-    found: dict[str, Vector] = {}
+    wanted = {node.node.node_id: node for node in nodes}
+    found = dict(known or {})
     for source in sources:
-        if missing := _missing(nodes, found):
-            found |= await astored_vectors(source.index, list(missing))
-    found |= _carried(_missing(nodes, found))
-    if missing := _missing(nodes, found):
-        embedded = await model().aget_text_embedding_batch(_announced_texts(missing, len(nodes)))
-        found |= _paired(missing, embedded)
+        if missing := _missing(wanted, found):
+            found |= await astored_vectors(source.index, missing)
+    found |= _carried(wanted, _missing(wanted, found))
+    if missing := _missing(wanted, found):
+        texts = _announced_texts(wanted, missing)
+        found |= _paired(missing, await model().aget_text_embedding_batch(texts))
     return _as_matrix(nodes, found)
 
 
@@ -85,47 +112,46 @@ def _texts_of(query: QueryBundle) -> list[str]:
     return query.embedding_strs
 
 
-def _missing(nodes: Sequence[NodeWithScore], found: dict[str, Vector]) -> dict[str, NodeWithScore]:
-    """Return the nodes without a vector by id, each once."""
-    return {node.node.node_id: node for node in nodes if node.node.node_id not in found}
+def _missing(wanted: Mapping[str, NodeWithScore], found: Mapping[str, Vector]) -> list[str]:
+    """Return the ids of the nodes without a vector, in order of arrival."""
+    return [node_id for node_id in wanted if node_id not in found]
 
 
-def _carried(nodes: dict[str, NodeWithScore]) -> dict[str, Vector]:
+def _carried(wanted: Mapping[str, NodeWithScore], missing: Sequence[str]) -> dict[str, Vector]:
     """Return the vectors that nodes bring along."""
+    carried = {node_id: wanted[node_id].node.embedding for node_id in missing}
     return {
-        node_id: np.asarray(node.node.embedding, dtype=np.float64)
-        for node_id, node in nodes.items()
-        if node.node.embedding is not None
+        node_id: np.asarray(embedding, dtype=np.float64)
+        for node_id, embedding in carried.items()
+        if embedding is not None
     }
 
 
-def _announced_texts(missing: dict[str, NodeWithScore], n_nodes: int) -> list[str]:
+def _announced_texts(wanted: Mapping[str, NodeWithScore], missing: Sequence[str]) -> list[str]:
     """Return the texts to embed, as an index would embed them, after logging how many."""
     _logger.warning(
-        "embedding %d of %d nodes again: their vectors are neither in a vector store that "
-        "SIFTReranker found and can read (Qdrant, Faiss, SimpleVectorStore) nor on the nodes; "
-        "pass the VectorStoreIndex that has them as SIFTReranker(index=...)",
+        "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a vector "
+        "store that was found and can be read (Qdrant, Faiss, SimpleVectorStore); tell "
+        "SIFTReranker of the VectorStoreIndex that has them by index=...",
         len(missing),
-        n_nodes,
+        len(wanted),
     )
-    return [node.node.get_content(metadata_mode=MetadataMode.EMBED) for node in missing.values()]
+    return [wanted[i].node.get_content(metadata_mode=MetadataMode.EMBED) for i in missing]
 
 
-def _paired(
-    missing: dict[str, NodeWithScore], embeddings: Sequence[Sequence[float]]
-) -> dict[str, Vector]:
+def _paired(missing: Sequence[str], embeddings: Sequence[Sequence[float]]) -> dict[str, Vector]:
     return {
         node_id: np.asarray(embedding, dtype=np.float64)
         for node_id, embedding in zip(missing, embeddings, strict=True)
     }
 
 
-def _as_matrix(nodes: Sequence[NodeWithScore], found: dict[str, Vector]) -> Matrix:
+def _as_matrix(nodes: Sequence[NodeWithScore], found: Mapping[str, Vector]) -> Matrix:
     rows = [found[node.node.node_id] for node in nodes]
-    shapes = sorted({row.shape for row in rows})
+    shapes = {row.shape for row in rows}
     if len(shapes) > 1:
         raise InvalidInputError(
-            f"the nodes' vectors must all have one shape, got {shapes}; "
+            f"the nodes' vectors must all have one shape, got {sorted(shapes)}; "
             f"were they made by different embedding models?"
         )
-    return np.stack(rows)
+    return np.array(rows)

@@ -1,8 +1,7 @@
-"""Remembers which vector indexes a retrieval read, so that a postprocessor can find them.
+"""Watches retrievers, so that a postprocessor can find the indexes that they read.
 
-LlamaIndex gives a postprocessor nodes and a query, never the retriever. Its
-instrumentation calls span handlers in the context of the retriever's caller, sync and
-async alike, so a ContextVar set there is seen by the postprocessor that runs next.
+LlamaIndex's instrumentation calls span handlers in the context of the retriever's caller,
+sync and async alike, so a ContextVar set there is seen by the postprocessor that runs next.
 """
 
 from __future__ import annotations
@@ -10,12 +9,8 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Iterable
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
-from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
@@ -26,59 +21,20 @@ from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
 from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore
 
+from llama_index.postprocessor.sift.retrievals import (
+    VectorSource,
+    begin_retrieval,
+    latest_retrieval,
+    sources_of,
+)
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class VectorSource:
-    """A vector index and the model that embeds queries for it."""
+__all__ = ["RetrievalTracker", "VectorSource", "sources_of", "track_retrievals"]
 
-    index: VectorStoreIndex
-    embed_model: BaseEmbedding
-
-    @classmethod
-    def of_index(cls, index: VectorStoreIndex) -> VectorSource:
-        """Return the source that an index is with its own model."""
-        return cls(index=index, embed_model=index._embed_model)  # no public accessor
-
-
-@dataclass(kw_only=True, eq=False)
-class _Retrieval:
-    """What one outermost call of a retriever read.
-
-    Tasks and threads that it starts copy the context and so share this object: the
-    parts of a composed retriever report here wherever they run.
-    """
-
-    span_id: str
-    is_open: bool = True
-    node_ids: frozenset[str] = frozenset()
-    # Weak: an index must not live longer because it was once searched.
-    read: list[tuple[weakref.ref[VectorStoreIndex], weakref.ref[BaseEmbedding]]] = field(
-        default_factory=list
-    )
-
-    def sources(self) -> list[VectorSource]:
-        """Return every index that was read and is still alive, once, in order of reading."""
-        found: dict[int, VectorSource] = {}
-        for index_ref, model_ref in self.read:
-            index, model = index_ref(), model_ref()
-            if index is None:
-                continue
-            source = VectorSource.of_index(index)
-            if model is not None:
-                source = VectorSource(index=index, embed_model=model)
-            found.setdefault(id(index), source)
-        return list(found.values())
-
-
-# Guess: nodes of several retrievals may be put together by hand before they are reranked.
-_N_REMEMBERED = 16
-
-_recent: ContextVar[tuple[_Retrieval, ...]] = ContextVar("sift_recent_retrievals", default=())
 _registration = threading.Lock()
 
 
 class RetrievalTracker(BaseSpanHandler[BaseSpan]):
-    """Notes the vector indexes read during each outermost retrieval; opens no spans."""
+    """Notes what each outermost retrieval reads and embeds; opens no spans."""
 
     @classmethod
     def class_name(cls) -> str:
@@ -97,12 +53,11 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
         """Begin a retrieval, or note an index that the one under way reads."""
         if not isinstance(instance, BaseRetriever):
             return
-        recent = _recent.get()
-        if not recent or not recent[0].is_open:
-            recent = (_Retrieval(span_id=id_), *recent[: _N_REMEMBERED - 1])
-            _recent.set(recent)
+        retrieval = latest_retrieval()
+        if retrieval is None or not retrieval.is_open:
+            retrieval = begin_retrieval(id_)
         if isinstance(instance, VectorIndexRetriever):  # it has no public accessors
-            recent[0].read.append(
+            retrieval.read.append(
                 (weakref.ref(instance._index), weakref.ref(instance._embed_model))
             )
 
@@ -114,14 +69,19 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
         result: Any | None = None,
         **kwargs: Any,
     ) -> None:
-        """End the retrieval with the ids of the nodes that it returned."""
-        recent = _recent.get()
-        if recent and recent[0].span_id == id_:
-            recent[0].is_open = False
+        """End the retrieval with the ids of its nodes, or note the vector of a query in it."""
+        retrieval = latest_retrieval()
+        if retrieval is None or not retrieval.is_open:
+            return
+        if retrieval.span_id == id_:
+            retrieval.is_open = False
             nodes = result if isinstance(result, list) else []
-            recent[0].node_ids = frozenset(
+            retrieval.node_ids = frozenset(
                 node.node.node_id for node in nodes if isinstance(node, NodeWithScore)
             )
+        elif isinstance(instance, BaseEmbedding) and result is not None:
+            if ".get_query_embedding-" in id_ or ".aget_query_embedding-" in id_:
+                retrieval.note_embedding(bound_args.arguments["query"], instance, result)
 
     def span_drop(
         self,
@@ -150,31 +110,3 @@ def track_retrievals() -> None:
     with _registration:
         if not any(isinstance(handler, RetrievalTracker) for handler in root.span_handlers):
             root.add_span_handler(RetrievalTracker())
-
-
-def sources_of(node_ids: Iterable[str]) -> list[VectorSource]:
-    """Return the vector indexes behind nodes that were retrieved here, latest first.
-
-    "Here" is the current context. A retrieval counts for the nodes that it returned and
-    that no later search of an index returned, so that an earlier query's index is never
-    taken for this one's. Indexes with another embedding model than the first are left
-    out: their vectors cannot be compared.
-    """
-    unexplained = set(node_ids)
-    found: dict[int, VectorSource] = {}
-    for retrieval in _recent.get():
-        if not retrieval.node_ids.isdisjoint(unexplained):
-            for source in retrieval.sources():
-                found.setdefault(id(source.index), source)
-            if retrieval.read:  # others, like BM25, say nothing about vectors
-                unexplained -= retrieval.node_ids
-    sources = list(found.values())
-    return [s for s in sources if _is_same_model(s.embed_model, sources[0].embed_model)]
-
-
-def _is_same_model(one: BaseEmbedding, other: BaseEmbedding) -> bool:
-    """Return whether two embedding models make comparable vectors, as far as they say."""
-    if one is other:
-        return True
-    named_alike = type(one) is type(other) and one.model_name == other.model_name
-    return named_alike and one.model_name != "unknown"  # LlamaIndex's default name

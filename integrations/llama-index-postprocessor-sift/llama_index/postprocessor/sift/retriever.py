@@ -1,0 +1,168 @@
+"""The retriever: one oversampled search of an index, and the nodes that together say most."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from llama_index.core import VectorStoreIndex
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
+    get_dispatcher,
+)
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.vector_stores import MetadataFilters
+from llama_index.core.vector_stores.types import VectorStoreQueryMode
+
+from llama_index.postprocessor.sift.candidate_nodes import CandidateNodes
+from llama_index.postprocessor.sift.embeddings import aquery_embedding, query_embedding
+from llama_index.postprocessor.sift.index_options import checked_counts, checked_options
+from llama_index.postprocessor.sift.index_search import IndexSearch
+from llama_index.postprocessor.sift.node_choosing import NodeChooser
+from llama_index.postprocessor.sift.retriever_tracking import track_retrievals
+from sift_core import Query, afetch_distinct, fetch_distinct
+
+_dispatcher = get_dispatcher(__name__)
+
+
+class SIFTRetriever(BaseRetriever):
+    """Finds the nodes of an index that together say most about the query, in order of choice.
+
+    Fetches many candidates with their vectors in one trip to the store, filters pushed down,
+    and chooses among them as `SIFTReranker` does; nodes come back with the same scores and
+    metadata. Works wherever LlamaIndex takes a retriever, awaited or not.
+
+    Args:
+        index: Over any vector store. From Qdrant, Faiss and SimpleVectorStore vectors come
+            with the hits; nodes of other stores are embedded again, with a logged warning.
+        top_n: How many nodes to return at most, >= 1.
+        candidates: How many nodes to fetch and choose from, >= `top_n`.
+        filters: Metadata filters, applied by the store.
+        kernel: How one text informs about another; see `SIFTReranker`, also for the next five.
+        use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
+        length_scale: For kernel "rbf".
+        noise_variance: Larger values choose closer to the query and allow more overlap.
+        alpha: Stop early; larger values stop earlier. Not the weight of a hybrid search.
+        keep_embeddings: Put the vectors on the returned nodes.
+        max_candidates: Fetch again, up to so many, where candidates are mostly versions of
+            few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
+            store asks once more, before the first awaited query, how vectors are named.)
+        node_ids: Only these nodes. Not for Faiss.
+        doc_ids: Only nodes of these documents. Qdrant.
+        vector_store_query_mode: "hybrid", "sparse" and so on, as far as the store has it.
+        hybrid_alpha: Weight of the dense part in a hybrid search, 0 to 1: what LlamaIndex's
+            own retriever calls `alpha`.
+        sparse_top_k: Of a hybrid search.
+        hybrid_top_k: Of a hybrid search.
+        vector_store_kwargs: Passed to the store's query, such as `qdrant_filters`.
+        embed_model: Embeds queries, if not the index's own model.
+        callback_manager: Hears of retrievals, if not the index's own.
+        verbose: As in LlamaIndex's retrievers.
+
+    Raises:
+        InvalidInputError: If a number is out of its range, a setting has no effect with this
+            kernel, or the store would ignore an option.
+    """
+
+    def __init__(
+        self,
+        index: VectorStoreIndex,
+        *,
+        top_n: int = 10,
+        candidates: int = 200,
+        filters: MetadataFilters | None = None,
+        kernel: Literal["auto", "rbf", "linear"] = "auto",
+        use_scores: bool | None = None,
+        length_scale: float | None = None,
+        noise_variance: float | None = None,
+        alpha: float | None = None,
+        keep_embeddings: bool = False,
+        max_candidates: int | None = None,
+        node_ids: Sequence[str] | None = None,
+        doc_ids: Sequence[str] | None = None,
+        vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
+        hybrid_alpha: float | None = None,
+        sparse_top_k: int | None = None,
+        hybrid_top_k: int | None = None,
+        vector_store_kwargs: dict[str, Any] | None = None,
+        embed_model: BaseEmbedding | None = None,
+        callback_manager: CallbackManager | None = None,
+        verbose: bool = False,
+    ) -> None:
+        options = checked_options(
+            index,
+            filters=filters,
+            node_ids=node_ids,
+            doc_ids=doc_ids,
+            vector_store_query_mode=vector_store_query_mode,
+            alpha=hybrid_alpha,
+            sparse_top_k=sparse_top_k,
+            hybrid_top_k=hybrid_top_k,
+            vector_store_kwargs=vector_store_kwargs,
+        )
+        self._candidates, self._max_candidates = checked_counts(top_n, candidates, max_candidates)
+        self._chooser = NodeChooser.from_settings(
+            top_n=top_n,
+            kernel=kernel,
+            length_scale=length_scale,
+            noise_variance=noise_variance,
+            alpha=alpha,
+            use_scores=use_scores,
+            keep_embeddings=keep_embeddings,
+        )
+        self._embed_model = embed_model or index._embed_model  # no public accessor
+        self._search = IndexSearch(index, self._embed_model, options)
+        super().__init__(
+            callback_manager=callback_manager or index._callback_manager,
+            object_map=index._object_map,
+            verbose=verbose,
+        )
+        track_retrievals()  # so that a SIFTReranker after it finds the vectors too
+
+    @classmethod
+    def from_index(
+        cls,
+        index: VectorStoreIndex,
+        top_n: int = 10,
+        candidates: int = 200,
+        filters: MetadataFilters | None = None,
+        **settings: Any,
+    ) -> SIFTRetriever:
+        """Return a retriever over an index; `settings` are the constructor's."""
+        return cls(index, top_n=top_n, candidates=candidates, filters=filters, **settings)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        target = query_embedding(query_bundle, lambda: self._embed_model)
+        query_bundle.embedding = target.tolist()  # LlamaIndex's retrievers leave it for others
+        if self._max_candidates is None:
+            nodes, embeddings = self._search.nodes(query_bundle, self._candidates)
+            return self._chooser.choose(nodes, target, embeddings)
+        source = CandidateNodes(self._search, query_bundle, self._chooser.use_scores)
+        pool = fetch_distinct(
+            source,
+            Query(text=query_bundle.query_str, embedding=target),
+            self._candidates,
+            n_select=self._chooser.top_n,
+            max_candidates=self._max_candidates,
+        )
+        return self._chooser.choose_from(pool, target)
+
+    @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        target = await aquery_embedding(query_bundle, lambda: self._embed_model)
+        embedded = QueryBundle(query_bundle.query_str, embedding=target.tolist())
+        if self._max_candidates is None:
+            nodes, embeddings = await self._search.anodes(embedded, self._candidates)
+            return await asyncio.to_thread(self._chooser.choose, nodes, target, embeddings)
+        source = CandidateNodes(self._search, embedded, self._chooser.use_scores)
+        pool = await afetch_distinct(
+            source,
+            Query(text=query_bundle.query_str, embedding=target),
+            self._candidates,
+            n_select=self._chooser.top_n,
+            max_candidates=self._max_candidates,
+        )
+        return await asyncio.to_thread(self._chooser.choose_from, pool, target)

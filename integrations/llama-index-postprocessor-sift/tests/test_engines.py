@@ -1,0 +1,306 @@
+"""Reranker and retriever in everything of LlamaIndex's that takes one."""
+
+import copy
+import pickle
+
+import pytest
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine
+from llama_index.core.indices.query.query_transform import HyDEQueryTransform
+from llama_index.core.memory import ChatMemoryBuffer
+from llama_index.core.postprocessor import LLMRerank, SimilarityPostprocessor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.query_engine import (
+    CitationQueryEngine,
+    RetrieverQueryEngine,
+    TransformQueryEngine,
+)
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.tools import RetrieverTool
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import AsyncQdrantClient, QdrantClient
+
+from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
+
+TOP_N = 4
+
+
+def ids(scored_nodes):
+    return [node.node.node_id for node in scored_nodes]
+
+
+@pytest.fixture(params=["qdrant", "faiss", "simple"])
+def index(request, build_index, nodes, embed_model):
+    if request.param != "qdrant":
+        return build_index(request.param, nodes, embed_model)
+    client, aclient = QdrantClient(":memory:"), AsyncQdrantClient(":memory:")
+    aclient._client.collections = client._client.collections  # two sides of one server
+    return over(
+        QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False),
+        nodes,
+        embed_model,
+    )
+
+
+def over(store, nodes, embed_model):
+    storage = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
+    embed_model.forget()
+    return index
+
+
+@pytest.fixture
+def expected(index, question):
+    """What the reranker keeps of all nodes for the question."""
+    fetched = index.as_retriever(similarity_top_k=200).retrieve(question)
+    reranker = SIFTReranker(top_n=TOP_N, index=index)
+    return ids(reranker.postprocess_nodes(fetched, query_str=question))
+
+
+@pytest.fixture(params=["reranker", "retriever"])
+def parts(request, index):
+    """A retriever and postprocessors that keep `expected`: ours and LlamaIndex's, or ours."""
+    if request.param == "reranker":
+        return index.as_retriever(similarity_top_k=200), [SIFTReranker(top_n=TOP_N)]
+    return SIFTRetriever.from_index(index, top_n=TOP_N), []
+
+
+@pytest.fixture
+def assert_nothing_embedded(embed_model, caplog):
+    def check():
+        assert embed_model.texts == []
+        assert caplog.records == []
+
+    return check
+
+
+def new_memory():
+    """Without the database of LlamaIndex's default memory, which nobody closes."""
+    return ChatMemoryBuffer.from_defaults(token_limit=3000)
+
+
+@pytest.mark.parametrize("mode", ["condense_question", "context", "condense_plus_context"])
+async def test_chat_engines_of_an_index(
+    mode, index, llm, question, expected, assert_nothing_embedded
+):
+    def engine():
+        return index.as_chat_engine(
+            chat_mode=mode,
+            llm=llm,
+            memory=new_memory(),
+            similarity_top_k=200,
+            node_postprocessors=[SIFTReranker(top_n=TOP_N)],
+        )
+
+    assert ids(engine().chat(question).source_nodes) == expected
+    assert ids((await engine().achat(question)).source_nodes) == expected
+    streamed = engine().stream_chat(question)
+    assert "".join(streamed.response_gen)
+    assert ids(streamed.source_nodes) == expected
+    assert_nothing_embedded()
+
+
+@pytest.mark.parametrize("engine_class", [CondensePlusContextChatEngine, ContextChatEngine])
+async def test_chat_engines_of_a_retriever(
+    engine_class, parts, llm, question, expected, assert_nothing_embedded
+):
+    retriever, postprocessors = parts
+
+    def engine():
+        return engine_class.from_defaults(
+            retriever, llm=llm, memory=new_memory(), node_postprocessors=list(postprocessors)
+        )
+
+    assert ids(engine().chat(question).source_nodes) == expected
+    assert ids((await engine().achat(question)).source_nodes) == expected
+    assert_nothing_embedded()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_retriever_query_engine(
+    streaming, parts, llm, question, expected, assert_nothing_embedded
+):
+    retriever, postprocessors = parts
+    engine = RetrieverQueryEngine.from_args(
+        retriever, llm=llm, node_postprocessors=postprocessors, streaming=streaming
+    )
+    assert ids(engine.query(question).source_nodes) == expected
+    assert ids((await engine.aquery(question)).source_nodes) == expected
+    assert_nothing_embedded()
+
+
+async def test_a_citation_query_engine(
+    parts, index, llm, question, expected, assert_nothing_embedded
+):
+    retriever, postprocessors = parts
+    engine = CitationQueryEngine.from_args(
+        index, llm=llm, retriever=retriever, node_postprocessors=postprocessors
+    )
+    for response in (engine.query(question), await engine.aquery(question)):
+        assert [node.metadata["sift"]["variance_before"] for node in response.source_nodes]
+        # It makes nodes of its own, with numbered sources as texts, in our order.
+        order = [node.text.split(":\n", 1)[1].strip() for node in response.source_nodes]
+        docs = {n.node.node_id: n.node.text for n in retriever.retrieve(question)}
+        assert order == [docs[i] for i in expected]
+    assert_nothing_embedded()
+
+
+async def test_a_retriever_tool(parts, question, expected, assert_nothing_embedded):
+    retriever, postprocessors = parts
+    tool = RetrieverTool.from_defaults(retriever, node_postprocessors=postprocessors)
+    assert ids(tool.call(question).raw_output) == expected
+    output = await tool.acall(question)
+    assert ids(output.raw_output) == expected
+    assert "variance" not in output.content  # what an agent reads
+    assert_nothing_embedded()
+
+
+async def test_a_hypothetical_answer_is_embedded_once(parts, llm, embed_model, question):
+    retriever, postprocessors = parts
+    inner = RetrieverQueryEngine.from_args(retriever, llm=llm, node_postprocessors=postprocessors)
+    engine = TransformQueryEngine(inner, HyDEQueryTransform(llm=llm, include_original=True))
+    engine.query(question)
+    n_embedded = len(embed_model.queries)
+    assert n_embedded == 2  # the answer and the question
+    await engine.aquery(question)
+    assert len(embed_model.queries) == 2 * n_embedded
+    assert embed_model.texts == []
+
+
+@pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "simple"])
+def test_a_fusion_of_our_retrievers_with_others(
+    mode, index, llm, question, assert_nothing_embedded
+):
+    fusion = QueryFusionRetriever(
+        [SIFTRetriever.from_index(index, top_n=6), index.as_retriever(similarity_top_k=9)],
+        llm=llm,
+        num_queries=1,
+        mode=mode,
+        similarity_top_k=12,
+        use_async=False,
+    )
+    found = SIFTReranker(top_n=TOP_N).postprocess_nodes(
+        fusion.retrieve(question), query_str=question
+    )
+    assert len(found) == TOP_N
+    assert_nothing_embedded()
+
+
+class Brevity(BaseNodePostprocessor):
+    """A reranker with an opinion of its own: the shorter a text is, the better."""
+
+    top_n: int = 200
+
+    def _postprocess_nodes(self, nodes, query_bundle=None):
+        scored = [NodeWithScore(node=n.node, score=-float(len(n.text))) for n in nodes]
+        return sorted(scored, key=lambda node: node.score, reverse=True)[: self.top_n]
+
+
+async def test_after_another_reranker(index, llm, question, assert_nothing_embedded):
+    engine = index.as_query_engine(
+        llm=llm,
+        similarity_top_k=200,
+        node_postprocessors=[Brevity(), SIFTReranker(top_n=TOP_N)],
+    )
+    kept = engine.query(question).source_nodes
+    assert ids(kept) == ids((await engine.aquery(question)).source_nodes)
+    forced = engine.retriever.retrieve(question)
+    forced = Brevity().postprocess_nodes(forced, query_str=question)
+    by_scores = SIFTReranker(top_n=TOP_N, use_scores=True)
+    assert ids(kept) == ids(by_scores.postprocess_nodes(forced, query_str=question))
+    assert_nothing_embedded()
+
+
+async def test_before_another_reranker(index, llm, question, expected, assert_nothing_embedded):
+    engine = index.as_query_engine(
+        llm=llm,
+        similarity_top_k=200,
+        node_postprocessors=[SIFTReranker(top_n=TOP_N), Brevity(top_n=3)],
+    )
+    for response in (engine.query(question), await engine.aquery(question)):
+        kept = response.source_nodes
+        assert len(kept) == 3
+        assert set(ids(kept)) < set(expected)
+        assert all("gain" in node.metadata["sift"] for node in kept)
+    assert_nothing_embedded()
+
+
+def test_before_a_reranker_that_writes_our_score_into_its_metadata(index, question):
+    """As SentenceTransformerRerank(keep_retrieval_score=True) does, on nodes that it is given."""
+    fetched = index.as_retriever(similarity_top_k=200).retrieve(question)
+    kept = SIFTReranker(top_n=TOP_N).postprocess_nodes(fetched, query_str=question)
+    for node in kept:
+        node.node.metadata["retrieval_score"] = node.score
+    assert all("retrieval_score" not in node.metadata for node in fetched)
+
+
+def test_after_a_reranker_that_asks_an_llm(index, llm, question, assert_nothing_embedded):
+    """LLMRerank loses nodes and scores them 1 to 10."""
+
+    def parsed(answer, n, **_):
+        return [5, 2, 9], [9.0, 3.0, 1.0]
+
+    reranker = LLMRerank(llm=llm, choice_batch_size=200, parse_choice_select_answer_fn=parsed)
+    engine = index.as_query_engine(
+        llm=llm,
+        similarity_top_k=200,
+        node_postprocessors=[reranker, SIFTReranker(top_n=2)],
+    )
+    kept = engine.query(question).source_nodes
+    assert kept[0].metadata["sift"]["retrieval_score"] == 9.0
+    assert_nothing_embedded()
+
+
+def test_after_a_cutoff_by_similarity(index, llm, question, assert_nothing_embedded):
+    engine = index.as_query_engine(
+        llm=llm,
+        similarity_top_k=200,
+        node_postprocessors=[
+            SimilarityPostprocessor(similarity_cutoff=0.5),
+            SIFTReranker(top_n=2),
+        ],
+    )
+    kept = engine.query(question).source_nodes
+    assert all(node.metadata["sift"]["retrieval_score"] >= 0.5 for node in kept)
+    assert_nothing_embedded()
+
+
+def letters(texts):
+    """Count letters: enough for a sparse vector."""
+    counts = [{ord(c): text.count(c) for c in set(text)} for text in texts]
+    return [list(c) for c in counts], [[float(v) for v in c.values()] for c in counts]
+
+
+async def test_a_hybrid_search_whose_fused_scores_decide(
+    nodes, embed_model, llm, question, assert_nothing_embedded
+):
+    store = QdrantVectorStore(
+        "docs",
+        client=QdrantClient(":memory:"),
+        enable_hybrid=True,
+        sparse_doc_fn=letters,
+        sparse_query_fn=letters,
+        index_doc_id=False,
+    )
+    index = over(store, nodes, embed_model)
+
+    def kept(**settings):
+        engine = index.as_query_engine(
+            llm=llm,
+            similarity_top_k=200,
+            sparse_top_k=200,
+            vector_store_query_mode="hybrid",
+            node_postprocessors=[SIFTReranker(top_n=TOP_N, **settings)],
+        )
+        return ids(engine.query(question).source_nodes)
+
+    assert kept() == kept(use_scores=True)
+    assert kept() != kept(use_scores=False)
+    assert_nothing_embedded()
+
+
+def test_a_query_engine_may_be_copied_with_its_reranker(index, llm, question, expected):
+    reranker = copy.deepcopy(pickle.loads(pickle.dumps(SIFTReranker(top_n=TOP_N))))
+    engine = index.as_query_engine(llm=llm, similarity_top_k=200, node_postprocessors=[reranker])
+    assert ids(engine.query(question).source_nodes) == expected

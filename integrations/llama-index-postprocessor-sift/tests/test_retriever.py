@@ -1,0 +1,478 @@
+"""SIFTRetriever over real stores."""
+
+import asyncio
+import logging
+
+import numpy as np
+import pytest
+from llama_index.core import Settings, StorageContext, VectorStoreIndex
+from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
+from llama_index.core.evaluation import RetrieverEvaluator
+from llama_index.core.schema import IndexNode, MetadataMode, QueryBundle, TextNode
+from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import VectorStoreQueryMode
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
+
+from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
+from sift_core import CandidateSourceError, InvalidInputError
+
+
+def ids(scored_nodes):
+    return [node.node.node_id for node in scored_nodes]
+
+
+def reranked(index, question, **settings):
+    """Return what the reranker keeps of the same candidates."""
+    fetched = index.as_retriever(similarity_top_k=settings.pop("candidates", 200))
+    nodes = fetched.retrieve(question)
+    return SIFTReranker(index=index, **settings).postprocess_nodes(nodes, query_str=question)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"candidates": 6},
+        {"kernel": "linear", "noise_variance": 0.5},
+        {"kernel": "rbf", "length_scale": 0.7},
+        {"alpha": 1.0},
+        {"use_scores": True},
+        {"keep_embeddings": True},
+    ],
+    ids=str,
+)
+async def test_it_finds_what_the_reranker_keeps_of_the_same_candidates(
+    settings, store_kind, build_index, nodes, embed_model, question
+):
+    index = build_index(store_kind, nodes, embed_model)
+    retriever = SIFTRetriever.from_index(index, top_n=5, **settings)
+    expected = reranked(index, question, top_n=5, **settings)
+    for found in (retriever.retrieve(question), await retriever.aretrieve(question)):
+        assert ids(found) == ids(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-9)
+            assert one.metadata["sift"] == pytest.approx(other.metadata["sift"], abs=1e-9)
+            assert one.node.excluded_llm_metadata_keys == other.node.excluded_llm_metadata_keys
+
+
+async def test_a_query_is_embedded_once_and_no_document(
+    store_kind, build_index, nodes, embed_model, question, caplog
+):
+    retriever = SIFTRetriever.from_index(build_index(store_kind, nodes, embed_model))
+    retriever.retrieve(question)
+    assert embed_model.queries == [question]
+    embed_model.forget()
+    await retriever.aretrieve(question)
+    assert embed_model.queries == [question]
+    assert embed_model.texts == []
+    assert caplog.records == []
+
+
+async def test_embeddings_are_returned_only_if_asked_for(
+    store_kind, build_index, nodes, embed_model, question
+):
+    index = build_index(store_kind, nodes, embed_model)
+    for keep in (True, False):
+        retriever = SIFTRetriever.from_index(index, top_n=3, keep_embeddings=keep)
+        for found in (retriever.retrieve(question), await retriever.aretrieve(question)):
+            assert all((node.node.embedding is not None) is keep for node in found)
+
+
+@pytest.fixture
+def served(nodes, embed_model):
+    """An index over a Qdrant server, built over HTTP, and the paths that were asked for."""
+    rest = pytest.importorskip("tests.candidates.qdrant_rest", reason="is in the repository alone")
+    with rest.serving(QdrantClient(":memory:")) as server:
+        server.client.create_collection(
+            "docs",
+            vectors_config={"text-dense": models.VectorParams(size=96, distance="Cosine")},
+        )
+        quiet = {"check_compatibility": False}  # which would be one more request
+        client, aclient = QdrantClient(server.url, **quiet), AsyncQdrantClient(server.url, **quiet)
+        store = QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False)
+        storage = StorageContext.from_defaults(vector_store=store)
+        index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
+        embed_model.forget()
+        paths, answer = [], server.api.answer
+
+        def noted(method, path, body):
+            paths.append(path)
+            return answer(method, path, body)
+
+        server.api.answer = noted
+        yield index, paths
+        client.close()
+
+
+def test_one_trip_to_the_store_a_query(served, embed_model, question):
+    index, paths = served
+    retriever = SIFTRetriever.from_index(index, top_n=4)
+    for _ in range(3):
+        assert len(retriever.retrieve(question)) == 4
+    assert paths == ["/collections/docs/points/query"] * 3
+    assert embed_model.texts == []
+
+
+async def test_one_awaited_trip_to_the_store_a_query(served, embed_model, question):
+    index, paths = served
+    retriever = SIFTRetriever.from_index(index, top_n=4)
+    await retriever.aretrieve(question)  # LlamaIndex asks for the names of vectors as well
+    paths.clear()
+    for _ in range(3):
+        assert len(await retriever.aretrieve(question)) == 4
+    assert paths == ["/collections/docs/points/query"] * 3
+    assert embed_model.texts == []
+    await index.vector_store._aclient.close()
+
+
+async def test_concurrent_queries_over_one_retriever_do_not_mix(served, nodes):
+    index, _ = served
+    retriever = SIFTRetriever.from_index(index, top_n=3, keep_embeddings=True)
+    questions = [node.text for node in nodes]
+    alone = [ids(retriever.retrieve(question)) for question in questions]
+    together = await asyncio.gather(*(retriever.aretrieve(question) for question in questions))
+    assert [ids(found) for found in together] == alone
+    await index.vector_store._aclient.close()
+
+
+@pytest.fixture
+def numbered(new_nodes):
+    """Twenty texts with a number in their metadata."""
+    nodes = new_nodes([f"bees number {i} fly" for i in range(20)])
+    for i, node in enumerate(nodes):
+        node.metadata = {"number": i}
+    return nodes
+
+
+def below(limit):
+    return MetadataFilters(
+        filters=[MetadataFilter(key="number", value=limit, operator=FilterOperator.LT)]
+    )
+
+
+@pytest.mark.parametrize("kind", ["qdrant", "qdrant named", "simple"])
+async def test_filters_are_pushed_down(kind, build_index, numbered, embed_model):
+    index = build_index(kind, numbered, embed_model)
+    # Were they applied afterwards, 5 candidates would hardly hold all 3 that pass.
+    retriever = SIFTRetriever.from_index(index, top_n=5, candidates=5, filters=below(3))
+    expected = {node.node_id for node in numbered[:3]}
+    assert set(ids(retriever.retrieve("bees number 17"))) == expected
+    assert set(ids(await retriever.aretrieve("bees number 17"))) == expected
+
+
+@pytest.mark.parametrize("kind", ["qdrant", "simple"])
+def test_node_ids_are_pushed_down(kind, build_index, numbered, embed_model):
+    index = build_index(kind, numbered, embed_model)
+    wanted = [numbered[4].node_id, numbered[9].node_id]
+    retriever = SIFTRetriever.from_index(index, candidates=12, node_ids=wanted)
+    assert set(ids(retriever.retrieve("bees"))) == set(wanted)
+
+
+def test_what_only_the_store_understands_reaches_it(build_index, numbered, embed_model):
+    index = build_index("qdrant", numbered, embed_model)
+    condition = models.FieldCondition(key="number", range=models.Range(gte=18))
+    only = {"qdrant_filters": models.Filter(must=[condition])}
+    retriever = SIFTRetriever.from_index(index, vector_store_kwargs=only)
+    assert set(ids(retriever.retrieve("bees"))) == {n.node_id for n in numbered[18:]}
+
+
+def sparse(texts):
+    """Count letters: enough for a sparse vector."""
+    counts = [{ord(c): text.count(c) for c in set(text)} for text in texts]
+    return [list(c) for c in counts], [[float(v) for v in c.values()] for c in counts]
+
+
+def hybrid_store(**client):
+    return QdrantVectorStore(
+        "docs",
+        **client,
+        enable_hybrid=True,
+        sparse_doc_fn=sparse,
+        sparse_query_fn=sparse,
+        index_doc_id=False,
+    )
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "sparse", "default"])
+def test_a_hybrid_collection_gives_vectors_in_one_trip(mode, nodes, embed_model, question, caplog):
+    store = hybrid_store(client=QdrantClient(":memory:"))
+    storage = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
+    embed_model.forget()
+    found = SIFTRetriever.from_index(index, top_n=4, vector_store_query_mode=mode).retrieve(
+        question
+    )
+    fetched = index.as_retriever(similarity_top_k=200, vector_store_query_mode=mode)
+    expected = SIFTReranker(top_n=4).postprocess_nodes(
+        fetched.retrieve(question), query_str=question
+    )
+    assert ids(found) == ids(expected)
+    assert embed_model.texts == []
+    assert caplog.records == []
+
+
+async def test_a_hybrid_collection_behind_an_async_client(nodes, embed_model, question):
+    client = AsyncQdrantClient(":memory:")
+    index = VectorStoreIndex.from_vector_store(hybrid_store(aclient=client), embed_model)
+    await index.ainsert_nodes(nodes)
+    embed_model.forget()
+    retriever = SIFTRetriever.from_index(index, top_n=4, vector_store_query_mode="hybrid")
+    assert len(await retriever.aretrieve(question)) == 4
+    assert embed_model.texts == []
+    await client.close()
+
+
+async def test_an_async_client_alone_is_enough_to_await(async_qdrant_index, embed_model, question):
+    found = await SIFTRetriever.from_index(async_qdrant_index, top_n=4).aretrieve(question)
+    assert len(found) == 4
+    assert embed_model.texts == []
+
+
+def test_an_async_client_alone_is_an_error_that_says_so_where_it_is_called(
+    async_qdrant_index, question
+):
+    retriever = SIFTRetriever.from_index(async_qdrant_index)
+    with pytest.raises(InvalidInputError, match="has an async client alone"):
+        retriever.retrieve(question)
+
+
+async def test_nodes_that_a_docstore_has_get_their_vectors_from_the_hits(
+    build_index, embed_model, caplog
+):
+    """LlamaIndex replaces index nodes among hits by those of the docstore, without vectors."""
+    texts = ["bees dance", "bees sting", "ants walk"]
+    doors = [
+        IndexNode(id_=f"00000000-0000-4000-8000-{i:012d}", text=text, index_id=text)
+        for i, text in enumerate(texts)
+    ]
+    index = build_index("qdrant", doors, embed_model)
+    retriever = SIFTRetriever.from_index(index, top_n=2)
+    assert len(retriever.retrieve("bees")) == 2
+    assert len(await retriever.aretrieve("bees")) == 2
+    assert embed_model.texts == []
+    assert caplog.records == []
+
+
+def test_an_object_behind_a_chosen_node_is_returned_in_its_place(build_index, embed_model):
+    answer = TextNode(text="they dance")
+    door = IndexNode(text="bees", index_id="bees", obj=answer)
+    index = VectorStoreIndex(objects=[door], embed_model=embed_model)
+    (found,) = SIFTRetriever.from_index(index, top_n=1).retrieve("bees")
+    assert found.node.node_id == answer.node_id
+
+
+def test_points_without_a_dense_vector_are_embedded_with_a_warning(
+    nodes, embed_model, caplog, monkeypatch
+):
+    store = hybrid_store(client=QdrantClient(":memory:"))
+    storage = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(nodes[:5], storage_context=storage, embed_model=embed_model)
+    embed_model.forget()
+    store.client.delete_vectors("docs", ["text-dense"], [nodes[0].node_id])
+    monkeypatch.setattr(store.client, "retrieve", None)  # would be a second trip, in vain
+    SIFTRetriever.from_index(index, vector_store_query_mode="sparse").retrieve("bees")
+    assert embed_model.texts == [nodes[0].text]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "embedding 1 of 5 nodes" in record.getMessage()
+
+
+@pytest.mark.parametrize("use_async", [False, True], ids=["called", "awaited"])
+async def test_it_fetches_more_where_candidates_are_versions_of_few_texts(
+    use_async, store_kind, build_index, new_nodes, embed_model
+):
+    copies = [f"bees find the way home by the sun{'!' * i}" for i in range(30)]
+    others = [f"bees find the way to flower number {i} by smell" for i in range(6)]
+    index = build_index(store_kind, new_nodes(copies + others), embed_model)
+
+    async def distinct(**settings):
+        retriever = SIFTRetriever.from_index(index, top_n=4, candidates=8, **settings)
+        question = "bees find the way home by the sun"
+        found = await retriever.aretrieve(question) if use_async else retriever.retrieve(question)
+        return {node.text.rstrip("!") for node in found}
+
+    assert len(await distinct()) == 1
+    assert len(await distinct(max_candidates=64)) == 4
+
+
+async def test_an_empty_index_finds_nothing(build_index, embed_model):
+    retriever = SIFTRetriever.from_index(build_index("faiss", [], embed_model))
+    assert retriever.retrieve("bees") == []
+    assert await retriever.aretrieve("bees") == []
+    adaptive = SIFTRetriever.from_index(build_index("faiss", [], embed_model), max_candidates=300)
+    assert adaptive.retrieve("bees") == []
+
+
+def test_nodes_added_later_are_found(store_kind, build_index, nodes, embed_model):
+    index = build_index(store_kind, nodes[:5], embed_model)
+    retriever = SIFTRetriever.from_index(index)
+    retriever.retrieve("bees")
+    index.insert_nodes(nodes[5:])
+    assert set(ids(SIFTRetriever.from_index(index, top_n=50).retrieve("bees"))) == {
+        node.node_id for node in nodes
+    }
+    assert nodes[8].node_id in ids(retriever.retrieve(nodes[8].text))
+
+
+def test_the_stored_nodes_are_not_changed(build_index, nodes, embed_model, question):
+    index = build_index("simple", nodes, embed_model)
+    for found in SIFTRetriever.from_index(index, keep_embeddings=True).retrieve(question):
+        stored = index.docstore.get_node(found.node.node_id)
+        assert stored.metadata == {}
+        assert stored.embedding is None
+        assert "sift" not in found.node.get_content(MetadataMode.LLM)
+
+
+def test_a_reranker_after_it_embeds_nothing(build_index, nodes, embed_model, question):
+    index = build_index("qdrant", nodes, embed_model)
+    found = SIFTRetriever.from_index(index, top_n=8).retrieve(question)
+    SIFTReranker(top_n=3).postprocess_nodes(found, query_str=question)
+    assert embed_model.texts == []
+    assert embed_model.queries == [question]
+
+
+def test_hypothetical_answers_are_what_is_embedded(build_index, nodes, embed_model):
+    retriever = SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model), top_n=1)
+    bundle = QueryBundle("furnace", custom_embedding_strs=["steel number 3", "furnace 21"])
+    (found,) = retriever.retrieve(bundle)
+    assert embed_model.queries == ["steel number 3", "furnace 21"]
+    assert found.text == "steel number 3 melts in furnace 21"
+
+
+def test_a_given_embedding_is_used(build_index, nodes, embed_model):
+    retriever = SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model), top_n=1)
+    bundle = QueryBundle("anything", embedding=embed_model.vector(nodes[10].text))
+    assert ids(retriever.retrieve(bundle)) == [nodes[10].node_id]
+    assert embed_model.queries == []
+
+
+def test_another_embedding_model_may_embed_queries(build_index, nodes, embed_model, new_model):
+    other = new_model()
+    index = build_index("qdrant", nodes, embed_model)
+    SIFTRetriever.from_index(index, embed_model=other).retrieve("bees")
+    assert other.queries == ["bees"]
+    assert embed_model.queries == []
+
+
+def test_callbacks_hear_of_one_retrieval(build_index, nodes, embed_model, question):
+    debug = LlamaDebugHandler(print_trace_on_end=False)
+    retriever = SIFTRetriever.from_index(
+        build_index("qdrant", nodes, embed_model), callback_manager=CallbackManager([debug])
+    )
+    found = retriever.retrieve(question)
+    ((_, ended),) = debug.get_event_pairs(CBEventType.RETRIEVE)
+    assert ended.payload["nodes"] == found
+
+
+async def test_llama_index_evaluates_it(build_index, nodes, embed_model, question):
+    index = build_index("qdrant", nodes, embed_model)
+    evaluator = RetrieverEvaluator.from_metric_names(
+        ["hit_rate", "mrr"], retriever=SIFTRetriever.from_index(index, top_n=4)
+    )
+    result = await evaluator.aevaluate(question, [nodes[8].node_id])
+    assert result.metric_vals_dict["hit_rate"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"top_n": 0}, "`top_n` must be a whole number >= 1, got 0"),
+        ({"top_n": True}, "`top_n` must be a whole number"),
+        ({"candidates": 2.5}, "`candidates` must be a whole number >= 1, got 2.5"),
+        ({"top_n": 9, "candidates": 8}, "`candidates` must be >= `top_n`, got 8 and 9"),
+        ({"max_candidates": 100}, "`max_candidates` must be >= `candidates`, got 100 and 200"),
+        ({"kernel": "cosine"}, "`kernel` must be"),
+        ({"length_scale": 1.0}, "`length_scale` has no effect"),
+        ({"noise_variance": 0.0}, "`noise_variance` must be a finite number > 0"),
+        ({"kernel": "rbf", "use_scores": True}, "`use_scores` has no effect"),
+        ({"vector_store_query_mode": "mmr"}, "must not be 'mmr'"),
+        ({"vector_store_query_mode": "best"}, "must be one of 'default'"),
+        ({"vector_store_query_mode": "hybrid"}, "enable_hybrid"),
+        ({"vector_store_query_mode": VectorStoreQueryMode.SPARSE}, "enable_hybrid"),
+        ({"node_ids": []}, "`node_ids` must not be empty"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_settings_are_checked_at_once(settings, message, build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    with pytest.raises(InvalidInputError, match=message):
+        SIFTRetriever.from_index(index, **settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "named"),
+    [
+        ("faiss", {"filters": below(3)}, "filters"),
+        ("faiss map", {"filters": below(3)}, "filters"),
+        ("faiss", {"node_ids": ["1"]}, "node_ids"),
+        ("simple", {"doc_ids": ["1"]}, "doc_ids"),
+        ("simple", {"hybrid_alpha": 0.5}, "hybrid_alpha"),
+    ],
+    ids=str,
+)
+def test_what_a_store_would_ignore_is_refused(
+    kind, settings, named, build_index, nodes, embed_model
+):
+    index = build_index(kind, nodes, embed_model)
+    with pytest.raises(InvalidInputError, match=f"cannot take `{named}` into account"):
+        SIFTRetriever.from_index(index, **settings)
+
+
+def test_what_is_no_index_is_refused(build_index, nodes, embed_model):
+    store = build_index("qdrant", nodes, embed_model).vector_store
+    with pytest.raises(
+        InvalidInputError, match="must be a VectorStoreIndex, got QdrantVectorStore"
+    ):
+        SIFTRetriever.from_index(store)
+
+
+def test_an_unknown_setting_is_refused(build_index, nodes, embed_model):
+    with pytest.raises(TypeError, match="similarity_top_k"):
+        SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model), similarity_top_k=3)
+
+
+async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    retriever = SIFTRetriever.from_index(index)
+    index.vector_store.client.delete_collection("docs")
+    with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs' could not find"):
+        retriever.retrieve("bees")
+    with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs' could not find"):
+        await retriever.aretrieve("bees")
+
+
+def test_an_empty_query_is_refused(build_index, nodes, embed_model):
+    retriever = SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model))
+    with pytest.raises(InvalidInputError, match="neither an embedding nor a text"):
+        retriever.retrieve("")
+
+
+def test_a_simple_store_that_indexes_share_gives_nodes_of_its_own_index_only(
+    build_index, nodes, embed_model
+):
+    first = build_index("simple", nodes[:9], embed_model)
+    storage = StorageContext.from_defaults(vector_store=first.vector_store)
+    second = VectorStoreIndex(nodes[9:], storage_context=storage, embed_model=embed_model)
+    found = SIFTRetriever.from_index(second, top_n=50).retrieve("bees")
+    assert set(ids(found)) == {node.node_id for node in nodes[9:]}
+
+
+@pytest.mark.parametrize("metric", ["Cosine", "Dot", "Euclid"])
+def test_every_metric_of_qdrant_chooses_as_cosines_do(metric, nodes, embed_model, question):
+    client = QdrantClient(":memory:")
+    size = embed_model.dimension
+    client.create_collection("docs", vectors_config=models.VectorParams(size=size, distance=metric))
+    store = QdrantVectorStore("docs", client=client, index_doc_id=False)
+    storage = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
+    by_default = SIFTRetriever.from_index(index, top_n=5).retrieve(question)
+    by_cosines = SIFTRetriever.from_index(index, top_n=5, use_scores=False).retrieve(question)
+    assert ids(by_default) == ids(by_cosines)
+    assert np.all(np.diff([node.score for node in by_default]) < 0)
+
+
+def test_it_needs_no_model_in_the_settings(build_index, nodes, embed_model, question):
+    assert Settings._embed_model is None
+    SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model)).retrieve(question)
+    assert Settings._embed_model is None
