@@ -1,4 +1,4 @@
-"""The README's example, run as printed."""
+"""The README's examples, run as printed, one after another."""
 
 import re
 from pathlib import Path
@@ -7,14 +7,22 @@ import pytest
 from llama_index.core import Document
 
 README = Path(__file__).parents[1] / "README.md"
+TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
 
 
 # QdrantVectorStore asks for an index on doc_id, which the local mode does not have.
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning")
-def test_the_example_runs_as_printed(embed_model, llm, nodes, capsys):
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    documents = [Document(text=node.text) for node in nodes]
+def test_the_examples_run_as_printed(embed_model, llm, nodes, capsys):
+    examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    documents = [Document(text=node.text, metadata={"language": "en"}) for node in nodes]
     names = {"documents": documents, "embed_model": embed_model, "llm": llm}
-    exec(compile(example, str(README), "exec"), names)
-    assert len(names["response"].source_nodes) == 10
-    assert len(capsys.readouterr().out.splitlines()) == 10
+    for example in examples[:2]:
+        exec(compile(example, str(README), "exec"), names)
+        assert len(names["response"].source_nodes) == 10
+        assert len(capsys.readouterr().out.splitlines()) == 10
+    pytest.importorskip("torch", reason="SIFTSynthesizer needs the extra answer")
+    names["model"] = TINY_LM
+    exec(compile(examples[2], str(README), "exec"), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2
+    assert printed[1] == "fine_tune [\"mode 'fine_tune' was asked for\"]"

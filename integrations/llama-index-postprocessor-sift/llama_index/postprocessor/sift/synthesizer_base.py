@@ -1,0 +1,66 @@
+"""What surrounds the synthesizer: answers from texts alone, responses with reports, prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.response_synthesizers import BaseSynthesizer
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.types import RESPONSE_TEXT_TYPE
+
+from llama_index.postprocessor.sift.synthesizer_answer import AnswerWriter
+from llama_index.postprocessor.sift.synthesizer_choice import NodeChoice
+from llama_index.postprocessor.sift.synthesizer_report import report_of
+
+
+class ReportingSynthesizer(BaseSynthesizer):
+    """A synthesizer whose responses say how they came about. Its prompts are its readers'."""
+
+    _nodes: NodeChoice
+    _writer: AnswerWriter
+    _mode: str
+
+    def get_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Return the text of an answer from texts, which are embedded, or its pieces."""
+        nodes = [NodeWithScore(node=TextNode(text=text)) for text in text_chunks]
+        choice = self._nodes.choose(QueryBundle(query_str), nodes, self._mode)
+        return self._writer.write(
+            choice, report_of(choice, model=self._writer.model_of(choice)), response_kwargs
+        )
+
+    async def aget_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Return what `get_response` returns, without blocking the event loop."""
+        nodes = [NodeWithScore(node=TextNode(text=text)) for text in text_chunks]
+        choice = await self._nodes.achoose(QueryBundle(query_str), nodes, self._mode)
+        return await self._writer.awrite(
+            choice, report_of(choice, model=self._writer.model_of(choice)), response_kwargs
+        )
+
+    def _response(
+        self, text: RESPONSE_TEXT_TYPE, nodes: Sequence[NodeWithScore], report: dict[str, Any]
+    ) -> RESPONSE_TYPE:
+        """Return the response; a later change of what is in `report` shows in its metadata."""
+        response = self._prepare_response_output(text, list(nodes))
+        response.metadata = {**(response.metadata or {}), **report}
+        return response
+
+    def _nothing_found(self, stream: RESPONSE_TEXT_TYPE) -> RESPONSE_TYPE:
+        """Return LlamaIndex's answer where there is nothing to answer from."""
+        text = stream if self._streaming else self._empty_response
+        return self._prepare_response_output(text, source_nodes=[])
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        """Have no prompts of its own."""
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return {f"{mode.value}_reader": reader for mode, reader in self._writer.readers.items()}

@@ -1,0 +1,341 @@
+"""The synthesizer in real query engines, over a real tiny language model."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="SIFTSynthesizer needs the extra answer")
+
+from llama_index.core import Settings
+from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
+from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
+from llama_index.core.chat_engine import CondensePlusContextChatEngine
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.llms import ChatMessage, MessageRole, MockLLM
+from llama_index.core.memory import ChatMemoryBuffer
+from llama_index.core.schema import NodeWithScore
+
+from llama_index.postprocessor.sift.query_bundle import SIFTQueryBundle
+from llama_index.postprocessor.sift.synthesizer import SIFTSynthesizer
+from llama_index.postprocessor.sift.synthesizer_llm import EngineLLM
+from sift_core import AnswerError, AnswerMode, InvalidInputError
+from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
+
+TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
+MODES = ["base", "context", "fine_tune", "both"]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    model = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    return AnswerEngine(language_model=model, n_steps=3, n_context=3, max_new_tokens=8)
+
+
+@pytest.fixture
+def index(build_index, nodes, embed_model):
+    return build_index("faiss", nodes, embed_model)
+
+
+@pytest.fixture
+def query_engine(index):
+    def make(synthesizer):
+        return index.as_query_engine(
+            llm=MockLLM(), similarity_top_k=20, response_synthesizer=synthesizer
+        )
+
+    return make
+
+
+def report_of(response):
+    return response.metadata["sift"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_query_engine_answers_in_each_mode(engine, query_engine, question, mode):
+    response = query_engine(SIFTSynthesizer(engine, mode=mode)).query(question)
+    report = report_of(response)
+    assert report["mode"] == mode
+    assert report["model"] == "engine"
+    assert response.response
+    assert report["reasons"] == [f"mode {mode!r} was asked for"]
+    assert set(report["timings"]) >= {"select", "fine_tune", "generate"}
+    assert report["node_ids"] == [node.node.node_id for node in response.source_nodes]
+    assert bool(report["node_ids"]) == (mode != "base")
+
+
+def test_the_context_is_what_sift_chooses_and_not_what_is_nearest(
+    engine, query_engine, question, repeated
+):
+    response = query_engine(SIFTSynthesizer(engine, mode="context")).query(question)
+    texts = [node.node.get_content() for node in response.source_nodes]
+    assert len(texts) == 3
+    assert sum(text in repeated for text in texts) == 1  # eight wordings of one fact arrived
+
+
+def test_the_variance_is_the_square_of_the_deviation_and_less_than_the_prior(
+    engine, query_engine, question
+):
+    report = report_of(query_engine(SIFTSynthesizer(engine, mode="context")).query(question))
+    assert report["variance"] == pytest.approx(report["standard_deviation"] ** 2)
+    assert 0 < report["variance"] < 1  # the linear kernel's prior at a unit vector
+
+
+def test_auto_decides_and_gives_its_reasons(engine, query_engine, question):
+    report = report_of(query_engine(SIFTSynthesizer(engine)).query(question))
+    assert report["mode"] in {"base", "context", "fine_tune"}
+    assert "variance at the query" in report["reasons"][0]
+
+
+def test_a_query_may_say_its_own_mode(engine, query_engine, question):
+    over = query_engine(SIFTSynthesizer(engine, mode="context"))
+    assert report_of(over.query(SIFTQueryBundle(question, mode="fine_tune")))["mode"] == "fine_tune"
+    assert report_of(over.query(SIFTQueryBundle(question)))["mode"] == "context"
+    assert report_of(over.query(question))["mode"] == "context"
+
+
+async def test_a_query_may_say_its_own_mode_asynchronously(engine, query_engine, question):
+    over = query_engine(SIFTSynthesizer(engine, mode="context"))
+    response = await over.aquery(SIFTQueryBundle(question, mode="base"))
+    assert report_of(response)["mode"] == "base"
+
+
+def test_a_call_may_say_its_own_mode_and_how_to_generate(engine, index, question):
+    synthesizer = SIFTSynthesizer(engine, mode="context")
+    nodes = index.as_retriever(similarity_top_k=20).retrieve(question)
+    response = synthesizer.synthesize(question, nodes, mode="fine_tune", max_new_tokens=2)
+    assert report_of(response)["mode"] == "fine_tune"
+    assert report_of(response)["n_new_tokens"] == 2
+
+
+def test_the_mode_may_be_changed_later(engine, query_engine, question):
+    synthesizer = SIFTSynthesizer(engine, mode="context")
+    synthesizer.mode = "base"
+    assert report_of(query_engine(synthesizer).query(question))["mode"] == "base"
+
+
+@pytest.mark.parametrize("mode", ["", "finetune", "CONTEXT"])
+def test_an_unknown_mode_is_refused(engine, question, mode):
+    with pytest.raises(InvalidInputError, match="`mode` must be one of"):
+        SIFTSynthesizer(engine, mode=mode)
+    if mode:
+        with pytest.raises(InvalidInputError, match="`mode` must be one of"):
+            SIFTSynthesizer(engine).synthesize(question, [], mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stream_gives_the_same_answer_and_completes_its_report(
+    engine, query_engine, question, mode
+):
+    whole = query_engine(SIFTSynthesizer(engine, mode=mode)).query(question)
+    response = query_engine(SIFTSynthesizer(engine, mode=mode, streaming=True)).query(question)
+    assert isinstance(response, StreamingResponse)
+    assert "generate" not in report_of(response)["timings"]
+    pieces = list(response.response_gen)
+    assert len(pieces) > 1
+    assert "".join(pieces) == whole.response
+    assert report_of(response)["timings"]["generate"] > 0
+    assert report_of(response)["node_ids"] == report_of(whole)["node_ids"]
+
+
+async def test_async_answers_equal_sync_ones(engine, query_engine, question):
+    over = query_engine(SIFTSynthesizer(engine, mode="fine_tune"))
+    response = await over.aquery(question)
+    expected = await asyncio.to_thread(over.query, question)
+    assert response.response == expected.response
+    assert report_of(response)["node_ids"] == report_of(expected)["node_ids"]
+
+
+async def test_an_async_stream_gives_the_same_answer(engine, query_engine, question):
+    whole = await query_engine(SIFTSynthesizer(engine, mode="fine_tune")).aquery(question)
+    over = query_engine(SIFTSynthesizer(engine, mode="fine_tune", streaming=True))
+    response = await over.aquery(question)
+    assert isinstance(response, AsyncStreamingResponse)
+    assert "".join([piece async for piece in response.response_gen]) == whole.response
+    assert report_of(response)["finish_reason"] in {"stop", "length"}
+
+
+def test_a_stream_that_is_dropped_frees_the_model(engine, query_engine, question):
+    over = query_engine(SIFTSynthesizer(engine, mode="fine_tune", streaming=True))
+    response = over.query(question)
+    next(response.response_gen)
+    response.response_gen.close()
+    assert engine.language_model.generate("hello", max_new_tokens=1).n_new_tokens == 1
+
+
+async def test_concurrent_queries_get_their_own_answers(engine, query_engine, nodes):
+    over = query_engine(SIFTSynthesizer(engine, mode="fine_tune"))
+    questions = [node.text for node in nodes[8:14]]
+    expected = [(await over.aquery(q)).response for q in questions]
+    responses = await asyncio.gather(*(over.aquery(q) for q in questions))
+    assert [response.response for response in responses] == expected
+
+
+@pytest.mark.parametrize(("mode", "model"), [("context", "llm"), ("base", "llm")])
+def test_a_given_llm_reads_in_place_of_the_engine(engine, query_engine, question, mode, model):
+    over = query_engine(SIFTSynthesizer(engine, mode=mode, llm=MockLLM()))  # repeats its prompt
+    response = over.query(question)
+    assert report_of(response)["model"] == model
+    assert question in response.response
+    for node in response.source_nodes:
+        assert node.node.get_content() in response.response
+
+
+def test_a_given_llm_streams(engine, query_engine, question):
+    over = query_engine(SIFTSynthesizer(engine, mode="context", llm=MockLLM(), streaming=True))
+    assert question in "".join(over.query(question).response_gen)
+
+
+async def test_a_given_llm_answers_asynchronously(engine, query_engine, question):
+    over = query_engine(SIFTSynthesizer(engine, mode="context", llm=MockLLM()))
+    assert question in (await over.aquery(question)).response
+
+
+def test_fine_tuned_answers_are_the_engines_even_with_an_llm(engine, query_engine, question):
+    alone = query_engine(SIFTSynthesizer(engine, mode="fine_tune")).query(question)
+    beside = query_engine(SIFTSynthesizer(engine, mode="fine_tune", llm=MockLLM())).query(question)
+    assert report_of(beside)["model"] == "engine"
+    assert beside.response == alone.response
+
+
+def test_the_llms_prompts_can_be_read_and_changed(engine):
+    synthesizer = SIFTSynthesizer(engine, llm=MockLLM())
+    assert "context_reader:text_qa_template" in synthesizer.get_prompts()
+
+
+def test_no_openai_is_asked_for_without_an_llm(engine, monkeypatch):
+    monkeypatch.setattr(Settings, "_llm", None)
+    assert isinstance(SIFTSynthesizer(engine)._llm, EngineLLM)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_nothing_retrieved_is_llama_indexs_empty_response(engine, question, streaming):
+    synthesizer = SIFTSynthesizer(engine, streaming=streaming, empty_response="Nothing.")
+    assert str(synthesizer.synthesize(question, [])) == "Nothing."
+
+
+async def test_nothing_retrieved_asynchronously(engine, question):
+    assert str(await SIFTSynthesizer(engine).asynthesize(question, [])) == "Empty Response"
+
+
+def test_base_mode_answers_without_nodes(engine, question):
+    response = SIFTSynthesizer(engine, mode="base").synthesize(question, [])
+    assert response.response == engine.language_model.generate(question, max_new_tokens=8).text
+    assert report_of(response)["variance"] is None
+
+
+def test_additional_source_nodes_come_last(engine, index, nodes, question):
+    extra = NodeWithScore(node=nodes[-1])
+    found = index.as_retriever(similarity_top_k=5).retrieve(question)
+    response = SIFTSynthesizer(engine, mode="context").synthesize(question, found, [extra])
+    assert response.source_nodes[-1] is extra
+
+
+def test_texts_alone_are_embedded_and_answered_from(engine, embed_model, question, nodes):
+    synthesizer = SIFTSynthesizer(engine, mode="context", embed_model=embed_model)
+    text = synthesizer.get_response(question, [node.text for node in nodes[:4]])
+    assert isinstance(text, str)
+    assert len(embed_model.texts) == 4
+
+
+async def test_texts_alone_asynchronously(engine, embed_model, question, nodes):
+    synthesizer = SIFTSynthesizer(engine, mode="context", embed_model=embed_model)
+    texts = [node.text for node in nodes[:4]]
+    expected = await asyncio.to_thread(synthesizer.get_response, question, texts)
+    assert await synthesizer.aget_response(question, texts) == expected
+
+
+def test_a_question_longer_than_the_window_is_one_clear_error(engine, query_engine):
+    over = query_engine(SIFTSynthesizer(engine, mode="context"))
+    with pytest.raises(InvalidInputError, match="do not fit into the model's window"):
+        over.query("word " * 2000)
+
+
+def test_vectors_come_from_the_store_and_nothing_is_embedded_again(
+    engine, query_engine, embed_model, question
+):
+    query_engine(SIFTSynthesizer(engine, mode="context")).query(question)
+    assert embed_model.texts == []
+    assert embed_model.queries == [question]
+
+
+def test_callbacks_and_events_are_those_of_llama_indexs_synthesizers(engine, index, question):
+    seen = []
+
+    class Listener(BaseEventHandler):
+        def handle(self, event, **kwargs):
+            if "Synthesize" in event.class_name():
+                seen.append(event.class_name())
+
+    listener = Listener()
+    dispatcher = get_dispatcher()
+    dispatcher.add_event_handler(listener)
+    handler = LlamaDebugHandler(print_trace_on_end=False)
+    try:
+        synthesizer = SIFTSynthesizer(
+            engine, mode="context", callback_manager=CallbackManager([handler])
+        )
+        nodes = index.as_retriever(similarity_top_k=5).retrieve(question)
+        response = synthesizer.synthesize(question, nodes)
+    finally:
+        dispatcher.event_handlers.remove(listener)
+    assert seen == ["SynthesizeStartEvent", "SynthesizeEndEvent"]
+    (pair,) = handler.get_event_pairs(CBEventType.SYNTHESIZE)
+    assert pair[1].payload["response"] is response
+
+
+def test_a_fine_tuning_that_fails_raises_and_the_next_query_is_answered(engine, index, question):
+    broken = AnswerEngine(
+        language_model=engine.language_model,
+        settings=FineTuningSettings(learning_rate=1e30),
+        n_steps=3,
+    )
+    failing = SIFTSynthesizer(broken, mode="fine_tune")
+    nodes = index.as_retriever(similarity_top_k=5).retrieve(question)
+    with pytest.raises(AnswerError, match="not finite"):
+        failing.synthesize(question, nodes)
+    assert SIFTSynthesizer(engine, mode="context").synthesize(question, nodes).response
+
+
+def test_the_engine_is_an_llm_for_chat_engines(engine, index, question):
+    chat = CondensePlusContextChatEngine.from_defaults(
+        retriever=index.as_retriever(similarity_top_k=3),
+        llm=EngineLLM(engine),
+        memory=ChatMemoryBuffer.from_defaults(token_limit=200),  # the default leaks a database
+    )
+    assert chat.chat(question).response
+
+
+CHAT = [
+    ChatMessage(role=MessageRole.SYSTEM, content="Be brief."),
+    ChatMessage(role=MessageRole.USER, content="Hello"),
+]
+
+
+async def test_the_llm_completes_and_chats_in_all_four_ways(engine):
+    llm = EngineLLM(engine)
+    text = (await llm.acomplete("Hello")).text
+    assert text == llm.complete("Hello").text
+    assert [r.text for r in llm.stream_complete("Hello")][-1] == text
+    assert "".join([r.delta async for r in await llm.astream_complete("Hello")]) == text
+    said = (await llm.achat(CHAT)).message.content
+    assert said == llm.chat(CHAT).message.content
+    assert [r.message.content for r in llm.stream_chat(CHAT)][-1] == said
+    assert "".join([r.delta async for r in await llm.astream_chat(CHAT)]) == said
+
+
+def test_the_llm_wants_a_question_last(engine):
+    with pytest.raises(InvalidInputError, match="last message must be the user's"):
+        EngineLLM(engine).chat(CHAT[:1])
+
+
+def test_the_llm_says_what_it_is(engine):
+    llm = EngineLLM(engine)
+    assert llm.metadata.context_window == engine.language_model.window
+    assert llm.metadata.num_output == 8
+    assert llm.to_dict()["class_name"] == llm.class_name()
+
+
+def test_every_mode_of_the_core_is_covered():
+    assert {*MODES, "auto"} == {mode.value for mode in AnswerMode}
