@@ -9,6 +9,7 @@ from langchain_qdrant import QdrantVectorStore
 import langchain_sift
 
 README = Path(__file__).parent.parent / "README.md"
+TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -50,3 +51,14 @@ def test_the_readme_runs_as_printed(name, documents, embeddings, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3
     assert "plants make sugar" in printed[0]
+
+
+def test_the_readme_answers_as_printed(documents, embeddings, capsys):
+    pytest.importorskip("torch", reason="SIFTAnswer needs the extra answer")
+    (block,) = (each for each in BLOCKS if "langchain_sift import SIFTAnswer\n" in each)
+    assert len(block.strip().splitlines()) <= 10
+    names = {"documents": documents, "embeddings": embeddings, "model": TINY_LM}
+    exec(compile(block, "README.md", "exec"), names)
+    assert names["result"]["mode"] == "context"
+    assert len(names["result"]["context"]) == 3
+    assert capsys.readouterr().out.startswith("context because mode 'context' was asked for\n")

@@ -1,0 +1,252 @@
+"""SIFTAnswer in pieces, given up, and watched by callbacks."""
+
+import asyncio
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs sift-rerank's extra fine-tune")
+
+import torch
+from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
+from transformers import StoppingCriteria
+
+from langchain_sift import SIFTAnswer
+from sift_core import AnswerError, InvalidInputError
+from sift_core.answering import LanguageModel
+
+TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
+LONG = 900  # tokens; they take some ten seconds
+
+
+class TokenCounter(StoppingCriteria):
+    """Counts the tokens that a model has written; never stops it."""
+
+    def __init__(self):
+        self.n_tokens = 0
+
+    def __call__(self, input_ids, scores, **_):
+        self.n_tokens += 1
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+class Recorder(BaseCallbackHandler):
+    def __init__(self):
+        self.started, self.ended, self.failed = [], [], []
+
+    def on_chain_start(self, serialized, inputs, *, tags=None, metadata=None, **kwargs):
+        self.started.append({"name": kwargs.get("name"), "tags": tags, "metadata": metadata})
+
+    def on_chain_end(self, outputs, **kwargs):
+        self.ended.append(outputs)
+
+    def on_chain_error(self, error, **kwargs):
+        self.failed.append(error)
+
+
+class AsyncRecorder(Recorder, AsyncCallbackHandler):
+    async def on_chain_start(self, *args, **kwargs):
+        Recorder.on_chain_start(self, *args, **kwargs)
+
+    async def on_chain_end(self, *args, **kwargs):
+        Recorder.on_chain_end(self, *args, **kwargs)
+
+    async def on_chain_error(self, *args, **kwargs):
+        Recorder.on_chain_error(self, *args, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+
+
+@pytest.fixture
+def answer(language_model, make_in_memory, documents):
+    return SIFTAnswer.from_vectorstore(
+        make_in_memory(documents), language_model, mode="context", n_context=3, max_new_tokens=6
+    )
+
+
+@pytest.fixture
+def counter():
+    return TokenCounter()
+
+
+@pytest.fixture
+def long(counter):
+    return {"max_new_tokens": LONG, "min_new_tokens": LONG, "stopping_criteria": [counter]}
+
+
+def without_timings(result):
+    return {key: value for key, value in result.items() if key != "timings"}
+
+
+async def drained(stream):
+    return [piece async for piece in stream]
+
+
+def test_the_pieces_add_up_to_what_invoke_returns(answer, question):
+    pieces = list(answer.stream(question))
+    assert all(piece.keys() == {"answer"} for piece in pieces[:-1])
+    assert len(pieces) > 3
+    assert without_timings(reduce(add, pieces)) == without_timings(answer.invoke(question))
+
+
+async def test_the_async_pieces_are_the_same(answer, question):
+    pieces = await drained(answer.astream(question))
+    expected = list(answer.stream(question))
+    assert list(map(without_timings, pieces)) == list(map(without_timings, expected))
+
+
+@pytest.mark.parametrize("mode", ["base", "context"])
+def test_picking_the_answer_streams_text(answer, question, mode):
+    pieces = list(answer.pick("answer").stream(question, mode=mode))
+    assert len(pieces) > 2
+    assert "".join(pieces) == answer.invoke(question, mode=mode)["answer"]
+
+
+def test_an_answer_without_text_streams_as_one(answer, question):
+    first = answer.invoke(question)["answer"][0]
+    pieces = list(answer.stream(question, stop=[first]))
+    assert len(pieces) == 1
+    assert pieces[0]["answer"] == ""
+
+
+def test_a_given_context_streams_too(answer, question, documents):
+    asked = {"input": question, "context": documents[:4]}
+    whole = reduce(add, answer.stream(asked))
+    assert without_timings(whole) == without_timings(answer.invoke(asked))
+
+
+def test_a_stream_that_is_given_up_frees_the_model(answer, question, counter, long):
+    stream = answer.stream(question, **long)
+    assert next(stream)["answer"]
+    stream.close()
+    n_tokens = counter.n_tokens
+    assert answer.invoke(question)["answer"]
+    assert counter.n_tokens == n_tokens < LONG
+
+
+async def test_an_async_stream_that_is_left_frees_the_model(answer, question, counter, long):
+    stream = answer.astream(question, **long)
+    assert (await anext(stream))["answer"]
+    await stream.aclose()
+    n_tokens = counter.n_tokens
+    assert (await answer.ainvoke(question))["answer"]
+    assert counter.n_tokens == n_tokens < LONG
+
+
+async def test_a_dropped_stream_of_text_frees_the_model(answer, question, counter, long):
+    stream = answer.pick("answer").astream(question, **long)
+    assert await anext(stream)
+    await stream.aclose()  # the framework closes what is inside later, by the event loop
+    assert (await answer.ainvoke(question))["answer"]
+    assert counter.n_tokens < LONG
+
+
+@pytest.mark.parametrize("how", ["astream", "ainvoke"])
+async def test_cancelling_the_task_frees_the_model(answer, question, counter, long, how):
+    async def read():
+        if how == "ainvoke":
+            return await answer.ainvoke(question, **long)
+        return await drained(answer.astream(question, **long))
+
+    task = asyncio.create_task(read())
+    while not counter.n_tokens:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await answer.ainvoke(question))["answer"]
+    n_tokens = counter.n_tokens
+    assert n_tokens < LONG
+    await asyncio.sleep(0.2)
+    assert counter.n_tokens == n_tokens
+
+
+async def test_the_event_loop_runs_on_while_the_model_writes(answer, question):
+    beats, pieces = [], []
+
+    async def beat():
+        while True:
+            beats.append(len(pieces))
+            await asyncio.sleep(0)
+
+    heart = asyncio.create_task(beat())
+    async for piece in answer.astream(question):
+        pieces.append(piece)
+    heart.cancel()
+    assert set(range(len(pieces) - 1)) <= set(beats)  # it beat between any two pieces
+
+
+@pytest.mark.parametrize("how", ["invoke", "stream"])
+def test_a_call_is_one_run_with_its_name_tags_and_metadata(answer, question, how):
+    recorder = Recorder()
+    config = {"callbacks": [recorder], "tags": ["t"], "metadata": {"user": 7}}
+    if how == "invoke":
+        expected = answer.invoke(question, config)
+    else:
+        expected = reduce(add, answer.stream(question, config))
+    (run,) = recorder.started
+    assert run["name"] == "SIFTAnswer"
+    assert run["tags"] == ["t"]
+    assert run["metadata"]["user"] == 7
+    assert recorder.ended == [expected]
+    assert recorder.failed == []
+
+
+async def test_an_async_call_is_one_run_with_the_name_that_it_is_given(answer, question):
+    recorder = AsyncRecorder()
+    named = answer.with_config(run_name="answering", callbacks=[recorder])
+    whole = await named.ainvoke(question)
+    streamed = reduce(add, await drained(named.astream(question)))
+    assert [run["name"] for run in recorder.started] == ["answering", "answering"]
+    assert recorder.ended == [whole, streamed]
+
+
+def test_a_batch_is_one_run_a_question(answer, question):
+    recorder = Recorder()
+    answer.batch([question, "why", "how"], {"callbacks": [recorder]}, mode="base")
+    assert len(recorder.started) == len(recorder.ended) == 3
+
+
+async def test_errors_reach_the_callbacks(answer):
+    recorder, arecorder = Recorder(), AsyncRecorder()
+    with pytest.raises(InvalidInputError):
+        answer.invoke("", {"callbacks": [recorder]})
+    with pytest.raises(InvalidInputError):
+        list(answer.stream("", {"callbacks": [recorder]}))
+    with pytest.raises(InvalidInputError):
+        await answer.ainvoke("", {"callbacks": [arecorder]})
+    with pytest.raises(InvalidInputError):
+        await drained(answer.astream("", {"callbacks": [arecorder]}))
+    for each in (recorder, arecorder):
+        assert [type(error) for error in each.failed] == [InvalidInputError] * 2
+        assert each.ended == []
+
+
+async def test_an_error_in_mid_answer_reaches_the_callbacks_and_frees_the_model(answer, question):
+    class Breaking(TokenCounter):
+        def __call__(self, input_ids, scores, **_):
+            if self.n_tokens == 3:
+                raise RuntimeError("out of memory")
+            return super().__call__(input_ids, scores)
+
+    recorder = AsyncRecorder()
+    config, options = {"callbacks": [recorder]}, {"stopping_criteria": [Breaking()]}
+    stream = answer.astream(question, config, **options)
+    assert (await anext(stream))["answer"]
+    with pytest.raises(AnswerError, match="out of memory"):
+        await drained(stream)
+    assert [type(error) for error in recorder.failed] == [AnswerError]
+    assert answer.invoke(question)["answer"]
+
+
+async def test_events_of_the_framework_carry_the_pieces(answer, question):
+    events = [event async for event in answer.astream_events(question, version="v2")]
+    kinds = [event["event"] for event in events]
+    assert kinds[0], kinds[-1] == ("on_chain_start", "on_chain_end")
+    pieces = [e["data"]["chunk"] for e in events if e["event"] == "on_chain_stream"]
+    assert reduce(add, pieces)["answer"] == answer.invoke(question)["answer"]

@@ -1,0 +1,290 @@
+"""ChatSIFT: what the standard suite does not ask."""
+
+import asyncio
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs sift-rerank's extra fine-tune")
+
+import torch
+from langchain_core.caches import InMemoryCache
+from langchain_core.globals import set_llm_cache
+from langchain_core.messages import (
+    AIMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    trim_messages,
+)
+from langchain_core.prompts import ChatPromptTemplate
+from transformers import StoppingCriteria
+
+from langchain_sift import ChatSIFT, SIFTAnswer
+from sift_core import InvalidInputError
+from sift_core.answering import AnswerEngine, LanguageModel
+
+TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
+LONG = 900  # tokens; they take some ten seconds
+
+
+class TokenCounter(StoppingCriteria):
+    """Counts the tokens that a model has written; never stops it."""
+
+    def __init__(self):
+        self.n_tokens = 0
+
+    def __call__(self, input_ids, scores, **_):
+        self.n_tokens += 1
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+
+
+@pytest.fixture
+def bare(language_model):
+    return ChatSIFT(engine=AnswerEngine(language_model=language_model), max_tokens=6)
+
+
+@pytest.fixture
+def engine(language_model, make_in_memory, documents):
+    store = make_in_memory(documents)
+    return SIFTAnswer.from_vectorstore(store, language_model, n_context=3, n_steps=2).engine
+
+
+@pytest.fixture
+def chat(engine):
+    return ChatSIFT(engine=engine, max_tokens=6)
+
+
+def test_a_model_without_source_writes_what_its_language_model_does(bare, language_model):
+    expected = language_model.generate("plants make", max_new_tokens=6).text
+    assert bare.invoke("plants make").content == expected
+    assert bare.invoke("plants make").response_metadata["mode"] == "base"
+
+
+def test_a_model_with_a_source_decides_for_itself(chat, question):
+    message = chat.invoke(question)
+    assert message.response_metadata["mode"] in ("base", "context", "fine_tune")
+    assert "of the variance at the query" in message.response_metadata["reasons"][0]
+
+
+@pytest.mark.parametrize("mode", ["base", "context", "fine_tune"])
+def test_the_mode_is_a_setting_and_an_option_of_a_call(chat, engine, question, mode):
+    set_once = ChatSIFT(engine=engine, max_tokens=6, mode=mode).invoke(question)
+    for_a_call = chat.invoke(question, mode=mode)
+    expected = engine.answer(question, mode=mode, max_new_tokens=6)
+    for message in (set_once, for_a_call):
+        assert message.content == expected.text
+        assert message.response_metadata["mode"] == mode
+        assert len(message.response_metadata["document_ids"]) == len(
+            set(expected.chunks.document_ids)
+        )
+
+
+def test_the_last_message_is_the_question_and_the_others_are_read(chat, engine, question):
+    messages = [SystemMessage("Be brief."), HumanMessage("Hi"), AIMessage("Hello")]
+    message = chat.invoke([*messages, HumanMessage(question)], mode="context")
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+    ]
+    expected = engine.answer(question, mode="context", history=history, max_new_tokens=6)
+    assert message.content == expected.text
+    assert message.usage_metadata["input_tokens"] == expected.n_prompt_tokens
+
+
+def test_a_filter_can_be_given_for_a_call(chat, question, documents):
+    message = chat.invoke(question, mode="context", filter=lambda d: d.metadata["number"] == 4)
+    assert message.response_metadata["document_ids"] == [documents[4].id]
+
+
+def test_tokens_are_counted(bare, language_model):
+    usage = bare.invoke("plants make").usage_metadata
+    n_read = len(language_model.prompt_ids("plants make"))
+    assert usage == {"input_tokens": n_read, "output_tokens": 6, "total_tokens": n_read + 6}
+
+
+def test_callbacks_count_tokens_by_model_name(bare):
+    usage = pytest.importorskip("langchain_core.callbacks.usage", reason="came with 0.3.49")
+    with usage.get_usage_metadata_callback() as counted:
+        bare.invoke("plants make")
+        list(bare.stream("plants make"))
+    assert counted.usage_metadata[bare.model_name]["output_tokens"] == 12
+
+
+def test_pieces_add_up_to_the_message(chat, question):
+    whole = reduce(add, chat.stream(question, mode="context"))
+    expected = chat.invoke(question, mode="context")
+    assert whole.content == expected.content
+    assert whole.usage_metadata == expected.usage_metadata
+    for message in (whole, expected):
+        message.response_metadata.pop("timings")
+    assert whole.response_metadata == expected.response_metadata
+
+
+async def test_the_async_twins_say_the_same(chat, question):
+    expected = chat.invoke(question, mode="context").content
+    assert (await chat.ainvoke(question, mode="context")).content == expected
+    pieces = [piece.content async for piece in chat.astream(question, mode="context")]
+    assert len(pieces) > 3
+    assert "".join(pieces) == expected
+
+
+def test_a_stop_string_ends_the_text(bare, engine):
+    text = bare.invoke("plants make").content
+    end = text[2:4]
+    stopping = ChatSIFT(engine=bare.engine, max_tokens=6, stop=[end])
+    for message in (bare.invoke("plants make", stop=[end]), stopping.invoke("plants make")):
+        assert message.content == text[: text.index(end)]
+        assert message.response_metadata["finish_reason"] == "stop"
+    assert stopping.invoke("plants make", stop=[]).content == text
+
+
+def test_a_text_that_is_cut_says_so(bare):
+    assert bare.invoke("plants make").response_metadata["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_new_tokens"])
+def test_length_goes_by_both_names(bare, name):
+    assert ChatSIFT(engine=bare.engine, **{name: 3}).max_tokens == 3
+    assert bare.invoke("plants", **{name: 2}).usage_metadata["output_tokens"] == 2
+
+
+def test_the_engine_says_the_length_where_nobody_else_does(language_model):
+    engine = AnswerEngine(language_model=language_model, max_new_tokens=3)
+    chat = ChatSIFT(engine=engine)
+    assert chat.max_tokens == 3
+    assert chat.invoke("plants").usage_metadata["output_tokens"] == 3
+
+
+def test_temperature_zero_is_greedy_whatever_the_engine_says(language_model):
+    greedy = AnswerEngine(language_model=language_model, max_new_tokens=12)
+    hot = {"do_sample": True, "temperature": 5.0, "top_k": 50}
+    sampling = AnswerEngine(language_model=language_model, max_new_tokens=12, generation=hot)
+    expected = ChatSIFT(engine=greedy).invoke("plants make").content
+    assert ChatSIFT(engine=sampling, temperature=0).invoke("plants make").content == expected
+    torch.manual_seed(0)
+    sampled = {ChatSIFT(engine=sampling).invoke("plants make").content for _ in range(3)}
+    assert sampled != {expected}
+
+
+def test_a_temperature_samples(bare):
+    torch.manual_seed(0)
+    texts = {bare.invoke("plants make", temperature=2.0).content for _ in range(4)}
+    assert len(texts) > 1
+    assert len({bare.invoke("plants make").content for _ in range(2)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "complaint"),
+    [
+        ([AIMessage("hi")], {}, "last message must come from a human, got .* 'assistant'"),
+        ([], {}, "last message must come from a human"),
+        ([HumanMessage(" ")], {}, "a text that is not blank"),
+        ([HumanMessage("a"), ToolMessage("b", tool_call_id="1")], {}, "type 'tool'"),
+        ([HumanMessage([{"type": "image", "url": "x"}])], {}, "'image'"),
+        ([HumanMessage("a")], {"tools": [{"name": "add"}]}, r"no use for \['tools'\]"),
+        ([HumanMessage("a")], {"model": "gpt"}, "alone, got `model`='gpt'"),
+        ([HumanMessage("a")], {"temperature": -1}, "`temperature` must be >= 0, got -1"),
+        ([HumanMessage("a")], {"max_tokens": 2, "max_new_tokens": 3}, "which mean the same"),
+        ([HumanMessage("a")], {"mode": "rag"}, "`mode` must be one of .* got 'rag'"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(bare, messages, options, complaint):
+    with pytest.raises(InvalidInputError, match=complaint):
+        bare.invoke(messages, **options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"engine": "gpt2"}, "AnswerEngine, got str"),
+        ({"max_tokens": 0}, "max_new_tokens"),
+        ({"max_tokens": 1, "max_new_tokens": 1}, "which mean the same"),
+        ({"temperature": -1}, "temperature"),
+        ({"mode": "rag"}, "mode"),
+        ({"temprature": 1}, "temprature"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused(bare, settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        ChatSIFT(**{"engine": bare.engine, **settings})
+
+
+async def test_an_async_stream_that_is_left_frees_the_model(bare):
+    counter = TokenCounter()
+    long = {"max_tokens": LONG, "min_new_tokens": LONG, "stopping_criteria": [counter]}
+
+    async def read():
+        return [piece async for piece in bare.astream("plants make", **long)]
+
+    task = asyncio.create_task(read())
+    while not counter.n_tokens:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await bare.ainvoke("plants make")).content
+    assert counter.n_tokens < LONG
+
+
+async def test_answers_asked_for_at_once_are_those_asked_for_in_turn(chat, documents):
+    questions = [document.page_content for document in documents[:4]]
+    in_turn = [chat.invoke(each, mode="context").content for each in questions]
+    at_once = await chat.abatch(questions, mode="context")
+    assert [message.content for message in at_once] == in_turn
+
+
+def test_it_takes_a_prompts_messages(bare, language_model):
+    prompt = ChatPromptTemplate.from_messages([("system", "Be brief."), ("human", "{question}")])
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "why"}]
+    expected = language_model.generate(said, max_new_tokens=6).text
+    assert (prompt | bare).invoke({"question": "why"}).content == expected
+
+
+def test_tracing_names_model_and_settings(bare):
+    chat = ChatSIFT(engine=bare.engine, temperature=0, max_tokens=7, stop=["x"])
+    assert chat._get_ls_params() == {
+        "ls_provider": "sift",
+        "ls_model_type": "chat",
+        "ls_model_name": str(TINY_LM),
+        "ls_temperature": 0.0,
+        "ls_max_tokens": 7,
+        "ls_stop": ["x"],
+    }
+    assert chat._get_ls_params(max_new_tokens=3)["ls_max_tokens"] == 3
+    assert chat.model == chat.model_name == str(TINY_LM)
+
+
+def test_a_cache_is_used_only_where_no_documents_are_chosen_unless_asked_for(bare, chat, question):
+    set_llm_cache(InMemoryCache())
+    try:
+        assert bare.invoke(question).id == bare.invoke(question).id
+        assert chat.invoke(question).id != chat.invoke(question).id
+        asked_for = ChatSIFT(engine=chat.engine, max_tokens=6, cache=True)
+        assert asked_for.invoke(question).id == asked_for.invoke(question).id
+    finally:
+        set_llm_cache(None)
+
+
+def test_a_cache_tells_engines_and_modes_apart(bare, chat, engine):
+    keys = {
+        each._get_llm_string()
+        for each in (bare, chat, ChatSIFT(engine=engine, max_tokens=6, mode="context"))
+    }
+    assert len(keys) == 3
+    assert chat._get_llm_string(mode="base") not in keys
+
+
+def test_tokens_are_counted_as_the_model_does_where_messages_are_trimmed(bare, language_model):
+    assert bare.get_num_tokens("plants make") == language_model.n_tokens("plants make")
+    messages = [HumanMessage("plants " * 50), AIMessage("sugar"), HumanMessage("light")]
+    kept = trim_messages(messages, max_tokens=20, token_counter=bare, start_on="human")
+    assert kept == messages[2:]

@@ -1,0 +1,60 @@
+"""LangChain's own suites for chat models, without exceptions."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs sift-rerank's extra fine-tune")
+pytest.importorskip("langchain_tests", reason="needs langchain-tests")
+
+from langchain_tests.integration_tests import ChatModelIntegrationTests
+from langchain_tests.unit_tests import ChatModelUnitTests
+
+from langchain_sift import ChatSIFT, SIFTAnswer
+from sift_core.answering import AnswerEngine, LanguageModel
+
+TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+
+
+class WithoutSource:
+    @pytest.fixture(autouse=True)
+    def _engine(self, language_model):
+        self.engine = AnswerEngine(language_model=language_model)
+
+    @property
+    def chat_model_class(self):
+        return ChatSIFT
+
+    @property
+    def chat_model_params(self):
+        return {"engine": self.engine, "max_tokens": 8}
+
+    @property
+    def supports_model_override(self):
+        return False  # an engine has one model
+
+
+class TestUnits(WithoutSource, ChatModelUnitTests):
+    @property
+    def chat_model_params(self):
+        return {"engine": self.engine}  # the suite says `max_tokens` itself
+
+
+class TestWithoutSource(WithoutSource, ChatModelIntegrationTests):
+    pass
+
+
+class TestOverAStore(WithoutSource, ChatModelIntegrationTests):
+    @pytest.fixture(autouse=True)
+    def _engine(self, language_model, make_in_memory, documents):
+        store = make_in_memory(documents)
+        self.engine = SIFTAnswer.from_vectorstore(store, language_model, n_context=2).engine
+
+    @property
+    def chat_model_params(self):
+        return {"engine": self.engine, "max_tokens": 8, "mode": "context"}
