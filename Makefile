@@ -10,7 +10,7 @@ DATA ?= ../shared/data
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test check fix bench test-install clean
+.PHONY: help demo test check fix bench test-install test-matrix clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -34,6 +34,8 @@ check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	MYPYPATH=$(LLAMA_INDEX) $(BIN)/mypy --namespace-packages --explicit-package-bases -p llama_index.postprocessor.sift
+	$(BIN)/mypy integrations/matrix/run.py
+	$(BIN)/python -m pytest --quiet tests/integrations/test_public_names.py
 	$(BIN)/lint-imports
 
 fix: $(INSTALLED) ## format and mend what can be mended
@@ -49,6 +51,9 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 
 test-install: $(INSTALLED) ## build the wheels and import them in empty environments
 	$(BIN)/python -m pytest -m network tests/test_wheels.py
+
+test-matrix: ## test the integrations with the oldest and the newest frameworks; PYTHON=python3.12 MATRIX="--fresh --only langchain-oldest"
+	$(PYTHON) integrations/matrix/run.py $(MATRIX)
 
 clean: ## remove the environment and the demo's cache
 	rm -rf $(VENV) .cache

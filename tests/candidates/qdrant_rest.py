@@ -154,6 +154,15 @@ class Api:
         self.client.delete(collection, selector)
         return updated(wait)
 
+    def retrieve(self, collection, *, body, **_):
+        request = models.PointRequest.model_validate_json(body)
+        return self.client.retrieve(
+            collection,
+            request.ids,
+            with_payload=True if request.with_payload is None else request.with_payload,
+            with_vectors=request.with_vector or False,
+        )
+
     def scroll(self, collection, *, body, **_):
         request = ScrollRequest.model_validate_json(body)
         points, following = self.client.scroll(
@@ -180,6 +189,7 @@ ROUTES = [
     ("DELETE", COLLECTION, Api.drop),
     ("GET", f"{COLLECTION}/exists", Api.exists),
     ("PUT", f"{COLLECTION}/points", Api.upsert),
+    ("POST", f"{COLLECTION}/points", Api.retrieve),
     ("POST", f"{COLLECTION}/points/delete", Api.delete),
     ("POST", f"{COLLECTION}/points/scroll", Api.scroll),
     ("POST", f"{COLLECTION}/points/count", Api.count),

@@ -72,8 +72,8 @@ class SIFTSynthesizer(ReportingSynthesizer):
             llm=EngineLLM(engine) if llm is None else llm,
             callback_manager=callback_manager,
             streaming=streaming,
-            empty_response=empty_response,
         )
+        self._empty_response = empty_response or "Empty Response"  # LlamaIndex's since 0.14.15
         self.mode = mode
         self._nodes = NodeChoice(
             engine=engine, use_scores=use_scores, index=index, embed_model=embed_model
@@ -122,7 +122,7 @@ class SIFTSynthesizer(ReportingSynthesizer):
         with reported(bundle, self._callback_manager) as synthesis:
             wanted = checked_mode(mode or mode_of(bundle) or self.mode)
             if not nodes and wanted != AnswerMode.BASE:
-                synthesis.response = self._nothing_found(self._empty_response_generator())
+                synthesis.response = self._nothing_found(self._empty_stream())
             else:
                 choice = self._nodes.choose(bundle, nodes, wanted)
                 report = report_of(choice, model=self._writer.model_of(choice))
@@ -145,7 +145,7 @@ class SIFTSynthesizer(ReportingSynthesizer):
         with reported(bundle, self._callback_manager) as synthesis:
             wanted = checked_mode(mode or mode_of(bundle) or self.mode)
             if not nodes and wanted != AnswerMode.BASE:
-                synthesis.response = self._nothing_found(self._empty_response_agenerator())
+                synthesis.response = self._nothing_found(self._empty_astream())
             else:
                 choice = await self._nodes.achoose(bundle, nodes, wanted)
                 report = report_of(choice, model=self._writer.model_of(choice))

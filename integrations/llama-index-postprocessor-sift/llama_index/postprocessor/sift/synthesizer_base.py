@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 
 from llama_index.core.base.response.schema import RESPONSE_TYPE
@@ -22,6 +22,7 @@ class ReportingSynthesizer(BaseSynthesizer):
     _nodes: NodeChoice
     _writer: AnswerWriter
     _mode: str
+    _empty_response: str
 
     def get_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
@@ -55,6 +56,12 @@ class ReportingSynthesizer(BaseSynthesizer):
         """Return LlamaIndex's answer where there is nothing to answer from."""
         text = stream if self._streaming else self._empty_response
         return self._prepare_response_output(text, source_nodes=[])
+
+    def _empty_stream(self) -> Generator[str, None, None]:
+        yield self._empty_response
+
+    async def _empty_astream(self) -> AsyncGenerator[str, None]:
+        yield self._empty_response
 
     def _get_prompts(self) -> PromptDictType:
         return {}

@@ -1,0 +1,261 @@
+"""What OpenInference, an independent reader of LlamaIndex's events, records of a query."""
+
+import asyncio
+
+import pytest
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
+from sift_core import CandidateSourceError
+
+openinference = pytest.importorskip(
+    "openinference.instrumentation.llama_index",
+    reason="openinference-instrumentation-llama-index is not installed",
+)
+pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
+
+from openinference.semconv.trace import (  # noqa: E402  # only where they are installed
+    DocumentAttributes,
+    RerankerAttributes,
+    SpanAttributes,
+)
+from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
+    InMemorySpanExporter,
+)
+from opentelemetry.trace import StatusCode  # noqa: E402
+
+# OpenInference 4.6 calls it on the LLM's metadata; as an error it would lose the LLM's spans.
+pytestmark = pytest.mark.filterwarnings("ignore:The `json` method is deprecated")
+
+KIND = SpanAttributes.OPENINFERENCE_SPAN_KIND
+N_CANDIDATES = 20
+TOP_N = 5
+
+
+@pytest.fixture
+def trace():
+    """Record spans until the test is over; other tests are not traced."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrumentor = openinference.LlamaIndexInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    yield exporter
+    instrumentor.uninstrument()
+    provider.shutdown()
+
+
+def of_kind(trace, kind):
+    """Return the finished spans of a kind, in the order in which they began."""
+    spans = [span for span in trace.get_finished_spans() if span.attributes[KIND] == kind]
+    return sorted(spans, key=lambda span: span.start_time)
+
+
+def column(span, prefix, field):
+    """Return one field of the documents that a span lists, in order; None where it lacks."""
+    numbers = {
+        int(name[len(prefix) + 1 :].split(".")[0])
+        for name in span.attributes
+        if name.startswith(f"{prefix}.")
+    }
+    return [span.attributes.get(f"{prefix}.{i}.{field}") for i in range(len(numbers))]
+
+
+def ids(span, prefix):
+    return column(span, prefix, DocumentAttributes.DOCUMENT_ID)
+
+
+def retrievers(trace):
+    """Return the RETRIEVER spans of whole retrievals: LlamaIndex nests one call's methods."""
+    spans = of_kind(trace, "RETRIEVER")
+    of_ids = {span.context.span_id for span in spans}
+    return [span for span in spans if span.parent is None or span.parent.span_id not in of_ids]
+
+
+def ancestors(trace, span):
+    """Return the spans above one, nearest first."""
+    by_id = {other.context.span_id: other for other in trace.get_finished_spans()}
+    above = []
+    while span.parent is not None:
+        span = by_id[span.parent.span_id]
+        above.append(span)
+    return above
+
+
+@pytest.fixture(params=["faiss query", "faiss aquery", "qdrant query", "qdrant aquery"])
+def ask(request, build_index, nodes, embed_model, async_qdrant_index, llm):
+    """Put a question to a query engine over a store, by one of the engine's two methods."""
+    store, method = request.param.split()
+    if request.param == "qdrant aquery":
+        index = async_qdrant_index
+    else:
+        index = build_index(store, nodes, embed_model)
+
+    async def put(question, *rerankers):
+        engine = index.as_query_engine(
+            llm=llm, similarity_top_k=N_CANDIDATES, node_postprocessors=list(rerankers)
+        )
+        answer = getattr(engine, method)(question)
+        return answer if method == "query" else await answer
+
+    return put
+
+
+async def test_a_query_has_one_reranker_span_that_lists_what_came_and_what_was_kept(
+    ask, trace, question
+):
+    kept = (await ask(question, SIFTReranker(top_n=TOP_N))).source_nodes
+
+    (span,) = of_kind(trace, "RERANKER")
+    came = ids(span, RerankerAttributes.RERANKER_INPUT_DOCUMENTS)
+    assert len(came) == len(set(came)) == N_CANDIDATES
+    assert ids(span, RerankerAttributes.RERANKER_OUTPUT_DOCUMENTS) == [n.node_id for n in kept]
+    assert len(kept) == TOP_N
+    assert span.attributes[RerankerAttributes.RERANKER_QUERY] == question
+    assert span.attributes[RerankerAttributes.RERANKER_TOP_K] == TOP_N
+    assert span.attributes[RerankerAttributes.RERANKER_MODEL_NAME] == "SIFTReranker"
+    assert span.status.status_code is StatusCode.OK
+
+
+async def test_the_reranker_is_given_what_the_retriever_span_lists(ask, trace, question):
+    await ask(question, SIFTReranker(top_n=TOP_N))
+    (retriever,) = retrievers(trace)
+    (reranker,) = of_kind(trace, "RERANKER")
+    found = ids(retriever, SpanAttributes.RETRIEVAL_DOCUMENTS)
+    assert len(found) == N_CANDIDATES
+    assert ids(reranker, RerankerAttributes.RERANKER_INPUT_DOCUMENTS) == found
+    assert retriever.end_time <= reranker.start_time
+
+
+async def test_the_scores_of_the_kept_documents_fall_in_the_trace(ask, trace, question):
+    await ask(question, SIFTReranker(top_n=TOP_N))
+    (span,) = of_kind(trace, "RERANKER")
+    scores = column(
+        span, RerankerAttributes.RERANKER_OUTPUT_DOCUMENTS, DocumentAttributes.DOCUMENT_SCORE
+    )
+    assert len(set(scores)) == TOP_N
+    assert scores == sorted(scores, reverse=True)
+
+
+async def test_the_reranker_span_is_a_step_of_the_query_engine(ask, trace, question):
+    await ask(question, SIFTReranker(top_n=TOP_N))
+    (span,) = of_kind(trace, "RERANKER")
+    assert span.name.startswith("SIFTReranker.")
+    above = ancestors(trace, span)
+    assert above[0].name.startswith("RetrieverQueryEngine.")
+    assert {of.attributes[KIND] for of in above} == {"CHAIN"}
+    assert above[-1].parent is None
+    assert above[-1].attributes[SpanAttributes.INPUT_VALUE] == question
+
+
+async def test_the_answer_is_synthesised_after_the_reranking_in_the_same_trace(
+    ask, trace, question
+):
+    await ask(question, SIFTReranker(top_n=TOP_N))
+    (reranker,) = of_kind(trace, "RERANKER")
+    language_model = of_kind(trace, "LLM")[0]
+    assert language_model.context.trace_id == reranker.context.trace_id
+    assert reranker.end_time <= language_model.start_time
+
+
+async def test_no_document_is_embedded_in_a_traced_query(ask, trace, question, embed_model):
+    await ask(question, SIFTReranker(top_n=TOP_N))
+    embedded = {
+        span.attributes.get(f"{SpanAttributes.EMBEDDING_EMBEDDINGS}.0.embedding.text")
+        for span in of_kind(trace, "EMBEDDING")
+    }
+    assert embedded - {None} == {question}
+    assert embed_model.texts == []
+
+
+async def test_two_rerankers_are_two_spans_the_second_fed_by_the_first(ask, trace, question):
+    await ask(question, SIFTReranker(top_n=10), SIFTReranker(top_n=3))
+    first, second = of_kind(trace, "RERANKER")
+    passed_on = ids(first, RerankerAttributes.RERANKER_OUTPUT_DOCUMENTS)
+    assert len(passed_on) == 10
+    assert ids(second, RerankerAttributes.RERANKER_INPUT_DOCUMENTS) == passed_on
+    assert len(ids(second, RerankerAttributes.RERANKER_OUTPUT_DOCUMENTS)) == 3
+
+
+async def test_concurrent_queries_have_a_trace_each(build_index, nodes, embed_model, llm, trace):
+    engine = build_index("faiss", nodes, embed_model).as_query_engine(
+        llm=llm, similarity_top_k=N_CANDIDATES, node_postprocessors=[SIFTReranker(top_n=TOP_N)]
+    )
+    questions = [f"how do bees find home number {i}" for i in range(8)]
+    await asyncio.gather(*(engine.aquery(question) for question in questions))
+    spans = of_kind(trace, "RERANKER")
+    asked = {span.attributes[RerankerAttributes.RERANKER_QUERY] for span in spans}
+    assert asked == set(questions)
+    assert len({span.context.trace_id for span in spans}) == len(questions)
+    for span in spans:
+        root = ancestors(trace, span)[-1]
+        query = span.attributes[RerankerAttributes.RERANKER_QUERY]
+        assert root.attributes[SpanAttributes.INPUT_VALUE] == query
+
+
+async def test_a_failed_reranking_is_an_error_in_the_trace_up_to_the_query(ask, trace, question):
+    class Broken(BaseEmbedding):
+        def _get_query_embedding(self, query):
+            raise ConnectionError("no model here")
+
+        async def _aget_query_embedding(self, query):
+            raise ConnectionError("no model here")
+
+        def _get_text_embedding(self, text):
+            raise ConnectionError("no model here")
+
+    class Strangers(BaseNodePostprocessor):
+        """Hands on nodes that no store knows, so that they must be embedded."""
+
+        def _postprocess_nodes(self, nodes, query_bundle=None):
+            return [NodeWithScore(node=TextNode(text=f"stranger {i}")) for i in range(3)]
+
+    with pytest.raises(ConnectionError, match="no model here"):
+        await ask(question, Strangers(), SIFTReranker(top_n=1, embed_model=Broken()))
+
+    (span,) = of_kind(trace, "RERANKER")
+    assert ids(span, RerankerAttributes.RERANKER_OUTPUT_DOCUMENTS) == []
+    for failed in (span, *ancestors(trace, span)):
+        assert failed.status.status_code is StatusCode.ERROR
+        assert "no model here" in failed.status.description
+    (event,) = span.events
+    assert event.name == "exception"
+
+
+def test_a_store_that_dies_is_an_error_in_the_trace(
+    build_index, nodes, embed_model, question, trace
+):
+    index = build_index("qdrant", nodes, embed_model)
+    fetched = index.as_retriever(similarity_top_k=N_CANDIDATES).retrieve(question)
+    index.vector_store.client.close()
+    with pytest.raises(CandidateSourceError):
+        SIFTReranker(top_n=TOP_N).postprocess_nodes(fetched, query_str=question)
+    (span,) = of_kind(trace, "RERANKER")
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description.startswith("CandidateSourceError: ")
+
+
+@pytest.mark.parametrize("method", ["query", "aquery"])
+async def test_a_sift_retriever_is_one_retriever_span_with_what_it_chose(
+    method, build_index, nodes, embed_model, llm, trace, question
+):
+    retriever = SIFTRetriever.from_index(
+        build_index("faiss", nodes, embed_model), top_n=TOP_N, candidates=N_CANDIDATES
+    )
+    answer = getattr(RetrieverQueryEngine.from_args(retriever, llm=llm), method)(question)
+    kept = (answer if method == "query" else await answer).source_nodes
+    (span,) = retrievers(trace)
+    assert span.name.startswith("SIFTRetriever.")
+    assert ids(span, SpanAttributes.RETRIEVAL_DOCUMENTS) == [node.node_id for node in kept]
+    assert len(kept) == TOP_N
+    assert of_kind(trace, "RERANKER") == []
+
+
+def test_nothing_retrieved_leaves_no_reranker_span(trace):
+    assert SIFTReranker().postprocess_nodes([], query_str="bees") == []
+    assert of_kind(trace, "RERANKER") == []

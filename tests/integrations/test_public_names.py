@@ -1,0 +1,71 @@
+"""Integrations use the core by its public names alone, in modules that stay small."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = [
+    ROOT / "integrations/langchain-sift/langchain_sift",
+    ROOT / "integrations/llama-index-postprocessor-sift/llama_index/postprocessor/sift",
+]
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+PUBLIC_PACKAGES = ["sift_core", "sift_core.answering", "sift_core.candidates"]
+MAX_LINES = 150
+
+
+def imports_of_the_core(source):
+    """Yield package and name of each import of the core; a whole module has the name "*"."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, "*") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [(node.module, alias.name) for alias in node.names]
+        else:
+            continue
+        yield from (pair for pair in names if pair[0].split(".")[0] == "sift_core")
+
+
+def private_imports(source):
+    """Return what `source` imports of the core that is not public."""
+    return [
+        (package, name)
+        for package, name in imports_of_the_core(source)
+        if package not in PUBLIC_PACKAGES or name not in importlib.import_module(package).__all__
+    ]
+
+
+def test_both_packages_are_looked_at_and_use_the_core():
+    for package in PACKAGES:
+        sources = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
+        assert any(list(imports_of_the_core(source)) for source in sources), package
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("from sift_core import select", []),
+        ("from sift_core.answering import AnswerEngine, Choice", []),
+        ("def f():\n    from sift_core.types import Query", [("sift_core.types", "Query")]),
+        ("from sift_core import errors", [("sift_core", "errors")]),
+        ("from sift_core.candidates import qdrant", [("sift_core.candidates", "qdrant")]),
+        ("import sift_core.selection.sift", [("sift_core.selection.sift", "*")]),
+        ("import sift_core_other", []),
+    ],
+    ids=["public", "answering", "nested", "module", "part", "whole", "other"],
+)
+def test_what_is_private_is_told_from_what_is_public(statement, found):
+    assert private_imports(statement) == found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_module_imports_public_names_of_the_core_alone(path):
+    assert private_imports(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_module_has_at_most_150_lines(path):
+    n_lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert n_lines <= MAX_LINES, f"{path.relative_to(ROOT)} has {n_lines} lines; split it"
