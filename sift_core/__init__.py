@@ -11,6 +11,7 @@ from sift_core.errors import (
     SiftError,
 )
 from sift_core.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
+from sift_core.pacing import paced
 from sift_core.protocols import (
     Answerer,
     BatchCandidateSource,
@@ -87,6 +88,7 @@ __all__ = [
     "explain",
     "fetch_distinct",
     "irreducible_variance",
+    "paced",
     "posterior_variances",
     "select",
     "selector_from_settings",

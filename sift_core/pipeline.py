@@ -315,9 +315,9 @@ class AnswerEngine:
 
         Raises:
             InvalidInputError: If the prompt does not fit, or this flow of control holds the
-                model fine-tuned.
+                model.
         """
-        self.language_model.refuse_if_changed_here()
+        self.language_model.refuse_if_held_here()
         self._check_prompt(choice.query, generation)
 
         def produce(on_text: OnText, on_step: OnStep) -> Answer:

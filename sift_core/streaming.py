@@ -10,19 +10,25 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeAlias
 
-from sift_core.errors import AnswerError
+from sift_core.errors import AnswerError, InvalidInputError
 from sift_core.types import Answer
 
 OnText: TypeAlias = Callable[[str], object]
 OnStep: TypeAlias = Callable[[float], object]
 Produce: TypeAlias = Callable[[OnText, OnStep], Answer]
 """Computes an answer, and calls back with pieces of its text and after steps of training."""
+
+# Set when the interpreter exits, before it waits for the threads of every executor: what nobody
+# can read any more need not be computed. There is no public way to hear of it in time.
+_exiting = threading.Event()
+if hasattr(threading, "_register_atexit"):
+    threading._register_atexit(_exiting.set)
 
 
 class _Cancelled(Exception):
@@ -71,7 +77,7 @@ class _Feed:
             raise _Cancelled from error
 
     def check(self, _: float) -> None:
-        if self.cancelled.is_set():
+        if self.cancelled.is_set() or _exiting.is_set():
             raise _Cancelled
 
 
@@ -79,9 +85,10 @@ class _Stream:
     """What both kinds of stream share: the job in the worker, and its cancellation."""
 
     def __init__(
-        self, produce: Produce, executor: Executor, put: Callable[[str | _End], object]
+        self, produce: Produce, executor: ThreadPoolExecutor, put: Callable[[str | _End], object]
     ) -> None:
         self._cancelled = threading.Event()
+        self._put = put
         feed = _Feed(put=put, cancelled=self._cancelled)
         self._job: Future[None] = executor.submit(feed.run, produce)
         self._end: _End | None = None
@@ -93,7 +100,9 @@ class _Stream:
 
     def _cancel(self) -> None:
         self._cancelled.set()
-        self._job.cancel()
+        if self._job.cancel():  # it will put no end, and somebody else may wait for one
+            with suppress(RuntimeError):  # the reader's event loop is closed
+                self._put(_End())
         self._end = self._end or _End()
 
 
@@ -104,7 +113,7 @@ class AnswerStream(_Stream, Iterator[str]):
     when `close` returns. A stream that nobody refers to any more is closed by itself.
     """
 
-    def __init__(self, produce: Produce, executor: Executor) -> None:
+    def __init__(self, produce: Produce, executor: ThreadPoolExecutor) -> None:
         self._pieces: queue.SimpleQueue[str | _End] = queue.SimpleQueue()
         super().__init__(produce, executor, self._pieces.put)
 
@@ -159,8 +168,9 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
     leave its `async with` block) to stop early, as when the reading task is cancelled.
     """
 
-    def __init__(self, produce: Produce, executor: Executor) -> None:
+    def __init__(self, produce: Produce, executor: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
+        self._loop = loop
         pieces: asyncio.Queue[str | _End] = asyncio.Queue()
         self._pieces = pieces
 
@@ -174,9 +184,15 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
 
         Raises:
             AnswerError: If the model fails; it is as before.
+            InvalidInputError: In another event loop than the stream was made in.
         """
         if self._end is not None:
             raise StopAsyncIteration
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidInputError(
+                "a stream must be read in the event loop that it was made in, and this is another "
+                "one; make and read it in one `asyncio.run`, or use a stream that is not async"
+            )
         piece = await self._pieces.get()
         if isinstance(piece, str):
             return piece

@@ -126,13 +126,25 @@ class TextWatcher(StoppingCriteria):
             self._pass_on(text[: self._n_certain(text) if end is None else end])
         return is_over  # type: ignore[return-value]  # torch's own annotation is narrower
 
-    def finished(self, new_ids: Sequence[int], *, max_new_tokens: int) -> Generation:
-        """Return what was written, after the rest of it was passed on."""
+    def finished(
+        self,
+        new_ids: Sequence[int],
+        *,
+        max_new_tokens: int,
+        ends: int | Sequence[int] | None = None,
+    ) -> Generation:
+        """Return what was written, after the rest of it was passed on.
+
+        Args:
+            new_ids: Tokens that the model wrote.
+            max_new_tokens: How many it could write.
+            ends: The token or tokens that end a text; None for the tokenizer's.
+        """
         text = self._decoded(new_ids)
         end = self._end(text)
         text = text if end is None else text[:end]
         self._pass_on(text)
-        is_whole = end is not None or len(new_ids) < max_new_tokens or self._ends(new_ids)
+        is_whole = end is not None or len(new_ids) < max_new_tokens or self._ended(new_ids, ends)
         return Generation(
             text=text,
             n_prompt_tokens=self._n_prompt_tokens,
@@ -146,8 +158,10 @@ class TextWatcher(StoppingCriteria):
         )
         return text
 
-    def _ends(self, new_ids: Sequence[int]) -> bool:
-        return bool(new_ids) and new_ids[-1] == self._tokenizer.eos_token_id
+    def _ended(self, new_ids: Sequence[int], ends: int | Sequence[int] | None) -> bool:
+        ends = self._tokenizer.eos_token_id if ends is None else ends
+        known = ends if isinstance(ends, Sequence) else [ends]
+        return bool(new_ids) and new_ids[-1] in known
 
     def _end(self, text: str) -> int | None:
         """Return where the first stop string begins; None if there is none."""

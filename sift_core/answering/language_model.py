@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from sift_core.types import as_count, check_text
 
 try:
     import torch
+    from jinja2 import TemplateError
     from safetensors import SafetensorError
     from torch.nn import functional
     from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteriaList
@@ -51,18 +53,68 @@ class _Guard:
     """Who may use a model now: one thread, and while it is changed, one flow of control."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    changed_by: object | None = None
+    owner: int | None = None  # the thread that has the lock
+    holds: set[object] = field(default_factory=set)  # one a `with` block that is open
+    changed_by: object | None = None  # one of `holds`
 
     @cached_property
     def worker(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sift-model")
 
+    @property
+    def is_held_here(self) -> bool:
+        """Whether this flow of control is inside a `with` block that holds the model."""
+        return not self.holds.isdisjoint(_own_holds.get())
+
+    @contextmanager
+    def held(self) -> Iterator[object]:
+        """Hold the model for the `with` block.
+
+        Raises:
+            InvalidInputError: In another thread on behalf of one that holds the model.
+        """
+        if self.is_held_here and self.owner != threading.get_ident():
+            raise InvalidInputError(_WAITS_FOR_ITSELF)
+        with self.lock:
+            outer, self.owner = self.owner, threading.get_ident()
+            hold = object()
+            self.holds.add(hold)
+            _own_holds.set((*_own_holds.get(), hold))
+            try:
+                yield hold
+            finally:
+                _own_holds.set(tuple(h for h in _own_holds.get() if h is not hold))
+                self.holds.discard(hold)
+                self.owner = outer
+
+    def renew(self) -> None:
+        """Forget threads that a child process does not have; what they changed stays refused."""
+        vars(self).pop("worker", None)
+        if self.owner != threading.get_ident():
+            self.lock, self.owner, self.holds = threading.RLock(), None, set()
+
+
+_WAITS_FOR_ITSELF = (
+    "the model is in use here already, and another thread would wait for the end of that for "
+    "ever; leave that `with` block or callback first, or answer in this thread without a stream"
+)
 
 # One guard a model, whatever wraps it. The context variable holds what this flow of control
-# has changed; an asyncio task in the same thread, which no lock would stop, has its own.
+# holds open; an asyncio task in the same thread, which no lock would stop, has its own.
 _guards: WeakKeyDictionary[Any, _Guard] = WeakKeyDictionary()
 _guards_lock = threading.Lock()
-_own_changes: ContextVar[tuple[object, ...]] = ContextVar("sift_own_changes", default=())
+_own_holds: ContextVar[tuple[object, ...]] = ContextVar("sift_own_holds", default=())
+
+
+def _renew_guards() -> None:
+    global _guards_lock
+    _guards_lock = threading.Lock()
+    for guard in list(_guards.values()):
+        guard.renew()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_renew_guards)
 
 
 class LanguageModel:
@@ -150,10 +202,11 @@ class LanguageModel:
 
         Raises:
             AnswerError: If another flow of control of this thread has changed the model.
+            InvalidInputError: If this flow of control holds it in another thread.
         """
-        with self._guard.lock:
+        with self._guard.held():
             changed_by = self._guard.changed_by
-            if changed_by is not None and changed_by not in _own_changes.get():
+            if changed_by is not None and changed_by not in _own_holds.get():
                 raise AnswerError(
                     "the model is fine-tuned for another task of this thread; await that first, "
                     "or run answers in threads"
@@ -165,21 +218,19 @@ class LanguageModel:
         """Hold the model for the `with` block, for changes that end with it.
 
         Raises:
-            InvalidInputError: If it is changed already by this thread.
+            InvalidInputError: If it is changed already by this thread, or this flow of control
+                holds it in another one.
         """
-        with self._guard.lock:
+        with self._guard.held() as hold:
             if self._guard.changed_by is not None:
                 raise InvalidInputError(
                     "the model is fine-tuned already; leave that `with` block first"
                 )
-            change = object()
-            self._guard.changed_by = change
-            _own_changes.set((*_own_changes.get(), change))
+            self._guard.changed_by = hold
             try:
                 yield
             finally:
                 self._guard.changed_by = None
-                _own_changes.set(tuple(c for c in _own_changes.get() if c is not change))
 
     @property
     def window(self) -> int:
@@ -303,7 +354,8 @@ class LanguageModel:
                     **settings,
                 )
             new_ids = output[0, len(ids) :].tolist()
-            return watcher.finished(new_ids, max_new_tokens=max_new_tokens)
+            ends = settings.get("eos_token_id", self.model.generation_config.eos_token_id)
+            return watcher.finished(new_ids, max_new_tokens=max_new_tokens, ends=ends)
         except ListenerError as stopped:
             raise stopped.error from None
         except RuntimeError as error:
@@ -330,14 +382,25 @@ class LanguageModel:
         return ids
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens that `generate` starts from."""
+        """Return the tokens that `generate` starts from.
+
+        Raises:
+            InvalidInputError: If the prompt is none, or the chat template refuses it.
+        """
         messages = as_conversation(prompt)
         if getattr(self.tokenizer, "chat_template", None):
-            encoded = self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
-                add_generation_prompt=True,
-                return_dict=True,
-            )
+            try:
+                encoded = self.tokenizer.apply_chat_template(
+                    [dict(message) for message in messages],
+                    add_generation_prompt=True,
+                    return_dict=True,
+                )
+            except (TemplateError, TypeError, ValueError) as error:
+                roles = [message["role"] for message in messages]
+                raise InvalidInputError(
+                    f"the model's chat template refuses messages of the roles {roles}: {error}; "
+                    f"many want no system message, and user and assistant in turn"
+                ) from error
             return list(encoded["input_ids"])
         return [self._prefix_id, *self.token_ids(as_plain_text(messages))]
 
@@ -349,17 +412,15 @@ class LanguageModel:
         """
         return self._guard.worker
 
-    def refuse_if_changed_here(self) -> None:
-        """Refuse what would wait for a change that this flow of control itself has to end.
+    def refuse_if_held_here(self) -> None:
+        """Refuse what would wait for a block that this flow of control itself has to end.
 
         Raises:
-            InvalidInputError: Inside a `with` block of `changing`.
+            InvalidInputError: Inside a `with` block of `using` or `changing`, and so in what
+                is called back while the model writes.
         """
-        if self._guard.changed_by in _own_changes.get():
-            raise InvalidInputError(
-                "the model is fine-tuned here already, and another thread would wait for the end "
-                "of that for ever; leave that `with` block first, or answer without a stream"
-            )
+        if self._guard.is_held_here:
+            raise InvalidInputError(_WAITS_FOR_ITSELF)
 
 
 def _rolling_windows(

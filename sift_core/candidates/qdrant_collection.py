@@ -21,6 +21,7 @@ from sift_core.errors import (
     MissingDependencyError,
     SiftError,
 )
+from sift_core.pacing import paced
 from sift_core.types import CandidatePool, Document, FloatArray, Query, check_text
 
 try:
@@ -182,7 +183,10 @@ class QdrantSource:
         *,
         filter: models.Filter | None = None,
     ) -> list[CandidatePool]:
-        """Return what `fetch_batch` returns: natively with an `AsyncQdrantClient`."""
+        """Return what `fetch_batch` returns: natively with an `AsyncQdrantClient`.
+
+        At a pace (`sift_core.paced`), so that many answers do not block the event loop.
+        """
         client = self._client
         if not isinstance(client, AsyncQdrantClient):
             return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
@@ -191,9 +195,23 @@ class QdrantSource:
         )
         if not requests:
             return []
+        dimension = len(queries[0].embedding)
+        async with paced(n_candidates * len(requests), dimension):
+            responses = await self._awaited(client, queries, requests)
+        return self._pools(
+            queries, requests, responses, n_candidates=n_candidates, is_filtered=filter is not None
+        )
+
+    async def _awaited(
+        self,
+        client: AsyncQdrantClient,
+        queries: Sequence[Query],
+        requests: list[models.QueryRequest],
+    ) -> Any:
+        """Return what `_ask` returns, within the client's timeout."""
         deadline = self._deadline()
         try:
-            responses = await awithin(deadline.left_s, self._ask_awaiting(client, requests))
+            return await awithin(deadline.left_s, self._ask_awaiting(client, requests))
         except InvalidInputError:
             raise
         except STORE_ERRORS as error:
@@ -202,9 +220,6 @@ class QdrantSource:
                 with suppress(*STORE_ERRORS):
                     advice = _advice(await awithin(deadline.left_s, self._information(client)))
             raise self._refusal(error, queries[0], advice) from error
-        return self._pools(
-            queries, requests, responses, n_candidates=n_candidates, is_filtered=filter is not None
-        )
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection (cosine), or check that it suits an embedder.
