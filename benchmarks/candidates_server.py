@@ -31,6 +31,7 @@ def answering(pool: CandidatePool) -> Iterator[str]:
     body = json.dumps(answer).encode()
     process = context.Process(target=_serve, args=(theirs, body), daemon=True)
     process.start()
+    theirs.close()  # so that waiting ends where the process dies before it serves
     try:
         yield f"http://127.0.0.1:{ours.recv()}"
     finally:

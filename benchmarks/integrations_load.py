@@ -1,0 +1,381 @@
+"""100 async queries at once through each framework: answers, stalls of the loop, memory.
+
+The Qdrant that is asked runs in a process of its own (integrations_server.py), so that its
+work and its interpreter lock are not counted as ours. A task in the loop sleeps 1 ms again and
+again; what a sleep takes beyond that is a stall. Others who work on the machine stall it too, so
+that the bar is held against what this process computed meanwhile, at most the stall itself.
+Frameworks also stall the loop by themselves, when they read answers: the same load without SIFT
+is measured in the same run. What both frameworks, torch and their data leave in memory is frozen
+(`gc.freeze`, as servers do after start-up): else one full collection of all that, some 200 ms,
+falls into some round or other, with and without SIFT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from langchain_qdrant import QdrantVectorStore as LangChainQdrant
+from llama_index.core import VectorStoreIndex
+from llama_index.core.llms import MockLLM
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.query_engine import BaseQueryEngine, RetrieverQueryEngine
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.utils import node_to_metadata_dict
+from llama_index.vector_stores.qdrant import QdrantVectorStore as LlamaQdrant
+from qdrant_client import AsyncQdrantClient, QdrantClient
+
+from benchmarks.integrations_engines import (
+    DIMENSION,
+    N_CANDIDATES,
+    N_CHOSEN,
+    TEXT,
+    FirstNodes,
+    PreparedQueries,
+    engine,
+    question,
+)
+from benchmarks.integrations_server import Served, point_id, serving
+from benchmarks.report import Report
+from benchmarks.selection_data import collection, queries
+from langchain_sift import SIFTRetriever as LangChainRetriever
+from llama_index.postprocessor.sift import SIFTReranker
+from llama_index.postprocessor.sift import SIFTRetriever as LlamaRetriever
+from sift_core import ContextSelector
+
+N_AT_ONCE = 100
+BEAT_S = 0.001
+VECTOR_NAME = "text-dense"  # LlamaIndex's own
+WITHOUT = "without SIFT"
+
+# Answers one question: the texts that were chosen.
+Ask = Callable[[str], Awaitable[list[str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much to measure."""
+
+    rounds: int = 5  # each way
+    n_at_once: int = N_AT_ONCE
+    n_candidates: int = N_CANDIDATES
+    n_memory: int = 2_000
+    memory_candidates: int = 20  # enough to choose from; counting makes everything slow
+
+    @classmethod
+    def quick(cls) -> Effort:
+        return cls(rounds=2, n_memory=200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What one round of queries at once showed.
+
+    Args:
+        stall_ms: The longest time that the loop was away, beyond the sleep.
+        own_ms: The longest such time counting only what this process computed.
+        seconds: Of the whole round.
+        foreign: How many texts were another query's.
+        unanswered: How many queries had not the number of texts that they should.
+    """
+
+    stall_ms: float
+    own_ms: float
+    seconds: float
+    foreign: int
+    unanswered: int
+
+
+def measure(report: Report, effort: Effort) -> None:
+    """Run the load through both frameworks and judge the bars."""
+    asyncio.run(_measure(report, effort))
+
+
+async def _measure(report: Report, effort: Effort) -> None:
+    selection_ms = longest_selection_ms(effort.n_candidates)
+    n = effort.n_at_once
+    report.heading(f"{n} queries at once against Qdrant's REST, K {effort.n_candidates}")
+    add(report, case="selection alone", method="longest of 100", ms=selection_ms)
+    async with load_ways(effort.n_candidates) as ways:
+        for framework, asks in ways.items():
+            rounds: dict[str, list[Load]] = {name: [] for name in asks}
+            for ask in asks.values():
+                await at_once(ask, n)
+            gc.collect()
+            gc.freeze()
+            for _ in range(effort.rounds):
+                for name, ask in asks.items():
+                    rounds[name].append(await at_once(ask, n))
+            for name, loads in rounds.items():
+                add(report, case=f"{framework}, {n} at once", method=name, **summary(loads, n))
+            ours = {name: loads for name, loads in rounds.items() if name != WITHOUT}
+            for name, loads in ours.items():
+                report.judge(
+                    f"{framework}, {name}: worst stall beyond a selection (ms)",
+                    max(load.own_ms for load in loads) - selection_ms,
+                    "stall_beyond_selection_ms",
+                    better="lower",
+                )
+            wrong = sum(x.foreign + x.unanswered for loads in ours.values() for x in loads)
+            report.judge(
+                f"{framework}: texts of others, and queries without an answer",
+                wrong,
+                "wrong_answers",
+                better="lower",
+            )
+    report.heading(f"Memory over {effort.n_memory:,} queries, K {effort.memory_candidates}")
+    async with load_ways(effort.memory_candidates) as ways:
+        for framework, asks in ways.items():
+            for name, ask in asks.items():
+                growth = await memory_growth(ask, effort.n_memory)
+                add(report, case=f"{framework}, memory", method=name, **growth)
+                if name != WITHOUT:
+                    report.judge(
+                        f"{framework}, {name}: KiB kept a 1,000 queries",
+                        growth["kib_per_1000"],
+                        "kib_per_1000_queries",
+                        better="lower",
+                    )
+
+
+def add(report: Report, **row: Any) -> None:
+    """Add and print one row."""
+    report.rows.append(row)
+    print("  " + ", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+
+
+def summary(loads: list[Load], n: int) -> dict[str, Any]:
+    """Return one row of several rounds."""
+    return {
+        "worst_stall_ms": round(max(load.stall_ms for load in loads), 1),
+        "worst_own_ms": round(max(load.own_ms for load in loads), 1),
+        "median_own_ms": round(float(np.median([load.own_ms for load in loads])), 1),
+        "queries_a_second": round(n / float(np.median([x.seconds for x in loads])), 1),
+        "foreign": sum(load.foreign for load in loads),
+        "unanswered": sum(load.unanswered for load in loads),
+    }
+
+
+async def at_once(ask: Ask, n: int) -> Load:
+    """Return what `n` queries at once do, each of which expects texts of its own."""
+    gc.collect()
+    stalls: list[tuple[float, float]] = []
+    heart = asyncio.create_task(beat(stalls))
+    await asyncio.sleep(5 * BEAT_S)
+    started = time.perf_counter()
+    answers = await asyncio.gather(*(ask(question(i)) for i in range(n)))
+    seconds = time.perf_counter() - started
+    await asyncio.sleep(5 * BEAT_S)  # the beat that waits now counts too
+    heart.cancel()
+    return Load(
+        stall_ms=1000 * max(wall for wall, _ in stalls),
+        own_ms=1000 * max(min(stall) for stall in stalls),
+        seconds=seconds,
+        foreign=sum(not is_own(text, i) for i, texts in enumerate(answers) for text in texts),
+        unanswered=sum(len(texts) < N_CHOSEN for texts in answers),
+    )
+
+
+async def beat(stalls: list[tuple[float, float]]) -> None:
+    """Sleep again and again, and note of each sleep two times in seconds.
+
+    They are how much longer than asked for it took, and how long this process computed.
+    """
+    while True:
+        slept, computed = time.perf_counter(), time.process_time()
+        await asyncio.sleep(BEAT_S)
+        late = time.perf_counter() - slept - BEAT_S
+        stalls.append((late, time.process_time() - computed))
+
+
+async def memory_growth(ask: Ask, n: int, batch: int = 20) -> dict[str, float]:
+    """Return by how many KiB what Python keeps grows a thousand queries.
+
+    Over the second half of `n`: in the first, what the libraries keep of their own comes to rest.
+    Counted by tracemalloc, after a collection: the process's own size, which is there beside
+    it, says more about the allocator than about what is kept.
+    """
+    tracemalloc.start()
+    try:
+        await asked_in_batches(ask, n // 2, batch)
+        before, resident = kept_kib(), resident_kib()
+        await asked_in_batches(ask, n // 2, batch)
+        grown, resident = kept_kib() - before, resident_kib() - resident
+    finally:
+        tracemalloc.stop()
+    return {
+        "n_queries": n,
+        "kib_per_1000": round(1000 * grown / (n // 2), 1),
+        "resident_kib_per_1000": round(1000 * resident / (n // 2), 1),
+    }
+
+
+async def asked_in_batches(ask: Ask, n: int, batch: int) -> None:
+    for start in range(0, n, batch):
+        numbers = range(start, min(start + batch, n))
+        await asyncio.gather(*(ask(question(i % N_AT_ONCE)) for i in numbers))
+
+
+def kept_kib() -> float:
+    gc.collect()
+    gc.collect()  # what finalizers let go of
+    return tracemalloc.get_traced_memory()[0] / 1024
+
+
+def resident_kib() -> float:
+    """Return the process's own size where the system tells it, else NaN."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return float("nan")
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def longest_selection_ms(n_candidates: int) -> float:
+    """Return the longest of 100 selections alone, in milliseconds."""
+    asked, vectors = problem(n_candidates)
+    selector = ContextSelector()
+    selector.select(asked[0], vectors, N_CHOSEN)
+    times = []
+    for query in asked:
+        started = time.perf_counter()
+        selector.select(query, vectors, N_CHOSEN)
+        times.append(time.perf_counter() - started)
+    return round(1000 * max(times), 3)
+
+
+def problem(n_candidates: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return unit queries (100, d), and documents (k, d) nearest to the first one first."""
+    generator = np.random.default_rng(n_candidates)
+    vectors = collection("text", 10 * n_candidates, DIMENSION, generator)
+    base = queries(vectors, 1, generator)[0]
+    nearest = vectors[np.argsort(-(vectors @ base))[:n_candidates]]
+    noise = generator.standard_normal((N_AT_ONCE, DIMENSION)).astype(np.float32)
+    noise[0] = 0.0
+    asked = base + 0.3 * noise / np.linalg.norm(noise, axis=1, keepdims=True).clip(1e-9)
+    asked /= np.linalg.norm(asked, axis=1, keepdims=True)
+    return asked, nearest
+
+
+def text_of(group: int, position: int) -> str:
+    return f"group {group}, document {position}: {TEXT}"
+
+
+def is_own(text: str, group: int) -> bool:
+    return text.startswith(f"group {group},")
+
+
+@asynccontextmanager
+async def load_ways(n_candidates: int) -> AsyncIterator[dict[str, dict[str, Ask]]]:
+    """Yield framework → way → function that answers a question, all against one server."""
+    asked, vectors = problem(n_candidates)
+    prepared = {question(i): row.tolist() for i, row in enumerate(asked)}
+    served = {"asked": asked, "vectors": vectors}
+    llama = Served(
+        name="llama", vector_name=VECTOR_NAME, payloads=llama_payloads(vectors), **served
+    )
+    chain = Served(name="chain", vector_name="", payloads=chain_payloads(vectors), **served)
+    with serving(llama, chain) as url:
+        options = {"url": url, "timeout": 60, "check_compatibility": False}
+        aclient, client = AsyncQdrantClient(**options), QdrantClient(**options)
+        try:
+            yield {
+                "LlamaIndex": llama_ways(aclient, prepared, n_candidates),
+                "LangChain": chain_ways(client, aclient, prepared, n_candidates),
+            }
+        finally:
+            await aclient.close()
+            client.close()
+
+
+def llama_payloads(vectors: np.ndarray) -> list[list[dict[str, Any]]]:
+    return [
+        [
+            node_to_metadata_dict(
+                TextNode(id_=point_id(group, i), text=text_of(group, i), metadata={"page": i}),
+                remove_text=False,
+            )
+            for i in range(len(vectors))
+        ]
+        for group in range(N_AT_ONCE)
+    ]
+
+
+def chain_payloads(vectors: np.ndarray) -> list[list[dict[str, Any]]]:
+    return [
+        [{"page_content": text_of(group, i), "metadata": {"page": i}} for i in range(len(vectors))]
+        for group in range(N_AT_ONCE)
+    ]
+
+
+def llama_ways(
+    aclient: AsyncQdrantClient, prepared: dict[str, list[float]], n_candidates: int
+) -> dict[str, Ask]:
+    embed_model = PreparedQueries(prepared)
+    store = LlamaQdrant("llama", aclient=aclient, index_doc_id=False)
+    index = VectorStoreIndex.from_vector_store(store, embed_model=embed_model)
+
+    def asking(query_engine: BaseQueryEngine) -> Ask:
+        async def ask(text: str) -> list[str]:
+            response = await query_engine.aquery(text)
+            return [node.text for node in response.source_nodes]
+
+        return ask
+
+    def reranked(rerankers: list[BaseNodePostprocessor]) -> BaseQueryEngine:
+        return engine(index, embed_model, rerankers, n_candidates=n_candidates)
+
+    retriever = LlamaRetriever.from_index(index, top_n=N_CHOSEN, candidates=n_candidates)
+    return {
+        WITHOUT: asking(reranked([])),
+        "SIFTReranker": asking(reranked([SIFTReranker(top_n=N_CHOSEN)])),
+        "SIFTRetriever": asking(RetrieverQueryEngine(retriever, FirstNodes(llm=MockLLM()))),
+    }
+
+
+class PreparedEmbeddings(Embeddings):
+    """Looks the embedding of a query up."""
+
+    def __init__(self, prepared: dict[str, list[float]]) -> None:
+        self._prepared = prepared
+
+    def embed_query(self, text: str) -> list[float]:
+        return self._prepared.get(text) or next(iter(self._prepared.values()))  # stores try one
+
+    async def aembed_query(self, text: str) -> list[float]:
+        return self.embed_query(text)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.embed_query(text) for text in texts]
+
+
+def chain_ways(
+    client: QdrantClient,
+    aclient: AsyncQdrantClient,
+    prepared: dict[str, list[float]],
+    n_candidates: int,
+) -> dict[str, Ask]:
+    store = LangChainQdrant(client, "chain", embedding=PreparedEmbeddings(prepared))
+    settings = {"vectorstore": store, "k": N_CHOSEN, "fetch_k": n_candidates}
+    retrievers = {
+        WITHOUT: store.as_retriever(search_kwargs={"k": n_candidates}),
+        "SIFTRetriever": LangChainRetriever(**settings),
+        "SIFTRetriever, async client": LangChainRetriever(**settings, async_client=aclient),
+    }
+
+    def asking(retriever: Any) -> Ask:
+        async def ask(text: str) -> list[str]:
+            return [document.page_content for document in await retriever.ainvoke(text)]
+
+        return ask
+
+    return {name: asking(retriever) for name, retriever in retrievers.items()}

@@ -1,0 +1,178 @@
+"""Qdrant's REST in a process of its own: every query has documents of its own, prepared.
+
+Like candidates_server.py, but for many connections at once, and with what the frameworks' stores
+ask besides: collection info, points by id, batches. The vectors of all queries' documents are
+the same, their ids and texts are not, so that an answer meant for another query shows.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+ID_STEP = 10_000  # more than any query has documents
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Served:
+    """A collection as the server holds it.
+
+    Args:
+        name: Of the collection.
+        vector_name: "" for the unnamed one.
+        asked: The queries' vectors, shape (g, d), unit rows.
+        vectors: The documents' vectors, nearest first, shape (k, d): the same for each query.
+        payloads: k payloads for each of the g queries.
+    """
+
+    name: str
+    vector_name: str
+    asked: np.ndarray
+    vectors: np.ndarray
+    payloads: list[list[dict[str, Any]]]
+
+
+def point_id(group: int, position: int) -> str:
+    """Return the id of a document, a UUID that tells whose it is."""
+    return f"00000000-0000-4000-8000-{group * ID_STEP + position:012d}"
+
+
+@contextmanager
+def serving(*collections: Served) -> Iterator[str]:
+    """Yield the URL of a server of some collections, until the block ends."""
+    context = multiprocessing.get_context("spawn")  # threads of other libraries stay behind
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, collections), daemon=True)
+    process.start()
+    theirs.close()  # so that waiting ends where the process dies before it serves
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+class Answers:
+    """The JSON of every answer about one collection, put together from prepared parts."""
+
+    def __init__(self, served: Served) -> None:
+        self._asked = served.asked
+        self._scores = [f"{score:.8f}" for score in served.vectors @ served.asked[0]]
+        self._payloads = [
+            [json.dumps(payload) for payload in payloads] for payloads in served.payloads
+        ]
+        self._vectors = []
+        for row in served.vectors:
+            bare: Any = [round(float(x), 8) for x in row]  # as many digits as Qdrant
+            self._vectors.append(
+                json.dumps({served.vector_name: bare} if served.vector_name else bare)
+            )
+        size = {"size": served.vectors.shape[1], "distance": "Cosine"}
+        self._info = _info({served.vector_name: size} if served.vector_name else size)
+
+    def answer(self, path: str, body: bytes) -> str:
+        """Return the result of one request; `path` is what follows the collection's name.
+
+        Raises:
+            KeyError: If there is no such request.
+        """
+        if path == "":
+            return self._info
+        if path == "/exists":
+            return '{"exists": true}'
+        request = json.loads(body)
+        if path == "/points/query":
+            return self._nearest(request)
+        if path == "/points/query/batch":
+            return f"[{','.join(self._nearest(each) for each in request['searches'])}]"
+        if path == "/points":
+            return self._by_id(request)
+        raise KeyError(path)
+
+    def _nearest(self, request: dict[str, Any]) -> str:
+        query = request["query"]
+        vector = query["nearest"] if isinstance(query, dict) else query
+        group = int(np.argmax(self._asked @ np.asarray(vector)))
+        n = min(request.get("limit", 10), len(self._vectors))
+        points = [self._point(request, group, i, scored=True) for i in range(n)]
+        return f'{{"points": [{",".join(points)}]}}'
+
+    def _by_id(self, request: dict[str, Any]) -> str:
+        places = [divmod(int(str(each)[-12:]), ID_STEP) for each in request["ids"]]
+        return f"[{','.join(self._point(request, *place, scored=False) for place in places)}]"
+
+    def _point(self, request: dict[str, Any], group: int, i: int, *, scored: bool) -> str:
+        parts = [f'"id": "{point_id(group, i)}"']
+        if scored:
+            parts.append(f'"version": 0, "score": {self._scores[i]}')
+        if request.get("with_payload"):
+            parts.append(f'"payload": {self._payloads[group][i]}')
+        if request.get("with_vector"):
+            parts.append(f'"vector": {self._vectors[i]}')
+        return f"{{{', '.join(parts)}}}"
+
+
+def _info(vectors: dict[str, Any]) -> str:
+    config = {
+        "params": {"vectors": vectors},
+        "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
+        "optimizer_config": {
+            "deleted_threshold": 0.2,
+            "vacuum_min_vector_number": 1000,
+            "default_segment_number": 0,
+            "flush_interval_sec": 5,
+        },
+    }
+    return json.dumps(
+        {
+            "status": "green",
+            "optimizer_status": "ok",
+            "segments_count": 1,
+            "config": config,
+            "payload_schema": {},
+        }
+    )
+
+
+def _serve(connection: Connection, collections: tuple[Served, ...]) -> None:
+    answers = {served.name: Answers(served) for served in collections}
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # keeps the connection, as Qdrant does
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            _, _, name, *rest = self.path.split("?")[0].split("/")
+            try:
+                result = answers[name].answer("".join(f"/{part}" for part in rest), body)
+            except KeyError as error:
+                self.send_error(404, str(error))
+                return
+            content = f'{{"result": {result}, "status": "ok", "time": 0.0}}'.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep quiet."""
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 512  # hundreds of tasks connect at once
+        daemon_threads = True
+
+    server = Server(("127.0.0.1", 0), Handler)
+    connection.send(server.server_address[1])
+    server.serve_forever()
