@@ -1,10 +1,11 @@
 """From a selection to copies of nodes."""
 
+import pickle
 import random
 
 import numpy as np
 import pytest
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_index.postprocessor.sift.chosen_nodes import chosen_nodes
 from sift_core import Selection, StopReason
@@ -105,3 +106,20 @@ def test_nodes_are_reranked_twice_without_repeating_the_hidden_key():
     (twice,) = chosen(once, selection([0], [1.0, 0.5]))
     assert twice.node.excluded_llm_metadata_keys == ["sift"]
     assert twice.metadata["sift"]["retrieval_score"] == 1.0
+
+
+def test_a_node_keeps_its_hash_and_shows_its_explanation():
+    nodes = scored(3)
+    copies = chosen(nodes, selection([2, 0], [1.0, 0.75, 0.5]))
+    for copy, original in zip(copies, (nodes[2], nodes[0]), strict=True):
+        assert copy.node.hash == original.node.hash
+        assert "gain" in repr(copy.node.metadata)
+        restored = pickle.loads(pickle.dumps(copy))
+        assert restored.node.metadata == copy.node.metadata
+
+
+def test_relationships_added_to_a_copy_are_not_added_to_the_original():
+    nodes = scored(1)
+    (copy,) = chosen(nodes, selection([0], [1.0, 0.5]))
+    copy.node.relationships[NodeRelationship.NEXT] = RelatedNodeInfo(node_id="1")
+    assert nodes[0].node.relationships == {}

@@ -187,6 +187,25 @@ def test_a_fusion_of_our_retrievers_with_others(
     assert_nothing_embedded()
 
 
+def test_fusion_adds_up_the_ranks_of_a_node_that_both_retrievers_find(index, llm, question):
+    ours = SIFTRetriever.from_index(index, top_n=6)
+    others = index.as_retriever(similarity_top_k=20)
+    fusion = QueryFusionRetriever(
+        [ours, others],
+        llm=llm,
+        num_queries=1,
+        mode="reciprocal_rerank",
+        similarity_top_k=20,
+        use_async=False,
+    )
+    ranks = [{i: rank for rank, i in enumerate(ids(r.retrieve(question)))} for r in (ours, others)]
+    fused = {node.node.node_id: node.score for node in fusion.retrieve(question)}
+    assert set(fused) == set(ranks[1])  # all nodes, each once
+    for node_id in ranks[0]:  # reciprocal ranks with LlamaIndex's constant, 60
+        expected = sum(1 / (60 + rank[node_id]) for rank in ranks)
+        assert fused[node_id] == pytest.approx(expected)
+
+
 class Brevity(BaseNodePostprocessor):
     """A reranker with an opinion of its own: the shorter a text is, the better."""
 

@@ -54,6 +54,14 @@ def test_nodes_added_after_the_first_query_are_found(index, nodes, embed_model):
     assert index.index_struct.nodes_dict.n_copies == 2
 
 
+def test_a_node_added_again_with_another_text_has_its_newest_vector(index, nodes, embed_model):
+    stored_vectors(index, [nodes[0].node_id])
+    changed = nodes[0].model_copy(update={"text": "bees dance no more", "embedding": None})
+    index.insert_nodes([changed])
+    found = stored_vectors(index, [nodes[0].node_id])
+    assert_are_vectors_of(found, [changed], embed_model)
+
+
 def test_a_row_that_has_come_to_mean_another_node_is_not_given(index, nodes):
     stored_vectors(index, [nodes[0].node_id])
     index.index_struct.nodes_dict["0"] = nodes[12].node_id

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index.postprocessor.sift.node_pools import node_pool
+from llama_index.postprocessor.sift.node_pools import distinct_nodes, node_pool
 from sift_core import InvalidInputError
 
 
@@ -52,3 +52,12 @@ def test_no_nodes_are_an_empty_pool():
 def test_a_zero_vector_is_an_error(scored_nodes):
     with pytest.raises(InvalidInputError, match="must not be all zero, that of node 'b'"):
         node_pool(np.ones(2), scored_nodes, np.array([[1.0, 0.0], [0.0, 0.0]]))
+
+
+def test_nodes_that_came_before_are_left_out_and_pieces_of_one_node_are_not():
+    def scored(node_id, text, score):
+        return NodeWithScore(node=TextNode(id_=node_id, text=text), score=score)
+
+    arrived = [scored("a", "one", 3.0), scored("b", "one", 2.0), scored("a", "one", 1.0)]
+    pieces = [scored("a", "two", 0.5)]
+    assert distinct_nodes(arrived + pieces) == [*arrived[:2], *pieces]

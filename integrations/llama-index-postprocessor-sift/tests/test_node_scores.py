@@ -5,7 +5,8 @@ import pytest
 from llama_index.core.postprocessor import LongContextReorder
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index.postprocessor.sift.node_scores import cosines, relevance_of, scores_of
+from llama_index.postprocessor.sift.cosines import cosines
+from llama_index.postprocessor.sift.node_scores import relevance_of, scores_of
 from sift_core import InvalidInputError
 
 COSINES = np.array([0.9, 0.7, 0.6, 0.1])

@@ -11,8 +11,12 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import QueryBundle
 
 from llama_index.postprocessor.sift import SIFTReranker
-from llama_index.postprocessor.sift.embeddings import aquery_embedding, query_embedding
-from llama_index.postprocessor.sift.retrievals import N_EMBEDDED, embedded_query, latest_retrieval
+from llama_index.postprocessor.sift.query_vectors import (
+    aquery_embedding,
+    embedded_query,
+    query_embedding,
+)
+from llama_index.postprocessor.sift.retrievals import N_EMBEDDED, latest_retrieval
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,20 @@
 """Reading vectors back, store by store."""
 
 import threading
+import uuid
 
 import faiss
 import numpy as np
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore
 from llama_index.vector_stores.qdrant import QdrantVectorStore
-from qdrant_client import QdrantClient, models
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
+from llama_index.postprocessor.sift import SIFTRetriever
 from llama_index.postprocessor.sift.stored_vectors import astored_vectors, stored_vectors
 from sift_core import CandidateSourceError
 
@@ -42,6 +45,22 @@ async def test_every_store_gives_them_asynchronously(store_kind, build_index, no
 
 async def test_an_async_client_gives_them(async_qdrant_index, nodes, embed_model):
     found = await astored_vectors(async_qdrant_index, [node.node_id for node in nodes])
+    assert_are_vectors_of(found, nodes, embed_model)
+
+
+class NoRetrieval(QdrantClient):
+    """A sync client that must not be asked for points."""
+
+    def retrieve(self, *args, **kwargs):
+        raise AssertionError("the sync client was asked on the async path")
+
+
+async def test_of_two_clients_the_async_one_is_awaited(nodes, embed_model):
+    client, aclient = NoRetrieval(":memory:"), AsyncQdrantClient(":memory:")
+    aclient._client.collections = client._client.collections  # two sides of one server
+    store = QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False)
+    index = index_over(store, nodes, embed_model)
+    found = await astored_vectors(index, [node.node_id for node in nodes])
     assert_are_vectors_of(found, nodes, embed_model)
 
 
@@ -151,3 +170,26 @@ def test_a_failing_store_is_an_error_that_names_it(build_index, nodes, embed_mod
     with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs'") as raised:
         stored_vectors(index, [nodes[0].node_id])
     assert isinstance(raised.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    "spelling", [uuid.UUID.__str__, lambda u: u.hex, lambda u: str(u).upper(), lambda u: u.urn]
+)
+async def test_ids_that_qdrant_spells_its_own_way_are_found(spelling, embed_model, caplog):
+    """Ids of digits alone among them: 32 digits are a UUID and not a number."""
+    numbers = [0x1234, 0xABCD_EF00_0000_4000_8000_0000_0000_0001, 7 << 100]
+    nodes = [
+        TextNode(id_=spelling(uuid.UUID(int=number)), text=f"bees {i}")
+        for i, number in enumerate(numbers)
+    ]
+    store = QdrantVectorStore("docs", client=QdrantClient(":memory:"), index_doc_id=False)
+    index = index_over(store, nodes, embed_model)
+    found = stored_vectors(index, [node.node_id for node in nodes])
+    assert_are_vectors_of(found, nodes, embed_model)
+    embed_model.forget()
+    for kept in (
+        SIFTRetriever(index).retrieve("bees"),
+        await SIFTRetriever(index).aretrieve("bees"),
+    ):
+        assert {node.node.node_id for node in kept} == {node.node_id for node in nodes}
+    assert embed_model.texts == []

@@ -15,6 +15,18 @@ from sift_core import Selection
 METADATA_KEY = "sift"
 
 
+class ExplainedMetadata(dict[str, Any]):
+    """A node's metadata with the explanation in it, which `str` leaves out and `repr` shows.
+
+    `TextNode.hash` is made of `str(metadata)`, and LlamaIndex's fusion adds up the scores of
+    nodes with one hash: a node must look the same to it from each retriever.
+    """
+
+    def __str__(self) -> str:
+        """Return what the metadata was before."""
+        return str({key: value for key, value in self.items() if key != METADATA_KEY})
+
+
 def chosen_nodes(
     nodes: Sequence[NodeWithScore],
     selection: Selection,
@@ -67,7 +79,7 @@ def _explained(node: BaseNode, explanation: dict[str, Any]) -> BaseNode:
     """Return a copy that carries `explanation` where neither LLM nor embedder reads it."""
     return node.model_copy(
         update={
-            "metadata": {**node.metadata, METADATA_KEY: explanation},
+            "metadata": ExplainedMetadata({**node.metadata, METADATA_KEY: explanation}),
             "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
             "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
             "relationships": dict(node.relationships),

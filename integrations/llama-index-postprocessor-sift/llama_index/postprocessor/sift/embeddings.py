@@ -1,4 +1,4 @@
-"""The vectors that a selection needs: the query's, and one for every node.
+"""The vectors of nodes.
 
 Every node's vector comes from the first of: the vector store, the node itself, the
 embedding model. Nothing that arrives is changed.
@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import MetadataMode, NodeWithScore
 
-from llama_index.postprocessor.sift.retrievals import VectorSource, embedded_query
+from llama_index.postprocessor.sift.retrievals import VectorSource
 from llama_index.postprocessor.sift.stored_vectors import Vector, astored_vectors, stored_vectors
 from sift_core import InvalidInputError
 
@@ -23,36 +23,6 @@ Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something mus
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 
 _logger = logging.getLogger(__name__)
-
-
-def query_embedding(query: QueryBundle, model: Model) -> Vector:
-    """Return the query's vector, shape (d,), embedding the query if that was not done yet.
-
-    It was done if the query has a vector, or if the retrieval before embedded the same text
-    with the same model: on the async path LlamaIndex keeps that vector to itself.
-
-    Raises:
-        InvalidInputError: If the query is empty.
-    """
-    if query.embedding is not None:
-        return np.asarray(query.embedding, dtype=np.float64)
-    texts, embed_model = _texts_of(query), model()
-    known = embedded_query(texts, embed_model)
-    if known is not None:
-        return known
-    return np.asarray(embed_model.get_agg_embedding_from_queries(texts), dtype=np.float64)
-
-
-async def aquery_embedding(query: QueryBundle, model: Model) -> Vector:
-    """Return what `query_embedding` does, awaiting the model."""
-    if query.embedding is not None:
-        return np.asarray(query.embedding, dtype=np.float64)
-    texts, embed_model = _texts_of(query), model()
-    known = embedded_query(texts, embed_model)
-    if known is not None:
-        return known
-    embedding = await embed_model.aget_agg_embedding_from_queries(texts)
-    return np.asarray(embedding, dtype=np.float64)
 
 
 def node_embeddings(
@@ -106,12 +76,6 @@ async def anode_embeddings(
     return _as_matrix(nodes, found)
 
 
-def _texts_of(query: QueryBundle) -> list[str]:
-    if not query.embedding_strs:
-        raise InvalidInputError("the query has neither an embedding nor a text to embed")
-    return query.embedding_strs
-
-
 def _missing(wanted: Mapping[str, NodeWithScore], found: Mapping[str, Vector]) -> list[str]:
     """Return the ids of the nodes without a vector, in order of arrival."""
     return [node_id for node_id in wanted if node_id not in found]
@@ -131,8 +95,8 @@ def _announced_texts(wanted: Mapping[str, NodeWithScore], missing: Sequence[str]
     """Return the texts to embed, as an index would embed them, after logging how many."""
     _logger.warning(
         "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a vector "
-        "store that was found and can be read (Qdrant, Faiss, SimpleVectorStore); tell "
-        "SIFTReranker of the VectorStoreIndex that has them by index=...",
+        "store that was found and can be read (Qdrant, Faiss, SimpleVectorStore); a "
+        "reranker or synthesizer may be told of the VectorStoreIndex that has them by index=...",
         len(missing),
         len(wanted),
     )

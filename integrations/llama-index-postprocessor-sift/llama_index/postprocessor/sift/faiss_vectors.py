@@ -74,10 +74,8 @@ def _rows_of(index: VectorStoreIndex, node_ids: Sequence[str]) -> dict[str, int]
     """Return the rows that mean their node according to the index itself."""
     nodes_dict: dict[str, str] = index.index_struct.nodes_dict
     known = _rows.get(index)
-    if known is not None:
-        rows = _verified(known, nodes_dict, node_ids)
-        if len(rows) == len(set(node_ids)) or known.made_of == _looks_of(nodes_dict):
-            return rows
+    if known is not None and known.made_of == _looks_of(nodes_dict):
+        return _verified(known, nodes_dict, node_ids)
     with _making:
         known = _rows.get(index)
         if known is None or known.made_of != _looks_of(nodes_dict):

@@ -55,19 +55,24 @@ class IndexSearch:
 
         Raises:
             CandidateSourceError: If the store fails.
-            InvalidInputError: If the store has an async client alone.
+            InvalidInputError: If the store has an async client alone, or a Faiss index holds
+                vectors of another length than the query's.
         """
         if self._is_async_alone():
             raise InvalidInputError(
                 "this QdrantVectorStore has an async client alone; await the retriever "
                 "(aretrieve, aquery), or give the store a `client` as well as its `aclient`"
             )
+        self._check_length(query)
+        if self._is_empty_faiss():  # LlamaIndex 0.13 fails over it
+            return [], np.empty((0, 0))
         with self._prepared(n) as (retriever, hits):
             nodes = retriever._retrieve(query)
         if not nodes:
             return [], np.empty((0, 0))
+        known = hits.vectors_of(node.node.node_id for node in nodes) if hits else {}
         return nodes, node_embeddings(
-            nodes, self._sources(), lambda: self._embed_model, known=hits.vectors if hits else {}
+            nodes, self._sources(), lambda: self._embed_model, known=known
         )
 
     async def anodes(self, query: QueryBundle, n: int) -> tuple[list[NodeWithScore], Matrix]:
@@ -83,8 +88,9 @@ class IndexSearch:
         self._knows_names = True
         if not nodes:
             return [], np.empty((0, 0))
+        known = hits.vectors_of(node.node.node_id for node in nodes) if hits else {}
         return nodes, await anode_embeddings(
-            nodes, self._sources(), lambda: self._embed_model, known=hits.vectors if hits else {}
+            nodes, self._sources(), lambda: self._embed_model, known=known
         )
 
     @contextmanager
@@ -109,6 +115,21 @@ class IndexSearch:
         if store_kind(self._index.vector_store) == "qdrant":
             return []
         return [VectorSource.of_index(self._index)]
+
+    def _check_length(self, query: QueryBundle) -> None:
+        """Raise where Faiss would fail without a word."""
+        store: Any = self._index.vector_store
+        if not store_kind(store).startswith("faiss") or query.embedding is None:
+            return
+        if len(query.embedding) != store.client.d:
+            raise InvalidInputError(
+                f"the query's embedding must have {store.client.d} numbers like the vectors in "
+                f"the Faiss index, got {len(query.embedding)}; were both made by one model?"
+            )
+
+    def _is_empty_faiss(self) -> bool:
+        store: Any = self._index.vector_store
+        return store_kind(store).startswith("faiss") and store.client.ntotal == 0
 
     def _is_async_alone(self) -> bool:
         store: Any = self._index.vector_store

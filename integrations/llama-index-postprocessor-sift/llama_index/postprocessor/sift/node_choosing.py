@@ -9,9 +9,10 @@ import numpy as np
 from llama_index.core.schema import NodeWithScore
 
 from llama_index.postprocessor.sift.chosen_nodes import chosen_nodes
+from llama_index.postprocessor.sift.cosines import cosines
 from llama_index.postprocessor.sift.embeddings import Matrix
 from llama_index.postprocessor.sift.node_pools import NODE
-from llama_index.postprocessor.sift.node_scores import cosines, relevance_of, scores_of
+from llama_index.postprocessor.sift.node_scores import relevance_of, scores_of
 from llama_index.postprocessor.sift.stored_vectors import Vector
 from sift_core import (
     CandidatePool,

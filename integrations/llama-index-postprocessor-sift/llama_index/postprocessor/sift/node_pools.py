@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.schema import MetadataMode, NodeWithScore
 
-from llama_index.postprocessor.sift.node_scores import cosines, relevance_of
+from llama_index.postprocessor.sift.cosines import cosines
+from llama_index.postprocessor.sift.node_scores import relevance_of
 from sift_core import CandidatePool
 
 NODE = "node"
+
+
+def distinct_nodes(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """Return the nodes without those that came before, as from two retrievers, in their order.
+
+    Of one node are those with its id and its text: pieces of a node may share its id.
+    """
+    texts_of: dict[str, list[str]] = {}
+    twice = {node_id for node_id, n in Counter(n.node.node_id for n in nodes).items() if n > 1}
+    distinct = []
+    for node in nodes:
+        if node.node.node_id in twice:
+            texts = texts_of.setdefault(node.node.node_id, [])
+            if node.node.get_content() in texts:
+                continue
+            texts.append(node.node.get_content())
+        distinct.append(node)
+    return distinct
 
 
 def node_pool(

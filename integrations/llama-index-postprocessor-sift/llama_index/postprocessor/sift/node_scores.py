@@ -18,33 +18,6 @@ from sift_core import InvalidInputError
 # Stores compute cosines in float32: closer than this, two are equal for all that they say.
 ROUNDING = 1e-5
 
-_SAFE = 1e-200  # a sum of squares beyond this or its inverse may have left float64
-
-
-def cosines(
-    query_embedding: npt.NDArray[np.floating],
-    nodes: Sequence[NodeWithScore],
-    embeddings: npt.NDArray[np.floating],
-) -> npt.NDArray[np.float64]:
-    """Return the cosine of the query and each node, shape (n,), in [-1, 1].
-
-    Args:
-        query_embedding: Shape (d,).
-        nodes: n nodes, of which messages give the ids.
-        embeddings: Shape (n, d).
-
-    Raises:
-        InvalidInputError: If a vector is all zero or not finite, or dimensions differ.
-    """
-    if embeddings.shape[1:] != query_embedding.shape:
-        raise InvalidInputError(
-            f"the nodes' vectors must have {query_embedding.size} columns like the query, got "
-            f"{embeddings.shape[-1]}; were both made by one model?"
-        )
-    point = _unit(query_embedding[np.newaxis], nodes=None)[0]
-    similarities: npt.NDArray[np.float64] = np.clip(_unit(embeddings, nodes) @ point, -1.0, 1.0)
-    return similarities
-
 
 def scores_of(
     nodes: Sequence[NodeWithScore], *, use_scores: bool | None = None
@@ -123,26 +96,3 @@ def _are_in_order(scores: npt.NDArray[np.float64], similarities: npt.NDArray[np.
     by_score = similarities[np.lexsort((-similarities, -scores))]
     highest_after = np.maximum.accumulate(by_score[::-1])[::-1]
     return bool((highest_after - by_score < ROUNDING).all())
-
-
-def _unit(
-    vectors: npt.NDArray[np.floating], nodes: Sequence[NodeWithScore] | None
-) -> npt.NDArray[np.float64]:
-    """Return rows of length 1, shape (n, d); `nodes` are whose they are, None for the query's."""
-    rows = vectors.astype(np.float64)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        squares = np.einsum("nd,nd->n", rows, rows)
-    if not ((squares > _SAFE) & (squares < 1 / _SAFE)).all():  # NaN is neither
-        largest = np.abs(rows).max(axis=1)
-        is_fit = np.isfinite(largest) & (largest > 0)
-        if not is_fit.all():
-            worst = int(np.flatnonzero(~is_fit)[0])
-            whose = "the query" if nodes is None else f"node {nodes[worst].node.node_id!r}"
-            wrong = "must not be all zero" if largest[worst] == 0 else "must be finite"
-            raise InvalidInputError(
-                f"embeddings {wrong}, that of {whose} is not fit; was an empty text embedded?"
-            )
-        rows /= largest[:, np.newaxis]
-        squares = np.einsum("nd,nd->n", rows, rows)
-    rows /= np.sqrt(squares)[:, np.newaxis]
-    return rows

@@ -13,12 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from llama_index.postprocessor.sift.qdrant_vectors import dense_vector, dense_vectors_of
+from llama_index.postprocessor.sift.qdrant_vectors import (
+    dense_vector,
+    dense_vectors_of,
+    point_id,
+    point_ids,
+)
 from llama_index.postprocessor.sift.stored_vectors import Vector
 
 
 class VectorHits:
-    """The dense vectors of the hits of one query, by node id.
+    """The dense vectors of the hits of one query.
 
     Args:
         store: A QdrantVectorStore that knows how its collection names vectors. Not changed.
@@ -32,18 +37,23 @@ class VectorHits:
             self.store._aclient = _AsyncClient(store._aclient, self)
         if store._legacy_vector_format is None:  # it would ask again in every async query
             self.store._legacy_vector_format = False
-        self.vectors: dict[str, Vector] = {}
+        self._by_point: dict[str, Vector] = {}
 
     def asked_for(self) -> list[str] | bool:
         """Return what to ask for as `with_vectors`."""
         return dense_vectors_of(self.store)
+
+    def vectors_of(self, node_ids: Iterable[str]) -> dict[str, Vector]:
+        """Return the vectors that came along, by node id; Qdrant spells UUIDs its own way."""
+        points = {str(point): node_id for point, node_id in point_ids(node_ids).items()}
+        return {points[p]: vector for p, vector in self._by_point.items() if p in points}
 
     def keep(self, points: Iterable[Any]) -> None:
         """Take the vectors off the points, which then become nodes without them."""
         for point in points:
             vector = dense_vector(self.store, point)
             if vector is not None:
-                self.vectors[str(point.id)] = np.asarray(vector, dtype=np.float64)
+                self._by_point[str(point_id(str(point.id)))] = np.asarray(vector, dtype=np.float64)
             point.vector = None
 
     def with_vectors(self, requests: Sequence[Any]) -> list[Any]:

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+_LARGEST_NUMBER = 2**64 - 1  # of a point's id
+
 
 def dense_vectors_of(store: Any) -> list[str] | bool:
     """Return what to ask Qdrant for as `with_vectors`; "" is the name of an unnamed vector."""
@@ -15,9 +17,11 @@ def dense_vectors_of(store: Any) -> list[str] | bool:
 
 def qdrant_request(store: Any, points: Mapping[str | int, str]) -> dict[str, Any]:
     """Return the arguments of a client's `retrieve` for points by their ids."""
+    # UUIDs as they were stored: the local mode of old clients compares spellings.
+    spelled = [point if isinstance(point, int) else points[point] for point in points]
     return {
         "collection_name": store.collection_name,
-        "ids": list(points),
+        "ids": spelled,
         "with_payload": False,
         "with_vectors": dense_vectors_of(store),
     }
@@ -47,9 +51,14 @@ def point_ids(node_ids: Iterable[str]) -> dict[str | int, str]:
 
 
 def point_id(node_id: str) -> str | int:
-    """Return a node id as Qdrant spells it, a UUID or a number; "" if it is neither."""
+    """Return a node id as Qdrant spells it, a UUID or a number; "" if it is neither.
+
+    Digits that are too many for a number, or begin with 0, may be a UUID without hyphens.
+    """
     if node_id.isascii() and node_id.isdecimal():
-        return int(node_id)
+        number = int(node_id)
+        if number <= _LARGEST_NUMBER and str(number) == node_id:
+            return number
     try:
         return str(uuid.UUID(node_id))
     except ValueError:

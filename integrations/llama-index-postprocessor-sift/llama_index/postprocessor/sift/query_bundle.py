@@ -36,6 +36,16 @@ def mode_of(query: QueryBundle) -> str | None:
     return query.mode if isinstance(query, SIFTQueryBundle) else None
 
 
+def wanted_mode(query: QueryBundle, *, default: str, of_call: str | None = None) -> str:
+    """Return the mode of a call, else of its query, else the default.
+
+    Raises:
+        InvalidInputError: If there is no such mode.
+    """
+    asked = of_call if of_call is not None else mode_of(query)
+    return checked_mode(default if asked is None else asked)
+
+
 def checked_mode(mode: str) -> str:
     """Return `mode`.
 

@@ -6,28 +6,20 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
-from llama_index.core import Settings
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
     get_dispatcher,
 )
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.embeddings import (
-    anode_embeddings,
-    aquery_embedding,
-    node_embeddings,
-    query_embedding,
-)
 from llama_index.postprocessor.sift.node_choosing import NodeChooser
+from llama_index.postprocessor.sift.node_pools import distinct_nodes
 from llama_index.postprocessor.sift.rerank_events import reported
 from llama_index.postprocessor.sift.reranker_settings import RerankerSettings
-from llama_index.postprocessor.sift.retrievals import VectorSource, sources_of
 from llama_index.postprocessor.sift.retriever_tracking import track_retrievals
+from llama_index.postprocessor.sift.vector_lookup import VectorLookup
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
@@ -42,7 +34,7 @@ class SIFTReranker(RerankerSettings):
     variance at the query before it was chosen, which never rises, so sorting by score keeps
     the order. The score that it came with, its gain, its relevance (cosine with the query)
     and its redundancy (largest cosine with a node chosen before) are in `metadata["sift"]`,
-    hidden from the LLM and from embedding models.
+    hidden from the LLM and from embedding models. A node that arrives twice is kept once.
     """
 
     _warned_of_few_nodes: bool = PrivateAttr(default=False)
@@ -66,11 +58,8 @@ class SIFTReranker(RerankerSettings):
         with self._reported(nodes, query) as chosen:
             chooser = self._chooser()
             candidates = self._candidates(chooser, nodes)
-            sources = self._sources(candidates)
-            model = partial(self._model, sources)
-            target = query_embedding(query, model)
-            embeddings = node_embeddings(candidates, sources, model)
-            chosen += chooser.choose(candidates, target, embeddings)
+            vectors = self._lookup().vectors(query, candidates)
+            chosen += chooser.choose(candidates, vectors.query, vectors.nodes)
         return chosen
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
@@ -83,17 +72,16 @@ class SIFTReranker(RerankerSettings):
         with self._reported(nodes, query) as chosen:
             chooser = self._chooser()
             candidates = self._candidates(chooser, nodes)
-            sources = self._sources(candidates)
-            model = partial(self._model, sources)
-            target = await aquery_embedding(query, model)
-            embeddings = await anode_embeddings(candidates, sources, model)
-            chosen += await asyncio.to_thread(chooser.choose, candidates, target, embeddings)
+            vectors = await self._lookup().avectors(query, candidates)
+            chosen += await asyncio.to_thread(
+                chooser.choose, candidates, vectors.query, vectors.nodes
+            )
         return chosen
 
     def _candidates(
         self, chooser: NodeChooser, nodes: Sequence[NodeWithScore]
     ) -> Sequence[NodeWithScore]:
-        """Return the nodes to choose from, after a warning where that is no choice."""
+        """Return the nodes to choose from, each once, after a warning where that is no choice."""
         if len(nodes) <= self.top_n and not self._warned_of_few_nodes:
             self._warned_of_few_nodes = True
             _logger.warning(
@@ -103,7 +91,7 @@ class SIFTReranker(RerankerSettings):
                 len(nodes),
                 self.top_n,
             )
-        return chooser.best(nodes, self.candidates)
+        return chooser.best(distinct_nodes(nodes), self.candidates)
 
     def _reported(
         self, nodes: list[NodeWithScore], query: QueryBundle
@@ -116,15 +104,8 @@ class SIFTReranker(RerankerSettings):
             callback_manager=self.callback_manager,
         )
 
-    def _sources(self, nodes: Sequence[NodeWithScore]) -> list[VectorSource]:
-        if self.index is not None:
-            return [VectorSource.of_index(self.index)]
-        return sources_of(node.node.node_id for node in nodes)
-
-    def _model(self, sources: Sequence[VectorSource]) -> BaseEmbedding:
-        if self.embed_model is not None:
-            return self.embed_model
-        return sources[0].embed_model if sources else Settings.embed_model
+    def _lookup(self) -> VectorLookup:
+        return VectorLookup(index=self.index, embed_model=self.embed_model)
 
 
 def _required(query_bundle: QueryBundle | None) -> QueryBundle:

@@ -110,30 +110,10 @@ def sources_of(node_ids: Iterable[str]) -> list[VectorSource]:
             if retrieval.read:  # others, like BM25, say nothing about vectors
                 unexplained -= retrieval.node_ids
     sources = list(found.values())
-    return [s for s in sources if _is_same_model(s.embed_model, sources[0].embed_model)]
+    return [s for s in sources if is_same_model(s.embed_model, sources[0].embed_model)]
 
 
-def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> npt.NDArray[np.float64] | None:
-    """Return what `model` made of a query in the latest retrieval here, shape (d,).
-
-    None if it did not embed all of `texts` then, or does not put several vectors together by
-    their mean, as LlamaIndex's models do.
-    """
-    retrieval = latest_retrieval()
-    agreed = BaseEmbedding.get_agg_embedding_from_queries
-    if retrieval is None or type(model).get_agg_embedding_from_queries is not agreed:
-        return None
-    vectors = []
-    for text in texts:
-        embedded_by, vector = retrieval.embedded.get(text, (None, None))
-        if embedded_by is None or vector is None or embedded_by() is not model:
-            return None
-        vectors.append(vector)
-    mean: npt.NDArray[np.float64] = np.array(vectors).mean(axis=0)
-    return mean
-
-
-def _is_same_model(one: BaseEmbedding, other: BaseEmbedding) -> bool:
+def is_same_model(one: BaseEmbedding, other: BaseEmbedding) -> bool:
     """Return whether two embedding models make comparable vectors, as far as they say."""
     if one is other:
         return True

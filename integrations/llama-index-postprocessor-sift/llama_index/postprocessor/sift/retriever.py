@@ -18,12 +18,11 @@ from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.candidate_nodes import CandidateNodes
-from llama_index.postprocessor.sift.embeddings import aquery_embedding, query_embedding
 from llama_index.postprocessor.sift.index_options import checked_counts, checked_options
 from llama_index.postprocessor.sift.index_search import IndexSearch
 from llama_index.postprocessor.sift.node_choosing import NodeChooser
+from llama_index.postprocessor.sift.query_vectors import aquery_embedding, query_embedding
 from llama_index.postprocessor.sift.retriever_tracking import track_retrievals
-from sift_core import Query, afetch_distinct, fetch_distinct
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -41,12 +40,9 @@ class SIFTRetriever(BaseRetriever):
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
-        kernel: How one text informs about another; see `SIFTReranker`, also for the next five.
+        kernel, length_scale, noise_variance, keep_embeddings: As in `SIFTReranker`.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
-        length_scale: For kernel "rbf".
-        noise_variance: Larger values choose closer to the query and allow more overlap.
         alpha: Stop early; larger values stop earlier. Not the weight of a hybrid search.
-        keep_embeddings: Put the vectors on the returned nodes.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
             store asks once more, before the first awaited query, how vectors are named.)
@@ -55,12 +51,10 @@ class SIFTRetriever(BaseRetriever):
         vector_store_query_mode: "hybrid", "sparse" and so on, as far as the store has it.
         hybrid_alpha: Weight of the dense part in a hybrid search, 0 to 1: what LlamaIndex's
             own retriever calls `alpha`.
-        sparse_top_k: Of a hybrid search.
-        hybrid_top_k: Of a hybrid search.
+        sparse_top_k, hybrid_top_k: Of a hybrid search.
         vector_store_kwargs: Passed to the store's query, such as `qdrant_filters`.
         embed_model: Embeds queries, if not the index's own model.
-        callback_manager: Hears of retrievals, if not the index's own.
-        verbose: As in LlamaIndex's retrievers.
+        callback_manager, verbose: As in LlamaIndex; the manager is the index's by default.
 
     Raises:
         InvalidInputError: If a number is out of its range, a setting has no effect with this
@@ -140,14 +134,8 @@ class SIFTRetriever(BaseRetriever):
         if self._max_candidates is None:
             nodes, embeddings = self._search.nodes(query_bundle, self._candidates)
             return self._chooser.choose(nodes, target, embeddings)
-        source = CandidateNodes(self._search, query_bundle, self._chooser.use_scores)
-        pool = fetch_distinct(
-            source,
-            Query(text=query_bundle.query_str, embedding=target),
-            self._candidates,
-            n_select=self._chooser.top_n,
-            max_candidates=self._max_candidates,
-        )
+        source = CandidateNodes(self._search, query_bundle, self._chooser)
+        pool = source.distinct(target, self._candidates, self._max_candidates)
         return self._chooser.choose_from(pool, target)
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
@@ -157,12 +145,6 @@ class SIFTRetriever(BaseRetriever):
         if self._max_candidates is None:
             nodes, embeddings = await self._search.anodes(embedded, self._candidates)
             return await asyncio.to_thread(self._chooser.choose, nodes, target, embeddings)
-        source = CandidateNodes(self._search, embedded, self._chooser.use_scores)
-        pool = await afetch_distinct(
-            source,
-            Query(text=query_bundle.query_str, embedding=target),
-            self._candidates,
-            n_select=self._chooser.top_n,
-            max_candidates=self._max_candidates,
-        )
+        source = CandidateNodes(self._search, embedded, self._chooser)
+        pool = await source.adistinct(target, self._candidates, self._max_candidates)
         return await asyncio.to_thread(self._chooser.choose_from, pool, target)

@@ -88,8 +88,9 @@ def failures_of(store: object, task: str) -> Iterator[None]:
         raise
     except Exception as error:  # each store has exceptions of its own; none is swallowed
         collection = getattr(store, "collection_name", "")
+        reason = str(error) or type(error).__name__
         raise CandidateSourceError(
-            f"{type(store).__name__} {collection!r} could not {task}: {error}; is it up, and "
+            f"{type(store).__name__} {collection!r} could not {task}: {reason}; is it up, and "
             f"does it still hold what was retrieved?"
         ) from error
 

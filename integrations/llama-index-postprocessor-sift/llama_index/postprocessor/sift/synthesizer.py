@@ -12,14 +12,14 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.query_bundle import as_bundle, checked_mode, mode_of
+from llama_index.postprocessor.sift.query_bundle import as_bundle, wanted_mode
 from llama_index.postprocessor.sift.retriever_tracking import track_retrievals
-from llama_index.postprocessor.sift.synthesizer_answer import AnswerWriter, readers_of
+from llama_index.postprocessor.sift.synthesizer_answer import AnswerWriter
 from llama_index.postprocessor.sift.synthesizer_base import ReportingSynthesizer
 from llama_index.postprocessor.sift.synthesizer_choice import NodeChoice
 from llama_index.postprocessor.sift.synthesizer_events import reported
 from llama_index.postprocessor.sift.synthesizer_llm import EngineLLM
-from llama_index.postprocessor.sift.synthesizer_report import nodes_of, report_of
+from llama_index.postprocessor.sift.vector_lookup import VectorLookup
 from sift_core import AnswerMode
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class SIFTSynthesizer(ReportingSynthesizer):
     answer was made of is in `response.source_nodes` and `response.metadata["sift"]`: "mode",
     "model", "reasons", "variance" (σ² at the query given the nodes used) and
     "standard_deviation", "node_ids", "timings" in seconds, "finish_reason", token counts. In a
-    streamed response the last three, and the time it took, are there when the stream is over.
+    streamed response the last three, and the time it took, are there when the stream is over;
+    they are None where `llm` answered, and all is None or empty where nothing was retrieved.
 
     Vectors come from the store that was just searched, as in `SIFTReranker`. One query at a
     time on the engine's model; others wait, without blocking an event loop.
@@ -45,9 +46,8 @@ class SIFTSynthesizer(ReportingSynthesizer):
         llm: Answers in the modes context and base instead of the engine's model, with
             LlamaIndex's own prompts (response mode "compact").
         streaming: Whether responses are streams.
-        use_scores: As in `SIFTReranker`.
-        index: As in `SIFTReranker`.
-        embed_model: As in `SIFTReranker`.
+        use_scores, index: As in `SIFTReranker`.
+        embed_model: As in `SIFTReranker`; also for nodes that a query engine makes itself.
         callback_manager: LlamaIndex's.
         empty_response: The answer where nothing was retrieved, unless the mode is "base".
 
@@ -69,30 +69,21 @@ class SIFTSynthesizer(ReportingSynthesizer):
         empty_response: str | None = None,
     ) -> None:
         super().__init__(
-            llm=EngineLLM(engine) if llm is None else llm,
+            llm=EngineLLM(engine),  # a given one has readers of its own
             callback_manager=callback_manager,
             streaming=streaming,
         )
         self._empty_response = empty_response or "Empty Response"  # LlamaIndex's since 0.14.15
         self.mode = mode
         self._nodes = NodeChoice(
-            engine=engine, use_scores=use_scores, index=index, embed_model=embed_model
-        )
-        self._writer = AnswerWriter(
             engine=engine,
-            readers=readers_of(llm, streaming=streaming, callback_manager=self._callback_manager),
-            streaming=streaming,
+            lookup=VectorLookup(index=index, embed_model=embed_model),
+            use_scores=use_scores,
+        )
+        self._writer = AnswerWriter.of(
+            engine, llm, streaming=streaming, callback_manager=self._callback_manager
         )
         track_retrievals()
-
-    @property
-    def mode(self) -> str:
-        """How queries are answered that do not say it themselves."""
-        return self._mode
-
-    @mode.setter
-    def mode(self, mode: str) -> None:
-        self._mode = checked_mode(mode)
 
     def synthesize(
         self,
@@ -120,15 +111,14 @@ class SIFTSynthesizer(ReportingSynthesizer):
         """
         bundle = as_bundle(query)
         with reported(bundle, self._callback_manager) as synthesis:
-            wanted = checked_mode(mode or mode_of(bundle) or self.mode)
+            wanted = wanted_mode(bundle, default=self.mode, of_call=mode)
             if not nodes and wanted != AnswerMode.BASE:
                 synthesis.response = self._nothing_found(self._empty_stream())
             else:
                 choice = self._nodes.choose(bundle, nodes, wanted)
-                report = report_of(choice, model=self._writer.model_of(choice))
+                report = self._writer.report_of(choice)
                 text = self._writer.write(choice, report, response_kwargs)
-                source_nodes = [*nodes_of(choice), *(additional_source_nodes or [])]
-                synthesis.response = self._response(text, source_nodes, report)
+                synthesis.response = self._response(choice, text, report, additional_source_nodes)
         return synthesis.response
 
     async def asynthesize(
@@ -143,13 +133,12 @@ class SIFTSynthesizer(ReportingSynthesizer):
         """Return what `synthesize` returns, without blocking the event loop."""
         bundle = as_bundle(query)
         with reported(bundle, self._callback_manager) as synthesis:
-            wanted = checked_mode(mode or mode_of(bundle) or self.mode)
+            wanted = wanted_mode(bundle, default=self.mode, of_call=mode)
             if not nodes and wanted != AnswerMode.BASE:
                 synthesis.response = self._nothing_found(self._empty_astream())
             else:
                 choice = await self._nodes.achoose(bundle, nodes, wanted)
-                report = report_of(choice, model=self._writer.model_of(choice))
+                report = self._writer.report_of(choice)
                 text = await self._writer.awrite(choice, report, response_kwargs)
-                source_nodes = [*nodes_of(choice), *(additional_source_nodes or [])]
-                synthesis.response = self._response(text, source_nodes, report)
+                synthesis.response = self._response(choice, text, report, additional_source_nodes)
         return synthesis.response

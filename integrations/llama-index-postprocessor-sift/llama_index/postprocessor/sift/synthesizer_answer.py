@@ -15,7 +15,11 @@ from llama_index.core.response_synthesizers import (
 )
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
-from llama_index.postprocessor.sift.synthesizer_report import chosen_chunks, complete_report
+from llama_index.postprocessor.sift.synthesizer_report import (
+    chosen_chunks,
+    complete_report,
+    report_of,
+)
 from sift_core import AnswerMode
 
 if TYPE_CHECKING:
@@ -54,9 +58,22 @@ class AnswerWriter:
     readers: Mapping[AnswerMode, BaseSynthesizer]
     streaming: bool
 
-    def model_of(self, choice: Choice) -> str:
-        """Return which model answers: "llm" or "engine"."""
-        return "llm" if choice.mode in self.readers else "engine"
+    @classmethod
+    def of(
+        cls,
+        engine: AnswerEngine,
+        llm: LLM | None,
+        *,
+        streaming: bool,
+        callback_manager: CallbackManager,
+    ) -> AnswerWriter:
+        """Return the writer in which `llm`, if given, answers in the modes context and base."""
+        readers = readers_of(llm, streaming=streaming, callback_manager=callback_manager)
+        return cls(engine=engine, readers=readers, streaming=streaming)
+
+    def report_of(self, choice: Choice) -> dict[str, Any]:
+        """Return what `response.metadata` says before an answer is there."""
+        return report_of(choice, model="llm" if choice.mode in self.readers else "engine")
 
     def write(
         self, choice: Choice, report: dict[str, Any], settings: dict[str, Any]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
@@ -21,7 +20,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
 
-from sift_core import CandidatePool, InvalidInputError, Query
+from llama_index.postprocessor.sift.synthesizer_prompts import choice_for_chat, choice_for_prompt
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, Choice
@@ -66,7 +65,7 @@ class EngineLLM(CustomLLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Return the model's continuation of a prompt."""
-        answer = self._engine.answer_from(self._choice(prompt), **kwargs)
+        answer = self._engine.answer_from(choice_for_prompt(self._engine, prompt), **kwargs)
         return CompletionResponse(text=answer.text)
 
     @llm_completion_callback()
@@ -74,7 +73,7 @@ class EngineLLM(CustomLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
         """Return what `complete` returns, without blocking the event loop."""
-        answer = await self._engine.aanswer_from(self._choice(prompt), **kwargs)
+        answer = await self._engine.aanswer_from(choice_for_prompt(self._engine, prompt), **kwargs)
         return CompletionResponse(text=answer.text)
 
     @llm_completion_callback()
@@ -82,7 +81,7 @@ class EngineLLM(CustomLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseGen:
         """Return the continuation in pieces, each with all the text so far."""
-        for response in self._streamed(self._choice(prompt), kwargs):
+        for response in self._streamed(choice_for_prompt(self._engine, prompt), kwargs):
             yield CompletionResponse(text=response.message.content or "", delta=response.delta)
 
     @llm_completion_callback()
@@ -92,7 +91,7 @@ class EngineLLM(CustomLLM):
         """Return what `stream_complete` returns, without blocking the event loop."""
 
         async def pieces() -> CompletionResponseAsyncGen:
-            async for response in self._astreamed(self._choice(prompt), kwargs):
+            async for response in self._astreamed(choice_for_prompt(self._engine, prompt), kwargs):
                 yield CompletionResponse(text=response.message.content or "", delta=response.delta)
 
         return pieces()
@@ -100,25 +99,27 @@ class EngineLLM(CustomLLM):
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return the answer to the last message."""
-        return _said(self._engine.answer_from(self._chat_choice(messages), **kwargs).text)
+        return _said(
+            self._engine.answer_from(choice_for_chat(self._engine, messages), **kwargs).text
+        )
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return what `chat` returns, without blocking the event loop."""
-        answer = await self._engine.aanswer_from(self._chat_choice(messages), **kwargs)
+        answer = await self._engine.aanswer_from(choice_for_chat(self._engine, messages), **kwargs)
         return _said(answer.text)
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """Return the answer in pieces, each with all the text so far."""
-        yield from self._streamed(self._chat_choice(messages), kwargs)
+        yield from self._streamed(choice_for_chat(self._engine, messages), kwargs)
 
     @llm_chat_callback()
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
         """Return what `stream_chat` returns, without blocking the event loop."""
-        return self._astreamed(self._chat_choice(messages), kwargs)
+        return self._astreamed(choice_for_chat(self._engine, messages), kwargs)
 
     def _streamed(self, choice: Choice, settings: dict[str, Any]) -> ChatResponseGen:
         text = ""
@@ -133,21 +134,6 @@ class EngineLLM(CustomLLM):
             async for piece in stream:
                 text += piece
                 yield _said(text, piece)
-
-    def _chat_choice(self, messages: Sequence[ChatMessage]) -> Choice:
-        if not messages or messages[-1].role != MessageRole.USER:
-            last = messages[-1].role.value if messages else "none"
-            raise InvalidInputError(f"the last message must be the user's, got {last!r}")
-        *earlier, question = (message.content or "" for message in messages)
-        roles = [message.role.value for message in messages]
-        history = [{"role": r, "content": c} for r, c in zip(roles, earlier, strict=False)]
-        return self._choice(question, history)
-
-    def _choice(self, question: str, history: Sequence[dict[str, str]] = ()) -> Choice:
-        query = Query(text=question, embedding=np.ones(1), history=history)
-        nothing = CandidatePool.empty(dimension=1)
-        choice: Choice = self._engine.choose_from(query, nothing, mode="base")
-        return choice
 
 
 def _said(text: str, delta: str | None = None) -> ChatResponse:

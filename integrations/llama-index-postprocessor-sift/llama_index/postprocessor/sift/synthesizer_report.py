@@ -13,20 +13,32 @@ from sift_core import Answer, CandidatePool, posterior_variances
 if TYPE_CHECKING:
     from sift_core.answering import Choice
 
+# What an answer alone tells, before it is there.
+_UNKNOWN = {"finish_reason": None, "n_prompt_tokens": None, "n_new_tokens": None}
+
 
 def nodes_of(choice: Choice) -> list[NodeWithScore]:
     """Return the nodes that are read, then those that are learned from, each once."""
-    nodes: dict[str, NodeWithScore] = {}
-    chunks = chosen_chunks(choice)
-    for document_id, metadata in zip(chunks.document_ids, chunks.metadata, strict=True):
-        nodes.setdefault(document_id, metadata[NODE])
-    return list(nodes.values())
+    return [choice.pool.metadata[i][NODE] for i in dict.fromkeys(_positions(choice))]
 
 
 def chosen_chunks(choice: Choice) -> CandidatePool:
     """Return what is read, then what is learned from, in order of choice, repeats kept."""
-    chosen = [selection for selection in (choice.read, choice.learned) if selection is not None]
-    return choice.pool.take([i for selection in chosen for i in selection.positions.tolist()])
+    return choice.pool.take(_positions(choice))
+
+
+def empty_report() -> dict[str, Any]:
+    """Return what `response.metadata` says where nothing was retrieved and no model ran."""
+    report: dict[str, Any] = {
+        "mode": None,
+        "model": None,
+        "reasons": ["nothing was retrieved"],
+        "variance": None,
+        "standard_deviation": None,
+        "node_ids": [],
+        "timings": {},
+    }
+    return {METADATA_KEY: {**report, **_UNKNOWN}}
 
 
 def report_of(choice: Choice, *, model: str) -> dict[str, Any]:
@@ -47,7 +59,7 @@ def report_of(choice: Choice, *, model: str) -> dict[str, Any]:
         "node_ids": list(dict.fromkeys(chunks.document_ids)),
         "timings": dict(choice.timings),
     }
-    return {METADATA_KEY: report}
+    return {METADATA_KEY: {**report, **_UNKNOWN}}
 
 
 def complete_report(metadata: dict[str, Any], answer: Answer) -> None:
@@ -65,3 +77,9 @@ def complete_report(metadata: dict[str, Any], answer: Answer) -> None:
         "n_prompt_tokens": answer.n_prompt_tokens,
         "n_new_tokens": answer.n_new_tokens,
     }
+
+
+def _positions(choice: Choice) -> list[int]:
+    """Return rows of the pool: what is read, then what is learned from, repeats kept."""
+    chosen = [selection for selection in (choice.read, choice.learned) if selection is not None]
+    return [i for selection in chosen for i in selection.positions.tolist()]
