@@ -320,8 +320,15 @@ class AnswerEngine:
         self.language_model.refuse_if_held_here()
         self._check_prompt(choice.query, generation)
 
+        given = {**self.generation, **generation}.get("stopping_criteria") or []
+
         def produce(on_text: OnText, on_step: OnStep) -> Answer:
-            return self.answer_from(choice, on_text=on_text, on_step=on_step, **generation)
+            def go_on(*_: Any, **__: Any) -> bool:
+                on_step(0.0)  # leaves where the stream is closed: beams have no text before the end
+                return False
+
+            followed = {**generation, "stopping_criteria": [*given, go_on]}
+            return self.answer_from(choice, on_text=on_text, on_step=on_step, **followed)
 
         return produce
 

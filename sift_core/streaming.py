@@ -22,7 +22,7 @@ from sift_core.types import Answer
 OnText: TypeAlias = Callable[[str], object]
 OnStep: TypeAlias = Callable[[float], object]
 Produce: TypeAlias = Callable[[OnText, OnStep], Answer]
-"""Computes an answer, and calls back with pieces of its text and after steps of training."""
+"""Computes an answer, and calls back with pieces of its text and after each step of its work."""
 
 # Set when the interpreter exits, before it waits for the threads of every executor: what nobody
 # can read any more need not be computed. There is no public way to hear of it in time.
@@ -110,7 +110,9 @@ class AnswerStream(_Stream, Iterator[str]):
     """The pieces of an answer's text, for `for`; they add up to `answer().text`.
 
     For one reader. Close it (or leave its `with` block) to stop early: the model is free again
-    when `close` returns. A stream that nobody refers to any more is closed by itself.
+    when `close` returns. A stream that nobody refers to any more is closed by itself, and so is
+    every stream when the interpreter exits. Do not read one to its end, nor close it, in a
+    `prepared` block that was entered after it was made: each may wait for the other.
     """
 
     def __init__(self, produce: Produce, executor: ThreadPoolExecutor) -> None:

@@ -2,9 +2,14 @@
 
 import asyncio
 import gc
+import os
+import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -99,6 +104,51 @@ def test_closing_a_stream_that_waits_its_turn_takes_it_from_the_queue(executor):
     assert not waiting.started.is_set()
 
 
+def test_closing_a_waiting_stream_lets_its_reader_in_another_thread_go(executor):
+    with AnswerStream(Writer(), executor), ThreadPoolExecutor(max_workers=1) as readers:
+        waiting = AnswerStream(Writer(), executor)
+        read = readers.submit(list, waiting)
+        while not read.running():
+            pass
+        waiting.close()
+        assert read.result(DEADLINE_S) == []
+
+
+async def test_closing_a_waiting_stream_lets_its_reading_task_go(executor):
+    with AnswerStream(Writer(), executor):
+        waiting = AsyncAnswerStream(Writer(), executor)
+        read = asyncio.create_task(anext(waiting, "over"))
+        await asyncio.sleep(0)
+        await waiting.aclose()
+        assert await asyncio.wait_for(read, DEADLINE_S) == "over"
+
+
+def test_an_async_stream_is_refused_in_another_event_loop(executor):
+    async def make():
+        return AsyncAnswerStream(Writer(3), executor)
+
+    stream = asyncio.run(make())
+    with pytest.raises(InvalidInputError, match="event loop that it was made in"):
+        asyncio.run(stream.answer())
+
+
+def test_an_unread_stream_does_not_keep_the_interpreter_from_exiting():
+    script = """
+        import itertools
+        from concurrent.futures import ThreadPoolExecutor
+        from sift_core.streaming import AnswerStream
+
+        def write(on_text, on_step):
+            for n in itertools.count():
+                on_text(str(n))
+
+        stream = AnswerStream(write, ThreadPoolExecutor(max_workers=1))
+        next(stream)
+        """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], timeout=DEADLINE_S)
+    assert done.returncode == 0
+
+
 def test_a_forgotten_stream_ends_its_computation(executor):
     writer = Writer()
     stream = AnswerStream(writer, executor)
@@ -189,6 +239,20 @@ def test_a_stream_that_is_closed_early_leaves_the_model_as_it_was(engine):
     assert engine.answer(QUESTION, mode="base").text == before
 
 
+def test_closing_a_stream_ends_beams_too_which_have_no_text_before_their_end(engine):
+    lengths, started = [], threading.Event()
+
+    def watch(input_ids, scores, **_):
+        lengths.append(input_ids.shape[1])
+        started.set()
+        return False
+
+    beams = {"num_beams": 2, "max_new_tokens": 900, "stopping_criteria": [watch]}
+    with engine.stream(QUESTION, mode="base", **beams):
+        assert started.wait(DEADLINE_S)
+    assert len(lengths) < 450
+
+
 async def test_a_cancelled_answer_leaves_the_model_free(engine):
     before = engine.answer(QUESTION, mode="base").text
     task = asyncio.create_task(engine.aanswer(QUESTION, mode="fine_tune", max_new_tokens=400))
@@ -203,6 +267,57 @@ def test_a_stream_inside_a_prepared_block_is_refused_rather_than_waiting_for_eve
     choice = engine.choose(QUESTION, mode="fine_tune")
     with engine.prepared(choice), pytest.raises(InvalidInputError, match="leave that `with` block"):
         engine.stream_from(choice)
+
+
+@pytest.mark.parametrize("mode", ["base", "fine_tune"])
+def test_a_stream_inside_a_callback_of_an_answer_is_refused(engine, mode):
+    with pytest.raises(InvalidInputError, match="callback first"):
+        engine.answer(QUESTION, mode=mode, on_text=lambda _: list(engine.stream(QUESTION)))
+    assert len(list(engine.stream(QUESTION, mode="base"))) > 1
+
+
+def test_an_answer_inside_a_callback_of_an_answer_changes_neither(engine):
+    inner = engine.answer(QUESTION, mode="fine_tune").text
+    outer = engine.answer(QUESTION, mode="context").text
+    told = []
+
+    def ask(_):
+        if not told:
+            told.append(engine.answer(QUESTION, mode="fine_tune").text)
+
+    assert engine.answer(QUESTION, mode="context", on_text=ask).text == outer
+    assert told == [inner]
+
+
+async def test_a_thread_that_acts_for_a_prepared_block_is_refused(engine):
+    # `asyncio.to_thread` and LangChain's executors run in a copy of the caller's context.
+    with engine.prepared(engine.choose(QUESTION, mode="fine_tune")):
+        for mode in ("base", "fine_tune"):
+            with pytest.raises(InvalidInputError, match="in use here already"):
+                await asyncio.to_thread(engine.answer, QUESTION, mode=mode)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_process_has_a_worker_and_a_free_model(engine):
+    lm = engine.language_model
+    assert lm.worker.submit(int).result() == 0
+    with ThreadPoolExecutor(max_workers=1) as other, lm.using():
+        pid = other.submit(_fork_and_use, lm).result(DEADLINE_S)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _fork_and_use(lm):
+    pid = os.fork()
+    if pid:
+        return pid
+    signal.alarm(DEADLINE_S)  # ends a child that waits for ever
+    try:
+        with lm.using():
+            pass
+        os._exit(lm.worker.submit(int).result())
+    finally:
+        os._exit(1)
 
 
 def test_generation_settings_are_for_one_answer(engine):

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from sift_core.answering.generation import (
     CHUNK_SEPARATOR,
@@ -24,6 +19,7 @@ from sift_core.answering.generation import (
     as_conversation,
     as_plain_text,
 )
+from sift_core.answering.model_guard import WAITS_FOR_ITSELF, guard_of
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.types import as_count, check_text
 
@@ -46,75 +42,6 @@ class TokenWindow:
 
     inputs: Sequence[int]
     targets: Sequence[int]
-
-
-@dataclass(kw_only=True, eq=False)
-class _Guard:
-    """Who may use a model now: one thread, and while it is changed, one flow of control."""
-
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    owner: int | None = None  # the thread that has the lock
-    holds: set[object] = field(default_factory=set)  # one a `with` block that is open
-    changed_by: object | None = None  # one of `holds`
-
-    @cached_property
-    def worker(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sift-model")
-
-    @property
-    def is_held_here(self) -> bool:
-        """Whether this flow of control is inside a `with` block that holds the model."""
-        return not self.holds.isdisjoint(_own_holds.get())
-
-    @contextmanager
-    def held(self) -> Iterator[object]:
-        """Hold the model for the `with` block.
-
-        Raises:
-            InvalidInputError: In another thread on behalf of one that holds the model.
-        """
-        if self.is_held_here and self.owner != threading.get_ident():
-            raise InvalidInputError(_WAITS_FOR_ITSELF)
-        with self.lock:
-            outer, self.owner = self.owner, threading.get_ident()
-            hold = object()
-            self.holds.add(hold)
-            _own_holds.set((*_own_holds.get(), hold))
-            try:
-                yield hold
-            finally:
-                _own_holds.set(tuple(h for h in _own_holds.get() if h is not hold))
-                self.holds.discard(hold)
-                self.owner = outer
-
-    def renew(self) -> None:
-        """Forget threads that a child process does not have; what they changed stays refused."""
-        vars(self).pop("worker", None)
-        if self.owner != threading.get_ident():
-            self.lock, self.owner, self.holds = threading.RLock(), None, set()
-
-
-_WAITS_FOR_ITSELF = (
-    "the model is in use here already, and another thread would wait for the end of that for "
-    "ever; leave that `with` block or callback first, or answer in this thread without a stream"
-)
-
-# One guard a model, whatever wraps it. The context variable holds what this flow of control
-# holds open; an asyncio task in the same thread, which no lock would stop, has its own.
-_guards: WeakKeyDictionary[Any, _Guard] = WeakKeyDictionary()
-_guards_lock = threading.Lock()
-_own_holds: ContextVar[tuple[object, ...]] = ContextVar("sift_own_holds", default=())
-
-
-def _renew_guards() -> None:
-    global _guards_lock
-    _guards_lock = threading.Lock()
-    for guard in list(_guards.values()):
-        guard.renew()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_renew_guards)
 
 
 class LanguageModel:
@@ -156,8 +83,7 @@ class LanguageModel:
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self._prefix_id: int = prefix
-        with _guards_lock:
-            self._guard = _guards.setdefault(self.model, _Guard())
+        self._guard = guard_of(self.model)
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, device: str | None = None) -> LanguageModel:
@@ -205,8 +131,7 @@ class LanguageModel:
             InvalidInputError: If this flow of control holds it in another thread.
         """
         with self._guard.held():
-            changed_by = self._guard.changed_by
-            if changed_by is not None and changed_by not in _own_holds.get():
+            if self._guard.is_changed_by_others:
                 raise AnswerError(
                     "the model is fine-tuned for another task of this thread; await that first, "
                     "or run answers in threads"
@@ -420,7 +345,7 @@ class LanguageModel:
                 is called back while the model writes.
         """
         if self._guard.is_held_here:
-            raise InvalidInputError(_WAITS_FOR_ITSELF)
+            raise InvalidInputError(WAITS_FOR_ITSELF)
 
 
 def _rolling_windows(

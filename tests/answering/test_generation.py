@@ -105,6 +105,12 @@ def test_a_model_that_ends_its_text_itself_stopped(make_random_lm):
     assert (ended.n_new_tokens, ended.finish_reason) == (1, "stop")
 
 
+def test_a_model_that_ends_its_text_with_its_last_token_stopped(make_random_lm):
+    # As Llama 3's: the model has other ends than the tokenizer.
+    ended = make_random_lm().generate("hello", max_new_tokens=1, eos_token_id=list(range(1, 257)))
+    assert (ended.n_new_tokens, ended.finish_reason) == (1, "stop")
+
+
 def test_beams_give_their_text_at_the_end(make_random_lm):
     pieces = []
     generation = make_random_lm().generate(
@@ -139,6 +145,24 @@ def test_a_chat_template_spells_a_chat(byte_tokenizer, make_random_lm):
     finally:
         lm.tokenizer.chat_template = None
     assert spelled == "[system]Be brief.[user]Hi[assistant]Hello[user]Why?>"
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('System role not supported') }}", "System role not supported"),
+        ("{{ messages[0].content.text.strip() }}", "has no attribute"),
+        ("{{ messages[0].content + 1 }}", "concatenate"),
+    ],
+)
+def test_a_chat_template_that_refuses_a_chat_is_one_clear_error(make_random_lm, template, said):
+    lm = make_random_lm()
+    lm.tokenizer.chat_template = template
+    try:
+        with pytest.raises(InvalidInputError, match=f"roles .'system', 'user'.*{said}"):
+            lm.generate([CHAT[0], CHAT[1]], max_new_tokens=2)
+    finally:
+        lm.tokenizer.chat_template = None
 
 
 @pytest.mark.parametrize(

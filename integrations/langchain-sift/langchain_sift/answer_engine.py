@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from langchain_core.vectorstores import VectorStore
 from pydantic import AfterValidator
 
-from langchain_sift.embedder import LangChainEmbedder
-from langchain_sift.sources import VectorStoreSource, embeddings_of
+from langchain_sift.embedder import LangChainEmbedder, embeddings_of
+from langchain_sift.sources import VectorStoreSource
 from sift_core import InvalidInputError
 
 if TYPE_CHECKING:

@@ -44,8 +44,8 @@ class ChatSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _rename(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return constructor_options(values)
+    def _rename(cls, values: Any) -> Any:
+        return constructor_options(values) if isinstance(values, dict) else values
 
     @property
     def model_name(self) -> str:

@@ -14,8 +14,7 @@ from pydantic import ConfigDict, model_validator
 from langchain_sift.candidates import FloatArray
 from langchain_sift.choosing import SelectorSettings
 from langchain_sift.document_vectors import Vectors, known_vectors, pool_of, texts_to_embed
-from langchain_sift.embedder import LangChainEmbedder
-from langchain_sift.sources import embeddings_of
+from langchain_sift.embedder import LangChainEmbedder, embeddings_of
 from sift_core import InvalidInputError, Query
 
 

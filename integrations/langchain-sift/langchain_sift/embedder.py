@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.candidates import FloatArray
 from sift_core import InvalidInputError
@@ -71,6 +72,21 @@ class LangChainEmbedder:
                 f"gave {len(vectors)} vector(s) of the lengths {sorted(lengths)}"
             )
         return np.array(vectors, dtype=np.float64).reshape(n, -1 if n else 0)
+
+
+def embeddings_of(vectorstore: VectorStore) -> Embeddings:
+    """Return a store's embedding model.
+
+    Raises:
+        InvalidInputError: If it does not know it.
+    """
+    if vectorstore.embeddings is None:
+        raise InvalidInputError(
+            f"`vectorstore` must know its embedding model, but "
+            f"{type(vectorstore).__name__}.embeddings is None; construct the store with an "
+            f"`Embeddings` object"
+        )
+    return vectorstore.embeddings
 
 
 def checked_question(text: object) -> str:

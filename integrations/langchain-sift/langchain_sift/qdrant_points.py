@@ -55,9 +55,8 @@ def dense_vector(store: Any, point: Any) -> Any:
     vector = point.vector
     if isinstance(vector, dict):  # one alone comes as a list, several in a dict
         vector = vector.get(store.vector_name)
-    if not vector or isinstance(vector[0], list):  # a list of lists is a multivector
-        return None
-    return vector
+    is_single = bool(vector) and not isinstance(vector[0], list)  # else a multivector
+    return vector if is_single else None
 
 
 def with_vectors(store: Any) -> Any:
@@ -94,11 +93,8 @@ def _question(store: Any, search: Search, fusion: Any) -> dict[str, Any]:
     from qdrant_client import models
 
     sparse = store.sparse_embeddings.embed_query(search.query.text)
-    shared = {
-        "filter": search.filter,
-        "limit": search.n_candidates,
-        "params": search.options.get("search_params"),
-    }
+    params = search.options.get("search_params")
+    shared = {"filter": search.filter, "limit": search.n_candidates, "params": params}
     words = models.SparseVector(indices=sparse.indices, values=sparse.values)
     return {
         "prefetch": [

@@ -16,9 +16,9 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
 from langchain_sift.choosing import SelectorSettings
-from langchain_sift.embedder import LangChainEmbedder
-from langchain_sift.settings import CallSettings, call_settings, moved_search_kwargs
-from langchain_sift.sources import VectorStoreSource, embeddings_of
+from langchain_sift.embedder import LangChainEmbedder, embeddings_of
+from langchain_sift.settings import SHARED, CallSettings, call_settings, moved_search_kwargs
+from langchain_sift.sources import VectorStoreSource
 from sift_core import InvalidInputError, Query, afetch_distinct, fetch_distinct
 
 
@@ -82,7 +82,8 @@ class SIFTRetriever(SelectorSettings, BaseRetriever):
     @model_validator(mode="before")
     @classmethod
     def _move_search_kwargs(cls, values: Any) -> Any:
-        return moved_search_kwargs(values)
+        defaults = {name: cls.model_fields[name].default for name in SHARED}
+        return moved_search_kwargs(values, defaults)
 
     @model_validator(mode="after")
     def _check_settings(self) -> SIFTRetriever:

@@ -69,10 +69,15 @@ def call_settings(values: Mapping[str, Any]) -> CallSettings:
     )
 
 
-def moved_search_kwargs(values: Any) -> Any:
+def moved_search_kwargs(values: Any, defaults: Mapping[str, Any]) -> Any:
     """Return constructor arguments with what `search_kwargs` shares with them moved out of it.
 
     Anything else, such as a retriever that a model has as its field, is returned as it is.
+
+    Args:
+        values: What a constructor was given.
+        defaults: Of the settings. One that is given at its default counts as left out:
+            `configurable_fields` constructs anew with every field.
 
     Raises:
         InvalidInputError: If a setting is given in both places with different values.
@@ -82,9 +87,10 @@ def moved_search_kwargs(values: Any) -> Any:
         return values
     shared = {name: search_kwargs[name] for name in SHARED if name in search_kwargs}
     for name, value in shared.items():
-        if name in values and values[name] is not value and values[name] != value:
+        given = values.get(name, defaults[name])
+        if given is not value and given != defaults[name] and given != value:
             raise InvalidInputError(
-                f"`{name}` is {values[name]!r} and {value!r} in `search_kwargs`; pass it once"
+                f"`{name}` is {given!r} and {value!r} in `search_kwargs`; pass it once"
             )
     rest = {name: value for name, value in search_kwargs.items() if name not in shared}
     return {**values, **shared, "search_kwargs": rest}

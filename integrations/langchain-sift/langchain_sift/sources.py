@@ -11,10 +11,10 @@ from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.candidates import Candidates, Search
 from langchain_sift.embedded_candidates import aembed_candidates, embed_candidates
-from langchain_sift.embedder import LangChainEmbedder
+from langchain_sift.embedder import LangChainEmbedder, embeddings_of
 from langchain_sift.qdrant_points import aread_qdrant
 from langchain_sift.stored_candidates import is_qdrant, stored_reader
-from sift_core import CandidatePool, InvalidInputError, Query
+from sift_core import CandidatePool, InvalidInputError, Query, paced
 
 
 class VectorStoreSource:
@@ -98,16 +98,22 @@ class VectorStoreSource:
         """Return what `fetch` returns, without blocking the event loop.
 
         By async methods where the store has them; Qdrant without `async_client`, FAISS and the
-        in-memory store are searched in a thread.
+        in-memory store are searched in a thread. Qdrant at a pace (`sift_core.paced`).
         """
         search = self._search(query, n_candidates, filter)
         if self._embedder is not None:
             found = await aembed_candidates(self.vectorstore, self._embedder, search)
-        elif self._async_client is not None:
-            found = await aread_qdrant(self.vectorstore, self._async_client, search)
+        elif is_qdrant(self.vectorstore):
+            async with paced(search.n_candidates, len(query.embedding)):
+                found = await self._afound(search)
         else:
-            found = await run_in_executor(None, self._found, search)
+            found = await self._afound(search)
         return await run_in_executor(None, found.pool, query)
+
+    async def _afound(self, search: Search) -> Candidates:
+        if self._async_client is not None:
+            return await aread_qdrant(self.vectorstore, self._async_client, search)
+        return await run_in_executor(None, self._found, search)
 
     def _found(self, search: Search) -> Candidates:
         if self._read is not None:
@@ -134,18 +140,3 @@ class VectorStoreSource:
             filter=self._filter if filter is None else filter,
             options=self._options,
         )
-
-
-def embeddings_of(vectorstore: VectorStore) -> Any:
-    """Return a store's embedding model.
-
-    Raises:
-        InvalidInputError: If it does not know it.
-    """
-    if vectorstore.embeddings is None:
-        raise InvalidInputError(
-            f"`vectorstore` must know its embedding model, but "
-            f"{type(vectorstore).__name__}.embeddings is None; construct the store with an "
-            f"`Embeddings` object"
-        )
-    return vectorstore.embeddings

@@ -20,6 +20,7 @@ from langchain_core.messages import (
     trim_messages,
 )
 from langchain_core.prompts import ChatPromptTemplate
+from pydantic import BaseModel
 from transformers import StoppingCriteria
 
 from langchain_sift import ChatSIFT, SIFTAnswer
@@ -288,3 +289,10 @@ def test_tokens_are_counted_as_the_model_does_where_messages_are_trimmed(bare, l
     messages = [HumanMessage("plants " * 50), AIMessage("sugar"), HumanMessage("light")]
     kept = trim_messages(messages, max_tokens=20, token_counter=bare, start_on="human")
     assert kept == messages[2:]
+
+
+def test_a_chat_model_can_be_the_field_of_a_model(bare):
+    class Agent(BaseModel):
+        llm: ChatSIFT
+
+    assert Agent(llm=bare).llm is bare

@@ -68,6 +68,17 @@ async def test_configurable_settings_go_before_search_kwargs(make_in_memory, doc
     assert sorted(numbers(retriever.invoke(question, narrow))) == sorted(numbers(plain))
 
 
+def test_search_kwargs_are_configurable_as_in_other_retrievers(make_in_memory, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_in_memory(documents)).configurable_fields(
+        search_kwargs=ConfigurableField(id="search")
+    )
+    search = {"k": 2, "filter": lambda document: document.metadata["number"] > 3}
+    found = retriever.invoke(question, {"configurable": {"search": search}})
+    assert len(found) == 2
+    assert min(numbers(found)) > 3
+    assert len(retriever.invoke(question)) == 10
+
+
 def test_a_retriever_can_be_the_field_of_a_model(make_in_memory, documents):
     class Agent(BaseModel):
         retriever: SIFTRetriever

@@ -39,12 +39,14 @@ def test_every_store_gives_the_vectors_it_was_given(store_kind, build_index, nod
 
 async def test_every_store_gives_them_asynchronously(store_kind, build_index, nodes, embed_model):
     index = build_index(store_kind, nodes, embed_model)
-    found = await astored_vectors(index, [node.node_id for node in nodes])
+    found = await astored_vectors(index, [node.node_id for node in nodes], dimension=96)
     assert_are_vectors_of(found, nodes, embed_model)
 
 
 async def test_an_async_client_gives_them(async_qdrant_index, nodes, embed_model):
-    found = await astored_vectors(async_qdrant_index, [node.node_id for node in nodes])
+    found = await astored_vectors(
+        async_qdrant_index, [node.node_id for node in nodes], dimension=96
+    )
     assert_are_vectors_of(found, nodes, embed_model)
 
 
@@ -60,7 +62,7 @@ async def test_of_two_clients_the_async_one_is_awaited(nodes, embed_model):
     aclient._client.collections = client._client.collections  # two sides of one server
     store = QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False)
     index = index_over(store, nodes, embed_model)
-    found = await astored_vectors(index, [node.node_id for node in nodes])
+    found = await astored_vectors(index, [node.node_id for node in nodes], dimension=96)
     assert_are_vectors_of(found, nodes, embed_model)
 
 
@@ -102,7 +104,7 @@ async def test_a_store_in_memory_is_not_read_in_the_event_loop(
 
     monkeypatch.setattr(SimpleVectorStore, "get", noted)
     index = build_index("simple", nodes, embed_model)
-    await astored_vectors(index, [nodes[0].node_id])
+    await astored_vectors(index, [nodes[0].node_id], dimension=96)
     (thread,) = threads
     assert thread is not threading.current_thread()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,8 +91,13 @@ def _with_key(keys: list[str]) -> list[str]:
 
 
 def _strictly_falling(values: Sequence[float]) -> list[float]:
-    """Return the values with ties broken by one rounding step, so that any sort keeps them."""
+    """Return the values with ties broken by one rounding step, so that any sort keeps them.
+
+    A step of single precision, in which BEIR's evaluation compares.
+    """
     falling: list[float] = []
     for value in values:
-        falling.append(min(value, math.nextafter(falling[-1], -math.inf)) if falling else value)
+        if falling and np.float32(value) >= np.float32(falling[-1]):
+            value = float(np.nextafter(np.float32(falling[-1]), np.float32(-np.inf)))
+        falling.append(value)
     return falling

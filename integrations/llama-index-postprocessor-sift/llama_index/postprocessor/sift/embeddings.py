@@ -61,14 +61,18 @@ async def anode_embeddings(
     sources: Sequence[VectorSource],
     model: Model,
     *,
+    dimension: int,
     known: Mapping[str, Vector] | None = None,
 ) -> Matrix:
-    """Return what `node_embeddings` does, awaiting the store and the model."""
+    """Return what `node_embeddings` does, awaiting the store and the model.
+
+    `dimension` is that of the query's vector.
+    """
     wanted = {node.node.node_id: node for node in nodes}
     found = dict(known or {})
     for source in sources:
         if missing := _missing(wanted, found):
-            found |= await astored_vectors(source.index, missing)
+            found |= await astored_vectors(source.index, missing, dimension=dimension)
     found |= _carried(wanted, _missing(wanted, found))
     if missing := _missing(wanted, found):
         texts = _announced_texts(wanted, missing)

@@ -13,15 +13,11 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.embeddings import (
-    Matrix,
-    anode_embeddings,
-    node_embeddings,
-)
+from llama_index.postprocessor.sift.embeddings import Matrix, anode_embeddings, node_embeddings
 from llama_index.postprocessor.sift.qdrant_hits import VectorHits
 from llama_index.postprocessor.sift.retrievals import VectorSource
 from llama_index.postprocessor.sift.stored_vectors import failures_of, store_kind
-from sift_core import InvalidInputError
+from sift_core import InvalidInputError, paced
 
 
 class IndexSearch:
@@ -76,10 +72,23 @@ class IndexSearch:
         )
 
     async def anodes(self, query: QueryBundle, n: int) -> tuple[list[NodeWithScore], Matrix]:
-        """Return what `nodes` does; a store without an async side is asked in a thread."""
+        """Return what `nodes` does; a store without an async side is asked in a thread.
+
+        Qdrant at a pace (`sift_core.paced`), so that many answers do not block the event loop.
+        """
         store: Any = self._index.vector_store
         kind = store_kind(store)
-        if kind in ("simple", "faiss", "faiss map") or (kind == "qdrant" and not store._aclient):
+        if kind in ("simple", "faiss", "faiss map"):
+            return await asyncio.to_thread(self.nodes, query, n)
+        if kind == "qdrant":
+            async with paced(n, len(query.embedding or ())):
+                return await self._ahits(query, n)
+        return await self._ahits(query, n)
+
+    async def _ahits(self, query: QueryBundle, n: int) -> tuple[list[NodeWithScore], Matrix]:
+        store: Any = self._index.vector_store
+        kind = store_kind(store)
+        if kind == "qdrant" and not store._aclient:
             return await asyncio.to_thread(self.nodes, query, n)
         if kind == "qdrant" and not self._knows_names and store._legacy_vector_format is None:
             await store._adetect_vector_format(store.collection_name)  # not in every query
@@ -90,7 +99,11 @@ class IndexSearch:
             return [], np.empty((0, 0))
         known = hits.vectors_of(node.node.node_id for node in nodes) if hits else {}
         return nodes, await anode_embeddings(
-            nodes, self._sources(), lambda: self._embed_model, known=known
+            nodes,
+            self._sources(),
+            lambda: self._embed_model,
+            known=known,
+            dimension=len(query.embedding or ()),
         )
 
     @contextmanager

@@ -22,7 +22,7 @@ from llama_index.postprocessor.sift.qdrant_vectors import (
     qdrant_request,
     vectors_of_records,
 )
-from sift_core import CandidateSourceError, SiftError
+from sift_core import CandidateSourceError, SiftError, paced
 
 Vector: TypeAlias = npt.NDArray[np.floating[Any]]
 StoreKind: TypeAlias = Literal["simple", "faiss", "faiss map", "qdrant", "other"]
@@ -52,18 +52,29 @@ def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> dict[str
     return {}
 
 
-async def astored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> dict[str, Vector]:
-    """Return what `stored_vectors` does, without blocking the event loop."""
+async def astored_vectors(
+    index: VectorStoreIndex, node_ids: Sequence[str], *, dimension: int
+) -> dict[str, Vector]:
+    """Return what `stored_vectors` does, without blocking the event loop.
+
+    Args:
+        index: Whose store is asked.
+        node_ids: What for.
+        dimension: d of the vectors, for the pace at which Qdrant is asked.
+    """
     store: Any = index.vector_store
     kind = store_kind(store)
     if kind == "other":
         return {}
-    if kind != "qdrant" or store._aclient is None:  # no public accessor
+    if kind != "qdrant":
         return await asyncio.to_thread(stored_vectors, index, node_ids)
-    with failures_of(store, f"return the vectors of {len(node_ids)} nodes"):
-        points = point_ids(node_ids)
-        records = await store._aclient.retrieve(**qdrant_request(store, points))
-    return _as_vectors(vectors_of_records(store, points, records))
+    async with paced(len(node_ids), dimension):
+        if store._aclient is None:  # no public accessor
+            return await asyncio.to_thread(stored_vectors, index, node_ids)
+        with failures_of(store, f"return the vectors of {len(node_ids)} nodes"):
+            points = point_ids(node_ids)
+            records = await store._aclient.retrieve(**qdrant_request(store, points))
+        return _as_vectors(vectors_of_records(store, points, records))
 
 
 def store_kind(store: object) -> StoreKind:

@@ -54,7 +54,9 @@ class VectorLookup:
         """Return what `vectors` does, awaiting stores and models."""
         sources = self._sources(nodes)
         target = await aquery_embedding(query, lambda: self._model_of_query(sources))
-        embeddings = await anode_embeddings(nodes, sources, lambda: self._model(sources))
+        embeddings = await anode_embeddings(
+            nodes, sources, lambda: self._model(sources), dimension=len(target)
+        )
         return Vectors(query=target, nodes=embeddings)
 
     def _sources(self, nodes: Sequence[NodeWithScore]) -> list[VectorSource]:
