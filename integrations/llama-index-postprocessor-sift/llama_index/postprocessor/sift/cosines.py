@@ -10,6 +10,7 @@ from llama_index.core.schema import NodeWithScore
 
 from sift_core import InvalidInputError
 
+_SAFE_FLOAT32 = np.float32(1e-30)  # the same for float32
 _SAFE = 1e-200  # a sum of squares beyond this or its inverse may have left float64
 
 
@@ -19,6 +20,8 @@ def cosines(
     embeddings: npt.NDArray[np.floating],
 ) -> npt.NDArray[np.float64]:
     """Return the cosine of the query and each node, shape (n,), in [-1, 1].
+
+    To 1e-6 where the nodes' vectors are float32, as stores keep them.
 
     Args:
         query_embedding: Shape (d,).
@@ -34,7 +37,10 @@ def cosines(
             f"{embeddings.shape[-1]}; were both made by one model?"
         )
     point = _unit(query_embedding[np.newaxis], nodes=None)[0]
-    similarities: npt.NDArray[np.float64] = np.clip(_unit(embeddings, nodes) @ point, -1.0, 1.0)
+    products = _float32_cosines(point, embeddings)
+    if products is None:
+        products = _unit(embeddings, nodes) @ point
+    similarities: npt.NDArray[np.float64] = np.clip(products, -1.0, 1.0)
     return similarities
 
 
@@ -44,8 +50,24 @@ def checked_query(embedding: npt.NDArray[np.floating]) -> npt.NDArray[np.floatin
     Raises:
         InvalidInputError: If it is all zero or not finite.
     """
-    _unit(embedding[np.newaxis], nodes=None)
+    if not (np.isfinite(embedding).all() and embedding.any()):
+        _unit(embedding[np.newaxis], nodes=None)  # says what is wrong
     return embedding
+
+
+def _float32_cosines(
+    point: npt.NDArray[np.float64], rows: npt.NDArray[np.floating]
+) -> npt.NDArray[np.float64] | None:
+    """Return products of unit vectors without a copy in float64, or None where that is unsafe."""
+    if rows.dtype != np.float32:
+        return None
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = np.einsum("nd,nd->n", rows, rows)
+        if not ((squares > _SAFE_FLOAT32) & (squares < 1 / _SAFE_FLOAT32)).all():
+            return None
+        products = rows @ point.astype(np.float32) / np.sqrt(squares)
+    found: npt.NDArray[np.float64] = products.astype(np.float64)
+    return found
 
 
 def _unit(

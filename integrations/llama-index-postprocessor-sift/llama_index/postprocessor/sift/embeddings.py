@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore
 
+from llama_index.postprocessor.sift.matrix_rows import MatrixRows
 from llama_index.postprocessor.sift.retrievals import VectorSource
 from llama_index.postprocessor.sift.stored_vectors import Vector, astored_vectors, stored_vectors
 from sift_core import InvalidInputError
@@ -48,7 +49,10 @@ def node_embeddings(
     found = dict(known or {})
     for source in sources:
         if missing := _missing(wanted, found):
-            found |= stored_vectors(source.index, missing)
+            stored = stored_vectors(source.index, missing)
+            if _is_all(stored, nodes):
+                return stored.matrix
+            found.update(stored)
     found |= _carried(wanted, _missing(wanted, found))
     if missing := _missing(wanted, found):
         texts = _announced_texts(wanted, missing)
@@ -72,12 +76,20 @@ async def anode_embeddings(
     found = dict(known or {})
     for source in sources:
         if missing := _missing(wanted, found):
-            found |= await astored_vectors(source.index, missing, dimension=dimension)
+            stored = await astored_vectors(source.index, missing, dimension=dimension)
+            if _is_all(stored, nodes):
+                return stored.matrix
+            found.update(stored)
     found |= _carried(wanted, _missing(wanted, found))
     if missing := _missing(wanted, found):
         texts = _announced_texts(wanted, missing)
         found |= _paired(missing, await model().aget_text_embedding_batch(texts))
     return _as_matrix(nodes, found)
+
+
+def _is_all(stored: Mapping[str, Vector], nodes: Sequence[NodeWithScore]) -> TypeGuard[MatrixRows]:
+    """Return whether these are the vectors of all nodes in their order, in one matrix."""
+    return isinstance(stored, MatrixRows) and stored.ids == [node.node.node_id for node in nodes]
 
 
 def _missing(wanted: Mapping[str, NodeWithScore], found: Mapping[str, Vector]) -> list[str]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from llama_index.core import VectorStoreIndex
+
+from llama_index.postprocessor.sift.matrix_rows import MatrixRows
 
 _logger = logging.getLogger(__name__)
 
@@ -31,9 +32,7 @@ _rows: weakref.WeakKeyDictionary[VectorStoreIndex, _Rows] = weakref.WeakKeyDicti
 _making = threading.Lock()
 
 
-def faiss_vectors(
-    index: VectorStoreIndex, node_ids: Sequence[str], *, is_map: bool
-) -> dict[str, npt.NDArray[np.float32]]:
+def faiss_vectors(index: VectorStoreIndex, node_ids: Sequence[str], *, is_map: bool) -> MatrixRows:
     """Return the vectors of the nodes that a Faiss store has, by node id.
 
     Takes O(nodes asked for) time. The first call for an index, and one after nodes were added
@@ -51,13 +50,18 @@ def faiss_vectors(
         rows = _mapped_rows(store, node_ids)
     else:
         rows = _rows_of(index, node_ids)
+    positions = np.array(list(rows.values()), dtype=np.int64)
+    ids = list(rows)
+    if not is_map:
         # Faiss reads outside its memory when asked for a row that it does not have.
-        n = faiss_index.ntotal
-        rows = {i: row for i, row in rows.items() if 0 <= row < n}
-    if not rows:
-        return {}
+        is_there = (positions >= 0) & (positions < faiss_index.ntotal)
+        if not is_there.all():
+            ids = [ids[i] for i in np.flatnonzero(is_there).tolist()]
+            positions = positions[is_there]
+    if not ids:
+        return MatrixRows([], np.empty((0, faiss_index.d), dtype=np.float32))
     try:
-        vectors = faiss_index.reconstruct_batch(np.array(list(rows.values()), dtype=np.int64))
+        return MatrixRows(ids, faiss_index.reconstruct_batch(positions))
     except RuntimeError as error:
         if not any(reason in str(error) for reason in _CANNOT):
             raise
@@ -66,8 +70,7 @@ def faiss_vectors(
             "build an IndexIDMap2 instead of an IndexIDMap",
             type(faiss_index).__name__,
         )
-        return {}
-    return dict(zip(rows, vectors, strict=True))
+        return MatrixRows([], np.empty((0, faiss_index.d), dtype=np.float32))
 
 
 def _rows_of(index: VectorStoreIndex, node_ids: Sequence[str]) -> dict[str, int]:

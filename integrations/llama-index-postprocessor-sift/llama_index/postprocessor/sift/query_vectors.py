@@ -63,27 +63,27 @@ def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> Vector | None:
     return mean
 
 
-def model_of(texts: Sequence[str], embedding: Sequence[float]) -> BaseEmbedding | None:
-    """Return the model that made `embedding`, shape (d,), of a query's texts just now.
-
-    None if the latest retrieval here made no such vector.
-    """
-    retrieval = latest_retrieval()
-    if retrieval is None or not texts or texts[0] not in retrieval.embedded:
-        return None
-    model = retrieval.embedded[texts[0]][0]()
-    if model is None:
-        return None
-    vector = embedded_query(texts, model)
-    return model if vector is not None and np.array_equal(vector, embedding) else None
-
-
 def _known_embedding(query: QueryBundle, model: Model) -> list[float] | Vector | None:
     texts = query.embedding_strs
     if query.embedding is not None:
-        made_by = model_of(texts, query.embedding)
-        if made_by is None or is_same_model(made_by, model()):
+        made_by = _embedder_of(texts)
+        is_fit = made_by is None or is_same_model(made_by, model())
+        if is_fit or made_by is None or not _has_made(made_by, texts, query.embedding):
             return query.embedding
     if not texts:
         raise InvalidInputError("the query has neither an embedding nor a text to embed")
     return embedded_query(texts, model())
+
+
+def _embedder_of(texts: Sequence[str]) -> BaseEmbedding | None:
+    """Return the model that embedded a query in the latest retrieval here, if any did."""
+    retrieval = latest_retrieval()
+    if retrieval is None or not texts or texts[0] not in retrieval.embedded:
+        return None
+    return retrieval.embedded[texts[0]][0]()
+
+
+def _has_made(model: BaseEmbedding, texts: Sequence[str], embedding: Sequence[float]) -> bool:
+    """Return whether `embedding`, shape (d,), is what the model made of a query just now."""
+    vector = embedded_query(texts, model)
+    return vector is not None and np.array_equal(vector, embedding)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -28,7 +28,7 @@ Vector: TypeAlias = npt.NDArray[np.floating[Any]]
 StoreKind: TypeAlias = Literal["simple", "faiss", "faiss map", "qdrant", "other"]
 
 
-def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> dict[str, Vector]:
+def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> Mapping[str, Vector]:
     """Return the stored vector of every node that the index's store has, by node id.
 
     One call to the store, O(nodes asked for); see `faiss_vectors` for Faiss, which must read
@@ -44,7 +44,7 @@ def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> dict[str
             known = store.data.embedding_dict
             return _as_vectors((i, store.get(i)) for i in node_ids if i in known)
         if kind == "faiss" or kind == "faiss map":
-            return dict(faiss_vectors(index, node_ids, is_map=kind == "faiss map"))
+            return faiss_vectors(index, node_ids, is_map=kind == "faiss map")
         if kind == "qdrant" and store.client is not None:  # None: made for async use alone
             points = point_ids(node_ids)
             records = store.client.retrieve(**qdrant_request(store, points))
@@ -54,7 +54,7 @@ def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> dict[str
 
 async def astored_vectors(
     index: VectorStoreIndex, node_ids: Sequence[str], *, dimension: int
-) -> dict[str, Vector]:
+) -> Mapping[str, Vector]:
     """Return what `stored_vectors` does, without blocking the event loop.
 
     Args:
