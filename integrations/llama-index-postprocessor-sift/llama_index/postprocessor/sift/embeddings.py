@@ -50,7 +50,7 @@ def node_embeddings(
     for source in sources:
         if missing := _missing(wanted, found):
             stored = stored_vectors(source.index, missing)
-            if _is_all(stored, nodes):
+            if _is_all(stored, wanted, len(nodes)):
                 return stored.matrix
             found.update(stored)
     found |= _carried(wanted, _missing(wanted, found))
@@ -77,7 +77,7 @@ async def anode_embeddings(
     for source in sources:
         if missing := _missing(wanted, found):
             stored = await astored_vectors(source.index, missing, dimension=dimension)
-            if _is_all(stored, nodes):
+            if _is_all(stored, wanted, len(nodes)):
                 return stored.matrix
             found.update(stored)
     found |= _carried(wanted, _missing(wanted, found))
@@ -87,9 +87,13 @@ async def anode_embeddings(
     return _as_matrix(nodes, found)
 
 
-def _is_all(stored: Mapping[str, Vector], nodes: Sequence[NodeWithScore]) -> TypeGuard[MatrixRows]:
+def _is_all(
+    stored: Mapping[str, Vector], wanted: Mapping[str, NodeWithScore], n_nodes: int
+) -> TypeGuard[MatrixRows]:
     """Return whether these are the vectors of all nodes in their order, in one matrix."""
-    return isinstance(stored, MatrixRows) and stored.ids == [node.node.node_id for node in nodes]
+    if not isinstance(stored, MatrixRows) or len(stored) != n_nodes:  # or a node came twice
+        return False
+    return stored.ids == list(wanted)
 
 
 def _missing(wanted: Mapping[str, NodeWithScore], found: Mapping[str, Vector]) -> list[str]:
