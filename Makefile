@@ -48,6 +48,7 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 	$(BIN)/python -m benchmarks.retrieval --data $(DATA) --json $(RESULTS)/retrieval.json --plot $(RESULTS)/retrieval.png
 	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json --plot $(RESULTS)/oversampling.png
 	$(BIN)/python -m benchmarks.candidates --json $(RESULTS)/candidates.json
+	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 
 test-install: $(INSTALLED) ## build the wheels and import them in empty environments
 	$(BIN)/python -m pytest -m network tests/test_wheels.py
