@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ for framework in ("langchain_qdrant", "langgraph", "llama_index.vector_stores.qd
 
 ROOT = Path(__file__).parents[1]
 HELPERS = {"demo_report", "demo_store", "python_docs"}  # parts of others
+LIMIT_S = 300
 NEED_MORE = {"demo", "train_tiny_lm"}  # test_demo.py runs the one; the other wants a corpus
 VERBS = ("zip", "unzip", "walk", "list", "copy", "move", "count", "pack", "hash", "drop")
 MODULE = '"""Work with folders."""\n\n' + "\n".join(
@@ -26,37 +28,54 @@ MODULE = '"""Work with folders."""\n\n' + "\n".join(
 )
 
 
-def run(name, cache, *arguments):
-    return subprocess.run(
+def started(name, cache, *arguments):
+    return subprocess.Popen(
         [sys.executable, "-W", "error", str(ROOT / f"examples/{name}.py"), *arguments],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=cache,  # nothing may depend on the folder that one stands in
-        env={**os.environ, "SIFT_DEMO_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
-        timeout=300,
-        check=False,
+        env={
+            **os.environ,
+            "SIFT_DEMO_CACHE": str(cache),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        },
     )
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """What the demo leaves behind, over a small folder."""
+def finished(tmp_path_factory):
+    """What every example printed and returned, run at once over what the demo left behind.
+
+    Each has a copy of that: a Qdrant folder is for one process.
+    """
     folder = tmp_path_factory.mktemp("docs")
     (folder / "folders.py").write_text(MODULE, encoding="utf-8")
     cache = tmp_path_factory.mktemp("cache")
     arguments = ["--docs", str(folder), "--cache", str(cache), "--question", "How do I zip files?"]
-    finished = run("demo", cache, *arguments)
-    assert finished.returncode == 0, finished.stderr
-    return cache
+    demo = started("demo", cache, *arguments)
+    _, errors = demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode == 0, errors
+    copies = {name: tmp_path_factory.mktemp("copies") / name for name in examples()}
+    for copy in copies.values():
+        shutil.copytree(cache, copy)
+    running = {name: started(name, copy) for name, copy in copies.items()}
+    printed = {name: process.communicate(timeout=LIMIT_S) for name, process in running.items()}
+    return {name: (running[name].returncode, *printed[name]) for name in running}
+
+
+def examples():
+    return {path.stem for path in (ROOT / "examples").glob("*.py")} - HELPERS - NEED_MORE
 
 
 @pytest.fixture
-def output(cache):
+def output(finished):
     def of(name):
-        finished = run(name, cache)
-        assert finished.returncode == 0, finished.stderr
-        assert finished.stderr == ""
-        return finished.stdout
+        returncode, printed, errors = finished[name]
+        assert returncode == 0, errors
+        assert errors == ""
+        return printed
 
     return of
 
@@ -105,13 +124,14 @@ def test_agent_tool(output):
     assert "The tool gave me" in printed
 
 
+@pytest.mark.slow
 def test_an_example_before_the_demo_is_one_clear_error(tmp_path):
-    finished = run("agent_tool", tmp_path)
-    assert finished.returncode == 1
-    assert "run `make demo` once" in finished.stderr.splitlines()[-1]
+    process = started("agent_tool", tmp_path)
+    _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert "run `make demo` once" in errors.splitlines()[-1]
 
 
-def test_every_example_is_run_by_a_test():
-    examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
+def test_every_example_is_looked_at_by_a_test():
     tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert examples - HELPERS - NEED_MORE <= tested
+    assert examples() <= tested
