@@ -66,6 +66,7 @@ async def paced(n_vectors: int, dimension: int) -> AsyncIterator[None]:
     The blocks of an event loop that hold a turn ask for at most two times 200 vectors of 384
     numbers in all: two large answers at a time, or many small ones. A turn ends with its
     block, and after .1 s in any case, so that a slow store is asked by others meanwhile.
+    A block within a block waits for a second turn, up to .1 s.
 
     Args:
         n_vectors: How many vectors the answer may hold, >= 0.
