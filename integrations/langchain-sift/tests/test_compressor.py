@@ -4,11 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from langchain_classic.retrievers import ContextualCompressionRetriever
-from langchain_classic.retrievers.document_compressors import (
-    DocumentCompressorPipeline,
-    EmbeddingsFilter,
-)
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -16,6 +11,19 @@ from langchain_text_splitters import CharacterTextSplitter
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
 from sift_core import CandidateSourceError, ContextSelector, InvalidInputError
+
+try:
+    from langchain_classic.retrievers import ContextualCompressionRetriever
+    from langchain_classic.retrievers.document_compressors import (
+        DocumentCompressorPipeline,
+        EmbeddingsFilter,
+    )
+except ModuleNotFoundError:  # LangChain before 1.0
+    from langchain.retrievers import ContextualCompressionRetriever
+    from langchain.retrievers.document_compressors import (
+        DocumentCompressorPipeline,
+        EmbeddingsFilter,
+    )
 
 
 class LengthReranker(BaseDocumentCompressor):
