@@ -122,18 +122,25 @@ def faiss_class():
 
 @pytest.fixture
 def make_qdrant(embeddings):
+    stores = []
+
     def make(documents, **options):
         names = {"location": ":memory:", "collection_name": "docs", **options}
         if documents:
             ids = [document.id for document in documents]
-            return QdrantVectorStore.from_documents(documents, embeddings, ids=ids, **names)
-        return QdrantVectorStore.construct_instance(
-            embedding=embeddings,
-            collection_name=names["collection_name"],
-            client_options={"location": names["location"]},
-        )
+            store = QdrantVectorStore.from_documents(documents, embeddings, ids=ids, **names)
+        else:
+            store = QdrantVectorStore.construct_instance(
+                embedding=embeddings,
+                collection_name=names["collection_name"],
+                client_options={"location": names["location"]},
+            )
+        stores.append(store)
+        return store
 
-    return make
+    yield make
+    for store in stores:
+        store.client.close()
 
 
 @pytest.fixture
