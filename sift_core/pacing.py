@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 # Measured: `python -m benchmarks.integrations`, LOG.md 2026-11-21. qdrant-client takes 6 to 10 ms
-# for the JSON of 200 vectors of 384 numbers; two such answers at a time keep a turn below 50 ms.
+# for the JSON of 200 vectors of 384 numbers; two such answers at a time keep a turn of the loop
+# below 50 ms where they come within `TURN_S`, which is a guess.
 MAX_NUMBERS = 2 * 200 * 384
 TURN_S = 0.1
 
