@@ -2,6 +2,7 @@
 
 from sift_core.candidates.in_memory import InMemorySource
 from sift_core.errors import (
+    AdapterCacheWarning,
     AnswerError,
     CandidateSourceError,
     InvalidInputError,
@@ -44,12 +45,14 @@ from sift_core.types import (
     AnswerMode,
     CandidatePool,
     Document,
+    FineTuningReport,
     Query,
     Selection,
     StopReason,
 )
 
 __all__ = [
+    "AdapterCacheWarning",
     "Answer",
     "AnswerError",
     "AnswerMode",
@@ -63,6 +66,7 @@ __all__ = [
     "DocumentIndex",
     "Embedder",
     "Explanation",
+    "FineTuningReport",
     "HullReconstructionSelector",
     "InMemorySource",
     "InvalidInputError",

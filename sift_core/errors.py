@@ -7,7 +7,7 @@ SiftError
 ├── CandidateSourceError       wraps the store's exception
 └── AnswerError                generation or fine-tuning failed
 
-and one warning, LossyVectorsWarning, which is a UserWarning.
+and two warnings, LossyVectorsWarning and AdapterCacheWarning, which are UserWarnings.
 """
 
 from __future__ import annotations
@@ -60,3 +60,7 @@ class AnswerError(SiftError):
 
 class LossyVectorsWarning(UserWarning):
     """A store gives back approximations of the vectors that it was given."""
+
+
+class AdapterCacheWarning(UserWarning):
+    """A cached adapter could not be read or written; the answer is as right, and took longer."""

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sift_core.answering.fine_tuning import FineTuningSettings, fine_tuned
+from sift_core.answering.adapter_cache import AdapterCache
+from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
-from sift_core.answering.policy import Decision, VariancePolicy
+from sift_core.answering.policy import Decision, Policy, VariancePolicy
+from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.situation import LEARNING, READING
+from sift_core.choosing import situation_of
 from sift_core.errors import InvalidInputError
-from sift_core.prepared import LEARNING, READING, Choice, PreparedModel
+from sift_core.prepared import Choice, PreparedModel, prepare
 from sift_core.protocols import CandidateSource, Embedder, Selector
-from sift_core.selection import ContextSelector, SIFTSelector, posterior_variances
+from sift_core.selection import ContextSelector, SIFTSelector
+from sift_core.sessions import Session
 from sift_core.streaming import AnswerStream, AsyncAnswerStream, OnStep, OnText, Produce
 from sift_core.types import (
     Answer,
@@ -28,7 +33,7 @@ from sift_core.types import (
     Message,
     Query,
     Selection,
-    check_text,
+    check_question,
 )
 
 
@@ -36,8 +41,10 @@ from sift_core.types import (
 class AnswerEngine:
     """Answers questions from a store, by context, by fine-tuning, or by choice per query.
 
-    One answer at a time on one language model; other threads wait. The twins whose names begin
-    with `a` fetch without blocking the event loop and compute in the model's worker thread.
+    Any number of threads and asyncio tasks may ask at once. They take turns on the model, a
+    training step or a token each, and each answer is the one that it would be alone. The twins
+    whose names begin with `a` fetch without blocking the event loop and compute in one of the
+    model's four worker threads, as streams do; 64 more may wait for one.
 
     `**generation` of any method is what `transformers`' `generate` takes, over the engine's own
     `generation`; also `max_new_tokens`, and `stop`, texts that end an answer.
@@ -56,6 +63,10 @@ class AnswerEngine:
         generation: Passed to `transformers`' `generate` as it is; greedy if left out.
         settings: How the adapter learns.
         policy: Decides in mode "auto".
+        cost_model: Seconds of every mode on this machine (`calibrated_costs`), for policies and
+            latency budgets; None if they are not known.
+        adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
+            for none. In memory alone unless it has a folder.
     """
 
     language_model: LanguageModel
@@ -69,7 +80,9 @@ class AnswerEngine:
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
-    policy: VariancePolicy = field(default_factory=VariancePolicy)
+    policy: Policy = field(default_factory=VariancePolicy)
+    cost_model: CostModel | None = None
+    adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
 
     @classmethod
     def from_pretrained(
@@ -95,6 +108,7 @@ class AnswerEngine:
         mode: str = "auto",
         filter: Any = None,
         history: Sequence[Message] = (),
+        latency_s: float | None = None,
         on_text: OnText | None = None,
         on_step: OnStep | None = None,
         **generation: Any,
@@ -106,6 +120,9 @@ class AnswerEngine:
             mode: "base", "context", "fine_tune", "both" or "auto". "base" needs no source.
             filter: Restricts the candidates; the source's own kind of filter.
             history: What was said before, oldest first.
+            latency_s: How long the caller will wait. Mode "auto" chooses by it, given a
+                `cost_model`, and no training step begins after it in any mode; the answer
+                itself is written to its end. None if time is no matter.
             on_text: Called with each piece of the answer's text as it comes. What it raises
                 ends the answer.
             on_step: Called after each training step with the loss before it, likewise.
@@ -117,7 +134,9 @@ class AnswerEngine:
             CandidateSourceError: If the store fails.
             AnswerError: If the model fails; it is as before.
         """
-        choice = self.choose(question, mode=mode, filter=filter, history=history)
+        choice = self.choose(
+            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+        )
         return self.answer_from(choice, on_text=on_text, on_step=on_step, **generation)
 
     async def aanswer(
@@ -127,10 +146,13 @@ class AnswerEngine:
         mode: str = "auto",
         filter: Any = None,
         history: Sequence[Message] = (),
+        latency_s: float | None = None,
         **generation: Any,
     ) -> Answer:
         """Return what `answer` returns. Cancelling the task ends it at the next step."""
-        choice = await self.achoose(question, mode=mode, filter=filter, history=history)
+        choice = await self.achoose(
+            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+        )
         return await self.aanswer_from(choice, **generation)
 
     def stream(
@@ -140,10 +162,13 @@ class AnswerEngine:
         mode: str = "auto",
         filter: Any = None,
         history: Sequence[Message] = (),
+        latency_s: float | None = None,
         **generation: Any,
     ) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
-        choice = self.choose(question, mode=mode, filter=filter, history=history)
+        choice = self.choose(
+            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+        )
         return self.stream_from(choice, **generation)
 
     async def astream(
@@ -153,10 +178,13 @@ class AnswerEngine:
         mode: str = "auto",
         filter: Any = None,
         history: Sequence[Message] = (),
+        latency_s: float | None = None,
         **generation: Any,
     ) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
-        choice = await self.achoose(question, mode=mode, filter=filter, history=history)
+        choice = await self.achoose(
+            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+        )
         return self.astream_from(choice, **generation)
 
     def answer_from(
@@ -179,14 +207,16 @@ class AnswerEngine:
 
     def stream_from(self, choice: Choice, **generation: Any) -> AnswerStream:
         """Return what `stream` returns, for a question for which all is chosen."""
-        return AnswerStream(self._produce(choice, generation), self.language_model.worker)
+        return AnswerStream(self._produce(choice, generation), self.language_model.turns.submit)
 
     def astream_from(self, choice: Choice, **generation: Any) -> AsyncAnswerStream:
         """Return what `astream` returns, for a question for which all is chosen.
 
         To be called in a running event loop.
         """
-        return AsyncAnswerStream(self._produce(choice, generation), self.language_model.worker)
+        return AsyncAnswerStream(
+            self._produce(choice, generation), self.language_model.turns.submit
+        )
 
     def choose(
         self,
@@ -195,8 +225,18 @@ class AnswerEngine:
         mode: str = "auto",
         filter: Any = None,
         history: Sequence[Message] = (),
+        latency_s: float | None = None,
+        n_questions: int = 1,
     ) -> Choice:
         """Return the mode and the documents for a question; the model does not run.
+
+        Args:
+            question: As for `answer`.
+            mode: As for `answer`.
+            filter: As for `answer`.
+            history: As for `answer`.
+            latency_s: As for `answer`.
+            n_questions: How many questions what is learned will serve, roughly.
 
         Raises:
             InvalidInputError: If the question is empty, there is no such mode, or the
@@ -204,7 +244,7 @@ class AnswerEngine:
             CandidateSourceError: If the store fails.
         """
         wanted = _mode(mode)
-        _check_question(question)
+        check_question(question)
         if wanted is AnswerMode.BASE:
             return self._choose_nothing(question, history)
         source, embedder = self._retrieval()
@@ -213,7 +253,14 @@ class AnswerEngine:
             query = _embedded(embedder, question, history)
         with _timed(timings, "fetch"):
             pool = source.fetch(query, self.n_candidates, filter=filter)
-        return self.choose_from(query, pool, mode=wanted, timings=timings)
+        return self.choose_from(
+            query,
+            pool,
+            mode=wanted,
+            timings=timings,
+            latency_s=latency_s,
+            n_questions=n_questions,
+        )
 
     async def achoose(
         self,
@@ -222,10 +269,12 @@ class AnswerEngine:
         mode: str = "auto",
         filter: Any = None,
         history: Sequence[Message] = (),
+        latency_s: float | None = None,
+        n_questions: int = 1,
     ) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         wanted = _mode(mode)
-        _check_question(question)
+        check_question(question)
         if wanted is AnswerMode.BASE:
             return self._choose_nothing(question, history)
         source, embedder = self._retrieval()
@@ -234,7 +283,15 @@ class AnswerEngine:
             query = await asyncio.to_thread(_embedded, embedder, question, history)
         with _timed(timings, "fetch"):
             pool = await source.afetch(query, self.n_candidates, filter=filter)
-        return await asyncio.to_thread(self.choose_from, query, pool, mode=wanted, timings=timings)
+        return await asyncio.to_thread(
+            self.choose_from,
+            query,
+            pool,
+            mode=wanted,
+            timings=timings,
+            latency_s=latency_s,
+            n_questions=n_questions,
+        )
 
     def choose_from(
         self,
@@ -243,6 +300,8 @@ class AnswerEngine:
         *,
         mode: str = "auto",
         timings: Mapping[str, float] | None = None,
+        latency_s: float | None = None,
+        n_questions: int = 1,
     ) -> Choice:
         """Return the mode and the documents for a query whose candidates are at hand."""
         started = time.perf_counter()
@@ -251,31 +310,43 @@ class AnswerEngine:
         read = learned = None
         if wanted is not AnswerMode.BASE and not len(pool):
             decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
-        elif wanted in (*READING, AnswerMode.AUTO):
-            read = self._select_context(query, pool)
-            if wanted is AnswerMode.AUTO:
-                decision = self._decide(query, pool, read)
-        if decision.mode in LEARNING:
-            learned = self.fine_tuning_selector.select(
-                query.embedding, pool.embeddings, self.n_steps
+        else:
+            if wanted in (*READING, AnswerMode.AUTO):
+                read = self._select_context(query, pool)
+            if wanted in (*LEARNING, AnswerMode.AUTO):
+                learned = self.fine_tuning_selector.select(
+                    query.embedding, pool.embeddings, self.n_steps
+                )
+        if wanted is AnswerMode.AUTO and read is not None and learned is not None:
+            decision = self.policy.decide(
+                situation_of(
+                    self._in_context,
+                    query,
+                    pool,
+                    read=read,
+                    learned=learned,
+                    cost_model=self.cost_model,
+                    latency_s=latency_s,
+                    n_questions=n_questions,
+                )
             )
+        all_timings = {**(timings or {}), "select": time.perf_counter() - started}
         return Choice(
             query=query,
             mode=decision.mode,
             reasons=decision.reasons,
             pool=pool,
             read=read if decision.mode in READING else None,
-            learned=learned,
-            timings={**(timings or {}), "select": time.perf_counter() - started},
+            learned=learned if decision.mode in LEARNING else None,
+            n_steps=decision.n_steps,
+            max_learning_s=None if latency_s is None else latency_s - sum(all_timings.values()),
+            timings=all_timings,
         )
 
-    @contextmanager
-    def prepared(
-        self, choice: Choice, *, on_step: Callable[[float], object] | None = None
-    ) -> Iterator[PreparedModel]:
-        """Hold the model as the choice wants it, for the `with` block.
+    def prepare(self, choice: Choice, *, on_step: OnStep | None = None) -> PreparedModel:
+        """Return the model as the choice wants it: fine-tuned, unless that was done before.
 
-        One fine-tuning serves every question and every score inside the block.
+        One fine-tuning serves any number of questions and scores, from any thread.
 
         Args:
             choice: From `choose`, in any mode.
@@ -284,17 +355,91 @@ class AnswerEngine:
         Raises:
             AnswerError: If fine-tuning fails; the model is as before.
         """
-        learned = choice.chunks(choice.learned).texts
-        started = time.perf_counter()
-        adapted: AbstractContextManager[object] = nullcontext()
-        if learned:
-            adapted = fine_tuned(self.language_model, learned, self.settings, on_step=on_step)
-        with adapted:
-            yield PreparedModel(
-                choice=choice,
-                answerer=self._in_context,
-                timings={**choice.timings, "fine_tune": time.perf_counter() - started},
-            )
+        return prepare(self._in_context, choice, self.settings, self.adapter_cache, on_step=on_step)
+
+    @contextmanager
+    def prepared(
+        self, choice: Choice, *, on_step: Callable[[float], object] | None = None
+    ) -> Iterator[PreparedModel]:
+        """Return what `prepare` returns, for the `with` block.
+
+        With the scope "full" the next query learns in the same copy of the model; without the
+        block that memory is free when nobody refers to the prepared model any more.
+        """
+        model = self.prepare(choice, on_step=on_step)
+        try:
+            yield model
+        finally:
+            model.release()
+
+    def session(
+        self,
+        question: str,
+        *,
+        mode: str = "auto",
+        filter: Any = None,
+        history: Sequence[Message] = (),
+        on_step: OnStep | None = None,
+        n_questions: int = 5,
+        latency_s: float | None = None,
+    ) -> Session:
+        """Return a session: documents chosen and learned once, for many questions.
+
+        Args:
+            question: What the questions will be about; the first of them, or a topic.
+            mode: As for `answer`.
+            filter: As for `answer`.
+            history: As for `answer`.
+            on_step: As for `answer`.
+            n_questions: How many will be asked, roughly; mode "auto" spreads the time of
+                learning over them.
+            latency_s: As for `answer`, for the first of the answers.
+
+        Raises:
+            InvalidInputError: As for `answer`.
+            CandidateSourceError: If the store fails.
+            AnswerError: If the model fails; it is as before.
+        """
+        choice = self.choose(
+            question,
+            mode=mode,
+            filter=filter,
+            history=history,
+            n_questions=n_questions,
+            latency_s=latency_s,
+        )
+        return self.session_from(choice, on_step=on_step)
+
+    async def asession(
+        self,
+        question: str,
+        *,
+        mode: str = "auto",
+        filter: Any = None,
+        history: Sequence[Message] = (),
+        n_questions: int = 5,
+        latency_s: float | None = None,
+    ) -> Session:
+        """Return what `session` returns, without blocking the event loop."""
+        choice = await self.achoose(
+            question,
+            mode=mode,
+            filter=filter,
+            history=history,
+            n_questions=n_questions,
+            latency_s=latency_s,
+        )
+        return await asyncio.to_thread(self.session_from, choice)
+
+    def session_from(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
+        """Return what `session` returns, for a question for which all is chosen."""
+        model = self.prepare(choice, on_step=on_step).with_prefix_read()
+
+        def produce(model: PreparedModel, query: Query, generation: dict[str, Any]) -> Produce:
+            self._check_prompt(query, generation)
+            return self._followed(lambda _, **o: model.answer(query, **o), generation)
+
+        return Session(model=model, produce=produce)
 
     def _choose_nothing(self, question: str, history: Sequence[Message]) -> Choice:
         """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
@@ -314,12 +459,17 @@ class AnswerEngine:
         """Return the computation of an answer in the worker thread, checked as far as can be.
 
         Raises:
-            InvalidInputError: If the prompt does not fit, or this flow of control holds the
-                model.
+            InvalidInputError: If the prompt does not fit.
         """
-        self.language_model.refuse_if_held_here()
         self._check_prompt(choice.query, generation)
 
+        def answer(on_step: OnStep, **options: Any) -> Answer:
+            return self.answer_from(choice, on_step=on_step, **options)
+
+        return self._followed(answer, generation)
+
+    def _followed(self, answer: Callable[..., Answer], generation: Mapping[str, Any]) -> Produce:
+        """Return the computation of an answer that ends where its stream is closed."""
         given = {**self.generation, **generation}.get("stopping_criteria") or []
 
         def produce(on_text: OnText, on_step: OnStep) -> Answer:
@@ -328,7 +478,7 @@ class AnswerEngine:
                 return False
 
             followed = {**generation, "stopping_criteria": [*given, go_on]}
-            return self.answer_from(choice, on_text=on_text, on_step=on_step, **followed)
+            return answer(on_step, on_text=on_text, **followed)
 
         return produce
 
@@ -345,16 +495,6 @@ class AnswerEngine:
             query.embedding, pool.embeddings, self.n_context, relevance=pool.relevance
         )
 
-    def _decide(self, query: Query, pool: CandidatePool, read: Selection) -> Decision:
-        chunks = pool.take(read.positions)
-        variances = posterior_variances(query.embedding, chunks.embeddings)
-        return self.policy.decide(
-            variance_before=float(variances[0]),
-            variance_after=float(variances[-1]),
-            context_tokens=sum(self._in_context.size(text) for text in chunks.texts),
-            room=self._in_context.room(self._in_context.prompt(query, pool.take([]))),
-        )
-
     @property
     def _in_context(self) -> InContextAnswerer:
         return InContextAnswerer(
@@ -362,12 +502,6 @@ class AnswerEngine:
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
         )
-
-
-def _check_question(question: str) -> None:
-    check_text("question", question)
-    if not question.strip():
-        raise InvalidInputError("the question is empty; ask something")
 
 
 def _embedded(embedder: Embedder, question: str, history: Sequence[Message]) -> Query:

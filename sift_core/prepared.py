@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from sift_core.answering.adapter_cache import AdapterCache, adapter_key
+from sift_core.answering.fine_tuning import FineTuned, fine_tune
 from sift_core.answering.in_context import InContextAnswerer
+from sift_core.answering.language_model import LanguageModel
+from sift_core.answering.learners import release
+from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.situation import READING
 from sift_core.selection import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection
 
-READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
-LEARNING = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
+LEAST_SECONDS = 1e-3  # where choosing took all the time there was: one step
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,6 +36,8 @@ class Choice:
         pool: The candidates; empty in base mode.
         read: What goes into the prompt; None if nothing does.
         learned: What is learned from, in order, repeats included; None if nothing is.
+        n_steps: How many of those are learned from; None for all.
+        max_learning_s: Seconds that learning may take; None if that is no matter.
         timings: Seconds by stage.
     """
 
@@ -37,6 +48,15 @@ class Choice:
     read: Selection | None
     learned: Selection | None
     timings: Mapping[str, float]
+    n_steps: int | None = None
+    max_learning_s: float | None = None
+
+    @property
+    def lessons(self) -> CandidatePool:
+        """Return the documents that are learned from, in order, repeats included."""
+        return self.pool.take(
+            [] if self.learned is None else self.learned.positions[: self.n_steps]
+        )
 
     def chunks(self, selection: Selection | None) -> CandidatePool:
         """Return the documents of `read` or `learned` in order of choice."""
@@ -47,11 +67,18 @@ class Choice:
 class PreparedModel:
     """A model that has learned what was chosen, and reads what was chosen before it answers.
 
-    Made by `AnswerEngine.prepared` and of use only inside its `with` block.
+    Made by `AnswerEngine.prepared`. Any thread may use it, also several at once.
+
+    Args:
+        choice: What is read and what was learned from.
+        answerer: How questions are put and answers generated.
+        tuned: What was learned; None if nothing was.
+        timings: Seconds by stage, so far.
     """
 
     choice: Choice
     answerer: InContextAnswerer
+    tuned: FineTuned | None
     timings: Mapping[str, float]
 
     def answer(
@@ -72,23 +99,64 @@ class PreparedModel:
             InvalidInputError: If the question is too long for the window.
             AnswerError: If the model fails.
         """
-        choice = self.choice
         answerer = self.answerer.generating(**generation)
-        answer = answerer.answer(query, choice.chunks(choice.read), on_text=on_text)
+        with self._adapted():
+            answer = answerer.answer(query, self._read, on_text=on_text)
+        return self._completed(answer)
+
+    def answers(self, queries: Sequence[Query], **generation: Any) -> list[Answer]:
+        """Return the answers to several questions, computed as one batch.
+
+        Raises:
+            InvalidInputError: If a question is too long for the window.
+            AnswerError: If the model fails.
+        """
+        answerer = self.answerer.generating(**generation)
+        with self._adapted():
+            answers = answerer.answers(queries, self._read)
+        return [self._completed(answer) for answer in answers]
+
+    def with_prefix_read(self) -> PreparedModel:
+        """Return this model with what all of its prompts begin with read once and for all.
+
+        Raises:
+            AnswerError: If the model fails.
+        """
+        if not len(self._read):
+            return self
+        answerer, query = self.answerer, self.choice.query
+        others = [replace(query, text=text, history=()) for text in (query.text, "0", "A")]
+        prompts = [
+            answerer.language_model.prompt_ids(answerer.prompt(o, answerer.used(o, self._read)))
+            for o in others
+        ]
+        with self._adapted():
+            prefixes = answerer.language_model.read(_common_beginning(prompts))
+        return replace(self, answerer=replace(answerer, prefixes=prefixes))
+
+    @property
+    def _read(self) -> CandidatePool:
+        return self.choice.chunks(self.choice.read)
+
+    def _completed(self, answer: Answer) -> Answer:
+        """Return an answer with what is known of the choice."""
+        choice = self.choice
         read = choice.pool.take([]) if answer.chunks is None else answer.chunks
-        used = _joined(read, choice.chunks(choice.learned))
+        used = _joined(read, choice.lessons)
         mode, reasons = choice.mode, choice.reasons
         if mode in READING and not len(read):
             mode = AnswerMode.BASE if choice.learned is None else AnswerMode.FINE_TUNE
             reasons = (*reasons, "none of the chosen chunks fits into the window")
+        report = None if self.tuned is None else self.tuned.report
         variances = posterior_variances(choice.query.embedding, used.embeddings)
         return replace(
             answer,
             mode=mode,
             chunks=used,
             standard_deviation=float(variances[-1] ** 0.5) if len(used) else float("nan"),
-            reasons=reasons,
+            reasons=reasons if report is None else (*reasons, *report.warnings),
             timings={**self.timings, **answer.timings},
+            fine_tuning=report,
         )
 
     def bits_per_byte(self, text: str) -> float:
@@ -101,7 +169,84 @@ class PreparedModel:
         Raises:
             InvalidInputError: If `text` is empty.
         """
-        return self.answerer.bits_per_byte(text, self.choice.chunks(self.choice.read))
+        with self._adapted():
+            return self.answerer.bits_per_byte(text, self._read)
+
+    def _adapted(self) -> AbstractContextManager[None]:
+        learned = None if self.tuned is None else self.tuned.adapter
+        return self.answerer.language_model.adapted(learned)
+
+    def release(self) -> None:
+        """Give back the copy of the model that the scope "full" learned in; no use after that."""
+        if self.tuned is not None:
+            release(self.answerer.language_model.model, self.tuned.adapter)
+
+
+def prepare(
+    answerer: InContextAnswerer,
+    choice: Choice,
+    settings: FineTuningSettings,
+    cache: AdapterCache | None,
+    *,
+    on_step: Callable[[float], object] | None = None,
+) -> PreparedModel:
+    """Return the answerer's model as the choice wants it.
+
+    Args:
+        answerer: How questions will be put.
+        choice: What is read and what is learned from.
+        settings: How the model learns.
+        cache: What was learned before, and is kept after this; None for none.
+        on_step: Called after each training step with the loss before it.
+
+    Raises:
+        AnswerError: If fine-tuning fails; the model is as before.
+    """
+    started = time.perf_counter()
+    learned = choice.lessons
+    tuned = None
+    if choice.max_learning_s is not None:
+        seconds = min(max(choice.max_learning_s, LEAST_SECONDS), settings.max_seconds or math.inf)
+        settings = replace(settings, max_seconds=seconds)
+    if len(learned):
+        tuned = _tuned(answerer.language_model, learned, settings, cache, on_step)
+    return PreparedModel(
+        choice=choice,
+        answerer=answerer,
+        tuned=tuned,
+        timings={**choice.timings, "fine_tune": time.perf_counter() - started},
+    )
+
+
+def _tuned(
+    language_model: LanguageModel,
+    chunks: CandidatePool,
+    settings: FineTuningSettings,
+    cache: AdapterCache | None,
+    on_step: Callable[[float], object] | None,
+) -> FineTuned:
+    """Return what the cache has, or what is learned now."""
+    if cache is None or settings.kind == "full":
+        return fine_tune(language_model, chunks.texts, settings, on_step=on_step)
+    key = adapter_key(
+        base=language_model.identity if not cache.is_on_disk else language_model.fingerprint,
+        tokenizer=language_model.tokenizer,
+        document_ids=chunks.document_ids,
+        texts=chunks.texts,
+        settings=settings,
+    )
+    found = cache.get(key)
+    if found is not None:
+        return FineTuned(adapter=found.adapter, report=found.report)
+    tuned = fine_tune(language_model, chunks.texts, settings, on_step=on_step, key=key)
+    language_model.verify_base()
+    cache.put(key, tuned.adapter, tuned.report)
+    return tuned
+
+
+def _common_beginning(rows: Sequence[Sequence[int]]) -> list[int]:
+    """Return what all rows begin with."""
+    return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*rows, strict=False))]
 
 
 def _joined(first: CandidatePool, second: CandidatePool) -> CandidatePool:

@@ -10,7 +10,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,6 +23,8 @@ OnText: TypeAlias = Callable[[str], object]
 OnStep: TypeAlias = Callable[[float], object]
 Produce: TypeAlias = Callable[[OnText, OnStep], Answer]
 """Computes an answer, and calls back with pieces of its text and after each step of its work."""
+Submit: TypeAlias = Callable[..., "Future[None]"]
+"""Runs a function with arguments in another thread, like an executor's `submit`."""
 
 # Set when the interpreter exits, before it waits for the threads of every executor: what nobody
 # can read any more need not be computed. There is no public way to hear of it in time.
@@ -85,12 +87,12 @@ class _Stream:
     """What both kinds of stream share: the job in the worker, and its cancellation."""
 
     def __init__(
-        self, produce: Produce, executor: ThreadPoolExecutor, put: Callable[[str | _End], object]
+        self, produce: Produce, submit: Submit, put: Callable[[str | _End], object]
     ) -> None:
         self._cancelled = threading.Event()
         self._put = put
         feed = _Feed(put=put, cancelled=self._cancelled)
-        self._job: Future[None] = executor.submit(feed.run, produce)
+        self._job: Future[None] = submit(feed.run, produce)
         self._end: _End | None = None
 
     def __del__(self) -> None:
@@ -109,15 +111,14 @@ class _Stream:
 class AnswerStream(_Stream, Iterator[str]):
     """The pieces of an answer's text, for `for`; they add up to `answer().text`.
 
-    For one reader. Close it (or leave its `with` block) to stop early: the model is free again
-    when `close` returns. A stream that nobody refers to any more is closed by itself, and so is
-    every stream when the interpreter exits. Do not read one to its end, nor close it, in a
-    `prepared` block that was entered after it was made: each may wait for the other.
+    For one reader. Close it (or leave its `with` block) to stop early: nothing is computed any
+    more when `close` returns. A stream that nobody refers to any more is closed by itself, and so
+    is every stream when the interpreter exits.
     """
 
-    def __init__(self, produce: Produce, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, produce: Produce, submit: Submit) -> None:
         self._pieces: queue.SimpleQueue[str | _End] = queue.SimpleQueue()
-        super().__init__(produce, executor, self._pieces.put)
+        super().__init__(produce, submit, self._pieces.put)
 
     def __next__(self) -> str:
         """Return the next piece as soon as there is one.
@@ -146,7 +147,7 @@ class AnswerStream(_Stream, Iterator[str]):
         return (self._end or _End()).result()
 
     def close(self) -> None:
-        """Stop computing; return when the model is free for others."""
+        """Stop computing; return when nothing is computed any more."""
         self._cancel()
         if not self._job.cancelled():
             wait([self._job])
@@ -170,7 +171,7 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
     leave its `async with` block) to stop early, as when the reading task is cancelled.
     """
 
-    def __init__(self, produce: Produce, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, produce: Produce, submit: Submit) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
         pieces: asyncio.Queue[str | _End] = asyncio.Queue()
@@ -179,7 +180,7 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
         def put(piece: str | _End) -> None:
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-        super().__init__(produce, executor, put)
+        super().__init__(produce, submit, put)
 
     async def __anext__(self) -> str:
         """Return the next piece as soon as there is one.
@@ -214,7 +215,7 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
         return (self._end or _End()).result()
 
     async def aclose(self) -> None:
-        """Stop computing; return when the model is free for others."""
+        """Stop computing; return when nothing is computed any more."""
         self._cancel()
         if not self._job.cancelled():
             await asyncio.wait([asyncio.wrap_future(self._job)])

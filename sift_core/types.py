@@ -266,6 +266,50 @@ class AnswerMode(str, Enum):
     """Decided per query; an `Answer` never carries this value."""
 
 
+FineTuningStop: TypeAlias = Literal["done", "time", "diverged"]
+"""Why no further step was taken: all were, time was over, or the loss was no longer finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningReport:
+    """How a model learned from chunks, and what went wrong on the way.
+
+    Args:
+        losses: Before each step in nats per token, in order.
+        n_steps: Steps taken.
+        n_refused: Steps not taken because the loss or the gradient was not finite.
+        n_skipped: Chunks without a token, from which there is nothing to learn.
+        stop_reason: "done", "time" or "diverged": then the last step was undone.
+        rows_per_pass: Windows in one forward pass, after memory ran out if it did.
+        checkpointing: Whether activations were computed twice to save memory.
+        source: "trained", or the cache that had the adapter already: "memory" or "disk".
+    """
+
+    losses: tuple[float, ...]
+    n_steps: int
+    n_refused: int = 0
+    n_skipped: int = 0
+    stop_reason: FineTuningStop = "done"
+    rows_per_pass: int = 1
+    checkpointing: bool = False
+    source: Literal["trained", "memory", "disk"] = "trained"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a caller should know, one sentence each; empty if all went well."""
+        said = []
+        if self.stop_reason == "diverged":
+            fallen_to = "the last good adapter" if self.n_steps > 1 else "the base model"
+            said.append(
+                f"learning diverged after {self.n_steps} steps and fell back to {fallen_to}"
+            )
+        if self.n_refused:
+            said.append(f"{self.n_refused} steps were refused: loss or gradient was not finite")
+        if self.n_skipped:
+            said.append(f"{self.n_skipped} chunks had no token to learn from")
+        return tuple(said)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
     """A generated text and where it comes from.
@@ -282,6 +326,7 @@ class Answer:
         n_new_tokens: What it wrote, the token that ended it included.
         finish_reason: "stop" if the model or a stop string ended the text, "length" if it
             was cut at its full length.
+        fine_tuning: How the model learned; None if it did not.
     """
 
     text: str
@@ -293,6 +338,18 @@ class Answer:
     n_prompt_tokens: int = 0
     n_new_tokens: int = 0
     finish_reason: FinishReason = "stop"
+    fine_tuning: FineTuningReport | None = None
+
+
+def check_question(question: str) -> None:
+    """Refuse what is no text, or asks nothing.
+
+    Raises:
+        InvalidInputError: If it is not text, or empty.
+    """
+    check_text("question", question)
+    if not question.strip():
+        raise InvalidInputError("the question is empty; ask something")
 
 
 def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArray:

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core import Answer, AnswerError, AnswerMode, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, LanguageModel
+from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, fine_tuned
 from sift_core.streaming import AnswerStream, AsyncAnswerStream
 from sift_core.testing import HashingEmbedder
 
@@ -68,18 +68,18 @@ class Writer:
 
 
 def test_the_pieces_come_in_order_and_add_up_to_the_answer(executor):
-    stream = AnswerStream(Writer(3), executor)
+    stream = AnswerStream(Writer(3), executor.submit)
     assert list(stream) == ["word0 ", "word1 ", "word2 "]
     assert stream.answer().text == "word0 word1 word2 "
     assert list(stream) == []
 
 
 def test_the_answer_is_there_without_reading_the_pieces(executor):
-    assert AnswerStream(Writer(3), executor).answer().text == "word0 word1 word2 "
+    assert AnswerStream(Writer(3), executor.submit).answer().text == "word0 word1 word2 "
 
 
 def test_an_error_comes_after_the_pieces_before_it_and_again_with_the_answer(executor):
-    stream = AnswerStream(Writer(2, error=AnswerError("out of memory")), executor)
+    stream = AnswerStream(Writer(2, error=AnswerError("out of memory")), executor.submit)
     assert [next(stream), next(stream)] == ["word0 ", "word1 "]
     with pytest.raises(AnswerError, match="out of memory"):
         next(stream)
@@ -89,7 +89,7 @@ def test_an_error_comes_after_the_pieces_before_it_and_again_with_the_answer(exe
 
 def test_closing_a_stream_ends_its_computation(executor):
     writer = Writer()
-    with AnswerStream(writer, executor) as stream:
+    with AnswerStream(writer, executor.submit) as stream:
         next(stream)
     assert writer.ended.is_set()
     assert list(stream) == []
@@ -99,14 +99,14 @@ def test_closing_a_stream_ends_its_computation(executor):
 
 def test_closing_a_stream_that_waits_its_turn_takes_it_from_the_queue(executor):
     running, waiting = Writer(), Writer()
-    with AnswerStream(running, executor):
-        AnswerStream(waiting, executor).close()
+    with AnswerStream(running, executor.submit):
+        AnswerStream(waiting, executor.submit).close()
     assert not waiting.started.is_set()
 
 
 def test_closing_a_waiting_stream_lets_its_reader_in_another_thread_go(executor):
-    with AnswerStream(Writer(), executor), ThreadPoolExecutor(max_workers=1) as readers:
-        waiting = AnswerStream(Writer(), executor)
+    with AnswerStream(Writer(), executor.submit), ThreadPoolExecutor(max_workers=1) as readers:
+        waiting = AnswerStream(Writer(), executor.submit)
         read = readers.submit(list, waiting)
         while not read.running():
             pass
@@ -115,8 +115,8 @@ def test_closing_a_waiting_stream_lets_its_reader_in_another_thread_go(executor)
 
 
 async def test_closing_a_waiting_stream_lets_its_reading_task_go(executor):
-    with AnswerStream(Writer(), executor):
-        waiting = AsyncAnswerStream(Writer(), executor)
+    with AnswerStream(Writer(), executor.submit):
+        waiting = AsyncAnswerStream(Writer(), executor.submit)
         read = asyncio.create_task(anext(waiting, "over"))
         await asyncio.sleep(0)
         await waiting.aclose()
@@ -125,7 +125,7 @@ async def test_closing_a_waiting_stream_lets_its_reading_task_go(executor):
 
 def test_an_async_stream_is_refused_in_another_event_loop(executor):
     async def make():
-        return AsyncAnswerStream(Writer(3), executor)
+        return AsyncAnswerStream(Writer(3), executor.submit)
 
     stream = asyncio.run(make())
     with pytest.raises(InvalidInputError, match="event loop that it was made in"):
@@ -142,7 +142,7 @@ def test_an_unread_stream_does_not_keep_the_interpreter_from_exiting():
             for n in itertools.count():
                 on_text(str(n))
 
-        stream = AnswerStream(write, ThreadPoolExecutor(max_workers=1))
+        stream = AnswerStream(write, ThreadPoolExecutor(max_workers=1).submit)
         next(stream)
         """
     done = subprocess.run([sys.executable, "-c", dedent(script)], timeout=DEADLINE_S)
@@ -151,7 +151,7 @@ def test_an_unread_stream_does_not_keep_the_interpreter_from_exiting():
 
 def test_a_forgotten_stream_ends_its_computation(executor):
     writer = Writer()
-    stream = AnswerStream(writer, executor)
+    stream = AnswerStream(writer, executor.submit)
     next(stream)
     del stream
     gc.collect()
@@ -159,20 +159,20 @@ def test_a_forgotten_stream_ends_its_computation(executor):
 
 
 def test_a_stream_may_be_read_by_changing_threads(executor):
-    stream = AnswerStream(Writer(4), executor)
+    stream = AnswerStream(Writer(4), executor.submit)
     with ThreadPoolExecutor(max_workers=4) as readers:
         pieces = [readers.submit(next, stream).result() for _ in range(4)]
     assert pieces == [f"word{i} " for i in range(4)]
 
 
 async def test_an_async_stream_gives_the_same_pieces(executor):
-    stream = AsyncAnswerStream(Writer(3), executor)
+    stream = AsyncAnswerStream(Writer(3), executor.submit)
     assert [piece async for piece in stream] == ["word0 ", "word1 ", "word2 "]
     assert (await stream.answer()).text == "word0 word1 word2 "
 
 
 async def test_an_async_stream_raises_what_the_computation_raised(executor):
-    stream = AsyncAnswerStream(Writer(1, error=AnswerError("no")), executor)
+    stream = AsyncAnswerStream(Writer(1, error=AnswerError("no")), executor.submit)
     with pytest.raises(AnswerError, match="no"):
         await stream.answer()
 
@@ -181,7 +181,7 @@ async def test_cancelling_the_reading_task_ends_the_computation(executor):
     writer = Writer()
 
     async def read():
-        async with AsyncAnswerStream(writer, executor) as stream:
+        async with AsyncAnswerStream(writer, executor.submit) as stream:
             async for _ in stream:
                 await asyncio.sleep(0)
 
@@ -197,7 +197,9 @@ def test_a_closed_event_loop_ends_the_computation(executor):
     writer = Writer()
 
     async def leave():
-        return AsyncAnswerStream(writer, executor)  # kept, so that it is not merely forgotten
+        return AsyncAnswerStream(
+            writer, executor.submit
+        )  # kept, so that it is not merely forgotten
 
     stream = asyncio.run(leave())
     assert writer.ended.wait(DEADLINE_S)
@@ -263,17 +265,25 @@ async def test_a_cancelled_answer_leaves_the_model_free(engine):
     assert engine.answer(QUESTION, mode="base").text == before
 
 
-def test_a_stream_inside_a_prepared_block_is_refused_rather_than_waiting_for_ever(engine):
-    choice = engine.choose(QUESTION, mode="fine_tune")
-    with engine.prepared(choice), pytest.raises(InvalidInputError, match="leave that `with` block"):
-        engine.stream_from(choice)
+@pytest.mark.parametrize("mode", ["base", "fine_tune"])
+def test_a_stream_inside_a_prepared_block_is_the_one_outside(engine, mode):
+    outside = engine.answer(QUESTION, mode=mode).text
+    with engine.prepared(engine.choose(QUESTION, mode="fine_tune")):
+        assert "".join(engine.stream(QUESTION, mode=mode)) == outside
 
 
 @pytest.mark.parametrize("mode", ["base", "fine_tune"])
-def test_a_stream_inside_a_callback_of_an_answer_is_refused(engine, mode):
-    with pytest.raises(InvalidInputError, match="callback first"):
-        engine.answer(QUESTION, mode=mode, on_text=lambda _: list(engine.stream(QUESTION)))
-    assert len(list(engine.stream(QUESTION, mode="base"))) > 1
+def test_a_stream_inside_a_callback_of_an_answer_changes_neither(engine, mode):
+    inner = engine.answer(QUESTION, mode="base").text
+    outer = engine.answer(QUESTION, mode=mode).text
+    told = []
+
+    def ask(_):
+        if not told:
+            told.append("".join(engine.stream(QUESTION, mode="base")))
+
+    assert engine.answer(QUESTION, mode=mode, on_text=ask).text == outer
+    assert told == [inner]
 
 
 def test_an_answer_inside_a_callback_of_an_answer_changes_neither(engine):
@@ -289,33 +299,36 @@ def test_an_answer_inside_a_callback_of_an_answer_changes_neither(engine):
     assert told == [inner]
 
 
-async def test_a_thread_that_acts_for_a_prepared_block_is_refused(engine):
+async def test_a_thread_that_acts_for_a_prepared_block_sees_its_own_answer(engine):
     # `asyncio.to_thread` and LangChain's executors run in a copy of the caller's context.
-    with engine.prepared(engine.choose(QUESTION, mode="fine_tune")):
-        for mode in ("base", "fine_tune"):
-            with pytest.raises(InvalidInputError, match="in use here already"):
-                await asyncio.to_thread(engine.answer, QUESTION, mode=mode)
+    base = engine.answer(QUESTION, mode="base").text
+    with fine_tuned(engine.language_model, TEXTS, FineTuningSettings(learning_rate=1e-2)):
+        adapted = engine.language_model.generate(QUESTION, max_new_tokens=12).text
+        assert adapted != base
+        assert (await asyncio.to_thread(engine.answer, QUESTION, mode="base")).text == base
+        generate = engine.language_model.generate
+        assert (await asyncio.to_thread(generate, QUESTION, max_new_tokens=12)).text == adapted
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_child_process_has_a_worker_and_a_free_model(engine):
-    lm = engine.language_model
-    assert lm.worker.submit(int).result() == 0
-    with ThreadPoolExecutor(max_workers=1) as other, lm.using():
-        pid = other.submit(_fork_and_use, lm).result(DEADLINE_S)
+def test_a_child_process_has_workers_and_a_free_model(engine):
+    turns = engine.language_model.turns
+    assert turns.submit(int).result() == 0
+    with ThreadPoolExecutor(max_workers=1) as other, turns.taken():
+        pid = other.submit(_fork_and_use, turns).result(DEADLINE_S)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _fork_and_use(lm):
+def _fork_and_use(turns):
     pid = os.fork()
     if pid:
         return pid
     signal.alarm(DEADLINE_S)  # ends a child that waits for ever
     try:
-        with lm.using():
+        with turns.taken():
             pass
-        os._exit(lm.worker.submit(int).result())
+        os._exit(turns.submit(int).result())
     finally:
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Query-time fine-tuning: a LoRA learned from the chosen documents, for one query.
+"""Query-time fine-tuning: what one query learns from the chosen documents, and nobody else sees.
 
 Paper: section 5 and appendix "Low-Rank Adaptation"; one gradient step a document in the
 order of choice.
@@ -7,56 +7,92 @@ order of choice.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+from uuid import uuid4
 
-from sift_core.answering.in_context import InContextAnswerer
-from sift_core.answering.language_model import LanguageModel, TokenWindow
-from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query, as_count
+from sift_core.answering.adapters import Adapter
+from sift_core.answering.language_model import LanguageModel
+from sift_core.answering.learners import FullLearner, Learner, LoraLearner, ModelCopy, release
+from sift_core.answering.passes import WeightedWindow
+from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.windows import TokenWindow
+from sift_core.errors import AnswerError, MissingDependencyError
+from sift_core.types import FineTuningReport, FineTuningStop
 
 try:
     import torch
-    from peft import LoraConfig, LoraModel, TaskType
-    from transformers.pytorch_utils import Conv1D
 except ImportError as error:
-    raise MissingDependencyError("torch and peft", extra="fine-tune") from error
+    raise MissingDependencyError("torch", extra="fine-tune") from error
 
-ADAPTER = "sift"
-_global_generator = threading.Lock()
+OnStep = Callable[[float], object]
+PROBE_TOKENS = 32  # guess: enough to see whether the last step left the model able to compute
 
 
-@dataclass(frozen=True, kw_only=True)
-class FineTuningSettings:
-    """How one query's adapter learns. The defaults are the paper's.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FineTuned:
+    """What was learned, and how that went.
 
     Args:
-        rank: Rank of the update to every `nn.Linear` (or GPT-2's Conv1D) but the head, >= 1.
-            Fused experts, which are neither, stay as they are.
-        alpha: Output scaling; the update is multiplied by alpha / rank.
-        learning_rate: Of Adam, > 0. The paper's 5e-4 is for LoRA.
-        seed: Of the adapter's random half. The same seed gives the same answer.
-
-    Raises:
-        InvalidInputError: If a number is out of its range.
+        adapter: To be put in force by `LanguageModel.adapted`, as often as wanted.
+        report: Steps, losses, and what went wrong.
     """
 
-    rank: int = 64
-    alpha: float = 16.0
-    learning_rate: float = 5e-4
-    seed: int = 0
+    adapter: Adapter | ModelCopy
+    report: FineTuningReport
 
-    def __post_init__(self) -> None:
-        as_count("rank", self.rank, minimum=1)
-        if as_count("seed", self.seed, minimum=0) >= 2**63:
-            raise InvalidInputError(f"`seed` must be < 2**63, got {self.seed}")
-        for name in ("alpha", "learning_rate"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InvalidInputError(f"`{name}` must be > 0, got {getattr(self, name)}")
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Return the loss before each step in nats per token."""
+        return self.report.losses
+
+
+def fine_tune(
+    language_model: LanguageModel,
+    texts: Sequence[str],
+    settings: FineTuningSettings | None = None,
+    *,
+    on_step: OnStep | None = None,
+    key: str = "",
+) -> FineTuned:
+    """Return what a model learns from texts, one Adam step each; the model stays as it is.
+
+    Any number may learn from one model at once, in threads or asyncio tasks; they take turns,
+    a step each, and none sees another's.
+
+    A step whose loss or gradient is not finite is not taken. Two in a row, or a last step that
+    leaves the model unable to compute, end the learning with the parameters that last gave a
+    finite loss. Where memory runs out the rows of a pass are halved, then activations are
+    computed again in the backward pass. The report says so.
+
+    Args:
+        language_model: The model to learn with.
+        texts: What to learn, in order. A text longer than the window is learned from in
+            several windows whose gradients are summed into its one step. A text without
+            a token teaches nothing.
+        settings: The paper's if None.
+        on_step: Called after each step with the loss before it, for a progress bar. What
+            it raises ends the fine-tuning.
+        key: What tells this adapter from every other of the model, for caches; drawn if "".
+
+    Raises:
+        AnswerError: If the model fails, or memory runs out however little is asked of it.
+        InvalidInputError: If the model cannot learn so.
+    """
+    settings = settings or FineTuningSettings()
+    model = language_model.model
+    steps, n_skipped = plan(language_model, texts, settings)
+    with language_model.turns.taken(), failures_named():
+        learner: Learner = (
+            FullLearner(model, settings)
+            if settings.kind == "full"
+            else LoraLearner(model, settings, language_model.activations, language_model.name)
+        )
+    run = Run(language_model=language_model, learner=learner, settings=settings, on_step=on_step)
+    run.take(steps)
+    return run.result(n_skipped=n_skipped, key=key or uuid4().hex)
 
 
 @contextmanager
@@ -65,161 +101,214 @@ def fine_tuned(
     texts: Sequence[str],
     settings: FineTuningSettings | None = None,
     *,
-    on_step: Callable[[float], object] | None = None,
-) -> Iterator[list[float]]:
-    """Hold a model that has taken one Adam step on each text, for the `with` block.
+    on_step: OnStep | None = None,
+) -> Iterator[FineTuned]:
+    """Let a model have learned from texts for the `with` block, in this flow of control alone.
 
-    Afterwards, also after an exception, the model has its own modules back and their
-    weights are the bits they were: they were frozen and nothing was merged into them.
-    The model is held throughout: other threads wait, and other asyncio tasks of this
-    thread get an error, rather than see the adapter.
-
-    Args:
-        language_model: The model to adapt.
-        texts: What to learn, in order. A text longer than the window is learned from in
-            several windows whose gradients are summed into its one step. A text without
-            a token teaches nothing and takes no step.
-        settings: The paper's if None.
-        on_step: Called after each step with the loss before it, for a progress bar. What
-            it raises ends the fine-tuning.
+    Other threads and asyncio tasks see the model as it is. Arguments and errors are those of
+    `fine_tune`.
 
     Yields:
-        The loss before each step in nats per token, one a text that has tokens.
-
-    Raises:
-        AnswerError: If a loss or gradient is not finite, or the model fails.
-        InvalidInputError: If the model is fine-tuned already.
+        What was learned, and how that went.
     """
-    with language_model.changing():
-        model = language_model.model
-        modules = [(p, name, child) for p in model.modules() for name, child in p.named_children()]
-        try:
-            losses: list[float] = []
-            steps = _steps(language_model, texts, settings or FineTuningSettings())
-            for loss in steps:
-                losses.append(loss)
-                if on_step is not None:
-                    on_step(loss)
-            yield losses
-        finally:
-            for parent, name, child in modules:
-                setattr(parent, name, child)
-            vars(model).pop("peft_config", None)  # PEFT's mark of an adapted model
-            model.requires_grad_(False)
-            model.eval()
-
-
-def _steps(
-    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
-) -> Iterator[float]:
-    """Adapt the model in place, one Adam step a text; yield the loss before each."""
+    tuned = fine_tune(language_model, texts, settings, on_step=on_step)
     try:
-        # Also in a caller's `no_grad` or `inference_mode`, as servers run.
-        with torch.inference_mode(False), torch.enable_grad():
-            parameters = _add_adapter(language_model.model, settings)
-        optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, eps=1e-8)
-        for position, text in enumerate(texts):
-            windows = language_model.windows(text)
-            if not windows:
-                continue
-            with torch.inference_mode(False), torch.enable_grad():
-                loss = _backward(language_model, windows)
-                norm = torch.nn.utils.get_total_norm(
-                    [p.grad for p in parameters if p.grad is not None]
-                )
-                if not torch.isfinite(norm) or not loss < float("inf"):
-                    raise AnswerError(
-                        f"the loss or gradient of chunk {position} is not finite; lower the "
-                        f"learning rate of {settings.learning_rate}"
-                    )
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            yield loss
-    except RuntimeError as error:  # out of memory is one of them
-        raise AnswerError(f"fine-tuning failed: {error}") from error
-
-
-def _backward(language_model: LanguageModel, windows: Sequence[TokenWindow]) -> float:
-    """Accumulate the gradient of a text's mean loss; return the loss in nats per token."""
-    n_targets = sum(len(window.targets) for window in windows)
-    loss = 0.0
-    for window in windows:
-        part = language_model.loss_sum(window) / n_targets
-        part.backward()  # type: ignore[no-untyped-call]
-        loss += float(part.detach())
-    return loss
-
-
-def _add_adapter(model: Any, settings: FineTuningSettings) -> list[torch.nn.Parameter]:
-    """Put a fresh LoRA around every `nn.Linear` but the head; return what it can learn."""
-    config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # annotated int, used as a float
-        lora_dropout=0.0,
-        bias="none",
-        target_modules="all-linear",
-        task_type=TaskType.CAUSAL_LM,
-        fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()),  # GPT-2
-    )
-    # PEFT draws from torch's global generator; ours must neither disturb nor depend on it.
-    with _global_generator, torch.random.fork_rng(devices=[]):
-        LoraModel(model, config, ADAPTER)
-    generator = torch.Generator().manual_seed(settings.seed)
-    for name, parameter in model.named_parameters():
-        if ".lora_A." in name:  # PEFT's own initialisation; lora_B starts at zero
-            drawn = torch.nn.init.kaiming_uniform_(
-                torch.empty(parameter.shape), a=math.sqrt(5), generator=generator
-            )
-            parameter.data.copy_(drawn)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    for parameter in parameters:
-        parameter.data = parameter.data.float()  # in bf16 a small step would round away
-    return parameters
+        with language_model.adapted(tuned.adapter):
+            yield tuned
+    finally:
+        release(language_model.model, tuned.adapter)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuningAnswerer:
-    """Learns from the chunks, answers the question alone, and forgets them.
+class Step:
+    """Windows whose summed gradient is one step, and how often that step is taken."""
 
-    One answer at a time on one model: concurrent callers wait for each other.
+    rows: Sequence[WeightedWindow]
+    n_times: int = 1
 
-    Args:
-        language_model: The model that learns and answers.
-        settings: How it learns; the paper's if left out.
-        max_new_tokens: Length of an answer at most.
-    """
 
-    language_model: LanguageModel
-    settings: FineTuningSettings = field(default_factory=FineTuningSettings)
-    max_new_tokens: int = 64
+def plan(
+    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
+) -> tuple[list[Step], int]:
+    """Return the steps, and how many texts have no token."""
+    windows: dict[str, list[TokenWindow]] = {
+        text: language_model.chunk_windows(
+            text, chunk_format=settings.chunk_format, request=settings.chat_request
+        )
+        for text in dict.fromkeys(texts)
+    }
+    chunks = [text for text in texts if windows[text]]
+    n_skipped = len(texts) - len(chunks)
+    times = dict.fromkeys(chunks, 1)
+    if settings.reuse_gradients:
+        for text in times:
+            times[text] = chunks.count(text)
+        chunks = list(times)
+    size = settings.chunks_per_step
+    if settings.reuse_gradients and size > 1:  # a shared step is repeated as often as its first
+        groups = [[text] for text in chunks]
+    else:
+        groups = [chunks[start : start + size] for start in range(0, len(chunks), size)]
+    return [
+        Step(
+            rows=[row for text in group for row in _rows(windows[text], n_chunks=len(group))],
+            n_times=times[group[0]],
+        )
+        for group in groups
+    ], n_skipped
 
-    def answer(self, query: Query, chunks: CandidatePool) -> Answer:
-        """Return the fine-tuned model's continuation of the question.
 
-        Costs a forward and backward pass a chunk, repeats counted, and the generation.
+def _rows(windows: Sequence[TokenWindow], *, n_chunks: int) -> list[WeightedWindow]:
+    """Return a chunk's windows; a step's loss is the mean over its chunks of their mean losses."""
+    n_targets = sum(len(window.targets) for window in windows)
+    return [WeightedWindow(window=window, weight=1 / n_targets / n_chunks) for window in windows]
+
+
+class Run:
+    """The steps of one fine-tuning, and what is counted on the way."""
+
+    def __init__(
+        self,
+        *,
+        language_model: LanguageModel,
+        learner: Learner,
+        settings: FineTuningSettings,
+        on_step: OnStep | None = None,
+    ) -> None:
+        self.losses: list[float] = []
+        self.n_refused = 0
+        self.stop_reason: FineTuningStop = "done"
+        self._n_bad = 0  # in a row
+        self._started = time.monotonic()
+        self.checkpointing = settings.checkpointing
+        on_cpu = language_model.model.device.type == "cpu"
+        self.rows_per_pass = settings.rows_per_pass or (1 if on_cpu else settings.chunks_per_step)
+        self._language_model, self._learner = language_model, learner
+        self._max_seconds = settings.max_seconds or math.inf
+        self._on_step = on_step
+
+    def take(self, steps: Sequence[Step]) -> None:
+        """Take the steps, as many of them as can be."""
+        for step in steps:
+            if self.is_over():
+                break
+            with self._language_model.turns.taken(), failures_named():
+                loss = self._loss_and_gradient(step.rows)
+                is_taken = self.settle(step, loss)
+            if is_taken:
+                self.tell(step, loss)
+        self.end(steps)
+
+    def is_over(self) -> bool:
+        """Return whether no further step is to be taken."""
+        elapsed = time.monotonic() - self._started
+        if self.stop_reason == "done" and self.losses and elapsed > self._max_seconds:
+            self.stop_reason = "time"
+        return self.stop_reason != "done"
+
+    def settle(self, step: Step, loss: float) -> bool:
+        """Follow the gradient, or refuse to; return whether it was followed."""
+        if not math.isfinite(loss) or not self._learner.has_finite_gradient():
+            self._learner.drop_gradient()
+            self.n_refused += 1
+            self._n_bad += 1
+            if self._n_bad == 2:
+                self._fall_back()
+            return False
+        self._n_bad = 0
+        self._learner.step(step.n_times)
+        self.losses += [loss] * step.n_times
+        return True
+
+    def tell(self, step: Step, loss: float) -> None:
+        """Report a step that was taken; not during one's turn, since it is code of the caller's."""
+        if self._on_step is not None:
+            for _ in range(step.n_times):
+                self._on_step(loss)
+
+    def end(self, steps: Sequence[Step]) -> None:
+        """Fall back if the last step left the model unable to compute."""
+        if self.losses and self.stop_reason != "diverged":
+            if not self._can_compute(steps[-1].rows[-1].window):
+                self._fall_back()
+
+    def result(self, *, n_skipped: int, key: str) -> FineTuned:
+        """Return what was learned."""
+        report = FineTuningReport(
+            losses=tuple(self.losses),
+            n_steps=len(self.losses),
+            n_refused=self.n_refused,
+            n_skipped=n_skipped,
+            stop_reason=self.stop_reason,
+            rows_per_pass=self.rows_per_pass,
+            checkpointing=self.checkpointing,
+        )
+        return FineTuned(adapter=self._learner.learned(key), report=report)
+
+    def _loss_and_gradient(self, rows: Sequence[WeightedWindow]) -> float:
+        """Compute a step's loss and gradient with as much memory as there is.
 
         Raises:
-            InvalidInputError: If question and answer do not fit into the window.
-            AnswerError: If learning or generating fails; the model is as before.
+            AnswerError: If one row with checkpointing is too much.
         """
-        answerer = InContextAnswerer(
-            language_model=self.language_model, max_new_tokens=self.max_new_tokens
-        )
-        nothing = chunks.take([])
-        # before the work
-        self.language_model.check_prompt(answerer.prompt(query, nothing), self.max_new_tokens)
-        started = time.perf_counter()
-        with fine_tuned(self.language_model, chunks.texts, self.settings):
-            learned_s = time.perf_counter() - started
-            answer = answerer.answer(query, nothing)
-        return replace(
-            answer,
-            mode=AnswerMode.FINE_TUNE,
-            chunks=chunks,
-            timings={"fine_tune": learned_s, **answer.timings},
-        )
+        while True:
+            try:
+                loss = 0.0
+                for start in range(0, len(rows), self.rows_per_pass):
+                    part = rows[start : start + self.rows_per_pass]
+                    loss += self._learner.backward(part, checkpointing=self.checkpointing)
+                return loss
+            except RuntimeError as error:
+                self._learner.drop_gradient()
+                if not is_out_of_memory(error):
+                    raise
+                failure = error
+            self._take_less_memory(len(rows), failure)
 
-    def bits_per_byte(self, text: str, chunks: CandidatePool) -> float:
-        """Return the code length of `text` under the fine-tuned model, in bits per byte."""
-        with fine_tuned(self.language_model, chunks.texts, self.settings):
-            return self.language_model.bits_per_byte(text)
+    def _take_less_memory(self, n_rows: int, error: RuntimeError) -> None:
+        n_rows = min(n_rows, self.rows_per_pass)
+        if n_rows > 1:
+            self.rows_per_pass = n_rows // 2
+        elif not self.checkpointing and self._language_model.can_checkpoint:
+            self.checkpointing = True
+        else:
+            raise AnswerError(
+                "memory ran out while fine-tuning on one chunk at a time, with checkpointing where "
+                'it can be: pass shorter chunks, a lower rank, the scope "top:k" or "head", or a '
+                f"model in bfloat16 ({str(error).splitlines()[0]})"
+            ) from error
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _can_compute(self, window: TokenWindow) -> bool:
+        """Return whether the parameters after the last step give a finite loss."""
+        if not self._learner.is_finite():
+            return False
+        n = min(PROBE_TOKENS, len(window.targets))
+        n_lead = len(window.inputs) - len(window.targets)
+        probe = TokenWindow(inputs=window.inputs[: n_lead + n], targets=window.targets[:n])
+        row = WeightedWindow(window=probe, weight=1 / n)
+        with self._language_model.turns.taken(), failures_named():
+            loss = self._learner.backward([row], checkpointing=False)
+            self._learner.drop_gradient()
+        return math.isfinite(loss)
+
+    def _fall_back(self) -> None:
+        self._learner.fall_back()
+        self.stop_reason = "diverged"
+
+
+@contextmanager
+def failures_named() -> Iterator[None]:
+    """Turn what torch raises into an error of ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise AnswerError(f"fine-tuning failed: {error}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out, of a GPU or of the machine."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sift_core.answering.generation import CHUNK_SEPARATOR, Prompt
+from sift_core.answering.generation import CHUNK_SEPARATOR, Generation, Prompt
 from sift_core.answering.language_model import LanguageModel
+from sift_core.answering.prefix_cache import PrefixCache
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 
@@ -26,12 +27,14 @@ class InContextAnswerer:
         max_new_tokens: Length of an answer at most.
         generation: Passed to `transformers`' `generate` as it is, and `stop`, texts that end
             an answer; greedy if left out.
+        prefixes: What need not be read again, from `LanguageModel.read`.
     """
 
     language_model: LanguageModel
     order: Literal["most_relevant_last", "most_relevant_first"] = "most_relevant_last"
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
+    prefixes: PrefixCache | None = None
 
     def generating(self, **generation: Any) -> InContextAnswerer:
         """Return an answerer that generates so, and in all else as this one does.
@@ -96,25 +99,43 @@ class InContextAnswerer:
             AnswerError: If the model fails.
         """
         started = time.perf_counter()
-        used = self.fitting(chunks, self.room(self.prompt(query, chunks.take([]))))
-        # Tokens may join differently where chunks meet, so the sum of lengths is an estimate.
-        while len(used) and self.room(self.prompt(query, used)) < 0:
-            used = used.take(range(len(used) - 1))
+        used = self.used(query, chunks)
         generation = self.language_model.generate(
             self.prompt(query, used),
             max_new_tokens=self.max_new_tokens,
             on_text=on_text,
+            prefixes=self.prefixes,
             **self.generation,
         )
-        return Answer(
-            text=generation.text,
-            mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
-            chunks=used,
-            timings={"generate": time.perf_counter() - started},
-            n_prompt_tokens=generation.n_prompt_tokens,
-            n_new_tokens=generation.n_new_tokens,
-            finish_reason=generation.finish_reason,
+        return _answer(generation, used, time.perf_counter() - started)
+
+    def answers(self, queries: Sequence[Query], chunks: CandidatePool) -> list[Answer]:
+        """Return the answers to several questions over the same chunks, computed as one batch.
+
+        Raises:
+            InvalidInputError: If a question and its answer alone do not fit into the window.
+            AnswerError: If the model fails.
+        """
+        started = time.perf_counter()
+        used = [self.used(query, chunks) for query in queries]
+        generations = self.language_model.generate_batch(
+            [self.prompt(query, read) for query, read in zip(queries, used, strict=True)],
+            max_new_tokens=self.max_new_tokens,
+            **self.generation,
         )
+        seconds = time.perf_counter() - started
+        return [
+            _answer(generation, read, seconds)
+            for generation, read in zip(generations, used, strict=True)
+        ]
+
+    def used(self, query: Query, chunks: CandidatePool) -> CandidatePool:
+        """Return the chunks that fit into the window beside question and answer."""
+        used = self.fitting(chunks, self.room(self.prompt(query, chunks.take([]))))
+        # Tokens may join differently where chunks meet, so the sum of lengths is an estimate.
+        while len(used) and self.room(self.prompt(query, used)) < 0:
+            used = used.take(range(len(used) - 1))
+        return used
 
     def bits_per_byte(self, text: str, chunks: CandidatePool) -> float:
         """Return the code length of `text` after the chunks, in bits per byte.
@@ -126,3 +147,15 @@ class InContextAnswerer:
         room = max(window - 1 - self.language_model.n_tokens(text), window // 2)
         context = self.context(self.fitting(chunks, room))
         return self.language_model.bits_per_byte(text, context=context)
+
+
+def _answer(generation: Generation, used: CandidatePool, seconds: float) -> Answer:
+    return Answer(
+        text=generation.text,
+        mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
+        chunks=used,
+        timings={"generate": seconds},
+        n_prompt_tokens=generation.n_prompt_tokens,
+        n_new_tokens=generation.n_new_tokens,
+        finish_reason=generation.finish_reason,
+    )

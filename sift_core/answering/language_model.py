@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
+from sift_core.answering.adapters import Adapter
+from sift_core.answering.base_check import BaseCheck
+from sift_core.answering.batching import generate_batch
 from sift_core.answering.generation import (
     CHUNK_SEPARATOR,
     Generation,
     ListenerError,
     Prompt,
     TextWatcher,
-    as_conversation,
-    as_plain_text,
 )
-from sift_core.answering.model_guard import WAITS_FOR_ITSELF, guard_of
+from sift_core.answering.head_loss import target_losses
+from sift_core.answering.hooks import model_in_force
+from sift_core.answering.learners import ModelCopy, in_force
+from sift_core.answering.model_parts import parts_of
+from sift_core.answering.passes import ActivationCache, target_rows
+from sift_core.answering.prefix_cache import PrefixCache, generate_with_prefix
+from sift_core.answering.prompt_tokens import chat_chunk, prompt_ids, text_ids
+from sift_core.answering.settings import ChunkFormat
+from sift_core.answering.turns import turns_of
+from sift_core.answering.windows import TokenWindow, rolling_windows
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.types import as_count, check_text
 
 try:
     import torch
-    from jinja2 import TemplateError
     from safetensors import SafetensorError
-    from torch.nn import functional
     from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteriaList
 except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
@@ -36,32 +46,35 @@ except ImportError as error:
 _LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenWindow:
-    """One forward pass: the inputs, and the targets of the last `len(targets)` of them."""
-
-    inputs: Sequence[int]
-    targets: Sequence[int]
+# Model → key of the adapter that is in force in this flow of control.
+_adapter_keys: ContextVar[Mapping[Any, str | None]] = ContextVar(
+    "sift_adapter_key", default=MappingProxyType({})
+)
+# One a model, whatever wraps it.
+_activations: WeakKeyDictionary[Any, ActivationCache] = WeakKeyDictionary()
+_identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 class LanguageModel:
     """A frozen causal LM of transformers and its tokenizer.
 
-    One thread uses a model at a time, and whoever changes it for a while (`fine_tuned`)
-    keeps others out meanwhile: threads wait, and other asyncio tasks of the same thread,
-    which cannot wait without blocking the loop, get an `AnswerError`. So answers asked
-    for concurrently equal those asked for one after another.
+    Any number of threads and asyncio tasks may use a model at once, each with an adapter of its
+    own (`adapted`): they take turns, a training step or a token each, and so answers asked for
+    concurrently equal those asked for one after another. The model's weights are never written
+    to.
 
     Args:
-        model: Any causal LM of transformers. It is set to evaluation mode and frozen.
+        model: Any causal LM of transformers. It is set to evaluation mode and frozen, and its
+            layers get hooks.
         tokenizer: The tokenizer it was trained with, with a BOS or EOS token.
+        name: The model's name on the hub, for those who read its adapters; "" if it has none.
 
     Raises:
         InvalidInputError: If the tokenizer has neither, or knows more tokens than the
             model, or the model carries an adapter already.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, name: str = "") -> None:
         prefix = tokenizer.bos_token_id
         if prefix is None:
             prefix = tokenizer.eos_token_id
@@ -82,33 +95,61 @@ class LanguageModel:
             )
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
+        self.name = name
         self._prefix_id: int = prefix
-        self._guard = guard_of(self.model)
+        self.turns = turns_of(self.model)
+        self.parts = parts_of(self.model)
+        self.activations = _activations.setdefault(self.model, ActivationCache())
+        self.identity = _identities.setdefault(self.model, uuid4().hex)
+        self._base = BaseCheck(self.model)
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, *, device: str | None = None) -> LanguageModel:
-        """Return the model of that name, in float32 on a CPU and as stored on a GPU.
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        trust_remote_code: bool = False,
+        **options: Any,
+    ) -> LanguageModel:
+        """Return the model of that name.
 
-        Only safetensors weights are read and no code of the repository runs.
+        Only safetensors weights are read.
 
         Args:
             name: Folder or id on the hub.
             device: As in torch; a GPU where there is one if None.
+            dtype: "float32", "bfloat16" or "float16", or "auto" for that of the stored weights. If
+                None float32 on a CPU and as stored on a GPU. bfloat16 is about twice as fast on
+                processors that compute in it.
+            trust_remote_code: Whether code of the model's repository may run. Read it first.
+            **options: Passed to transformers' `from_pretrained`, for instance
+                `quantization_config` for a base in four bits on a GPU (needs bitsandbytes and
+                accelerate).
 
         Raises:
             InvalidInputError: If there is no such model, or it is not a causal LM.
         """
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = dtype or ("float32" if device == "cpu" else "auto")
+        if "quantization_config" in options:
+            options.setdefault("device_map", {"": device})  # it cannot be moved afterwards
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(name))
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(name), trust_remote_code=trust_remote_code
+            )
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 str(name),
-                dtype=torch.float32 if device == "cpu" else "auto",
+                dtype=dtype,
                 use_safetensors=True,
                 output_loading_info=True,
+                trust_remote_code=trust_remote_code,
+                **options,
             )
             model, loading = loaded
-            model.to(device)
+            if "device_map" not in options:
+                model.to(device)
         except _LOADING_ERRORS as error:
             first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
@@ -120,47 +161,64 @@ class LanguageModel:
                 f"the weights of {str(name)!r} are incomplete: {len(loading['missing_keys'])} are "
                 f"missing, {sorted(loading['missing_keys'])[0]!r} the first; load the whole model"
             )
-        return cls(model, tokenizer)
+        return cls(model, tokenizer, name=str(name))
 
     @contextmanager
-    def using(self) -> Iterator[None]:
-        """Hold the model for the `with` block; other threads wait.
+    def adapted(self, learned: Adapter | ModelCopy | None) -> Iterator[None]:
+        """Use what was learned for the `with` block, in this flow of control alone.
+
+        Other threads and asyncio tasks are not concerned. Blocks may be nested; the innermost
+        counts.
+
+        Args:
+            learned: From `fine_tune`, or `Adapter.load`; None for the model as it is.
 
         Raises:
-            AnswerError: If another flow of control of this thread has changed the model.
-            InvalidInputError: If this flow of control holds it in another thread.
+            InvalidInputError: If it was made for another model.
         """
-        with self._guard.held():
-            if self._guard.is_changed_by_others:
-                raise AnswerError(
-                    "the model is fine-tuned for another task of this thread; await that first, "
-                    "or run answers in threads"
-                )
-            yield
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Hold the model for the `with` block, for changes that end with it.
-
-        Raises:
-            InvalidInputError: If it is changed already by this thread, or this flow of control
-                holds it in another one.
-        """
-        with self._guard.held() as hold:
-            if self._guard.changed_by is not None:
-                raise InvalidInputError(
-                    "the model is fine-tuned already; leave that `with` block first"
-                )
-            self._guard.changed_by = hold
-            try:
+        key = None if learned is None else learned.key
+        token = _adapter_keys.set({**_adapter_keys.get(), self.model: key})
+        try:
+            with in_force(self.model, learned):
                 yield
-            finally:
-                self._guard.changed_by = None
+        finally:
+            _adapter_keys.reset(token)
+
+    @property
+    def can_checkpoint(self) -> bool:
+        """Whether activations can be computed again in a backward pass, to save memory."""
+        return self.parts.can_repeat(self.model)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all weights, the same wherever and whenever the model is loaded.
+
+        Computed at the first call, at about 1 GB a second.
+        """
+        return self._base.fingerprint
+
+    def verify_base(self, *, exact: bool = False) -> None:
+        """Refuse to go on with a model whose weights have changed since it was wrapped.
+
+        Args:
+            exact: Whether to compare every bit with what the first exact check, or
+                `fingerprint`, read: at about 1 GB a second. If not, versions, addresses, flags and
+                a sample of the bits, in about a millisecond.
+
+        Raises:
+            AnswerError: If something differs; the message names it.
+        """
+        if exact:
+            self._base.exact()
+        else:
+            self._base.cheap()
 
     @property
     def window(self) -> int:
         """Number of tokens that the model sees at once, prompt and answer together."""
-        limits = [getattr(self.model.config, "max_position_embeddings", None)]
+        config = self.model.config.get_text_config()
+        names = ("max_position_embeddings", "max_seq_len")  # the second is MPT's
+        limits = [getattr(config, name, None) for name in names]
         limits.append(self.tokenizer.model_max_length)  # a huge number where none is known
         known = [int(limit) for limit in limits if limit is not None and limit < 10**9]
         return min(known) if known else 2048  # guess, for models that state no limit
@@ -172,8 +230,7 @@ class LanguageModel:
             InvalidInputError: If it is not text.
         """
         check_text("text", text)
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return ids
+        return text_ids(self.tokenizer, text)
 
     def n_tokens(self, text: str) -> int:
         """Return how many tokens the text takes."""
@@ -193,13 +250,29 @@ class LanguageModel:
         lead: list[int] = [self._prefix_id]
         if context:
             lead += self.token_ids(context + CHUNK_SEPARATOR)
-        room = self.window - len(lead) + 1  # targets of one window; the last is no input
-        if room < 1:
+        if len(lead) > self.window:
             raise InvalidInputError(
                 f"a context of {len(lead)} tokens leaves no room for text in a window of "
                 f"{self.window}; pass fewer or shorter chunks"
             )
-        return list(_rolling_windows(ids, lead, room=room, keep_lead=bool(context)))
+        return list(rolling_windows(ids, lead, width=self.window, keep_lead=bool(context)))
+
+    def chunk_windows(
+        self, text: str, *, chunk_format: ChunkFormat = "text", request: str = ""
+    ) -> list[TokenWindow]:
+        """Return the forward passes in which a chunk is learned from; see `FineTuningSettings`.
+
+        Raises:
+            InvalidInputError: If the format is "chat" and the tokenizer has no chat template.
+        """
+        if chunk_format == "text" or not self.token_ids(text):
+            return self.windows(text)
+        lead, targets = chat_chunk(self.tokenizer, text, request)
+        if len(lead) > self.window:
+            raise InvalidInputError(
+                f"`chat_request` takes {len(lead)} tokens of a window of {self.window}; shorten it"
+            )
+        return list(rolling_windows(targets, lead, width=self.window, keep_lead=True))
 
     def bits_per_byte(self, text: str, *, context: str = "") -> float:
         """Return the code length of `text` under the model, in bits per UTF-8 byte.
@@ -221,21 +294,20 @@ class LanguageModel:
         if not windows:
             raise InvalidInputError("`text` must not be empty: it has no bits per byte")
         try:
-            with self.using(), torch.inference_mode():
-                nats = sum(float(self.loss_sum(window)) for window in windows)
+            nats = sum(self._nats(window) for window in windows)
         except RuntimeError as error:  # out of memory is one of them
             raise AnswerError(f"the model could not score a text: {error}") from error
         return nats / math.log(2) / len(text.encode())
 
-    def loss_sum(self, window: TokenWindow) -> torch.Tensor:
-        """Return the summed cross-entropy of a window's targets in nats, a scalar.
-
-        The caller holds the model (`using` or `changing`).
-        """
-        inputs = torch.tensor([window.inputs], device=self.model.device)
-        targets = torch.tensor(window.targets, device=self.model.device)
-        logits = self.model(input_ids=inputs, use_cache=False).logits[0, -len(targets) :]
-        return functional.cross_entropy(logits.float(), targets, reduction="sum")
+    def _nats(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets."""
+        model = model_in_force(self.model)
+        parts = parts_of(model)
+        with self.turns.taken(), torch.inference_mode():
+            inputs = torch.tensor([window.inputs], device=model.device)
+            targets = torch.tensor(window.targets, device=model.device)
+            hidden = parts.hidden(model, inputs, None)[0, target_rows(window)]
+            return float(target_losses(parts, model, hidden, targets).sum())
 
     def generate(
         self,
@@ -244,6 +316,7 @@ class LanguageModel:
         max_new_tokens: int = 64,
         stop: Sequence[str] = (),
         on_text: Callable[[str], object] | None = None,
+        prefixes: PrefixCache | None = None,
         **options: Any,
     ) -> Generation:
         """Return the model's continuation of `prompt`, greedy unless `options` say otherwise.
@@ -256,6 +329,7 @@ class LanguageModel:
             stop: Texts that end the continuation; what is returned ends before them.
             on_text: Called with each new piece of the text as soon as it is certain; the
                 pieces add up to the whole. What it raises ends the generation and passes on.
+            prefixes: From `read`, with the same adapter in force: what need not be read again.
             **options: Passed to `transformers`' `generate` as they are. Beams are not
                 followed: their text comes in one piece at the end.
 
@@ -265,31 +339,91 @@ class LanguageModel:
             AnswerError: If the model fails.
         """
         ids = self.check_prompt(prompt, max_new_tokens)
-        inputs = torch.tensor([ids], device=self.model.device)
-        watcher = TextWatcher(self.tokenizer, n_prompt_tokens=len(ids), stop=stop, on_text=on_text)
+        watcher = TextWatcher(
+            self.tokenizer,
+            n_prompt_tokens=len(ids),
+            stop=stop,
+            on_text=on_text,
+            turns=self.turns,
+        )
         criteria = [*(options.pop("stopping_criteria", None) or []), watcher]
         settings = {"do_sample": False, "pad_token_id": self._prefix_id, **options}
-        try:
-            with self.using(), torch.inference_mode():
-                output = self.model.generate(
-                    inputs,
-                    attention_mask=torch.ones_like(inputs),
-                    max_new_tokens=max_new_tokens,
-                    stopping_criteria=StoppingCriteriaList(criteria),
-                    **settings,
-                )
+        with _generation_errors(options), self.turns.taken(), torch.inference_mode():
+            model = model_in_force(self.model)
+            inputs = torch.tensor([ids], device=model.device)
+            output = generate_with_prefix(
+                model,
+                inputs,
+                prefixes,
+                self._adapter_key,
+                keep=False,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=max_new_tokens,
+                stopping_criteria=StoppingCriteriaList(criteria),
+                **settings,
+            )
             new_ids = output[0, len(ids) :].tolist()
-            ends = settings.get("eos_token_id", self.model.generation_config.eos_token_id)
+            ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
             return watcher.finished(new_ids, max_new_tokens=max_new_tokens, ends=ends)
-        except ListenerError as stopped:
-            raise stopped.error from None
-        except RuntimeError as error:
-            raise AnswerError(f"the model could not generate: {error}") from error
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(
-                f"the model cannot generate with {sorted(options)}: {error}; see "
-                f"transformers.GenerationConfig for what there is"
-            ) from error
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int = 64,
+        stop: Sequence[str] = (),
+        **options: Any,
+    ) -> list[Generation]:
+        """Return what `generate` returns for each prompt, computed as one batch.
+
+        Memory and time are those of the longest prompt, times their number. Greedy texts are
+        the same but for ties within rounding.
+
+        Args:
+            prompts: As for `generate`.
+            max_new_tokens: Length of each continuation at most, >= 1.
+            stop: As for `generate`.
+            **options: As for `generate`.
+
+        Raises:
+            InvalidInputError: As for `generate`.
+            AnswerError: If the model fails.
+        """
+        ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
+        with _generation_errors(options), self.turns.taken(), torch.inference_mode():
+            return generate_batch(
+                model_in_force(self.model),
+                self.tokenizer,
+                ids,
+                max_new_tokens=max_new_tokens,
+                stop=stop,
+                pad_id=self._prefix_id,
+                turns=self.turns,
+                **options,
+            )
+
+    def read(self, ids: Sequence[int]) -> PrefixCache:
+        """Return what the model makes of the tokens that prompts begin with, for `generate`.
+
+        Of use with the adapter alone that is in force now. Empty where a model's keys and values
+        cannot be cut.
+
+        Raises:
+            AnswerError: If the model fails.
+        """
+        prefixes = PrefixCache()
+        if not ids or not self.parts.can_repeat(self.model):
+            return prefixes
+        with _generation_errors({}), self.turns.taken(), torch.inference_mode():
+            model = model_in_force(self.model)
+            inputs = torch.tensor([ids], device=model.device)
+            output = parts_of(model).trunk(input_ids=inputs, use_cache=True)
+            prefixes.put(self._adapter_key, ids, output.past_key_values)
+        return prefixes
+
+    @property
+    def _adapter_key(self) -> str | None:
+        return _adapter_keys.get().get(self.model)
 
     def check_prompt(self, prompt: Prompt, max_new_tokens: int) -> list[int]:
         """Return the prompt's tokens if they and an answer fit into the window.
@@ -312,52 +446,22 @@ class LanguageModel:
         Raises:
             InvalidInputError: If the prompt is none, or the chat template refuses it.
         """
-        messages = as_conversation(prompt)
-        if getattr(self.tokenizer, "chat_template", None):
-            try:
-                encoded = self.tokenizer.apply_chat_template(
-                    [dict(message) for message in messages],
-                    add_generation_prompt=True,
-                    return_dict=True,
-                )
-            except (TemplateError, TypeError, ValueError) as error:
-                roles = [message["role"] for message in messages]
-                raise InvalidInputError(
-                    f"the model's chat template refuses messages of the roles {roles}: {error}; "
-                    f"many want no system message, and user and assistant in turn"
-                ) from error
-            return list(encoded["input_ids"])
-        return [self._prefix_id, *self.token_ids(as_plain_text(messages))]
-
-    @property
-    def worker(self) -> ThreadPoolExecutor:
-        """The one thread in which answers of this model are computed beside the caller.
-
-        One is enough, since the model gives one answer at a time.
-        """
-        return self._guard.worker
-
-    def refuse_if_held_here(self) -> None:
-        """Refuse what would wait for a block that this flow of control itself has to end.
-
-        Raises:
-            InvalidInputError: Inside a `with` block of `using` or `changing`, and so in what
-                is called back while the model writes.
-        """
-        if self._guard.is_held_here:
-            raise InvalidInputError(WAITS_FOR_ITSELF)
+        return prompt_ids(self.tokenizer, prompt, self._prefix_id)
 
 
-def _rolling_windows(
-    ids: Sequence[int], lead: Sequence[int], *, room: int, keep_lead: bool
-) -> Iterator[TokenWindow]:
-    """Yield windows of at most `room` targets that cover `ids` once, in order."""
-    first = min(room, len(ids))
-    if first:
-        yield TokenWindow(inputs=[*lead, *ids[: first - 1]], targets=ids[:first])
-    for start in range(first, len(ids), room):
-        end = min(start + room, len(ids))
-        kept = list(lead) if keep_lead else []
-        width = len(lead) + room - 1 - len(kept)  # inputs left for the text itself
-        inputs = [*kept, *ids[max(0, end - 1 - width) : end - 1]]
-        yield TokenWindow(inputs=inputs, targets=ids[start:end])
+@contextmanager
+def _generation_errors(options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what transformers and torch raise into errors of ours, and let a listener's pass."""
+    try:
+        yield
+    except ListenerError as stopped:
+        raise stopped.error from None
+    except RuntimeError as error:
+        raise AnswerError(f"the model could not generate: {error}") from error
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"the model cannot generate with {sorted(options)}: {error}; see "
+            f"transformers.GenerationConfig for what there is"
+        ) from error

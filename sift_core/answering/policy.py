@@ -1,62 +1,211 @@
-"""The choice between base, context and fine-tuning for one query."""
+"""The choice between base, context and fine-tuning for one query: the seam and the rule.
+
+Paper symbols: σ_n → the square root of `variances_learned[n - 1]` over `variance_before`;
+α → `VariancePolicy.alpha`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
+from typing import Protocol
 
+from sift_core.answering.situation import LEARNING, Situation
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """A mode and why, one sentence a reason."""
+    """A mode and why.
+
+    Args:
+        mode: Never AUTO.
+        reasons: One sentence each, with the numbers that it rests on.
+        n_steps: How many of the chosen training steps to take; None for all of them, and
+            where nothing is learned.
+    """
 
     mode: AnswerMode
     reasons: tuple[str, ...]
+    n_steps: int | None = None
+
+
+class Policy(Protocol):
+    """Decides in mode "auto". Any object with this method will do."""
+
+    def decide(self, situation: Situation) -> Decision:
+        """Return the mode for one question."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariancePolicy:
-    """Answers from the documents only if they say something, and in the context if they fit.
+    """Answers from the documents only if they say something, and by the cheaper way that works.
 
-    A first rule, to be replaced by a measured one:
-    1. The chosen documents explain too little of the query's variance: base.
-    2. They fit into the window beside question and answer: context, the cheaper way.
+    1. Neither what would be read nor what would be learned explains enough of the query's
+       variance: base.
+    2. The chunks fit into the window, or those that fit explain nearly as much as learning
+       would: context. Unless so many questions share one fine-tuning that it costs less time
+       an answer: fine-tune.
     3. Otherwise: fine-tune, which needs no window.
+    4. A way that takes longer than the latency budget gives way to the next, in the order
+       above. Fine-tuning takes fewer steps first. If none is quick enough, the quickest.
+    5. Fine-tuning takes as many steps as pay for their compute (`alpha`).
+
+    Never "both": no rule of thumb says when it pays; `LearnedPolicy` may find out.
 
     Args:
-        min_explained: Share of the variance at the query that the chosen documents must
-            explain, in [0, 1]. 0.25 lies between an off-topic question to the Python
-            documentation (17 %) and on-topic ones (38 to 62 %, ten chunks, MiniLM).
+        min_explained: Share of the variance at the query that documents must explain, in
+            [0, 1]. 0.25 lies between an off-topic question to the Python documentation (17 %)
+            and on-topic ones (38 to 62 %, ten chunks, MiniLM).
+        enough_read: Where not all chunks fit, the share of what learning would explain that
+            the rest must explain to be read instead, in [0, 1]. 0.9 is a guess.
+        alpha: Of the paper's compute-proportional stop: fine-tuning ends before the first step
+            n with σ_n > 1 / (alpha · n), where σ_0 = 1. Larger means fewer steps; None takes
+            all.
+
+    Raises:
+        InvalidInputError: If a number is out of its range.
+
+    References:
+        Hübotter et al. (2024), arXiv 2410.08020, section 6 for `alpha`.
     """
 
     min_explained: float = 0.25
+    enough_read: float = 0.9
+    alpha: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_explained <= 1:
-            raise InvalidInputError(f"`min_explained` must be in [0, 1], got {self.min_explained}")
+        for name in ("min_explained", "enough_read"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidInputError(f"`{name}` must be in [0, 1], got {getattr(self, name)}")
+        if self.alpha is not None and not self.alpha > 0:
+            raise InvalidInputError(f"`alpha` must be > 0, got {self.alpha}")
 
-    def decide(
-        self, *, variance_before: float, variance_after: float, context_tokens: int, room: int
-    ) -> Decision:
-        """Return the mode for one query.
-
-        Args:
-            variance_before: σ² at the query before any document.
-            variance_after: σ² at the query given the chosen documents.
-            context_tokens: Length of the chosen documents.
-            room: Tokens that the window has for them.
-        """
-        explained = 1 - variance_after / variance_before if variance_before > 0 else 0.0
-        share = f"the chosen documents explain {explained:.0%} of the variance at the query"
-        if explained < self.min_explained:
+    def decide(self, situation: Situation) -> Decision:
+        """Return the mode for one question, and the steps if it learns."""
+        reads = AnswerMode.CONTEXT in situation.possible
+        best = max(situation.explained_read if reads else 0.0, situation.explained_learned)
+        share = f"the chosen documents explain {best:.0%} of the variance at the query"
+        if best < self.min_explained:
             return Decision(
                 mode=AnswerMode.BASE,
                 reasons=(f"{share}, less than {self.min_explained:.0%}: they are off the topic",),
             )
-        if context_tokens <= room:
-            fits = f"their {context_tokens} tokens fit into the {room} that the window has left"
-            return Decision(mode=AnswerMode.CONTEXT, reasons=(share, fits))
-        too_long = f"their {context_tokens} tokens exceed the {room} that the window has left"
-        return Decision(mode=AnswerMode.FINE_TUNE, reasons=(share, too_long))
+        reasons = [share]
+        paying = situation
+        if self.alpha is not None:
+            paying = situation.cut(compute_proportional_steps(situation, self.alpha))
+        order = self._in_order(paying, reasons)
+        mode, steps = first_in_time(paying, order, reasons)
+        if paying.n_steps < situation.n_steps and AnswerMode.CONTEXT not in order[:1]:
+            reasons.append(
+                f"{paying.n_steps} of {situation.n_steps} training steps pay for their compute: "
+                f"the next would leave σ above 1 / ({self.alpha:g} · {paying.n_steps + 1})"
+            )
+        learns_less = mode in LEARNING and steps < situation.n_steps
+        return Decision(mode=mode, reasons=tuple(reasons), n_steps=steps if learns_less else None)
+
+    def _in_order(self, situation: Situation, reasons: list[str]) -> list[AnswerMode]:
+        """Return the modes to be tried, the preferred first; add to `reasons` why that one."""
+        read, learn = AnswerMode.CONTEXT, AnswerMode.FINE_TUNE
+        explained = {read: situation.explained_read, learn: situation.explained_learned}
+        order = [
+            mode
+            for mode in (read, learn)
+            if mode in situation.possible and explained[mode] >= self.min_explained
+        ]
+        fits = situation.context_tokens <= situation.room
+        if situation.context_tokens:
+            reasons.append(
+                f"their {situation.context_tokens} tokens {'fit into' if fits else 'exceed'} the "
+                f"{max(situation.room, 0)} that the window has left"
+            )
+        if read not in order and situation.read_tokens:
+            reasons.append(f"what would be read explains {explained[read]:.0%} alone")
+        if order == [read, learn] and (
+            self._learns_cheaper(situation, reasons)
+            if fits
+            else not self._reads_enough(situation, reasons)
+        ):
+            order.reverse()
+        return [*order, AnswerMode.BASE]
+
+    def _reads_enough(self, situation: Situation, reasons: list[str]) -> bool:
+        read, learned = situation.explained_read, situation.explained_learned
+        enough = read >= self.enough_read * learned
+        reasons.append(
+            f"those that fit explain {read:.0%} of the variance, {'at least' if enough else 'not'} "
+            f"{self.enough_read:.0%} of the {learned:.0%} that learning would"
+        )
+        return enough
+
+    @staticmethod
+    def _learns_cheaper(situation: Situation, reasons: list[str]) -> bool:
+        if situation.seconds is None or situation.n_questions == 1:
+            return False  # one question alone: learning is the longer way, and the less certain
+        n = situation.n_questions
+        read, learn = (
+            situation.seconds.each(mode, n_questions=n)
+            for mode in (AnswerMode.CONTEXT, AnswerMode.FINE_TUNE)
+        )
+        reasons.append(
+            f"over {n} questions fine-tuning takes {learn:.2g} s an answer, reading {read:.2g} s"
+        )
+        return learn < read
+
+
+def compute_proportional_steps(situation: Situation, alpha: float) -> int:
+    """Return how many training steps pay for their compute.
+
+    All before the first step n with σ_n > 1 / (alpha · n), where σ_0 = 1.
+
+    References:
+        Hübotter et al. (2024), arXiv 2410.08020, section 6.
+    """
+    if not situation.variance_before > 0:
+        return 0
+    for n, variance in enumerate(situation.variances_learned, start=1):
+        if sqrt(variance / situation.variance_before) > 1 / (alpha * n):
+            return n - 1
+    return situation.n_steps
+
+
+def first_in_time(
+    situation: Situation, order: Sequence[AnswerMode], reasons: list[str]
+) -> tuple[AnswerMode, int]:
+    """Return the first mode of `order` within the latency budget, and its training steps.
+
+    The quickest of all where the budget excludes every one. Without a budget or predicted
+    seconds the first of `order`.
+
+    Args:
+        situation: What is known.
+        order: The modes to be tried, the preferred first, at least one.
+        reasons: Gets a sentence for all that the budget changes.
+    """
+    seconds, latency = situation.seconds, situation.latency_s
+    if latency is None:
+        return order[0], situation.n_steps
+    if seconds is None:
+        reasons.append(f"no cost model tells what fits into the {latency:g} s of the caller")
+        return order[0], situation.n_steps
+    for mode in order:
+        steps = situation.steps_in_time(mode)
+        if steps is None:
+            least = 1 if mode in LEARNING else 0
+            reasons.append(
+                f"{mode.value!r} would take {seconds.first(mode, least):.2g} s at least, more than "
+                f"the {latency:g} s of the caller"
+            )
+            continue
+        taken = f"{mode.value!r} takes {seconds.first(mode, steps):.2g} s"
+        if mode in LEARNING and steps < situation.n_steps:
+            taken += f" with {steps} of {situation.n_steps} training steps"
+        reasons.append(f"{taken}, within the {latency:g} s of the caller")
+        return mode, steps
+    least_steps = min(1, situation.n_steps)
+    quickest = min(order, key=lambda mode: seconds.first(mode, least_steps))
+    reasons.append(f"nothing is quick enough; {quickest.value!r} is the quickest")
+    return quickest, least_steps

@@ -1,4 +1,5 @@
 import asyncio
+import copy
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from sift_core import AnswerError, AnswerMode, CandidatePool, InvalidInputError, Query
 from sift_core.answering import FineTuningAnswerer, FineTuningSettings, LanguageModel, fine_tuned
+from sift_core.answering.learners import LoraLearner
 
 FAST = FineTuningSettings(learning_rate=1e-2)  # a random model learns little at 5e-4
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cow ate the hay"]
@@ -25,6 +27,7 @@ def state_of(lm):
         [p.requires_grad for p in model.parameters()],
         set(vars(model)),
         model.training,
+        [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()],
     )
 
 
@@ -51,37 +54,110 @@ def test_the_base_is_bit_identical_after_an_exception_in_the_block(random_lm):
     assert_same_state(random_lm, before)
 
 
-def test_the_base_is_bit_identical_after_learning_diverged(random_lm):
+def test_learning_that_diverges_falls_back_and_says_so(random_lm):
     before = state_of(random_lm)
+    base = random_lm.bits_per_byte(TEXTS[0])
     settings = FineTuningSettings(learning_rate=1e30)
-    with pytest.raises(AnswerError, match="not finite; lower the learning rate"):
-        with fine_tuned(random_lm, TEXTS * 4, settings):
-            pytest.fail("a diverged model must not be handed out")
+    with fine_tuned(random_lm, TEXTS * 4, settings) as tuned:
+        assert random_lm.bits_per_byte(TEXTS[0]) == base  # one step was taken, and undone
+    assert (tuned.report.n_steps, tuned.report.n_refused) == (1, 2)
+    assert tuned.report.stop_reason == "diverged"
+    assert "fell back to the base model" in tuned.report.warnings[0]
     assert_same_state(random_lm, before)
 
 
-def test_the_base_is_bit_identical_after_running_out_of_memory(make_random_lm, monkeypatch):
+def test_a_last_step_that_leaves_the_model_unable_to_compute_is_undone(make_random_lm):
+    lm = make_random_lm()
+    base = lm.bits_per_byte(TEXTS[0])
+    with fine_tuned(lm, TEXTS[:1], FineTuningSettings(learning_rate=1e30)) as tuned:
+        assert lm.bits_per_byte(TEXTS[0]) == base
+    assert (tuned.report.n_refused, tuned.report.stop_reason) == (0, "diverged")
+
+
+class Failing:
+    """Lets chosen backward passes of a learner fail, or give what is not a number."""
+
+    def __init__(self, monkeypatch, outcome, *, calls):
+        self.n_calls, self.asked = 0, []
+        original = LoraLearner.backward
+
+        def backward(learner, rows, *, checkpointing):
+            self.n_calls += 1
+            self.asked.append((len(rows), checkpointing))
+            loss = original(learner, rows, checkpointing=checkpointing)
+            if self.n_calls not in calls:
+                return loss
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        monkeypatch.setattr(LoraLearner, "backward", backward)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_one_step_that_is_not_finite_is_refused_and_the_others_are_taken(
+    make_random_lm, monkeypatch, loss
+):
+    lm = make_random_lm()
+    with fine_tuned(lm, [TEXTS[0], TEXTS[2]], FAST) as expected:
+        pass
+    Failing(monkeypatch, loss, calls={2})
+    with fine_tuned(lm, TEXTS, FAST) as tuned:
+        pass
+    assert tuned.losses == expected.losses  # neither weights nor Adam's moments know of it
+    assert torch.equal(tuned.adapter.values, expected.adapter.values)
+    assert (tuned.report.n_refused, tuned.report.stop_reason) == (1, "done")
+    assert "1 steps were refused" in tuned.report.warnings[0]
+
+
+def test_two_steps_in_a_row_that_are_not_finite_lead_back_to_the_last_good_adapter(
+    make_random_lm, monkeypatch
+):
+    lm = make_random_lm()
+    with fine_tuned(lm, TEXTS[:1], FAST) as expected:
+        pass
+    Failing(monkeypatch, math.nan, calls={3, 4})
+    with fine_tuned(lm, TEXTS * 3, FAST) as tuned:
+        pass
+    assert torch.equal(tuned.adapter.values, expected.adapter.values)
+    assert "the last good adapter" in tuned.report.warnings[0]
+
+
+def test_running_out_of_memory_halves_the_rows_then_computes_activations_again(
+    make_random_lm, monkeypatch
+):
+    lm = make_random_lm()
+    settings = FineTuningSettings(chunks_per_step=3, rows_per_pass=3, learning_rate=1e-2)
+    with fine_tuned(lm, TEXTS, settings) as expected:
+        pass
+    failing = Failing(monkeypatch, torch.OutOfMemoryError("out of memory"), calls={1, 2})
+    with fine_tuned(lm, TEXTS, settings) as tuned:
+        pass
+    assert failing.asked[:5] == [(3, False), (1, False), (1, True), (1, True), (1, True)]
+    assert (tuned.report.rows_per_pass, tuned.report.checkpointing) == (1, True)
+    assert tuned.losses == pytest.approx(expected.losses, rel=1e-5)
+
+
+def test_running_out_of_memory_with_one_row_and_checkpointing_is_an_error(
+    make_random_lm, monkeypatch
+):
     lm = make_random_lm()
     before = state_of(lm)
-    steps = iter(range(10))
-
-    def fail_on_third(self, window):
-        if next(steps) == 2:
-            raise torch.OutOfMemoryError("out of memory")
-        return original(self, window)
-
-    original = LanguageModel.loss_sum
-    monkeypatch.setattr(LanguageModel, "loss_sum", fail_on_third)
-    with pytest.raises(AnswerError, match="out of memory"), fine_tuned(lm, TEXTS):
+    Failing(monkeypatch, torch.OutOfMemoryError("out of memory"), calls=set(range(99)))
+    with pytest.raises(AnswerError, match="pass shorter chunks"), fine_tuned(lm, TEXTS):
         pytest.fail("must not be reached")
     assert_same_state(lm, before)
 
 
 def test_learning_equals_a_plain_peft_loop(random_lm):
     # The oracle: PEFT's own wrapper, the HF loss, one Adam step a text, paper's settings.
-    with fine_tuned(random_lm, TEXTS) as losses:
+    with fine_tuned(random_lm, TEXTS) as tuned:
         pass
-    model = random_lm.model
+    losses = tuned.losses
+    model = copy.deepcopy(random_lm.model)
+    for module in model.modules():  # ours; PEFT's layers would call them too
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
     config = LoraConfig(
         r=64,
         lora_alpha=16,
@@ -109,23 +185,23 @@ def test_learning_equals_a_plain_peft_loop(random_lm):
 
 
 def test_one_step_a_text_in_order_and_repeats_count(make_random_lm):
-    with fine_tuned(make_random_lm(), [TEXTS[0]] * 4, FAST) as losses:
-        assert len(losses) == 4
-        assert losses == sorted(losses, reverse=True)  # the same text gets easier every time
+    with fine_tuned(make_random_lm(), [TEXTS[0]] * 4, FAST) as tuned:
+        assert len(tuned.losses) == 4
+        assert list(tuned.losses) == sorted(tuned.losses, reverse=True)  # easier every time
 
 
 def test_the_first_loss_is_the_base_models_own(tiny_lm):
     text = "Return the sum of all numbers in the list."
     nats_per_byte = tiny_lm.bits_per_byte(text) * math.log(2)
-    with fine_tuned(tiny_lm, [text]) as losses:
+    with fine_tuned(tiny_lm, [text]) as tuned:
         n_bytes, n_tokens = len(text.encode()), tiny_lm.n_tokens(text)
-        assert losses[0] == pytest.approx(nats_per_byte * n_bytes / n_tokens, rel=1e-4)
+        assert tuned.losses[0] == pytest.approx(nats_per_byte * n_bytes / n_tokens, rel=1e-4)
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_one_others(make_random_lm):
     def losses_with(seed):
-        with fine_tuned(make_random_lm(), TEXTS, FineTuningSettings(seed=seed)) as losses:
-            return list(losses)
+        with fine_tuned(make_random_lm(), TEXTS, FineTuningSettings(seed=seed)) as tuned:
+            return tuned.losses
 
     assert losses_with(1) == losses_with(1)
     assert losses_with(1)[-1] != losses_with(2)[-1]
@@ -144,16 +220,17 @@ def test_global_random_state_is_left_alone(make_random_lm):
 def test_a_text_longer_than_the_window_is_learned_whole_in_one_step(make_random_lm):
     lm = make_random_lm()
     long_text = "abcdefgh" * 25  # 200 tokens, a window has 64
-    with fine_tuned(lm, [long_text]) as losses:
-        assert len(losses) == 1
+    with fine_tuned(lm, [long_text]) as tuned:
+        losses = tuned.losses
+    assert len(losses) == 1
     nats_per_byte = lm.bits_per_byte(long_text) * math.log(2)
     assert losses[0] == pytest.approx(nats_per_byte, rel=1e-5)  # one token a byte
 
 
 def test_each_step_is_reported_as_it_is_taken(make_random_lm):
     reported = []
-    with fine_tuned(make_random_lm(), TEXTS, on_step=reported.append) as losses:
-        assert reported == losses
+    with fine_tuned(make_random_lm(), TEXTS, on_step=reported.append) as tuned:
+        assert tuple(reported) == tuned.losses
 
 
 def test_a_report_that_raises_ends_the_learning_and_restores_the_base(make_random_lm):
@@ -169,17 +246,17 @@ def test_a_report_that_raises_ends_the_learning_and_restores_the_base(make_rando
 
 
 def test_a_text_without_a_token_takes_no_step(make_random_lm):
-    with fine_tuned(make_random_lm(), ["", TEXTS[0]]) as losses:
-        assert len(losses) == 1
+    with fine_tuned(make_random_lm(), ["", TEXTS[0]]) as tuned:
+        assert (tuned.report.n_steps, tuned.report.n_skipped) == (1, 1)
 
 
 def test_a_bfloat16_model_learns_too(make_random_lm):
     lm = make_random_lm()
     lm.model.to(torch.bfloat16)
-    with fine_tuned(lm, [TEXTS[0]] * 5, FAST) as losses:
-        trainable = {p.dtype for p in lm.model.parameters() if p.requires_grad}
-    assert trainable == {torch.float32}
-    assert losses[-1] < losses[0] - 0.05
+    with fine_tuned(lm, [TEXTS[0]] * 5, FAST) as tuned:
+        pass
+    assert tuned.adapter.values.dtype == torch.float32
+    assert tuned.losses[-1] < tuned.losses[0] - 0.05
 
 
 def test_concurrent_answers_equal_serial_ones(make_random_lm):
@@ -208,8 +285,8 @@ def test_models_in_several_threads_do_not_share_random_numbers(make_random_lm):
     models = [make_random_lm() for _ in range(4)]
 
     def losses_of(lm):
-        with fine_tuned(lm, TEXTS, FAST) as losses:
-            return tuple(losses)
+        with fine_tuned(lm, TEXTS, FAST) as tuned:
+            return tuned.losses
 
     expected = losses_of(models[0])
     with ThreadPoolExecutor(4) as pool:
@@ -217,49 +294,57 @@ def test_models_in_several_threads_do_not_share_random_numbers(make_random_lm):
     assert seen == {expected}
 
 
-def test_a_second_fine_tuning_inside_the_first_is_refused(make_random_lm):
+def test_a_second_fine_tuning_inside_the_first_is_its_own(make_random_lm):
     lm = make_random_lm()
-    before = state_of(lm)
-    with fine_tuned(lm, TEXTS, FAST):
-        inside = lm.bits_per_byte(TEXTS[0])
-        with pytest.raises(InvalidInputError, match="fine-tuned already"), fine_tuned(lm, TEXTS):
-            pytest.fail("must not be reached")
-        assert lm.bits_per_byte(TEXTS[0]) == inside
-    assert_same_state(lm, before)
+    base = lm.bits_per_byte(TEXTS[0])
+    with fine_tuned(lm, TEXTS[1:], FAST) as alone:
+        pass
+    with fine_tuned(lm, TEXTS * 5, FAST):
+        outside = lm.bits_per_byte(TEXTS[0])
+        with fine_tuned(lm, TEXTS[1:], FAST) as inside:
+            assert lm.bits_per_byte(TEXTS[0]) != outside
+            with lm.adapted(None):
+                assert lm.bits_per_byte(TEXTS[0]) == base
+        assert inside.losses == alone.losses
+        assert lm.bits_per_byte(TEXTS[0]) == outside
 
 
-async def test_another_asyncio_task_never_sees_the_adapter(make_random_lm):
+def test_blocks_of_two_models_hold_inside_each_other(make_random_lm):
+    one, other = make_random_lm("gpt2"), make_random_lm()
+    with fine_tuned(one, TEXTS, FAST):
+        expected = one.bits_per_byte(TEXTS[0])
+        with fine_tuned(other, TEXTS, FAST):
+            assert one.bits_per_byte(TEXTS[0]) == expected
+
+
+async def test_asyncio_tasks_have_an_adapter_each(make_random_lm):
     lm = make_random_lm()
-    before = state_of(lm)
-    adapted, done = asyncio.Event(), asyncio.Event()
+    base = lm.bits_per_byte(TEXTS[0])
+    everyone_adapted = asyncio.Barrier(4) if hasattr(asyncio, "Barrier") else None
+    topics = [[letter * 20] * 4 for letter in "abc"]
 
-    async def learn():
-        with fine_tuned(lm, TEXTS, FAST):
-            adapted.set()
-            await done.wait()
-            return lm.bits_per_byte(TEXTS[0])  # its own calls go on
+    async def score(topic):
+        with fine_tuned(lm, topic, FAST):
+            await (everyone_adapted.wait() if everyone_adapted else asyncio.sleep(0.1))
+            return lm.bits_per_byte(TEXTS[0])
 
     async def read():
-        await adapted.wait()
-        try:
-            with pytest.raises(AnswerError, match="another task"):
-                lm.bits_per_byte(TEXTS[0])
-            with pytest.raises(InvalidInputError, match="already"), fine_tuned(lm, TEXTS):
-                pytest.fail("must not be reached")
-        finally:
-            done.set()
+        await (everyone_adapted.wait() if everyone_adapted else asyncio.sleep(0.1))
+        return lm.bits_per_byte(TEXTS[0])
 
-    tuned, _ = await asyncio.gather(learn(), read())
-    assert_same_state(lm, before)
-    assert tuned < lm.bits_per_byte(TEXTS[0])
+    *together, seen = await asyncio.gather(*(score(topic) for topic in topics), read())
+    assert seen == base
+    for topic, bits in zip(topics, together, strict=True):
+        with fine_tuned(lm, topic, FAST):
+            assert lm.bits_per_byte(TEXTS[0]) == bits
 
 
-def test_two_wrappers_of_one_model_share_its_guard(make_random_lm, byte_tokenizer):
+def test_two_wrappers_of_one_model_share_what_is_in_force(make_random_lm, byte_tokenizer):
     lm = make_random_lm()
     other = LanguageModel(lm.model, byte_tokenizer)
-    with fine_tuned(lm, TEXTS), pytest.raises(InvalidInputError, match="already"):
-        with fine_tuned(other, TEXTS):
-            pytest.fail("must not be reached")
+    with fine_tuned(lm, TEXTS, FAST):
+        assert other.bits_per_byte(TEXTS[0]) == lm.bits_per_byte(TEXTS[0])
+    assert other.turns is lm.turns
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -267,8 +352,8 @@ def test_learning_works_inside_a_servers_no_grad(make_random_lm, mode):
     lm = make_random_lm()
     with fine_tuned(lm, TEXTS, FAST) as expected:
         pass
-    with mode(), fine_tuned(lm, TEXTS, FAST) as losses:
-        assert losses == expected
+    with mode(), fine_tuned(lm, TEXTS, FAST) as tuned:
+        assert tuned.losses == expected.losses
 
 
 def test_a_report_may_raise_its_own_runtime_error(make_random_lm):
@@ -282,17 +367,49 @@ def test_a_report_may_raise_its_own_runtime_error(make_random_lm):
         pytest.fail("must not be reached")
 
 
-def test_a_reader_in_another_thread_never_sees_the_adapter(make_random_lm):
+def test_a_reader_in_another_thread_sees_the_base_at_once(make_random_lm):
     lm = make_random_lm()
     base = lm.bits_per_byte(TEXTS[0])
-    seen = []
-    with fine_tuned(lm, TEXTS * 5, FAST):
-        reader = threading.Thread(target=lambda: seen.append(lm.bits_per_byte(TEXTS[0])))
-        reader.start()
-        reader.join(timeout=0.2)
-        assert seen == []  # it waits
-    reader.join()
-    assert seen == [base]
+    with fine_tuned(lm, TEXTS * 5, FAST), ThreadPoolExecutor(1) as reader:
+        assert reader.submit(lm.bits_per_byte, TEXTS[0]).result() == base
+        assert lm.bits_per_byte(TEXTS[0]) != base
+
+
+def test_a_time_budget_ends_the_learning_after_the_first_step_beyond_it(make_random_lm):
+    lm = make_random_lm()
+    with fine_tuned(lm, TEXTS * 50, FineTuningSettings(max_seconds=1e-9)) as tuned:
+        pass
+    assert (tuned.report.n_steps, tuned.report.stop_reason) == (1, "time")
+
+
+def test_a_chunk_chosen_again_may_follow_its_first_gradient(make_random_lm):
+    lm = make_random_lm()
+    chunks = [TEXTS[0], TEXTS[1], TEXTS[0], TEXTS[0]]
+    settings = FineTuningSettings(reuse_gradients=True, learning_rate=1e-2)
+    with fine_tuned(lm, chunks, settings) as tuned:
+        reused = lm.bits_per_byte(TEXTS[0])
+    assert tuned.report.n_steps == 4
+    assert tuned.losses[0] == tuned.losses[1] == tuned.losses[2] != tuned.losses[3]
+    with fine_tuned(lm, chunks[:2], FAST):
+        assert reused < lm.bits_per_byte(TEXTS[0])  # the repeats did teach it more
+
+
+def test_several_chunks_a_step_follow_their_mean_gradient(make_random_lm):
+    lm = make_random_lm()
+    settings = FineTuningSettings(chunks_per_step=2, learning_rate=1e-2)
+    with fine_tuned(lm, TEXTS, settings) as tuned:
+        pass
+    assert tuned.report.n_steps == 2
+    nats = [lm.bits_per_byte(text) * math.log(2) for text in TEXTS[:2]]  # a token a byte
+    assert tuned.losses[0] == pytest.approx(sum(nats) / 2, rel=1e-5)
+
+
+def test_no_text_at_all_gives_an_adapter_that_changes_nothing(make_random_lm):
+    lm = make_random_lm()
+    base = lm.bits_per_byte(TEXTS[0])
+    with fine_tuned(lm, []) as tuned:
+        assert lm.bits_per_byte(TEXTS[0]) == base
+    assert tuned.losses == ()
 
 
 @pytest.mark.parametrize(
@@ -305,6 +422,12 @@ def test_a_reader_in_another_thread_never_sees_the_adapter(make_random_lm):
         {"learning_rate": 0.0},
         {"learning_rate": math.nan},
         {"alpha": -1.0},
+        {"scope": "top:0"},
+        {"scope": "middle"},
+        {"chunks_per_step": 0},
+        {"rows_per_pass": 0},
+        {"max_seconds": 0},
+        {"chunk_format": "html"},
     ],
 )
 def test_settings_out_of_range_are_refused(wrong):

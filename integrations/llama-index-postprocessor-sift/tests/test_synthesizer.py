@@ -285,16 +285,17 @@ def test_callbacks_and_events_are_those_of_llama_indexs_synthesizers(engine, ind
     assert pair[1].payload["response"] is response
 
 
-def test_a_fine_tuning_that_fails_raises_and_the_next_query_is_answered(engine, index, question):
+def test_a_fine_tuning_that_diverges_is_said_and_the_next_query_is_answered(
+    engine, index, question
+):
     broken = AnswerEngine(
         language_model=engine.language_model,
         settings=FineTuningSettings(learning_rate=1e30),
         n_steps=3,
     )
-    failing = SIFTSynthesizer(broken, mode="fine_tune")
     nodes = index.as_retriever(similarity_top_k=5).retrieve(question)
-    with pytest.raises(AnswerError, match="not finite"):
-        failing.synthesize(question, nodes)
+    response = SIFTSynthesizer(broken, mode="fine_tune").synthesize(question, nodes)
+    assert any("learning diverged" in reason for reason in response.metadata["sift"]["reasons"])
     assert SIFTSynthesizer(engine, mode="context").synthesize(question, nodes).response
 
 

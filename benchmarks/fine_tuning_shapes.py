@@ -1,0 +1,133 @@
+"""Language models of known shapes with random weights, and texts of known lengths for them.
+
+Random weights take as long as trained ones. A text is a row of words "w1" "w2" ..., each of
+them one token, drawn from the whole vocabulary, so that n words are n tokens and no part of the
+embedding stays in a cache that would not in use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
+
+from sift_core.answering import LanguageModel
+
+ENDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A shape of transformers, by its configuration.
+
+    Args:
+        name: In tables.
+        config: Without dropout, so that every rival computes the same.
+    """
+
+    name: str
+    config: PreTrainedConfig
+
+    def model(self, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Any:
+        """Return a model with random weights, the same ones at each call on one device."""
+        with torch.random.fork_rng(), torch.device(device):
+            torch.manual_seed(0)
+            model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                self.config, dtype=dtype
+            )
+            return model.eval()
+
+    def language_model(
+        self, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> LanguageModel:
+        return LanguageModel(
+            self.model(dtype, device),
+            word_tokenizer(self.config.vocab_size, self.config.max_position_embeddings),
+        )
+
+    def texts(self, n_texts: int, n_tokens: int, *, seed: int = 0) -> list[str]:
+        """Return different texts of `n_tokens` tokens each."""
+        numbers = np.random.default_rng(seed)
+        drawn = numbers.integers(1, self.config.vocab_size, (n_texts, n_tokens))
+        return [" ".join(f"w{token}" for token in row) for row in drawn]
+
+
+@cache
+def word_tokenizer(n_words: int, window: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token a word "w1" ... and "<s>" as token 0."""
+    vocabulary = {"<s>": 0, **{f"w{i}": i for i in range(1, n_words)}}
+    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token="<s>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="<s>", model_max_length=window
+    )
+
+
+def llama(name: str, *, window: int = 1024, vocabulary: int, **sizes: Any) -> Shape:
+    """Return a Llama shape with a tied head; `sizes` as `LlamaConfig` calls them."""
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        max_position_embeddings=window,
+        tie_word_embeddings=True,
+        **ENDS,
+        **sizes,
+    )
+    return Shape(name=name, config=config)
+
+
+def small_llama(window: int = 1024) -> Shape:
+    """Return the shape of examples/tiny_lm, by default with its window."""
+    return llama(
+        "Llama 8.3 M",
+        window=window,
+        vocabulary=8192,
+        hidden_size=256,
+        intermediate_size=672,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+    )
+
+
+def gpt2() -> Shape:
+    """Return GPT-2's smallest shape, 124 M."""
+    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **ENDS)
+    return Shape(name="GPT-2 124 M", config=config)
+
+
+def llama_1b() -> Shape:
+    """Return the shape of Llama 3.2 1B."""
+    return llama(
+        "Llama 1 B",
+        window=8192,
+        vocabulary=128_256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+    )
+
+
+def llama_3b() -> Shape:
+    """Return the shape of Llama 3.2 3B."""
+    return llama(
+        "Llama 3 B",
+        window=8192,
+        vocabulary=128_256,
+        hidden_size=3072,
+        intermediate_size=8192,
+        num_hidden_layers=28,
+        num_attention_heads=24,
+        num_key_value_heads=8,
+    )

@@ -1,0 +1,277 @@
+"""A saved adapter is PEFT's: read by PEFT and vLLM, read back bit for bit, refused where wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from peft import LoraConfig, get_peft_model  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from sift_core.answering.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter  # noqa: E402
+from sift_core.answering.fine_tuning import fine_tune  # noqa: E402
+from sift_core.answering.language_model import LanguageModel  # noqa: E402
+from sift_core.answering.settings import FineTuningSettings  # noqa: E402
+from sift_core.errors import InvalidInputError  # noqa: E402
+from tests.answering.plain_peft import (  # noqa: E402
+    TEXTS,
+    head_name,
+    loaded_by_peft,
+    logits_of,
+    pefts_own_warnings,
+)
+from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer  # noqa: E402
+
+SETTINGS = FineTuningSettings(rank=4, learning_rate=5e-3)
+
+
+@pytest.fixture
+def lm(make_random_lm):
+    return make_random_lm()
+
+
+@pytest.fixture
+def folder(lm, tmp_path):
+    """An adapter on disk, to be damaged."""
+    fine_tune(lm, TEXTS, SETTINGS).adapter.save(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def written_by_peft(model, folder, **options):
+    """Save an adapter with a random update, as PEFT does; return PEFT's logits with it."""
+    config = LoraConfig(r=3, lora_alpha=5, task_type="CAUSAL_LM", **options)
+    with pefts_own_warnings():
+        peft_model = get_peft_model(model, config)
+        for name, parameter in peft_model.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+        peft_model.save_pretrained(folder, save_embedding_layers=False)
+    return logits_of(peft_model, range(1, 20))
+
+
+@pytest.mark.parametrize("shape", ["gpt2", "phi3, fused projections", "opt, projected embeddings"])
+def test_an_adapter_of_pefts_computes_the_same_here(shape, tmp_path):
+    # No bit-equality: sums are taken in another order.
+    is_gpt2 = shape == "gpt2"
+    expected = written_by_peft(
+        ALL_SHAPES[shape](), tmp_path, target_modules="all-linear", fan_in_fan_out=is_gpt2
+    )
+    lm = LanguageModel(ALL_SHAPES[shape](), byte_tokenizer())
+    with lm.adapted(Adapter.load(tmp_path)):
+        ours = logits_of(lm.model, range(1, 20))
+    assert torch.allclose(ours, expected, rtol=0, atol=1e-5)
+    assert not torch.allclose(ours, logits_of(lm.model, range(1, 20)), rtol=0, atol=1e-2)
+
+
+def test_an_adapter_on_some_layers_of_pefts_computes_the_same_here(tmp_path):
+    expected = written_by_peft(
+        SHAPES["llama, own head"](), tmp_path, target_modules=["q_proj", "lm_head"]
+    )
+    lm = LanguageModel(SHAPES["llama, own head"](), byte_tokenizer())
+    with lm.adapted(Adapter.load(tmp_path)):
+        assert torch.allclose(logits_of(lm.model, range(1, 20)), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("scope", ["top:1", "head"])
+def test_an_adapter_of_a_narrower_scope_computes_the_same_in_peft(random_lm, scope, tmp_path):
+    settings = FineTuningSettings(rank=4, learning_rate=5e-3, scope=scope)
+    adapter = fine_tune(random_lm, TEXTS, settings).adapter
+    adapter.save(tmp_path)
+    ids = random_lm.token_ids(TEXTS[0])
+    with random_lm.adapted(adapter):
+        ours = logits_of(random_lm.model, ids)
+    peft_model = loaded_by_peft(random_lm.model, tmp_path)
+    assert torch.allclose(ours, logits_of(peft_model, ids), rtol=0, atol=1e-5)
+    adapted = {name.partition(".lora_A")[0] for name in load_file(tmp_path / WEIGHTS_NAME)}
+    if scope == "head":
+        assert {f"base_model.model.{head_name(random_lm.model)}"} == {
+            name.partition(".lora_")[0] for name in adapted
+        }
+    else:
+        assert all(re.search(r"\.1\.", name) for name in adapted)
+
+
+def test_a_folder_holds_a_configuration_and_safetensors_alone(folder):
+    assert {path.name for path in folder.iterdir()} == {CONFIG_NAME, WEIGHTS_NAME}
+    assert {value.dtype for value in load_file(folder / WEIGHTS_NAME).values()} == {torch.float32}
+
+
+def test_the_configuration_is_one_that_vllm_takes(folder, lm):
+    # vLLM's lora/peft_helper.py wants r, lora_alpha and target_modules, and refuses a rank above
+    # its --max-lora-rank, any bias but "none", modules_to_save and DoRA. Its LoRAModel refuses
+    # tensors whose module, by the last part of its name, is no linear layer of the model.
+    config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
+    assert (config["r"], config["lora_alpha"], config["bias"]) == (4, 16, "none")
+    assert isinstance(config["lora_alpha"], int)
+    assert not any(config.get(name) for name in ("modules_to_save", "use_dora", "use_rslora"))
+    names = re.compile(r"base_model\.model\.(.+)\.lora_[AB]\.weight")
+    found = {names.fullmatch(name).group(1) for name in load_file(folder / WEIGHTS_NAME)}
+    assert found == set(config["target_modules"])
+    assert {name.rpartition(".")[2] for name in found} == {
+        *("q_proj", "k_proj", "v_proj", "o_proj"),
+        *("gate_proj", "up_proj", "down_proj"),
+    }
+    modules = dict(lm.model.named_modules())
+    assert all(isinstance(modules[name], torch.nn.Linear) for name in found)
+
+
+def test_saving_again_replaces_the_files(lm, folder):
+    other = fine_tune(lm, TEXTS[::-1], FineTuningSettings(rank=2)).adapter
+    other.save(folder)
+    loaded = Adapter.load(folder)
+    assert loaded.rank == 2
+    assert torch.equal(loaded.values.sort().values, other.values.sort().values)
+
+
+def test_a_scaling_that_is_no_whole_number_is_kept(lm, tmp_path):
+    adapter = fine_tune(lm, TEXTS, FineTuningSettings(rank=4, alpha=2.5)).adapter
+    adapter.save(tmp_path)
+    assert Adapter.load(tmp_path).scale == 2.5 / 4
+    ids = lm.token_ids(TEXTS[0])
+    with lm.adapted(adapter):
+        ours = logits_of(lm.model, ids)
+    peft_model = loaded_by_peft(lm.model, tmp_path)
+    assert torch.allclose(ours, logits_of(peft_model, ids), rtol=0, atol=1e-5)
+
+
+CONFIG_CHANGES = {
+    "DoRA": ({"use_dora": True}, "plain LoRA, got one with use_dora"),
+    "rank-stabilized": ({"use_rslora": True}, "use_rslora"),
+    "ranks of their own": ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+    "scalings of their own": ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
+    "whole modules": ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+    "biases": ({"bias": "all"}, "biases"),
+    "another method": ({"peft_type": "IA3"}, "'IA3'"),
+    "no rank": ({"r": None}, "rank"),
+    "another rank": ({"r": 5}, "incomplete"),
+    "no scaling": ({"lora_alpha": None}, "lora_alpha"),
+    "a scaling in words": ({"lora_alpha": "much"}, "lora_alpha"),
+    "activated by a word": ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens"),
+}
+
+
+@pytest.mark.parametrize("change", CONFIG_CHANGES)
+def test_an_adapter_of_another_kind_is_refused(change, folder):
+    changed, message = CONFIG_CHANGES[change]
+    config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
+    (folder / CONFIG_NAME).write_text(json.dumps({**config, **changed}), encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=message):
+        Adapter.load(folder)
+
+
+def cut_in_half(folder):
+    weights = (folder / WEIGHTS_NAME).read_bytes()
+    (folder / WEIGHTS_NAME).write_bytes(weights[: len(weights) // 2])
+
+
+DAMAGES = {
+    "no weights": lambda folder: (folder / WEIGHTS_NAME).unlink(),
+    "no configuration": lambda folder: (folder / CONFIG_NAME).unlink(),
+    "half the weights": cut_in_half,
+    "empty weights": lambda folder: (folder / WEIGHTS_NAME).write_bytes(b""),
+    "a pickle": lambda folder: torch.save({}, folder / WEIGHTS_NAME),
+    "no JSON": lambda folder: (folder / CONFIG_NAME).write_text("{", encoding="utf-8"),
+    "no text": lambda folder: (folder / CONFIG_NAME).write_bytes(b"\xff\xfe\xff"),
+    "a list": lambda folder: (folder / CONFIG_NAME).write_text("[]", encoding="utf-8"),
+    "a file for a folder": lambda folder: (
+        [path.unlink() for path in folder.iterdir()],
+        folder.rmdir(),
+        folder.write_text("", encoding="utf-8"),
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_refused(damage, folder):
+    DAMAGES[damage](folder)
+    with pytest.raises(InvalidInputError, match="adapter"):
+        Adapter.load(folder)
+
+
+Q = "base_model.model.model.layers.0.self_attn.q_proj"
+
+
+def without(tensors, name):
+    return {key: value for key, value in tensors.items() if key != name}
+
+
+TENSOR_CHANGES = {
+    "no B": lambda t: without(t, f"{Q}.lora_B.weight"),
+    "no A": lambda t: without(t, f"{Q}.lora_A.weight"),
+    "a bias": lambda t: {**t, f"{Q}.lora_B.bias": torch.zeros(32)},
+    "a magnitude": lambda t: {**t, f"{Q}.lora_magnitude_vector": torch.ones(32)},
+    "another rank": lambda t: {**t, f"{Q}.lora_A.weight": torch.zeros(3, 32)},
+    "a vector": lambda t: {**t, f"{Q}.lora_B.weight": torch.zeros(32)},
+    "nothing": lambda t: {},
+    "other names": lambda t: {name.replace("lora", "ia3"): value for name, value in t.items()},
+    "no numbers": lambda t: {**t, f"{Q}.lora_B.weight": torch.full((32, 4), torch.nan)},
+}
+
+
+@pytest.mark.parametrize("change", TENSOR_CHANGES)
+def test_incomplete_weights_are_refused(change, folder):
+    tensors = TENSOR_CHANGES[change](load_file(folder / WEIGHTS_NAME))
+    save_file(tensors, folder / WEIGHTS_NAME)
+    with pytest.raises(InvalidInputError, match="adapter"):
+        Adapter.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("gpt2", "a layer 'model.layers.0.* that the model does not have"),
+        ("qwen2", r"'model.layers.0.self_attn.k_proj' is 32 → 32, the model's 32 → 16"),
+    ],
+)
+def test_an_adapter_of_another_model_is_refused(shape, message, folder, make_random_lm):
+    other = make_random_lm(shape)
+    before = other.bits_per_byte(TEXTS[0])
+    with pytest.raises(InvalidInputError, match=message), other.adapted(Adapter.load(folder)):
+        pytest.fail("must not be reached")
+    assert other.bits_per_byte(TEXTS[0]) == before
+
+
+def test_weights_of_the_wrong_number_are_refused(lm):
+    adapter = fine_tune(lm, TEXTS, SETTINGS).adapter
+    with pytest.raises(InvalidInputError, match="shape"):
+        Adapter(layout=adapter.layout, alpha=16.0, values=adapter.values[:-1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["4 bits", "8 bits"])
+def test_a_quantised_base_learns_and_its_adapter_loads_in_peft(kind, tmp_path):
+    pytest.importorskip("bitsandbytes", reason="quantised bases need bitsandbytes")
+    pytest.importorskip("accelerate", reason="transformers quantises by accelerate")
+    if not torch.cuda.is_available():
+        pytest.skip("needs CUDA")
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    wide = SHAPES["llama, own head"]()
+    wide.save_pretrained(tmp_path / "base")
+    byte_tokenizer().save_pretrained(tmp_path / "base")
+    options = {"load_in_4bit": True} if kind == "4 bits" else {"load_in_8bit": True}
+    lm = LanguageModel.from_pretrained(
+        tmp_path / "base", device="cuda", quantization_config=BitsAndBytesConfig(**options)
+    )
+    assert lm.parts.is_quantized
+    base = lm.bits_per_byte(TEXTS[0])
+    tuned = fine_tune(lm, [TEXTS[0]] * 6, FineTuningSettings(rank=4, learning_rate=1e-2))
+    assert tuned.losses[-1] < tuned.losses[0] - 0.05
+    assert tuned.adapter.values.dtype is torch.float32
+    with lm.adapted(tuned.adapter):
+        assert lm.bits_per_byte(TEXTS[0]) < base - 0.05
+    assert lm.bits_per_byte(TEXTS[0]) == base
+    with pytest.raises(InvalidInputError, match="quantised"):
+        fine_tune(lm, TEXTS, FineTuningSettings(scope="full"))
+
+    tuned.adapter.save(tmp_path / "adapter")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    text_ids = lm.token_ids(TEXTS[0])
+    shift = logits_of(loaded_by_peft(plain, tmp_path / "adapter"), text_ids) - logits_of(
+        plain, text_ids
+    )
+    assert shift.abs().max() > 0.01

@@ -1,0 +1,343 @@
+import threading
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sift_core import AnswerError, InvalidInputError
+from sift_core.answering import base_check
+from sift_core.answering.base_check import BaseCheck, digest_of, fingerprint
+from sift_core.answering.fine_tuning import fine_tune
+from sift_core.answering.settings import FineTuningSettings
+
+NAME = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.fixture
+def model(make_random_lm):
+    return make_random_lm("llama, own head").model
+
+
+def seen_by(check, *, exact=True):
+    """What a check says, by which of its two ways; "" where it passes."""
+    said = []
+    for look in (check.cheap, check.exact) if exact else (check.cheap,):
+        try:
+            look()
+            said.append("")
+        except AnswerError as error:
+            said.append(str(error))
+    return said
+
+
+@pytest.fixture
+def check(model):
+    made = BaseCheck(model)
+    assert len(made.fingerprint) == 64
+    return made
+
+
+def flip_the_last_bit(tensor):
+    tensor.data.reshape(-1)[-1:].view(torch.uint8)[0] ^= 1
+
+
+def test_an_untouched_model_passes_however_it_is_used(random_lm):
+    check = BaseCheck(random_lm.model)
+    before = check.fingerprint
+    assert before == fingerprint(random_lm.model)
+    tuned = fine_tune(random_lm, ["a cow ate the hay"] * 2, FineTuningSettings(rank=4))
+    with random_lm.adapted(tuned.adapter):
+        random_lm.generate("hay", max_new_tokens=3)
+        check.cheap()
+        check.exact()
+    fine_tune(random_lm, ["a cow ate the hay"], FineTuningSettings(scope="full"))
+    random_lm.bits_per_byte("hay" * 70)
+    check.cheap()
+    check.exact()
+    assert fingerprint(random_lm.model) == before
+
+
+def test_a_base_is_untouched_after_a_failed_and_an_interrupted_learning(make_random_lm):
+    lm = make_random_lm()
+    check = BaseCheck(lm.model)
+    assert check.fingerprint
+
+    def stop(loss):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune(lm, ["abc", "def"], FineTuningSettings(rank=4), on_step=stop)
+    report = fine_tune(lm, ["abc"] * 4, FineTuningSettings(rank=4, learning_rate=1e30)).report
+    assert report.stop_reason == "diverged"
+    check.cheap()
+    check.exact()
+
+
+def test_one_bit_of_one_weight_is_seen_exactly_wherever_it_is(check, model):
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        flip_the_last_bit(tensor)
+        with pytest.raises(AnswerError, match=f"'{name}' changed"):
+            check.exact()
+        flip_the_last_bit(tensor)
+        check.exact()
+
+
+def test_the_sign_of_a_zero_is_a_bit(model):
+    weights = dict(model.named_parameters())[NAME]
+    weights.data[3, 3] = 0.0
+    check = BaseCheck(model)
+    check.exact()
+    weights.data[3, 3] = -0.0
+    with pytest.raises(AnswerError, match=NAME):
+        check.exact()
+
+
+def test_a_write_in_place_is_seen_cheaply_where_it_changes_one_number(check, model):
+    with torch.no_grad():
+        dict(model.named_parameters())[NAME][5, 6] += 1
+    cheap, exact = seen_by(check)
+    assert f"version of '{NAME}' changed" in cheap
+    assert f"'{NAME}' changed" in exact
+
+
+def test_a_write_through_data_is_seen_cheaply_where_it_changes_most_numbers(check, model):
+    dict(model.named_parameters())[NAME].data.mul_(1 + 1e-6)
+    cheap, exact = seen_by(check)
+    assert f"bits of '{NAME}' changed" in cheap
+    assert f"'{NAME}' changed" in exact
+
+
+def test_one_number_written_through_data_is_seen_exactly_only(check, model):
+    dict(model.named_parameters())[NAME].data[5, 6] += 1
+    cheap, exact = seen_by(check)
+    assert cheap == ""
+    assert f"'{NAME}' changed" in exact
+
+
+def test_a_replaced_parameter_is_seen_even_with_equal_numbers(check, model):
+    layer = model.model.layers[1].mlp.up_proj
+    layer.weight = torch.nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
+    cheap, exact = seen_by(check)
+    assert "'weight' of 'model.layers.1.mlp.up_proj' was replaced" in cheap
+    assert exact == ""  # bit for bit it is the same model
+    layer.weight.data[5, 6] += 1
+    assert f"'{NAME}' changed" in seen_by(check)[1]
+
+
+def test_a_replaced_tensor_of_a_parameter_is_seen(check, model):
+    weights = dict(model.named_parameters())[NAME]
+    weights.data = weights.data.clone()
+    assert f"address of '{NAME}' changed" in seen_by(check)[0]
+
+
+def test_a_model_that_was_made_to_learn_is_seen(check, model):
+    dict(model.named_parameters())[NAME].requires_grad_()
+    assert all(f"requires_grad of '{NAME}' changed" in said for said in seen_by(check))
+
+
+def test_a_cast_model_is_seen(check, model):
+    model.to(torch.bfloat16)
+    cheap, exact = seen_by(check)
+    assert "dtype" in cheap
+    assert "dtype" in exact
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("unmerge", [False, True])
+def test_a_merged_lora_is_seen_also_after_it_was_unmerged(check, model, unmerge):
+    peft_model = get_peft_model(
+        model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    cheap, exact = seen_by(check)
+    assert "modules in" in cheap
+    assert "is gone" in exact
+    torch.manual_seed(1)
+    for name, parameter in peft_model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_()
+    if unmerge:
+        peft_model.merge_adapter()
+        peft_model.unmerge_adapter()
+        peft_model.unload()
+    else:
+        peft_model.merge_and_unload()
+    assert all("changed" in said or "replaced" in said for said in seen_by(check))
+
+
+def test_an_added_and_a_taken_away_parameter_are_seen(check, model):
+    layer = model.model.layers[0].mlp.up_proj
+    layer.register_buffer("extra", torch.zeros(2))
+    cheap, exact = seen_by(check)
+    assert "were added or taken away" in cheap
+    assert "'model.layers.0.mlp.up_proj.extra' was added" in exact
+    del layer.extra
+    assert seen_by(check) == ["", ""]
+    layer.weight = None
+    cheap, exact = seen_by(check)
+    assert "'weight' of 'model.layers.0.mlp.up_proj' was replaced" in cheap
+    assert "is gone" in exact
+
+
+def test_persistent_buffers_count_and_computed_ones_do_not(model):
+    model.register_buffer("stored", torch.arange(4))
+    model.register_buffer("computed", torch.arange(4), persistent=False)
+    check = BaseCheck(model)
+    check.exact()
+    model.computed = torch.zeros(3)
+    assert seen_by(check) == ["", ""]
+    model.stored.data[2] = 7
+    assert all("'stored' changed" in said for said in seen_by(check))
+
+
+def test_a_tied_head_is_one_tensor_and_untying_is_seen(make_random_lm):
+    model = make_random_lm("llama, tied head").model
+    check = BaseCheck(model)
+    check.exact()
+    model.lm_head.weight = torch.nn.Parameter(
+        model.lm_head.weight.detach().clone(), requires_grad=False
+    )
+    cheap, exact = seen_by(check)
+    assert "'lm_head' was replaced" in cheap
+    assert "'lm_head.weight' was added" in exact
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_all_precisions_are_checked_by_their_bits(model, dtype):
+    model.to(dtype)
+    model.register_buffer("flag", torch.tensor(True))
+    model.register_buffer("nothing", torch.zeros(0, 3))
+    check = BaseCheck(model)
+    check.exact()
+    for tensor in (model.lm_head.weight, model.flag):
+        flip_the_last_bit(tensor)
+        assert seen_by(check)[1]
+        flip_the_last_bit(tensor)
+    assert seen_by(check) == ["", ""]
+
+
+def test_not_a_number_equals_itself(model):
+    model.lm_head.weight.data[0, 0] = float("nan")
+    check = BaseCheck(model)
+    check.exact()
+    assert seen_by(check) == ["", ""]
+
+
+def test_weights_that_do_not_lie_in_a_row_are_checked(model):
+    model.lm_head.weight = torch.nn.Parameter(
+        model.lm_head.weight.detach().t().contiguous().t(), requires_grad=False
+    )
+    assert not model.lm_head.weight.is_contiguous()
+    check = BaseCheck(model)
+    check.exact()
+    assert seen_by(check) == ["", ""]
+    model.lm_head.weight.data[7, 7] += 1
+    assert "lm_head" in seen_by(check)[1]
+    model.lm_head.weight.data.mul_(2)
+    assert "lm_head" in seen_by(check)[0]
+
+
+def test_a_model_loaded_in_inference_mode_is_checked():
+    with torch.inference_mode():
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=17,
+                hidden_size=8,
+                intermediate_size=8,
+                num_hidden_layers=1,
+                num_attention_heads=1,
+            )
+        )
+        check = BaseCheck(model)
+        check.exact()
+        assert seen_by(check) == ["", ""]
+        model.lm_head.weight.mul_(2)
+    assert all(seen_by(check))
+
+
+def test_the_ends_of_hashed_pieces_are_checked_too(model, monkeypatch):
+    whole = BaseCheck(model)
+    assert whole.fingerprint
+    monkeypatch.setattr(base_check, "PIECE_BYTES", 64)
+    check = BaseCheck(model)
+    check.exact()
+    for place in (0, 15, 16, 17, -1):  # at and beside the ends of pieces
+        bits = dict(model.named_parameters())[NAME].data.view(-1).view(torch.int32)
+        bits[place] ^= 1
+        with pytest.raises(AnswerError, match=NAME):
+            check.exact()
+        bits[place] ^= 1
+    check.exact()
+
+
+def test_models_that_compute_otherwise_have_other_fingerprints(make_random_lm):
+    prints = [fingerprint(make_random_lm(shape).model) for shape in ("gpt2", "gpt-neox")]
+    model = make_random_lm("gpt2").model
+    assert fingerprint(model) == prints[0]
+    model.config._name_or_path = "elsewhere"
+    model.config.use_cache = False
+    assert fingerprint(model) == prints[0]
+    model.config.activation_function = "relu"  # the same weights
+    prints.append(fingerprint(model))
+    prints.append(fingerprint(model.to(torch.bfloat16)))
+    assert len(set(prints)) == 4
+
+
+def test_a_first_fingerprint_is_refused_of_a_model_that_has_changed(model):
+    check = BaseCheck(model)
+    model.lm_head.weight.data.mul_(2)
+    with pytest.raises(AnswerError, match=r"'lm_head.weight' changed.*load it again"):
+        assert check.fingerprint
+    with pytest.raises(AnswerError, match="lm_head"):
+        check.exact()
+
+
+def test_weights_that_are_not_in_memory_are_refused(model):
+    model.to("meta")
+    for use in (BaseCheck, fingerprint):
+        with pytest.raises(InvalidInputError, match="not in memory"):
+            use(model)
+
+
+def test_threads_share_a_check(model):
+    check, said = BaseCheck(model), []
+
+    def use():
+        said.append((seen_by(check), check.fingerprint))
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == [(["", ""], fingerprint(model))] * 4
+
+
+def test_lists_that_join_to_the_same_text_have_other_digests():
+    lists = [
+        ["as", "b"],
+        ["a", "sb"],
+        ["ab", "c"],
+        ["a", "bc"],
+        ["abc"],
+        ["abc", ""],
+        [b"abc"],
+        [],
+        [""],
+        [b""],
+    ]
+    assert len({digest_of(parts) for parts in lists}) == len(lists)
+    assert digest_of(iter(["ab", "c"])) == digest_of(["ab", "c"])
+
+
+@pytest.mark.gpu
+def test_the_fingerprint_is_the_same_on_a_gpu(model):
+    check = BaseCheck(model)
+    check.exact()
+    model.to("cuda")
+    check.exact()
+    there = BaseCheck(model)
+    assert there.fingerprint == check.fingerprint
+    there.cheap()
+    model.lm_head.weight.data.mul_(2)
+    assert all(seen_by(there))

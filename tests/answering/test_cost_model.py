@@ -1,0 +1,161 @@
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from sift_core import AnswerMode, InvalidInputError
+from sift_core.answering import FineTuningSettings, cost_cache
+from sift_core.answering.cost_cache import cached_cost_model, cost_key, default_cache_folder
+from sift_core.answering.cost_model import CostModel, seconds_at
+
+BY_HAND = CostModel(
+    prefill=((10, 1.0), (20, 2.0), (40, 6.0)),
+    adapted_prefill=((10, 2.0), (20, 4.0)),
+    step=((10, 3.0), (20, 5.0)),
+    new_token_s=0.5,
+    adapted_new_token_s=0.6,
+    setup_s=0.25,
+)
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "expected"),
+    [(10, 1.0), (15, 1.5), (20, 2.0), (30, 4.0), (40, 6.0), (50, 8.0), (5, 0.5), (0, 0.0)],
+)
+def test_seconds_lie_on_the_broken_line(n_tokens, expected):
+    assert seconds_at(BY_HAND.prefill, n_tokens) == pytest.approx(expected)
+
+
+def test_seconds_are_never_negative():
+    assert seconds_at(((10, 1.0), (11, 2.0)), 0) == 0
+
+
+def test_predictions_by_hand():
+    seconds = BY_HAND.predict(
+        question_tokens=15, read_tokens=15, learn_tokens=[10, 15, 10], max_new_tokens=4
+    )
+    assert seconds.answer == pytest.approx(
+        {
+            AnswerMode.BASE: 1.5 + 2.0,
+            AnswerMode.CONTEXT: 4.0 + 2.0,
+            AnswerMode.FINE_TUNE: 3.0 + 2.4,
+            AnswerMode.BOTH: 6.0 + 2.4,
+        }
+    )
+    assert seconds.steps == (3.0, 4.0, 3.0)
+    assert seconds.first(AnswerMode.FINE_TUNE) == pytest.approx(5.4 + 0.25 + 10)
+    assert seconds.first(AnswerMode.FINE_TUNE, 1) == pytest.approx(5.4 + 0.25 + 3)
+    assert seconds.first(AnswerMode.CONTEXT) == 6.0
+    assert seconds.each(AnswerMode.BOTH, n_questions=5) == pytest.approx(8.4 + 10.25 / 5)
+
+
+def test_scoring_a_text_writes_no_token():
+    seconds = BY_HAND.predict(question_tokens=10, read_tokens=0, learn_tokens=[], max_new_tokens=0)
+    assert seconds.first(AnswerMode.BASE) == 1.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": ((10, 1.0),)},
+        {"step": ((10, 1.0), (10, 2.0))},
+        {"prefill": ((20, 1.0), (10, 2.0))},
+        {"prefill": ((10, float("nan")), (20, 2.0))},
+        {"new_token_s": -1.0},
+        {"setup_s": float("inf")},
+    ],
+    ids=str,
+)
+def test_costs_that_cannot_be_are_refused(changes):
+    with pytest.raises(InvalidInputError, match=next(iter(changes))):
+        replace(BY_HAND, **changes)
+
+
+def test_a_record_holds_all(tmp_path):
+    assert CostModel.from_record(json.loads(json.dumps(BY_HAND.as_record()))) == BY_HAND
+
+
+def test_a_model_is_measured_and_left_as_it_was(random_lm):
+    before = random_lm.bits_per_byte("what it was")
+    costs = CostModel.measure(random_lm, aim_s=0)
+    # 1/16, 1/4 and all of a window of 64; without time for the third
+    assert [n for n, _ in costs.step] == [4, 16]
+    assert costs.step[0][1] > 0
+    assert costs.setup_s > 0
+    assert costs.prefill[0][1] > 0
+    assert random_lm.bits_per_byte("what it was") == before
+
+
+def test_a_longer_text_is_predicted_to_take_longer(tiny_lm):
+    costs = CostModel.measure(tiny_lm, aim_s=0)
+    short, long = (
+        costs.predict(question_tokens=n, read_tokens=0, learn_tokens=[n], max_new_tokens=10)
+        for n in (20, 500)
+    )
+    assert long.answer[AnswerMode.BASE] >= short.answer[AnswerMode.BASE]
+    assert long.steps[0] > short.steps[0]
+
+
+def test_settings_that_make_steps_unlike_are_left_aside(make_random_lm):
+    settings = FineTuningSettings(max_seconds=1e-9, chunks_per_step=3, reuse_gradients=True)
+    assert len(CostModel.measure(make_random_lm(), settings, aim_s=0).step) == 2
+
+
+def test_costs_are_measured_once(make_random_lm, tmp_path):
+    folder = tmp_path / "not made yet"
+    model = make_random_lm()
+    first = cached_cost_model(model, folder=folder)
+    assert cached_cost_model(model, folder=folder) == first  # two measurements never agree
+    (file,) = folder.iterdir()
+    assert file.name == f"cost-{cost_key(model)}.json"
+
+
+@pytest.mark.parametrize("content", ["", "no json", "[]", '{"prefill": 3}', "[" * 10**5])
+def test_a_spoilt_file_is_reported_and_rebuilt(make_random_lm, tmp_path, caplog, content):
+    model = make_random_lm()
+    path = tmp_path / f"cost-{cost_key(model)}.json"
+    path.write_text(content)
+    with caplog.at_level(logging.WARNING):
+        measured = cached_cost_model(model, folder=tmp_path)
+    assert "of no use and is measured again" in caplog.text
+    assert CostModel.from_record(json.loads(path.read_text())) == measured
+
+
+def test_a_folder_that_cannot_be_written_is_reported_and_does_no_harm(
+    make_random_lm, tmp_path, caplog
+):
+    (tmp_path / "file").write_text("in the way")
+    with caplog.at_level(logging.WARNING):
+        measured = cached_cost_model(make_random_lm(), folder=tmp_path / "file" / "below")
+    assert "could not be kept" in caplog.text
+    assert measured.setup_s > 0
+
+
+def test_a_full_disk_leaves_no_half_file(make_random_lm, tmp_path, caplog, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cost_cache.os, "replace", full)
+    with caplog.at_level(logging.WARNING):
+        cached_cost_model(make_random_lm(), folder=tmp_path)
+    assert "No space left" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_key_is_that_of_the_models_shape_and_the_settings(make_random_lm):
+    llama, gpt2 = make_random_lm(), make_random_lm("gpt2")
+    assert cost_key(llama) == cost_key(make_random_lm())
+    assert cost_key(llama) != cost_key(gpt2)
+    assert cost_key(llama) != cost_key(llama, FineTuningSettings(rank=8))
+    assert len(cost_key(llama)) == 64
+
+
+def test_the_default_folder_follows_xdg(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_folder() == tmp_path / "sift-rerank"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says the specification
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_cache_folder() == tmp_path / "home" / ".cache" / "sift-rerank"

@@ -1,0 +1,250 @@
+"""What one query learns is nobody else's, and nothing of it stays."""
+
+import asyncio
+import gc
+import random
+import resource
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from sift_core import AnswerError, AnswerMode, CandidatePool, Query
+from sift_core.answering import (
+    AnswerEngine,
+    FineTuningSettings,
+    fine_tune,
+    fine_tuned,
+)
+from sift_core.answering.turns import MAX_QUEUED, N_WORKERS, Turns
+from sift_core.selection import NearestNeighborSelector
+from sift_core.testing import HashingEmbedder
+
+FAST = FineTuningSettings(rank=8, learning_rate=1e-2)
+QUESTION = "the cat"
+
+
+def pool_about(topic):
+    texts = [f"{topic} number {n}" for n in range(3)]
+    embedder = HashingEmbedder()
+    embeddings = embedder.embed_documents(texts)
+    query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
+    pool = CandidatePool(
+        document_ids=list("abc"),
+        texts=texts,
+        embeddings=embeddings,
+        similarities=embeddings @ query.embedding,
+    )
+    return query, pool
+
+
+@pytest.fixture
+def make_engine(make_random_lm):
+    def make(shape="llama, tied head", n_steps=3):
+        return AnswerEngine(
+            language_model=make_random_lm(shape),
+            context_selector=NearestNeighborSelector(),
+            fine_tuning_selector=NearestNeighborSelector(),
+            n_context=1,
+            n_steps=n_steps,
+            max_new_tokens=6,
+            settings=FAST,
+            adapter_cache=None,
+        )
+
+    return make
+
+
+JOBS = [(topic, mode) for topic in ("dogs", "cows", "hens") for mode in ("fine_tune", "both")]
+JOBS += [("dogs", "base"), ("cows", "context")]
+
+
+def outcome(answer):
+    losses = None if answer.fine_tuning is None else answer.fine_tuning.losses
+    return answer.text, answer.mode, losses
+
+
+def ask(engine, job):
+    topic, mode = job
+    return outcome(engine.answer_from(engine.choose_from(*pool_about(topic), mode=mode)))
+
+
+async def ask_awaiting(engine, job):
+    topic, mode = job
+    choice = engine.choose_from(*pool_about(topic), mode=mode)
+    return outcome(await engine.aanswer_from(choice))
+
+
+@pytest.mark.parametrize("shape", ["llama, tied head", "gpt2"])
+def test_concurrent_answers_equal_serial_ones_bit_for_bit(make_engine, shape):
+    engine = make_engine(shape)
+    engine.language_model.verify_base(exact=True)
+    serial = [ask(engine, job) for job in JOBS]
+    assert len(set(serial)) == len(JOBS)
+    order = JOBS * 3
+    random.Random(0).shuffle(order)
+    with ThreadPoolExecutor(8) as threads:
+        in_threads = list(threads.map(lambda job: ask(engine, job), order))
+
+    async def all_at_once():
+        return await asyncio.gather(*(ask_awaiting(engine, job) for job in order))
+
+    expected = [serial[JOBS.index(job)] for job in order]
+    assert in_threads == expected
+    assert asyncio.run(all_at_once()) == expected
+    engine.language_model.verify_base(exact=True)
+
+
+def test_a_short_question_does_not_wait_for_the_end_of_a_long_fine_tuning(make_random_lm):
+    lm = make_random_lm()
+    steps, asked_at = [], []
+
+    def note(loss):
+        steps.append(loss)
+        if len(steps) == 3:
+            started.set()
+
+    started = threading.Event()
+    with ThreadPoolExecutor(1) as learner:
+        learning = learner.submit(fine_tune, lm, ["abcdefgh"] * 200, FAST, on_step=note)
+        started.wait(60)
+        lm.bits_per_byte("abc")
+        asked_at.append(len(steps))
+        learning.result()
+    assert asked_at[0] < 100
+    assert len(steps) == 200
+
+
+class Raises:
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, *_):
+        raise self.error
+
+
+async def cancelled(engine, choice):
+    task = asyncio.create_task(engine.aanswer_from(choice))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def timed_out(engine, choice):
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(engine.aanswer_from(choice), timeout=0.05)
+
+
+async def failed_in_a_callback(engine, choice):
+    with pytest.raises(KeyError):
+        engine.answer_from(choice, on_step=Raises(KeyError("the caller's own")))
+
+
+async def closed(engine, choice):
+    with engine.stream_from(choice) as stream:
+        stream.close()
+
+
+async def out_of_memory(engine, choice):
+    original = torch.optim.Adam.step
+    torch.optim.Adam.step = Raises(torch.OutOfMemoryError("out of memory"))
+    try:
+        with pytest.raises(AnswerError, match="out of memory"):
+            engine.answer_from(choice)
+    finally:
+        torch.optim.Adam.step = original
+
+
+async def diverged(engine, choice):
+    with fine_tuned(engine.language_model, ["a b c"] * 4, FineTuningSettings(learning_rate=1e30)):
+        pass
+
+
+@pytest.mark.parametrize(
+    "end", [cancelled, timed_out, failed_in_a_callback, closed, out_of_memory, diverged]
+)
+async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
+    engine = make_engine(n_steps=1000)
+    lm = engine.language_model
+    lm.verify_base(exact=True)
+    base = lm.bits_per_byte(QUESTION)
+    query, pool = pool_about("dogs")
+    await end(engine, engine.choose_from(query, pool.take([0, 1, 2] * 400), mode="fine_tune"))
+    assert lm.bits_per_byte(QUESTION) == base
+    lm.verify_base()
+    lm.verify_base(exact=True)
+    assert ask(make_engine(), ("cows", "fine_tune"))[1] is AnswerMode.FINE_TUNE
+
+
+def test_500_queries_leave_no_adapter_and_no_memory_behind(make_engine):
+    engine = make_engine()
+    choices = [engine.choose_from(*pool_about(f"topic {n}"), mode="fine_tune") for n in range(10)]
+
+    def query(n):
+        assert engine.answer_from(choices[n % 10], max_new_tokens=1).fine_tuning.n_steps == 3
+
+    def n_tensors():
+        gc.collect()
+        return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+    def peak_mib():  # never falls, so what it grows by is what was never given back
+        unit = 2**20 if sys.platform == "darwin" else 2**10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+    for n in range(50):
+        query(n)
+    before, peak_before = n_tensors(), peak_mib()
+    for n in range(500):
+        query(n)
+    assert n_tensors() <= before
+    assert peak_mib() - peak_before < 8  # an adapter with Adam's moments has .4 MiB
+
+
+async def test_more_than_a_queue_full_of_answers_is_refused_and_the_others_are_given():
+    turns, release = Turns(), threading.Event()
+    jobs = [turns.submit(release.wait) for _ in range(N_WORKERS + MAX_QUEUED)]
+    with pytest.raises(AnswerError, match="answers wait for this model already"):
+        turns.submit(release.wait)
+    release.set()
+    for job in jobs:
+        job.result(60)
+    turns.submit(release.wait).result(60)
+
+
+def test_turns_come_in_the_order_of_asking_and_nest():
+    turns, order = Turns(), []
+
+    def take(n):
+        with turns.taken(), turns.taken():
+            order.append(n)
+
+    threads = [threading.Thread(target=take, args=(n,)) for n in range(5)]
+    with turns.taken():
+        for n, thread in enumerate(threads):
+            thread.start()
+            while len(turns._waiting) <= n:
+                pass
+        turns.pass_on()  # all five, then again this one
+        assert order == [0, 1, 2, 3, 4]
+    for thread in threads:
+        thread.join()
+
+
+def test_a_turn_given_up_is_free_for_others_and_taken_again():
+    turns = Turns()
+    with ThreadPoolExecutor(1) as other:
+
+        def take():
+            with turns.taken():
+                return True
+
+        with turns.taken():
+            waiting = other.submit(take)
+            with turns.given_up():
+                assert waiting.result(60)
+            waiting = other.submit(take)
+            assert not waiting.done()
+        assert waiting.result(60)

@@ -1,0 +1,212 @@
+"""Every shape of causal LM learns as under PEFT, whole or in parts, and stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from sift_core.answering.adapters import Adapter  # noqa: E402
+from sift_core.answering.fine_tuning import fine_tune  # noqa: E402
+from sift_core.answering.language_model import LanguageModel  # noqa: E402
+from sift_core.answering.settings import FineTuningSettings  # noqa: E402
+from tests.answering.plain_peft import (  # noqa: E402
+    TEXTS,
+    head_name,
+    leaf_names,
+    loaded_by_peft,
+    logits_of,
+    losses_of_peft,
+)
+from tests.answering.shapes import (  # noqa: E402
+    ALL_SHAPES,
+    KNOWN_SHAPES,
+    SHAPES,
+    UNKNOWN_SHAPES,
+    byte_tokenizer,
+    with_eyes,
+)
+
+# Steep, so that a wrong gradient shows in the next loss.
+SETTINGS = FineTuningSettings(rank=4, learning_rate=5e-3)
+STEPS = [*TEXTS, TEXTS[0]]
+
+
+@cache
+def model_of(shape):
+    return LanguageModel(ALL_SHAPES[shape](), byte_tokenizer())
+
+
+@cache
+def weights_of(shape):
+    """Taken before anything learns."""
+    return {name: value.clone() for name, value in model_of(shape).model.state_dict().items()}
+
+
+@cache
+def tuned_of(shape):
+    weights_of(shape)
+    return fine_tune(model_of(shape), STEPS, SETTINGS)
+
+
+@pytest.fixture(params=list(ALL_SHAPES))
+def shape(request):
+    return request.param
+
+
+@pytest.fixture(params=list(KNOWN_SHAPES))
+def known_shape(request):
+    return request.param
+
+
+def test_learning_equals_a_plain_peft_loop(shape):
+    lm, losses = model_of(shape), tuned_of(shape).losses
+    # PEFT takes "all-linear" of Mixtral to mean its experts too, which are no linear layers.
+    options = {"target_modules": leaf_names(lm.model)} if shape.startswith("mixtral") else {}
+    assert losses == pytest.approx(losses_of_peft(lm, STEPS, SETTINGS, **options), rel=1e-5)
+    assert losses[3] < losses[0] - 1e-2  # the first text again
+
+
+def test_the_top_layer_learns_as_under_peft(shape):
+    lm, settings = model_of(shape), replace(SETTINGS, scope="top:1")
+    expected = losses_of_peft(
+        lm, STEPS, settings, target_modules=leaf_names(lm.model), layers_to_transform=[1]
+    )
+    first = fine_tune(lm, STEPS, settings)
+    assert first.losses == pytest.approx(expected, rel=1e-5)
+    assert first.losses[3] < first.losses[0] - 1e-3
+    again = fine_tune(lm, STEPS, settings)  # from kept activations
+    assert again.losses == first.losses
+    assert torch.equal(again.adapter.values, first.adapter.values)
+
+
+def test_the_head_learns_as_under_peft(shape):
+    lm, settings = model_of(shape), replace(SETTINGS, scope="head")
+    expected = losses_of_peft(lm, STEPS, settings, target_modules=[head_name(lm.model)])
+    first = fine_tune(lm, STEPS, settings)
+    assert first.losses == pytest.approx(expected, rel=1e-5)
+    assert first.losses[3] < first.losses[0] - 1e-3
+    again = fine_tune(lm, STEPS, settings)
+    assert again.losses == first.losses
+    assert torch.equal(again.adapter.values, first.adapter.values)
+
+
+def test_a_saved_adapter_computes_the_same_in_peft(shape, tmp_path):
+    lm, adapter = model_of(shape), tuned_of(shape).adapter
+    adapter.save(tmp_path)
+    ids = lm.token_ids(TEXTS[0])
+    with lm.adapted(adapter):
+        ours = logits_of(lm.model, ids)
+    assert torch.allclose(
+        ours, logits_of(loaded_by_peft(lm.model, tmp_path), ids), rtol=0, atol=1e-5
+    )
+    assert not torch.allclose(ours, logits_of(lm.model, ids), rtol=0, atol=1e-3)
+
+
+def test_a_saved_adapter_is_read_bit_for_bit(shape, tmp_path):
+    adapter = tuned_of(shape).adapter
+    adapter.save(tmp_path)
+    loaded = Adapter.load(tmp_path)
+    assert loaded.tensors().keys() == adapter.tensors().keys()
+    for name, value in loaded.tensors().items():
+        assert torch.equal(value, adapter.tensors()[name])
+    lm, ids = model_of(shape), model_of(shape).token_ids(TEXTS[0])
+    with lm.adapted(adapter):
+        expected = logits_of(lm.model, ids)
+    with lm.adapted(loaded):
+        assert torch.equal(logits_of(lm.model, ids), expected)
+
+
+def test_checkpointing_changes_no_loss_and_no_weight(known_shape):
+    lm = model_of(known_shape)
+    assert lm.can_checkpoint
+    tuned = fine_tune(lm, STEPS, replace(SETTINGS, checkpointing=True))
+    assert tuned.losses == pytest.approx(tuned_of(known_shape).losses, rel=1e-5)
+    moved = (tuned.adapter.values - tuned_of(known_shape).adapter.values).norm()
+    assert moved <= 1e-3 * tuned_of(known_shape).adapter.values.norm()
+
+
+def assert_padding_changes_nothing(shape, scope):
+    lm = model_of(shape)
+    together = replace(SETTINGS, scope=scope, chunks_per_step=3)
+    texts = [*TEXTS, TEXTS[2], TEXTS[0]]
+    single = fine_tune(lm, texts, replace(together, rows_per_pass=1)).losses
+    assert len(single) == 2
+    for n_rows in (2, 3):
+        padded = fine_tune(lm, texts, replace(together, rows_per_pass=n_rows)).losses
+        assert padded == pytest.approx(single, rel=1e-4)
+
+
+def test_padded_rows_learn_what_single_rows_do(shape):
+    assert_padding_changes_nothing(shape, "all")
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *UNKNOWN_SHAPES])
+@pytest.mark.parametrize("scope", ["top:1", "head"])
+def test_padded_rows_learn_what_single_rows_do_in_part_of_a_model(shape, scope):
+    assert_padding_changes_nothing(shape, scope)
+
+
+def test_the_window_is_the_models_own(shape):
+    assert model_of(shape).window == (2048 if shape.startswith("bloom") else 64)  # it has none
+
+
+def test_a_model_that_sees_learns_in_its_text_layers():
+    lm = LanguageModel(with_eyes(), byte_tokenizer())
+    assert (lm.window, lm.can_checkpoint) == (64, True)
+    tuned = fine_tune(lm, STEPS, replace(SETTINGS, scope="top:1"))
+    assert {layer.name.partition("layers.1.")[0] for layer in tuned.adapter.layout.layers} == {
+        "model.language_model."
+    }
+    assert tuned.losses[3] < tuned.losses[0] - 1e-2
+
+
+@pytest.mark.parametrize("shape", UNKNOWN_SHAPES)
+def test_where_the_parts_cannot_be_told_learning_falls_back_to_the_whole_model(shape):
+    lm = model_of(shape)
+    assert not lm.can_checkpoint
+    asked = fine_tune(lm, STEPS, replace(SETTINGS, checkpointing=True))
+    assert asked.losses == tuned_of(shape).losses
+
+
+def test_bits_per_byte_are_those_of_the_whole_models_logits(shape):
+    lm = model_of(shape)
+    ids = lm.token_ids(TEXTS[0])
+    logits = logits_of(lm.model, ids)[:-1]
+    nats = torch.nn.functional.cross_entropy(logits, torch.tensor(ids), reduction="sum")
+    bits = float(nats) / torch.log(torch.tensor(2.0)).item() / len(ids)
+    assert lm.bits_per_byte(TEXTS[0]) == pytest.approx(bits, rel=1e-5)
+
+
+def assert_learns_in(dtype, shape):
+    lm = LanguageModel(ALL_SHAPES[shape]().to(dtype), byte_tokenizer())
+    base = lm.bits_per_byte(TEXTS[0])
+    tuned = fine_tune(lm, [TEXTS[0]] * 6, replace(SETTINGS, learning_rate=1e-2))
+    assert tuned.report.n_refused == 0
+    assert tuned.adapter.values.dtype is torch.float32
+    assert tuned.losses[-1] < tuned.losses[0] - 0.05
+    with lm.adapted(tuned.adapter):
+        assert lm.bits_per_byte(TEXTS[0]) < base - 0.05
+    assert lm.bits_per_byte(TEXTS[0]) == base
+
+
+def test_a_bfloat16_model_learns_a_float32_adapter(shape):
+    assert_learns_in(torch.bfloat16, shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES)  # Gemma's gradients overflow float16, as is known
+def test_a_float16_model_learns_a_float32_adapter(shape):
+    assert_learns_in(torch.float16, shape)
+
+
+def test_the_base_is_bit_identical_after_all_of_it(shape):
+    before = weights_of(shape)
+    lm = model_of(shape)
+    for scope in ("all", "top:1", "head", "full"):
+        fine_tune(lm, TEXTS[:1], replace(SETTINGS, scope=scope))
+    after = lm.model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)

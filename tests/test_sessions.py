@@ -1,0 +1,129 @@
+"""Sessions over a real tiny language model: one fine-tuning, many questions."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from sift_core import AnswerMode, InMemorySource, InvalidInputError
+from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
+from sift_core.testing import HashingEmbedder
+
+TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
+TOPIC = "How do I read the rows of a table?"
+QUESTIONS = ["How many rows are read?", "Which table?", "What does the reader do?"]
+TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for n in range(6)]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    embedder = HashingEmbedder()
+    return AnswerEngine(
+        language_model=LanguageModel.from_pretrained(TINY_LM, device="cpu"),
+        source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
+        embedder=embedder,
+        n_steps=3,
+        n_context=2,
+        max_new_tokens=8,
+        settings=FineTuningSettings(learning_rate=1e-2),
+    )
+
+
+@pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])
+def test_a_question_of_a_session_is_answered_as_after_a_fine_tuning_of_its_own(engine, mode):
+    with engine.session(TOPIC, mode=mode) as session:
+        first = session.answer(TOPIC)
+    expected = engine.answer(TOPIC, mode=mode)
+    assert (first.text, first.mode) == (expected.text, AnswerMode(mode))
+    assert first.chunks.document_ids == expected.chunks.document_ids
+
+
+def test_a_session_learns_once(engine):
+    n_steps = []
+    session = engine.session("limit of rows", mode="fine_tune", on_step=n_steps.append)
+    answers = [session.answer(question) for question in QUESTIONS]
+    assert len(n_steps) == 3
+    assert {answer.fine_tuning for answer in answers} == {session.report}
+    assert len({answer.text for answer in answers}) > 1
+
+
+@pytest.mark.parametrize("mode", ["context", "both"])
+def test_threads_and_tasks_of_a_session_get_what_they_would_alone(engine, mode):
+    session = engine.session(TOPIC, mode=mode)
+    expected = [session.answer(question).text for question in QUESTIONS]
+    with ThreadPoolExecutor(3) as threads:
+        answers = threads.map(session.answer, QUESTIONS * 2)
+        assert [answer.text for answer in answers] == expected * 2
+
+    async def ask():
+        return await asyncio.gather(*(session.aanswer(question) for question in QUESTIONS))
+
+    assert [answer.text for answer in asyncio.run(ask())] == expected
+
+
+def test_sessions_of_several_topics_live_side_by_side(engine):
+    topics = [("How do I read rows?", "fine_tune"), ("limit", "both"), ("table", "context")]
+    alone = []
+    for topic, mode in topics:
+        with engine.session(topic, mode=mode) as session:
+            alone.append([session.bits_per_byte(text) for text in TEXTS[:2]])
+    sessions = [engine.session(topic, mode=mode) for topic, mode in topics]
+    columns = [[session.bits_per_byte(text) for session in sessions] for text in TEXTS[:2]]
+    assert [list(row) for row in zip(*columns, strict=True)] == alone
+
+
+def test_streams_and_batches_of_a_session_say_what_its_answers_say(engine):
+    session = engine.session(TOPIC, mode="both")
+    expected = [session.answer(question).text for question in QUESTIONS]
+    assert ["".join(session.stream(question)) for question in QUESTIONS] == expected
+    batch = session.answers(QUESTIONS)
+    assert [answer.text for answer in batch] == expected
+    assert {answer.mode for answer in batch} == {AnswerMode.BOTH}
+
+
+def test_what_prompts_begin_with_is_read_once(engine):
+    prefixes = engine.session(TOPIC, mode="context").model.answerer.prefixes
+    assert len(prefixes) == 1
+    assert prefixes.n_bytes > 16_000 * 20  # 16 KB a token
+    assert engine.session(TOPIC, mode="fine_tune").model.answerer.prefixes is None
+
+
+def test_what_was_said_before_counts_in_a_session(engine):
+    session = engine.session(TOPIC, mode="fine_tune")
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    with_history = session.answer(QUESTIONS[0], history=history)
+    assert with_history.n_prompt_tokens > session.answer(QUESTIONS[0]).n_prompt_tokens
+
+
+def test_the_same_chunks_are_learned_once_and_then_found(engine):
+    engine.adapter_cache.clear()
+    first = engine.answer(TOPIC, mode="fine_tune")
+    again = engine.answer(TOPIC, mode="fine_tune")
+    assert (first.fine_tuning.source, again.fine_tuning.source) == ("trained", "memory")
+    assert again.text == first.text
+    assert again.fine_tuning.losses == first.fine_tuning.losses
+
+
+def test_a_closed_full_copy_serves_the_next_session(engine):
+    full = AnswerEngine(
+        language_model=engine.language_model,
+        source=engine.source,
+        embedder=engine.embedder,
+        n_steps=2,
+        settings=FineTuningSettings(scope="full", learning_rate=1e-3),
+    )
+    base = engine.language_model.bits_per_byte(TEXTS[0])
+    with full.session(TOPIC, mode="fine_tune") as session:
+        first, copy = session.bits_per_byte(TEXTS[0]), session.model.tuned.adapter.model
+    with full.session(TOPIC, mode="fine_tune") as session:
+        assert session.bits_per_byte(TEXTS[0]) == first != base
+        assert session.model.tuned.adapter.model is copy
+    assert engine.language_model.bits_per_byte(TEXTS[0]) == base
+
+
+def test_an_empty_question_is_refused(engine):
+    with pytest.raises(InvalidInputError, match="empty"):
+        engine.session(TOPIC, mode="base").answer(" ")
