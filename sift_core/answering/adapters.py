@@ -63,18 +63,14 @@ class AdapterLayout:
         return sum(self.rank * (layer.n_in + layer.n_out) for layer in self.layers)
 
     def pairs(self, values: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Return (A, B) by layer as views of `values`, shape (..., n_values).
-
-        Leading dimensions stay: of `values` (q, n_values) an A has the shape (q, rank, n_in).
-        """
+        """Return (A, B) by layer as views of `values`, shape (n_values,)."""
         pairs = {}
         start = 0
         for layer in self.layers:
             middle = start + self.rank * layer.n_in
             end = middle + self.rank * layer.n_out
-            leading = values.shape[:-1]
-            a = values[..., start:middle].view(*leading, self.rank, layer.n_in)
-            b = values[..., middle:end].view(*leading, layer.n_out, self.rank)
+            a = values[start:middle].view(self.rank, layer.n_in)
+            b = values[middle:end].view(layer.n_out, self.rank)
             pairs[layer.name] = (a, b)
             start = end
         return pairs

@@ -149,6 +149,12 @@ class LoraLearner:
         """Return the parameters, shape (n_values,), float32."""
         return self._values.data
 
+    def live_in(self, values: torch.Tensor) -> None:
+        """Go on with a tensor that has the parameters already, shape (n_values,), float32."""
+        with torch.inference_mode(False), torch.no_grad():
+            self._values.data = values
+            self._computed = LeafPairs(self.layout, values, self._computed.dtype, self._alpha)
+
     def add_gradient(self, gradient: torch.Tensor) -> None:
         """Add a gradient, shape (n_values,), that was computed elsewhere."""
         held = self._values.grad
@@ -173,7 +179,7 @@ class LeafPairs:
 
     Args:
         layout: Of `values`.
-        values: Shape (..., n_values), float32. In float32 the pairs are views of it.
+        values: Shape (n_values,), float32. In float32 the pairs are views of it.
         dtype: What is computed in.
         alpha: Output scaling.
     """
@@ -202,8 +208,7 @@ class LeafPairs:
             for pair in self._leaves.values()
             for leaf in pair
         ]
-        n_leading = self._computed.dim() - 1
-        joined = torch.cat([piece.flatten(n_leading) for piece in pieces], dim=-1).float()
+        joined = torch.cat([piece.flatten() for piece in pieces]).float()
         self.drop_gradient()
         return joined if gradient is None else gradient.add_(joined)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
+from sift_core.answering.adapters import AdapterLayout
 from sift_core.answering.fine_tuning import (
     FineTuned,
     Run,
@@ -13,9 +15,10 @@ from sift_core.answering.fine_tuning import (
     is_out_of_memory,
     plan,
 )
-from sift_core.answering.hooks import pairs_in_force
+from sift_core.answering.hooks import LoraPair, pairs_in_force
 from sift_core.answering.language_model import LanguageModel
-from sift_core.answering.learners import LeafPairs, LoraLearner
+from sift_core.answering.learners import LoraLearner
+from sift_core.answering.model_parts import ModelParts
 from sift_core.answering.passes import Passes, WeightedWindow
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
@@ -62,7 +65,7 @@ def adapt_many(
             )
         run = Run(language_model=language_model, learner=learner, settings=settings)
         queries.append(_Query(steps=steps, n_skipped=n_skipped, learner=learner, run=run))
-    batch = _Batch(language_model, settings, n_queries=max(1, len(queries)))
+    batch = _Batch(language_model, settings, queries)
     for n in range(max((len(query.steps) for query in queries), default=0)):
         active = [query for query in queries if n < len(query.steps) and not query.run.is_over()]
         with language_model.turns.taken(), failures_named():
@@ -71,11 +74,17 @@ def adapt_many(
                 query.run.settle(query.steps[n], loss)
     for query in queries:
         query.run.end(query.steps)
+        query.learner.live_in(query.learner.values.clone())  # and let go of the others' values
     return [query.run.result(n_skipped=query.n_skipped, key=uuid4().hex) for query in queries]
+
+
+_NONE = torch.empty(0)  # where there is no query
 
 
 class _Query:
     """What belongs to one query."""
+
+    row: int  # of the tensor that has the values of all
 
     def __init__(
         self, *, steps: Sequence[Step], n_skipped: int, learner: LoraLearner, run: Run
@@ -87,13 +96,21 @@ class _Batch:
     """Passes that several queries share."""
 
     def __init__(
-        self, language_model: LanguageModel, settings: FineTuningSettings, *, n_queries: int
+        self,
+        language_model: LanguageModel,
+        settings: FineTuningSettings,
+        queries: Sequence[_Query],
     ) -> None:
         self._model, self._parts = language_model.model, language_model.parts
         self._alpha = settings.alpha
         self._passes = Passes(model=self._model, parts=self._parts, kept=language_model.activations)
         self._checkpointing = settings.checkpointing
-        self._rows_per_pass = settings.rows_per_pass or n_queries
+        self._rows_per_pass = settings.rows_per_pass or max(1, len(queries))
+        with torch.inference_mode(False), torch.no_grad():
+            self._values = torch.stack([query.learner.values for query in queries] or [_NONE])
+        for row, query in enumerate(queries):
+            query.row = row
+            query.learner.live_in(self._values[row])
 
     def backward(self, queries: Sequence[_Query], n: int) -> list[float]:
         """Add the gradient of step `n` to each query's; return their losses."""
@@ -121,11 +138,49 @@ class _Batch:
 
     def _pass(self, queries: Sequence[_Query], rows: Sequence[WeightedWindow]) -> list[float]:
         with torch.inference_mode(False), torch.no_grad():
-            values = torch.stack([query.learner.values for query in queries])
+            values = self._values
+            if len(queries) < len(values):
+                values = values[[query.row for query in queries]]
             layout = queries[0].learner.layout
-            leaves = LeafPairs(layout, values, self._model.dtype, self._alpha)
+            leaves = _StackedLeaves(layout, values.to(self._model.dtype), alpha=self._alpha)
         with pairs_in_force(leaves.by_module(self._parts), instead_of=self._parts.modules):
             losses = self._passes.backward(rows, checkpointing=self._checkpointing)
-        for query, gradient in zip(queries, leaves.take_gradient(None), strict=True):
-            query.learner.add_gradient(gradient)
+        for n, query in enumerate(queries):
+            query.learner.add_gradient(leaves.gradient(n))
         return losses
+
+
+class _StackedLeaves:
+    """A and B of every layer and query as autograd sees them, views of `values`, (rows, n)."""
+
+    def __init__(self, layout: AdapterLayout, values: torch.Tensor, *, alpha: float) -> None:
+        self._scale = alpha / layout.rank
+        self._leaves = {
+            name: tuple(
+                values.as_strided(
+                    (len(values), *piece.shape),
+                    (values.stride(0), *piece.stride()),
+                    piece.storage_offset(),
+                ).requires_grad_()
+                for piece in pair
+            )
+            for name, pair in layout.pairs(values[0]).items()
+        }
+
+    def by_module(self, parts: ModelParts) -> dict[Any, LoraPair]:
+        """Return layer → what is computed with."""
+        return {
+            parts.module(name): LoraPair(a=a, b=b, scale=self._scale)
+            for name, (a, b) in self._leaves.items()
+        }
+
+    def gradient(self, n: int) -> torch.Tensor:
+        """Return the gradient of the n-th query, shape (n_values,), float32."""
+        pieces = [
+            leaf[n].detach().new_zeros(leaf[n].numel())
+            if leaf.grad is None
+            else leaf.grad[n].flatten()
+            for pair in self._leaves.values()
+            for leaf in pair
+        ]
+        return torch.cat(pieces).float()

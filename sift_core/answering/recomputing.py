@@ -94,9 +94,9 @@ def _note_output(module: Any, args: tuple[Any, ...], output: Any) -> torch.Tenso
     if hasattr(x, "sift_input"):
         x, function = x.sift_input, _gelu
         output = _gelu(x)
-    recipe = _Recipe(function=function, x=x.detach(), output=weakref.ref(output))
-    recipes[output.data_ptr()] = recipe
-    return output
+    final: torch.Tensor = output
+    recipes[final.data_ptr()] = _Recipe(function=function, x=x.detach(), output=weakref.ref(final))
+    return final
 
 
 def _gelu(x: torch.Tensor) -> torch.Tensor:

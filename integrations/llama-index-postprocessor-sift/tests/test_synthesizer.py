@@ -20,7 +20,7 @@ from llama_index.core.schema import NodeWithScore
 from llama_index.postprocessor.sift.query_bundle import SIFTQueryBundle
 from llama_index.postprocessor.sift.synthesizer import SIFTSynthesizer
 from llama_index.postprocessor.sift.synthesizer_llm import EngineLLM
-from sift_core import AnswerError, AnswerMode, InvalidInputError
+from sift_core import AnswerMode, InvalidInputError
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 
 TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
