@@ -9,16 +9,20 @@ point here, not the prose. Any causal LM of transformers takes its place.
 
 from __future__ import annotations
 
-from demo_store import QUESTION, TINY_LM, demo_client, demo_source
+import os
+from pathlib import Path
+
+from demo_store import QUESTION, ROOT, TINY_LM, demo_client, demo_source
 from qdrant_client import QdrantClient
 
-from sift_core.answering import AnswerEngine
+from sift_core.answering import AnswerEngine, LanguageModel, cached_cost_model
 from sift_core.embedders import SentenceTransformerEmbedder
 
-CASES = [  # question, chunks chosen for the prompt
-    (QUESTION, 5),  # they fit into the model's window of 1,024 tokens
-    (QUESTION, 40),  # they do not
-    ("Who won the football match in Lisbon yesterday?", 5),  # the store knows nothing of it
+CASES = [  # question, chunks chosen for the prompt, seconds that the caller will wait
+    (QUESTION, 5, None),  # they fit into the model's window of 1,024 tokens
+    (QUESTION, 40, None),  # they do not
+    (QUESTION, 40, 0.6),  # and there is no time to learn from all of them
+    ("Who won the football match in Lisbon yesterday?", 5, None),  # the store knows nothing of it
 ]
 
 
@@ -30,9 +34,14 @@ def main() -> None:
 def show(client: QdrantClient) -> None:
     embedder = SentenceTransformerEmbedder()
     source = demo_source(client, embedder)
-    for question, n_context in CASES:
-        engine = AnswerEngine.from_pretrained(
-            TINY_LM,
+    language_model = LanguageModel.from_pretrained(TINY_LM)
+    folder = Path(os.environ.get("SIFT_DEMO_CACHE", ROOT / ".cache/demo"))
+    costs = cached_cost_model(language_model, folder=folder)  # a few seconds, the first time
+    for question, n_context, latency_s in CASES:
+        engine = AnswerEngine(
+            language_model=language_model,
+            cost_model=costs,
+            adapter_cache=None,  # else the third question would find what the second learned
             source=source,
             embedder=embedder,
             n_context=n_context,
@@ -40,8 +49,9 @@ def show(client: QdrantClient) -> None:
             max_new_tokens=24,
             generation={"min_new_tokens": 12, "repetition_penalty": 1.3},
         )
-        print(f"\n{question}  (at most {n_context} chunks in the prompt)")
-        stream = engine.stream(question)  # mode="auto"
+        budget = "" if latency_s is None else f", within {latency_s} s"
+        print(f"\n{question}  (at most {n_context} chunks in the prompt{budget})")
+        stream = engine.stream(question, latency_s=latency_s)  # mode="auto"
         print("  ", end="")
         for piece in stream:
             print(piece.replace("\n", " "), end="", flush=True)

@@ -4,6 +4,7 @@ from sift_core.candidates.in_memory import InMemorySource
 from sift_core.errors import (
     AdapterCacheWarning,
     AnswerError,
+    BusyError,
     CandidateSourceError,
     InvalidInputError,
     LossyVectorsWarning,
@@ -58,6 +59,7 @@ __all__ = [
     "AnswerMode",
     "Answerer",
     "BatchCandidateSource",
+    "BusyError",
     "CandidatePool",
     "CandidateSource",
     "CandidateSourceError",

@@ -6,6 +6,7 @@ SiftError
 ├── NumericalError             also ArithmeticError
 ├── CandidateSourceError       wraps the store's exception
 └── AnswerError                generation or fine-tuning failed
+    └── BusyError              too many answers wait for the model already
 
 and two warnings, LossyVectorsWarning and AdapterCacheWarning, which are UserWarnings.
 """
@@ -56,6 +57,10 @@ class CandidateSourceError(SiftError):
 
 class AnswerError(SiftError):
     """Generating or fine-tuning failed; the base model is as it was before."""
+
+
+class BusyError(AnswerError):
+    """Too many answers wait for a model already; a server says "try again later" then."""
 
 
 class LossyVectorsWarning(UserWarning):

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,24 @@ from sift_core.answering.adapter_cache import AdapterCache
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
+from sift_core.answering.learned_policy import CalibrationExample
 from sift_core.answering.policy import Decision, Policy, VariancePolicy
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.answering.situation import LEARNING, READING
+from sift_core.answering.situation import LEARNING, READING, Situation
 from sift_core.choosing import situation_of
 from sift_core.errors import InvalidInputError
-from sift_core.prepared import Choice, PreparedModel, prepare
+from sift_core.prepared import LEAST_SECONDS, Choice, PreparedModel, prepare
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import ContextSelector, SIFTSelector
 from sift_core.sessions import Session
-from sift_core.streaming import AnswerStream, AsyncAnswerStream, OnStep, OnText, Produce
+from sift_core.streaming import (
+    AnswerStream,
+    AsyncAnswerStream,
+    OnStep,
+    OnText,
+    Produce,
+    computed,
+)
 from sift_core.types import (
     Answer,
     AnswerMode,
@@ -33,11 +41,12 @@ from sift_core.types import (
     Message,
     Query,
     Selection,
+    as_count,
     check_question,
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerEngine:
     """Answers questions from a store, by context, by fine-tuning, or by choice per query.
 
@@ -63,7 +72,7 @@ class AnswerEngine:
         generation: Passed to `transformers`' `generate` as it is; greedy if left out.
         settings: How the adapter learns.
         policy: Decides in mode "auto".
-        cost_model: Seconds of every mode on this machine (`calibrated_costs`), for policies and
+        cost_model: Seconds of every mode on this machine (`cached_cost_model`), for policies and
             latency budgets; None if they are not known.
         adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
             for none. In memory alone unless it has a folder.
@@ -84,6 +93,12 @@ class AnswerEngine:
     cost_model: CostModel | None = None
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
 
+    def __post_init__(self) -> None:
+        if "max_new_tokens" in self.generation:
+            raise InvalidInputError(
+                "`generation` must not hold `max_new_tokens`; pass it to the engine itself"
+            )
+
     @classmethod
     def from_pretrained(
         cls,
@@ -91,14 +106,28 @@ class AnswerEngine:
         *,
         source: CandidateSource | None = None,
         embedder: Embedder | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        trust_remote_code: bool = False,
         **options: Any,
     ) -> AnswerEngine:
         """Return an engine around a causal LM of the hub or of a folder.
 
+        Args:
+            model: As for `LanguageModel.from_pretrained`.
+            source: As for the engine.
+            embedder: As for the engine.
+            device: As for `LanguageModel.from_pretrained`.
+            dtype: Likewise.
+            trust_remote_code: Likewise.
+            **options: Of the engine.
+
         Raises:
             InvalidInputError: If there is no such causal LM.
         """
-        language_model = LanguageModel.from_pretrained(model)
+        language_model = LanguageModel.from_pretrained(
+            model, device=device, dtype=dtype, trust_remote_code=trust_remote_code
+        )
         return cls(language_model=language_model, source=source, embedder=embedder, **options)
 
     def answer(
@@ -120,9 +149,10 @@ class AnswerEngine:
             mode: "base", "context", "fine_tune", "both" or "auto". "base" needs no source.
             filter: Restricts the candidates; the source's own kind of filter.
             history: What was said before, oldest first.
-            latency_s: How long the caller will wait. Mode "auto" chooses by it, given a
-                `cost_model`, and no training step begins after it in any mode; the answer
-                itself is written to its end. None if time is no matter.
+            latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
+                `cost_model`, and in any mode no training step but the first begins after it;
+                the answer itself is written to its end. What others compute meanwhile is not
+                foreseen. None if time is no matter.
             on_text: Called with each piece of the answer's text as it comes. What it raises
                 ends the answer.
             on_step: Called after each training step with the loss before it, likewise.
@@ -132,10 +162,16 @@ class AnswerEngine:
             InvalidInputError: If the question is empty or too long for the window, there is
                 no such mode, or the engine has no source to answer from.
             CandidateSourceError: If the store fails.
-            AnswerError: If the model fails; it is as before.
+            AnswerError: If the model fails; it is as before. Of the awaited and streamed twins
+                also `BusyError`, if too many wait for a worker already.
         """
         choice = self.choose(
-            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+            question,
+            mode=mode,
+            filter=filter,
+            history=history,
+            latency_s=latency_s,
+            max_new_tokens=generation.get("max_new_tokens"),
         )
         return self.answer_from(choice, on_text=on_text, on_step=on_step, **generation)
 
@@ -151,7 +187,12 @@ class AnswerEngine:
     ) -> Answer:
         """Return what `answer` returns. Cancelling the task ends it at the next step."""
         choice = await self.achoose(
-            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+            question,
+            mode=mode,
+            filter=filter,
+            history=history,
+            latency_s=latency_s,
+            max_new_tokens=generation.get("max_new_tokens"),
         )
         return await self.aanswer_from(choice, **generation)
 
@@ -167,7 +208,12 @@ class AnswerEngine:
     ) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
         choice = self.choose(
-            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+            question,
+            mode=mode,
+            filter=filter,
+            history=history,
+            latency_s=latency_s,
+            max_new_tokens=generation.get("max_new_tokens"),
         )
         return self.stream_from(choice, **generation)
 
@@ -183,7 +229,12 @@ class AnswerEngine:
     ) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
         choice = await self.achoose(
-            question, mode=mode, filter=filter, history=history, latency_s=latency_s
+            question,
+            mode=mode,
+            filter=filter,
+            history=history,
+            latency_s=latency_s,
+            max_new_tokens=generation.get("max_new_tokens"),
         )
         return self.astream_from(choice, **generation)
 
@@ -227,6 +278,7 @@ class AnswerEngine:
         history: Sequence[Message] = (),
         latency_s: float | None = None,
         n_questions: int = 1,
+        max_new_tokens: int | None = None,
     ) -> Choice:
         """Return the mode and the documents for a question; the model does not run.
 
@@ -237,6 +289,7 @@ class AnswerEngine:
             history: As for `answer`.
             latency_s: As for `answer`.
             n_questions: How many questions what is learned will serve, roughly.
+            max_new_tokens: Length of the answer at most; the engine's if None.
 
         Raises:
             InvalidInputError: If the question is empty, there is no such mode, or the
@@ -245,6 +298,7 @@ class AnswerEngine:
         """
         wanted = _mode(mode)
         check_question(question)
+        _check_limits(latency_s, n_questions)
         if wanted is AnswerMode.BASE:
             return self._choose_nothing(question, history)
         source, embedder = self._retrieval()
@@ -260,6 +314,7 @@ class AnswerEngine:
             timings=timings,
             latency_s=latency_s,
             n_questions=n_questions,
+            max_new_tokens=max_new_tokens,
         )
 
     async def achoose(
@@ -271,10 +326,12 @@ class AnswerEngine:
         history: Sequence[Message] = (),
         latency_s: float | None = None,
         n_questions: int = 1,
+        max_new_tokens: int | None = None,
     ) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         wanted = _mode(mode)
         check_question(question)
+        _check_limits(latency_s, n_questions)
         if wanted is AnswerMode.BASE:
             return self._choose_nothing(question, history)
         source, embedder = self._retrieval()
@@ -291,6 +348,7 @@ class AnswerEngine:
             timings=timings,
             latency_s=latency_s,
             n_questions=n_questions,
+            max_new_tokens=max_new_tokens,
         )
 
     def choose_from(
@@ -302,45 +360,67 @@ class AnswerEngine:
         timings: Mapping[str, float] | None = None,
         latency_s: float | None = None,
         n_questions: int = 1,
+        max_new_tokens: int | None = None,
     ) -> Choice:
-        """Return the mode and the documents for a query whose candidates are at hand."""
+        """Return the mode and the documents for a query whose candidates are at hand.
+
+        Args:
+            query: The question.
+            pool: The candidates.
+            mode: As for `answer`.
+            timings: Seconds that were spent already, by stage.
+            latency_s: As for `answer`, what was spent included.
+            n_questions: As for `choose`.
+            max_new_tokens: As for `choose`.
+
+        Raises:
+            InvalidInputError: If there is no such mode, or a limit is out of its range.
+        """
         started = time.perf_counter()
         wanted = _mode(mode)
-        decision = Decision(mode=wanted, reasons=(f"mode {wanted.value!r} was asked for",))
-        read = learned = None
+        _check_limits(latency_s, n_questions)
+        n_new = self.max_new_tokens
+        if max_new_tokens is not None:
+            n_new = as_count("max_new_tokens", max_new_tokens, minimum=1)
+        spent = dict(timings or {})
+        deadline = None
+        if latency_s is not None:
+            deadline = time.monotonic() + latency_s - sum(spent.values())
+        read = learned = situation = None
+        if len(pool) and wanted in (*READING, AnswerMode.AUTO):
+            read = self._select_context(query, pool)
+        if len(pool) and wanted in (*LEARNING, AnswerMode.AUTO):
+            learned = self.fine_tuning_selector.select(
+                query.embedding, pool.embeddings, self.n_steps
+            )
         if wanted is not AnswerMode.BASE and not len(pool):
             decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
-        else:
-            if wanted in (*READING, AnswerMode.AUTO):
-                read = self._select_context(query, pool)
-            if wanted in (*LEARNING, AnswerMode.AUTO):
-                learned = self.fine_tuning_selector.select(
-                    query.embedding, pool.embeddings, self.n_steps
-                )
-        if wanted is AnswerMode.AUTO and read is not None and learned is not None:
-            decision = self.policy.decide(
-                situation_of(
-                    self._in_context,
-                    query,
-                    pool,
-                    read=read,
-                    learned=learned,
-                    cost_model=self.cost_model,
-                    latency_s=latency_s,
-                    n_questions=n_questions,
-                )
+        elif read is not None and learned is not None and wanted is AnswerMode.AUTO:
+            left = None if deadline is None else max(deadline - time.monotonic(), LEAST_SECONDS)
+            situation = situation_of(
+                self._in_context.generating(max_new_tokens=n_new),
+                query,
+                pool,
+                read=read,
+                learned=learned,
+                cost_model=self.cost_model,
+                latency_s=left,
+                n_questions=n_questions,
             )
-        all_timings = {**(timings or {}), "select": time.perf_counter() - started}
+            decision = self.policy.decide(situation)
+        else:
+            decision = Decision(mode=wanted, reasons=(f"mode {wanted.value!r} was asked for",))
         return Choice(
             query=query,
             mode=decision.mode,
             reasons=decision.reasons,
             pool=pool,
             read=read if decision.mode in READING else None,
-            learned=learned if decision.mode in LEARNING else None,
-            n_steps=decision.n_steps,
-            max_learning_s=None if latency_s is None else latency_s - sum(all_timings.values()),
-            timings=all_timings,
+            learned=_cut(learned, decision.n_steps) if decision.mode in LEARNING else None,
+            timings={**spent, "select": time.perf_counter() - started},
+            deadline=deadline,
+            answer_s=_predicted_answer_s(situation, decision.mode),
+            situation=situation,
         )
 
     def prepare(self, choice: Choice, *, on_step: OnStep | None = None) -> PreparedModel:
@@ -420,7 +500,10 @@ class AnswerEngine:
         n_questions: int = 5,
         latency_s: float | None = None,
     ) -> Session:
-        """Return what `session` returns, without blocking the event loop."""
+        """Return what `session` returns, without blocking the event loop.
+
+        Cancelling the task ends the learning at its next step.
+        """
         choice = await self.achoose(
             question,
             mode=mode,
@@ -429,17 +512,53 @@ class AnswerEngine:
             n_questions=n_questions,
             latency_s=latency_s,
         )
-        return await asyncio.to_thread(self.session_from, choice)
+        return await computed(
+            self.language_model.turns.submit,
+            lambda on_step: self.session_from(choice, on_step=on_step),
+        )
 
     def session_from(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
         """Return what `session` returns, for a question for which all is chosen."""
-        model = self.prepare(choice, on_step=on_step).with_prefix_read()
+        model = self.prepare(choice, on_step=on_step)
+        started = time.perf_counter()
+        try:
+            model = model.with_prefix_read()
+        except BaseException:
+            model.release()
+            raise
 
         def produce(model: PreparedModel, query: Query, generation: dict[str, Any]) -> Produce:
             self._check_prompt(query, generation)
             return self._followed(lambda _, **o: model.answer(query, **o), generation)
 
-        return Session(model=model, produce=produce)
+        timings = {**model.timings, "read": time.perf_counter() - started}
+        return Session(model=replace(model, timings={}), timings=timings, produce=produce)
+
+    def calibration_example(
+        self, question: str, text: str, *, filter: Any = None
+    ) -> CalibrationExample:
+        """Return what a `LearnedPolicy` is fitted to: how well each mode predicts a text.
+
+        Costs a fine-tuning and four scores.
+
+        Args:
+            question: What documents are chosen for.
+            text: What they should help to predict, for instance the answer; not among them.
+            filter: As for `answer`.
+
+        Raises:
+            InvalidInputError: As for `answer`, or if there is no candidate.
+            CandidateSourceError: If the store fails.
+            AnswerError: If the model fails.
+        """
+        choice = self.choose(question, filter=filter)
+        if choice.situation is None:
+            raise InvalidInputError("no candidate was found for the question; ask another one")
+        bits = {}
+        for mode in choice.situation.possible:
+            with self.prepared(self.choose_from(choice.query, choice.pool, mode=mode)) as model:
+                bits[mode] = model.bits_per_byte(text)
+        return CalibrationExample(situation=choice.situation, bits_per_byte=bits)
 
     def _choose_nothing(self, question: str, history: Sequence[Message]) -> Choice:
         """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
@@ -502,6 +621,30 @@ class AnswerEngine:
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
         )
+
+
+def _check_limits(latency_s: float | None, n_questions: int) -> None:
+    """Refuse limits that are out of their ranges."""
+    if latency_s is not None and not 0 < latency_s < float("inf"):
+        raise InvalidInputError(f"`latency_s` must be > 0 and finite, got {latency_s}")
+    as_count("n_questions", n_questions, minimum=1)
+
+
+def _cut(learned: Selection | None, n_steps: int | None) -> Selection | None:
+    """Return the first `n_steps` choices."""
+    if learned is None or n_steps is None:
+        return learned
+    return replace(
+        learned,
+        positions=learned.positions[:n_steps],
+        variances=learned.variances[: n_steps + 1],
+    )
+
+
+def _predicted_answer_s(situation: Situation | None, mode: AnswerMode) -> float:
+    if situation is None or situation.seconds is None:
+        return 0.0
+    return situation.seconds.answer[mode]
 
 
 def _embedded(embedder: Embedder, question: str, history: Sequence[Message]) -> Query:

@@ -18,11 +18,11 @@ from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.learners import release
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.answering.situation import READING
+from sift_core.answering.situation import READING, Situation
 from sift_core.selection import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection
 
-LEAST_SECONDS = 1e-3  # where choosing took all the time there was: one step
+LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,9 +36,10 @@ class Choice:
         pool: The candidates; empty in base mode.
         read: What goes into the prompt; None if nothing does.
         learned: What is learned from, in order, repeats included; None if nothing is.
-        n_steps: How many of those are learned from; None for all.
-        max_learning_s: Seconds that learning may take; None if that is no matter.
         timings: Seconds by stage.
+        deadline: When the caller wants the answer, by `time.monotonic`; None if it is no matter.
+        answer_s: Seconds that writing the answer will take, as far as that is known.
+        situation: What a policy decided by; None where none was asked.
     """
 
     query: Query
@@ -48,15 +49,9 @@ class Choice:
     read: Selection | None
     learned: Selection | None
     timings: Mapping[str, float]
-    n_steps: int | None = None
-    max_learning_s: float | None = None
-
-    @property
-    def lessons(self) -> CandidatePool:
-        """Return the documents that are learned from, in order, repeats included."""
-        return self.pool.take(
-            [] if self.learned is None else self.learned.positions[: self.n_steps]
-        )
+    deadline: float | None = None
+    answer_s: float = 0.0
+    situation: Situation | None = None
 
     def chunks(self, selection: Selection | None) -> CandidatePool:
         """Return the documents of `read` or `learned` in order of choice."""
@@ -125,7 +120,7 @@ class PreparedModel:
         if not len(self._read):
             return self
         answerer, query = self.answerer, self.choice.query
-        others = [replace(query, text=text, history=()) for text in (query.text, "0", "A")]
+        others = [replace(query, text=text) for text in (query.text, "0", "A")]
         prompts = [
             answerer.language_model.prompt_ids(answerer.prompt(o, answerer.used(o, self._read)))
             for o in others
@@ -142,19 +137,19 @@ class PreparedModel:
         """Return an answer with what is known of the choice."""
         choice = self.choice
         read = choice.pool.take([]) if answer.chunks is None else answer.chunks
-        used = _joined(read, choice.lessons)
-        mode, reasons = choice.mode, choice.reasons
-        if mode in READING and not len(read):
-            mode = AnswerMode.BASE if choice.learned is None else AnswerMode.FINE_TUNE
-            reasons = (*reasons, "none of the chosen chunks fits into the window")
         report = None if self.tuned is None else self.tuned.report
+        learned = choice.chunks(choice.learned).take(() if report is None else report.learned)
+        reasons = choice.reasons if report is None else (*choice.reasons, *report.warnings)
+        if choice.mode in READING and not len(read):
+            reasons = (*reasons, "none of the chosen chunks fits into the window")
+        used = _joined(read, learned)
         variances = posterior_variances(choice.query.embedding, used.embeddings)
         return replace(
             answer,
-            mode=mode,
+            mode=_mode(reads=len(read) > 0, learns=len(learned) > 0),
             chunks=used,
             standard_deviation=float(variances[-1] ** 0.5) if len(used) else float("nan"),
-            reasons=reasons if report is None else (*reasons, *report.warnings),
+            reasons=reasons,
             timings={**self.timings, **answer.timings},
             fine_tuning=report,
         )
@@ -203,18 +198,19 @@ def prepare(
         AnswerError: If fine-tuning fails; the model is as before.
     """
     started = time.perf_counter()
-    learned = choice.lessons
+    learned = choice.chunks(choice.learned)
     tuned = None
-    if choice.max_learning_s is not None:
-        seconds = min(max(choice.max_learning_s, LEAST_SECONDS), settings.max_seconds or math.inf)
+    if choice.deadline is not None:
+        left = choice.deadline - time.monotonic() - choice.answer_s
+        seconds = min(max(left, LEAST_SECONDS), settings.max_seconds or math.inf)
         settings = replace(settings, max_seconds=seconds)
     if len(learned):
         tuned = _tuned(answerer.language_model, learned, settings, cache, on_step)
+    if tuned is not None:
+        answerer.language_model.verify_base()
+    learning = {"fine_tune": time.perf_counter() - started} if len(learned) else {}
     return PreparedModel(
-        choice=choice,
-        answerer=answerer,
-        tuned=tuned,
-        timings={**choice.timings, "fine_tune": time.perf_counter() - started},
+        choice=choice, answerer=answerer, tuned=tuned, timings={**choice.timings, **learning}
     )
 
 
@@ -239,9 +235,15 @@ def _tuned(
     if found is not None:
         return FineTuned(adapter=found.adapter, report=found.report)
     tuned = fine_tune(language_model, chunks.texts, settings, on_step=on_step, key=key)
-    language_model.verify_base()
     cache.put(key, tuned.adapter, tuned.report)
     return tuned
+
+
+def _mode(*, reads: bool, learns: bool) -> AnswerMode:
+    """Return the mode that an answer came to be in."""
+    if learns:
+        return AnswerMode.BOTH if reads else AnswerMode.FINE_TUNE
+    return AnswerMode.CONTEXT if reads else AnswerMode.BASE
 
 
 def _common_beginning(rows: Sequence[Sequence[int]]) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
+from sift_core.errors import InvalidInputError
 from sift_core.prepared import Choice, PreparedModel
 from sift_core.streaming import AnswerStream, AsyncAnswerStream, Produce
 from sift_core.types import Answer, FineTuningReport, Message, Query, check_question
@@ -19,14 +20,18 @@ class Session:
     Made by `AnswerEngine.session`. Any number of threads and asyncio tasks may ask at once;
     each answer is the one that it would be alone. Questions do not see one another unless
     `history` says what was said. What every prompt begins with (the chunks, where they are
-    read) is computed once.
+    read, no other history precedes them, and all fit) is computed once. An answer's
+    `standard_deviation` is that at the question which the session was opened with, and its
+    `timings` are its own.
 
     Args:
         model: What was chosen and learned.
+        timings: Seconds by stage, of choosing and learning.
         produce: Makes the computation of an answer that a stream reads.
     """
 
     model: PreparedModel
+    timings: Mapping[str, float]
     produce: Callable[[PreparedModel, Query, dict[str, Any]], Produce]
 
     @property
@@ -43,7 +48,7 @@ class Session:
         self,
         question: str,
         *,
-        history: Sequence[Message] = (),
+        history: Sequence[Message] | None = None,
         on_text: Callable[[str], object] | None = None,
         **generation: Any,
     ) -> Answer:
@@ -51,7 +56,7 @@ class Session:
 
         Args:
             question: In words, not empty.
-            history: What was said before, oldest first.
+            history: What was said before, oldest first; the session's own if None.
             on_text: Called with each piece of the answer's text as it comes.
             **generation: How to generate, for this answer alone.
 
@@ -63,7 +68,7 @@ class Session:
         return self.model.answer(query, on_text=on_text, **generation)
 
     async def aanswer(
-        self, question: str, *, history: Sequence[Message] = (), **generation: Any
+        self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> Answer:
         """Return what `answer` returns, without blocking the event loop."""
         async with self.astream(question, history=history, **generation) as stream:
@@ -79,11 +84,13 @@ class Session:
             InvalidInputError: If a question is empty or too long for the window.
             AnswerError: If the model fails.
         """
-        queries = [self._query(question, ()) for question in questions]
+        if isinstance(questions, str):
+            raise InvalidInputError("`questions` must be a sequence of questions, got one text")
+        queries = [self._query(question, None) for question in questions]
         return self.model.answers(queries, **generation)
 
     def stream(
-        self, question: str, *, history: Sequence[Message] = (), **generation: Any
+        self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
         query = self._query(question, history)
@@ -91,7 +98,7 @@ class Session:
         return AnswerStream(produce, self.model.answerer.language_model.turns.submit)
 
     def astream(
-        self, question: str, *, history: Sequence[Message] = (), **generation: Any
+        self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
         query = self._query(question, history)
@@ -107,7 +114,7 @@ class Session:
         return self.model.bits_per_byte(text)
 
     def close(self) -> None:
-        """Give back what the scope "full" learned in; nothing is to be asked afterwards."""
+        """Give back what the scope "full" learned in; questions are refused afterwards there."""
         self.model.release()
 
     def __enter__(self) -> Session:
@@ -121,6 +128,18 @@ class Session:
     ) -> None:
         self.close()
 
-    def _query(self, question: str, history: Sequence[Message]) -> Query:
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _query(self, question: str, history: Sequence[Message] | None) -> Query:
         check_question(question)
-        return replace(self.choice.query, text=question, history=history)
+        query = self.choice.query
+        return replace(query, text=question, history=query.history if history is None else history)

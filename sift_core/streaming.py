@@ -14,11 +14,12 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from sift_core.errors import AnswerError, InvalidInputError
 from sift_core.types import Answer
 
+T = TypeVar("T")
 OnText: TypeAlias = Callable[[str], object]
 OnStep: TypeAlias = Callable[[float], object]
 Produce: TypeAlias = Callable[[OnText, OnStep], Answer]
@@ -81,6 +82,29 @@ class _Feed:
     def check(self, _: float) -> None:
         if self.cancelled.is_set() or _exiting.is_set():
             raise _Cancelled
+
+
+async def computed(submit: Submit, call: Callable[[OnStep], T]) -> T:
+    """Return what a function returns in another thread; cancelling the task ends it at a step.
+
+    Args:
+        submit: Runs it.
+        call: The function; it calls what it is given after each step of its work.
+    """
+    cancelled = threading.Event()
+    results: list[T] = []
+
+    def check(_: float) -> None:
+        if cancelled.is_set() or _exiting.is_set():
+            raise _Cancelled
+
+    job = submit(lambda: results.append(call(check)))
+    try:
+        await asyncio.wrap_future(job)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+    return results[0]
 
 
 class _Stream:

@@ -277,6 +277,7 @@ class FineTuningReport:
     Args:
         losses: Before each step in nats per token, in order.
         n_steps: Steps taken.
+        learned: Positions of the chunks that were learned from, in order, repeats included.
         n_refused: Steps not taken because the loss or the gradient was not finite.
         n_skipped: Chunks without a token, from which there is nothing to learn.
         stop_reason: "done", "time" or "diverged": then the last step was undone.
@@ -287,6 +288,7 @@ class FineTuningReport:
 
     losses: tuple[float, ...]
     n_steps: int
+    learned: tuple[int, ...] = ()
     n_refused: int = 0
     n_skipped: int = 0
     stop_reason: FineTuningStop = "done"
@@ -299,10 +301,12 @@ class FineTuningReport:
         """Return what a caller should know, one sentence each; empty if all went well."""
         said = []
         if self.stop_reason == "diverged":
-            fallen_to = "the last good adapter" if self.n_steps > 1 else "the base model"
+            fallen_to = "the last good adapter" if self.learned else "the base model"
             said.append(
                 f"learning diverged after {self.n_steps} steps and fell back to {fallen_to}"
             )
+        if self.stop_reason == "time":
+            said.append(f"time was over after {self.n_steps} training steps")
         if self.n_refused:
             said.append(f"{self.n_refused} steps were refused: loss or gradient was not finite")
         if self.n_skipped:

@@ -104,8 +104,18 @@ def test_two_rerankers(output):
 def test_choose_at_query_time(output):
     printed = output("choose_at_query_time")
     modes = re.findall(r"^  mode (\w+), (\d+) chunks, [\d.]+ s$", printed, re.MULTILINE)
-    assert [mode for mode, _ in modes][::2] == ["context", "base"]
-    assert printed.count("variance at the query") == 3
+    assert [modes[i][0] for i in (0, 3)] == ["context", "base"]
+    assert printed.count("of the variance at the query") == 4
+    assert "the 0.6 s of the caller" in printed
+
+
+@pytest.mark.slow
+def test_session(output):
+    printed = output("session")
+    assert len(re.findall(r"^\[\w+\] learned from 10 chunks", printed, re.MULTILINE)) == 2
+    assert len(re.findall(r"^\[\w+\] How do I .*\? ", printed, re.MULTILINE)) == 6
+    assert "they answer as they do alone: True" in printed
+    assert "bit for bit" in printed
 
 
 @pytest.mark.slow

@@ -12,7 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-NEEDS = {"faiss": ["faiss"], "qdrant": ["qdrant_client", "qdrant_edge"]}
+NEEDS = {
+    "faiss": ["faiss"],
+    "fine_tuning": ["torch", "transformers", "peft"],
+    "qdrant": ["qdrant_client", "qdrant_edge"],
+}
+TINY_LM = str(ROOT / "examples/tiny_lm")
 
 
 def blocks(guide, kind):
@@ -21,9 +26,9 @@ def blocks(guide, kind):
 
 @pytest.fixture
 def environment(request):
-    """The process's own, with the address of a Qdrant server where the page wants one."""
+    """The process's own, with a model, and the address of a Qdrant server where one is wanted."""
     if request.getfixturevalue("guide").stem != "qdrant":
-        yield dict(os.environ)
+        yield {**os.environ, "MODEL": TINY_LM, "OMP_NUM_THREADS": "1"}
         return
     from tests.candidates.qdrant_rest import serving
 
@@ -55,5 +60,5 @@ def test_every_page_it_names_is_there(guide):
     assert [path for path in named if not (guide.parent / path).exists()] == []
 
 
-def test_there_is_a_guide_for_each_store():
+def test_every_guide_is_run():
     assert {guide.stem for guide in GUIDES} == set(NEEDS)

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,14 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core import AnswerMode, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
+from sift_core.answering import (
+    AnswerEngine,
+    CostModel,
+    Decision,
+    FineTuningSettings,
+    LanguageModel,
+    LearnedPolicy,
+)
 from sift_core.testing import HashingEmbedder
 
 TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
@@ -122,6 +130,93 @@ def test_a_closed_full_copy_serves_the_next_session(engine):
         assert session.bits_per_byte(TEXTS[0]) == first != base
         assert session.model.tuned.adapter.model is copy
     assert engine.language_model.bits_per_byte(TEXTS[0]) == base
+
+
+def test_a_copy_that_is_closed_while_it_answers_is_not_learned_in_before_the_end(engine):
+    full = AnswerEngine(
+        language_model=engine.language_model,
+        source=engine.source,
+        embedder=engine.embedder,
+        n_steps=1,
+        max_new_tokens=30,
+        settings=FineTuningSettings(scope="full", learning_rate=1e-3),
+    )
+    session = full.session(TOPIC, mode="fine_tune")
+    expected = session.answer(TOPIC).text
+    stream = session.stream(TOPIC)
+    first = next(stream)
+    session.close()
+    session.close()  # once more does not give it to two queries
+    with (
+        full.session("limit", mode="fine_tune") as one,
+        full.session("reader", mode="fine_tune") as other,
+    ):
+        assert one.model.tuned.adapter.model is not other.model.tuned.adapter.model
+        assert first + "".join(stream) == expected
+    with pytest.raises(InvalidInputError, match="session was closed"):
+        session.answer(TOPIC)
+
+
+async def test_cancelling_the_opening_of_a_session_ends_its_learning(engine):
+    long = replace(engine, n_steps=5000, adapter_cache=None)
+    task = asyncio.create_task(long.asession(TOPIC, mode="fine_tune"))
+    await asyncio.sleep(0.3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with await engine.asession(TOPIC, mode="fine_tune") as session:
+        answer = await session.aanswer(TOPIC)
+    assert answer.text == engine.answer(TOPIC, mode="fine_tune").text
+
+
+def test_no_training_step_but_the_first_begins_after_the_callers_latency(engine):
+    hasty = replace(engine, n_steps=500, adapter_cache=None)
+    answer = hasty.answer(TOPIC, mode="fine_tune", latency_s=1e-3)
+    assert answer.fine_tuning.n_steps == len(answer.chunks) == 1
+    assert "time was over after 1 training steps" in answer.reasons
+    for wrong in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(InvalidInputError, match="latency_s"):
+            engine.answer(TOPIC, mode="fine_tune", latency_s=wrong)
+
+
+def test_auto_goes_by_the_cost_model_and_the_callers_latency(engine):
+    slow = CostModel(
+        prefill=((1, 0.1), (1000, 0.1)),
+        adapted_prefill=((1, 0.1), (1000, 0.1)),
+        step=((1, 1.0), (1000, 1.0)),
+        new_token_s=0.0,
+        adapted_new_token_s=0.0,
+        setup_s=0.0,
+    )
+    timed = replace(engine, cost_model=slow, policy=PrefersLearning())
+    choice = timed.choose(TOPIC, latency_s=2.5)
+    assert (choice.mode, len(choice.learned)) == (AnswerMode.FINE_TUNE, 2)
+    assert choice.situation.seconds.steps == (1.0,) * 3
+    assert choice.situation.latency_s < 2.5  # what choosing took is gone
+
+
+class PrefersLearning:
+    """A caller's own policy."""
+
+    def decide(self, situation):
+        steps = situation.steps_in_time(AnswerMode.FINE_TUNE)
+        return Decision(mode=AnswerMode.FINE_TUNE, reasons=("mine",), n_steps=steps)
+
+
+def test_a_policy_can_be_fitted_to_what_the_engine_measures(engine):
+    examples = [engine.calibration_example(f"rows {n}", "Read 7 rows.") for n in range(12)]
+    assert set(examples[0].bits_per_byte) == set(examples[0].situation.possible)
+    assert len(examples[0].bits_per_byte) == 4
+    fitted = replace(engine, policy=LearnedPolicy.fit(examples))
+    assert fitted.answer(TOPIC).reasons
+
+
+def test_what_a_diverged_model_did_not_learn_is_not_among_its_chunks(engine):
+    wild = replace(engine, settings=FineTuningSettings(learning_rate=1e30), adapter_cache=None)
+    answer = wild.answer(TOPIC, mode="both")
+    assert answer.mode is AnswerMode.CONTEXT
+    assert len(answer.chunks) == 2
+    assert answer.text == engine.answer(TOPIC, mode="context").text
 
 
 def test_an_empty_question_is_refused(engine):

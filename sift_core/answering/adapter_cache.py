@@ -163,14 +163,14 @@ class AdapterCache:
     def put(self, key: str, adapter: Adapter | ModelCopy, report: FineTuningReport) -> bool:
         """Keep an adapter, and return whether it is kept anywhere.
 
-        A model's private copy (scope "full") is not, nor what time or a divergence cut short,
-        nor an adapter above both limits. What is under the key on disk already stays.
+        A model's private copy (scope "full") is not, nor what time, a divergence or refused steps
+        cut short, nor an adapter above both limits. What is under the key on disk already stays.
 
         Raises:
             InvalidInputError: If the key is not one of `adapter_key`.
         """
         check_key(key)
-        if isinstance(adapter, ModelCopy) or report.stop_reason != "done":
+        if isinstance(adapter, ModelCopy) or report.stop_reason != "done" or report.n_refused:
             return False
         keyed = replace(adapter, key=key, values=adapter.values.detach().cpu())
         in_memory = self._keep(key, keyed, report)

@@ -264,7 +264,9 @@ def _read(place: Path, key: str) -> CachedAdapter:
         adapter = Adapter.from_tensors(
             load(content[WEIGHTS_NAME]), json.loads(content[CONFIG_NAME]), key=key
         )
-    report = {**record["report"], "losses": tuple(record["report"]["losses"]), "source": "disk"}
+    report = {**record["report"], "source": "disk"}
+    for name in ("losses", "learned"):
+        report[name] = tuple(report[name])
     return CachedAdapter(adapter=adapter, report=FineTuningReport(**report))
 
 

@@ -31,6 +31,9 @@ _NOT_PLAIN = (
     "alora_invocation_tokens",
 )
 
+# Ways to begin that subtract from the base's weights, which are what they were here.
+_CHANGE_THE_BASE = ("pissa", "olora", "corda", "loftq")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptedLayer:
@@ -208,6 +211,8 @@ class Adapter:
         ):
             raise InvalidInputError(f"the adapter's `lora_alpha` must be > 0, got {alpha!r}")
         odd = [name for name in _NOT_PLAIN if config.get(name)]
+        if str(config.get("init_lora_weights")).lower().startswith(_CHANGE_THE_BASE):
+            odd.append(f"init_lora_weights={config['init_lora_weights']!r}")
         if odd or config.get("bias", "none") != "none":
             raise InvalidInputError(
                 f"the adapter must be a plain LoRA, got one with {', '.join(odd) or 'biases'}"

@@ -36,7 +36,7 @@ def cached_cost_model(
     language_model: LanguageModel,
     settings: FineTuningSettings | None = None,
     *,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
 ) -> CostModel:
     """Return the costs of a model on this machine: read, or measured once and written.
 
@@ -50,7 +50,9 @@ def cached_cost_model(
     Raises:
         AnswerError: If the model fails while it is measured.
     """
-    path = (folder or default_cache_folder()) / f"cost-{cost_key(language_model, settings)}.json"
+    path = (
+        Path(folder or default_cache_folder()) / f"cost-{cost_key(language_model, settings)}.json"
+    )
     try:
         return CostModel.from_record(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

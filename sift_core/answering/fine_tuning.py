@@ -16,6 +16,7 @@ from uuid import uuid4
 from sift_core.answering.adapters import Adapter
 from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.learners import FullLearner, Learner, LoraLearner, ModelCopy, release
+from sift_core.answering.out_of_memory import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.passes import WeightedWindow
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.answering.windows import TokenWindow
@@ -121,9 +122,16 @@ def fine_tuned(
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Windows whose summed gradient is one step, and how often that step is taken."""
+    """Windows whose summed gradient is one step, and how often that step is taken.
+
+    Args:
+        rows: The windows.
+        chunks: Positions of the texts that they are of, repeats included.
+        n_times: How often the step is taken.
+    """
 
     rows: Sequence[WeightedWindow]
+    chunks: Sequence[int]
     n_times: int = 1
 
 
@@ -137,22 +145,27 @@ def plan(
         )
         for text in dict.fromkeys(texts)
     }
-    chunks = [text for text in texts if windows[text]]
-    n_skipped = len(texts) - len(chunks)
-    times = dict.fromkeys(chunks, 1)
+    positions = [position for position, text in enumerate(texts) if windows[text]]
+    n_skipped = len(texts) - len(positions)
     if settings.reuse_gradients:
-        for text in times:
-            times[text] = chunks.count(text)
-        chunks = list(times)
+        places: dict[str, list[int]] = {}
+        for position in positions:
+            places.setdefault(texts[position], []).append(position)
+        steps = [
+            Step(rows=_rows(windows[text], n_chunks=1), chunks=chunks, n_times=len(chunks))
+            for text, chunks in places.items()
+        ]
+        return steps, n_skipped
     size = settings.chunks_per_step
-    if settings.reuse_gradients and size > 1:  # a shared step is repeated as often as its first
-        groups = [[text] for text in chunks]
-    else:
-        groups = [chunks[start : start + size] for start in range(0, len(chunks), size)]
+    groups = [positions[start : start + size] for start in range(0, len(positions), size)]
     return [
         Step(
-            rows=[row for text in group for row in _rows(windows[text], n_chunks=len(group))],
-            n_times=times[group[0]],
+            rows=[
+                row
+                for position in group
+                for row in _rows(windows[texts[position]], n_chunks=len(group))
+            ],
+            chunks=group,
         )
         for group in groups
     ], n_skipped
@@ -179,6 +192,7 @@ class Run:
         self.n_refused = 0
         self.stop_reason: FineTuningStop = "done"
         self._n_bad = 0  # in a row
+        self._taken: list[Step] = []
         self._started = time.monotonic()
         self.checkpointing = settings.checkpointing
         on_cpu = language_model.model.device.type == "cpu"
@@ -218,6 +232,7 @@ class Run:
         self._n_bad = 0
         self._learner.step(step.n_times)
         self.losses += [loss] * step.n_times
+        self._taken.append(step)
         return True
 
     def tell(self, step: Step, loss: float) -> None:
@@ -229,7 +244,7 @@ class Run:
     def end(self, steps: Sequence[Step]) -> None:
         """Fall back if the last step left the model unable to compute."""
         if self.losses and self.stop_reason != "diverged":
-            if not self._can_compute(steps[-1].rows[-1].window):
+            if not self._can_compute(steps[-1].rows[0].window):
                 self._fall_back()
 
     def result(self, *, n_skipped: int, key: str) -> FineTuned:
@@ -237,6 +252,7 @@ class Run:
         report = FineTuningReport(
             losses=tuple(self.losses),
             n_steps=len(self.losses),
+            learned=tuple(sorted(chunk for step in self._taken for chunk in step.chunks)),
             n_refused=self.n_refused,
             n_skipped=n_skipped,
             stop_reason=self.stop_reason,
@@ -258,14 +274,15 @@ class Run:
                     part = rows[start : start + self.rows_per_pass]
                     loss += self._learner.backward(part, checkpointing=self.checkpointing)
                 return loss
-            except RuntimeError as error:
+            except MEMORY_ERRORS as error:
                 self._learner.drop_gradient()
                 if not is_out_of_memory(error):
                     raise
-                failure = error
+                # Its frames hold all that the pass had computed.
+                failure = error.with_traceback(None)
             self._take_less_memory(len(rows), failure)
 
-    def _take_less_memory(self, n_rows: int, error: RuntimeError) -> None:
+    def _take_less_memory(self, n_rows: int, error: Exception) -> None:
         n_rows = min(n_rows, self.rows_per_pass)
         if n_rows > 1:
             self.rows_per_pass = n_rows // 2
@@ -287,14 +304,12 @@ class Run:
         n = min(PROBE_TOKENS, len(window.targets))
         n_lead = len(window.inputs) - len(window.targets)
         probe = TokenWindow(inputs=window.inputs[: n_lead + n], targets=window.targets[:n])
-        row = WeightedWindow(window=probe, weight=1 / n)
         with self._language_model.turns.taken(), failures_named():
-            loss = self._learner.backward([row], checkpointing=False)
-            self._learner.drop_gradient()
-        return math.isfinite(loss)
+            return math.isfinite(self._learner.loss(probe))
 
     def _fall_back(self) -> None:
-        self._learner.fall_back()
+        n_undone = self._learner.fall_back()
+        del self._taken[len(self._taken) - min(n_undone, len(self._taken)) :]
         self.stop_reason = "diverged"
 
 
@@ -303,12 +318,5 @@ def failures_named() -> Iterator[None]:
     """Turn what torch raises into an error of ours."""
     try:
         yield
-    except RuntimeError as error:
+    except MEMORY_ERRORS as error:
         raise AnswerError(f"fine-tuning failed: {error}") from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out, of a GPU or of the machine."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

@@ -47,10 +47,12 @@ class FineTuningAnswerer:
         with fine_tuned(self.language_model, chunks.texts, self.settings) as tuned:
             learned_s = time.perf_counter() - started
             answer = answerer.answer(query, nothing)
+        learned = tuned.report.learned
         return replace(
             answer,
-            mode=AnswerMode.FINE_TUNE,
-            chunks=chunks,
+            mode=AnswerMode.FINE_TUNE if learned else AnswerMode.BASE,
+            chunks=chunks.take(learned),
+            reasons=tuned.report.warnings,
             timings={"fine_tune": learned_s, **answer.timings},
             fine_tuning=tuned.report,
         )

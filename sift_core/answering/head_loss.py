@@ -17,7 +17,9 @@ try:
 except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
 
-LOGITS_PER_BLOCK = 2**21  # 8 MiB in float32: 41 rows of GPT-2's vocabulary
+# 8 MiB in float32: 41 rows of GPT-2's vocabulary. On a GPU, where each block reads the whole head
+# and memory is faster than it is scarce, 256 MiB; a guess, no GPU was at hand.
+LOGITS_PER_BLOCK = {"cpu": 2**21, "cuda": 2**26}
 
 
 def target_losses(
@@ -91,5 +93,6 @@ def _losses_and_gradient(
 
 
 def _blocks(parts: ModelParts, hidden: torch.Tensor) -> list[slice]:
-    n_rows = max(1, LOGITS_PER_BLOCK // parts.n_vocabulary)
+    most = LOGITS_PER_BLOCK.get(hidden.device.type, LOGITS_PER_BLOCK["cpu"])
+    n_rows = max(1, most // parts.n_vocabulary)
     return [slice(start, start + n_rows) for start in range(0, len(hidden), n_rows)]

@@ -113,6 +113,18 @@ class LayerCall:
         """Return the call without its hidden state, which is as large as all else together."""
         return replace(self, hidden=torch.empty(0))
 
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors among the arguments, those in containers included."""
+        waiting: list[Any] = [*self.args, *self.options.values()]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, torch.Tensor):
+                yield value
+            elif isinstance(value, list | tuple):
+                waiting += value
+            elif isinstance(value, dict):
+                waiting += value.values()
+
     def repeated(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return what the module makes of another hidden state, all else being equal."""
         result = self.module(hidden, *self.args, **self.options)
@@ -154,7 +166,7 @@ class LayerRecorder:
 def watch_linear(module: Any) -> None:
     """Let adapters add to what a linear layer puts out."""
     if _add_update not in module._forward_hooks.values():  # a copied model has its hooks already
-        module.register_forward_hook(_add_update)
+        module.register_forward_hook(_add_update, with_kwargs=True)
 
 
 def watch_calls(module: Any) -> None:
@@ -163,7 +175,9 @@ def watch_calls(module: Any) -> None:
         module.register_forward_pre_hook(_note_call, with_kwargs=True)
 
 
-def _add_update(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor | None:
+def _add_update(
+    module: Any, args: tuple[Any, ...], options: dict[str, Any], output: torch.Tensor
+) -> torch.Tensor | None:
     pairs = _pairs.get()
     if pairs is None:
         return None
@@ -171,7 +185,8 @@ def _add_update(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> tor
     if pair is None:
         return None
     # The output of these two is nobody's but ours; a quantised layer's may be a view.
-    return pair.added_to(output, args[0], in_place=type(module) in (torch.nn.Linear, Conv1D))
+    x = args[0] if args else next(iter(options.values()))
+    return pair.added_to(output, x, in_place=type(module) in (torch.nn.Linear, Conv1D))
 
 
 def _note_call(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from sift_core.answering.prefix_cache import PrefixCache
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class InContextAnswerer:
     """Puts whole chunks before the question, as many as the window holds.
 

@@ -93,6 +93,12 @@ class LanguageModel:
                 f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; "
                 f"load both from one place"
             )
+        devices = {str(parameter.device) for parameter in model.parameters()}
+        if len(devices) > 1:
+            raise InvalidInputError(
+                f"the model's weights must be on one device, got {sorted(devices)}; load it "
+                f"without `device_map`, or in four bits"
+            )
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.name = name
@@ -354,7 +360,7 @@ class LanguageModel:
             output = generate_with_prefix(
                 model,
                 inputs,
-                prefixes,
+                None if self._adapter_key == "" else prefixes,
                 self._adapter_key,
                 keep=False,
                 attention_mask=torch.ones_like(inputs),
@@ -362,7 +368,7 @@ class LanguageModel:
                 stopping_criteria=StoppingCriteriaList(criteria),
                 **settings,
             )
-            new_ids = output[0, len(ids) :].tolist()
+            new_ids = getattr(output, "sequences", output)[0, len(ids) :].tolist()
             ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
             return watcher.finished(new_ids, max_new_tokens=max_new_tokens, ends=ends)
 
@@ -411,10 +417,14 @@ class LanguageModel:
         Raises:
             AnswerError: If the model fails.
         """
-        prefixes = PrefixCache()
-        if not ids or not self.parts.can_repeat(self.model):
+        prefixes = PrefixCache(
+            max_bytes=1 << 62
+        )  # one beginning, which must fit into memory anyway
+        if not ids or self._adapter_key == "":
             return prefixes
         with _generation_errors({}), self.turns.taken(), torch.inference_mode():
+            if not self.parts.can_repeat(self.model):
+                return prefixes
             model = model_in_force(self.model)
             inputs = torch.tensor([ids], device=model.device)
             output = parts_of(model).trunk(input_ids=inputs, use_cache=True)

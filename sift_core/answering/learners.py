@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from sift_core.answering.hooks import LoraPair, copy_in_force, pairs_in_force
 from sift_core.answering.model_parts import ModelParts, parts_of
 from sift_core.answering.passes import ActivationCache, Passes, WeightedWindow
 from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.windows import TokenWindow
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -48,6 +50,10 @@ class Learner(Protocol):
         """Add the gradient of the rows' weighted loss; return the loss."""
         ...
 
+    def loss(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets in nats; nothing is learned."""
+        ...
+
     def drop_gradient(self) -> None:
         """Forget the gradient."""
         ...
@@ -60,8 +66,8 @@ class Learner(Protocol):
         """Take steps along the gradient, then forget it."""
         ...
 
-    def fall_back(self) -> None:
-        """Go back to the parameters of the last finite loss."""
+    def fall_back(self) -> int:
+        """Go back to parameters that gave a finite loss; return how many steps that undoes."""
         ...
 
     def is_finite(self) -> bool:
@@ -110,6 +116,11 @@ class LoraLearner:
         self._values.grad = self._computed.take_gradient(self._values.grad)
         return sum(losses)
 
+    def loss(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets in nats; nothing is learned."""
+        with self._in_force():
+            return self._passes.loss(window)
+
     def drop_gradient(self) -> None:
         """Forget the gradient."""
         self._values.grad = None
@@ -133,12 +144,14 @@ class LoraLearner:
             self._values.grad = None
             self._computed.refresh(self._values.data)
 
-    def fall_back(self) -> None:
+    def fall_back(self) -> int:
         """Go back to the parameters of the last finite loss, as the model computed with them."""
-        if self._before is not None:
-            with torch.inference_mode(False), torch.no_grad():
-                self._values.data.copy_(self._before)
-                self._computed.refresh(self._values.data)
+        if self._before is None:
+            return 0
+        with torch.inference_mode(False), torch.no_grad():
+            self._values.data.copy_(self._before)
+            self._computed.refresh(self._values.data)
+        return 1
 
     def is_finite(self) -> bool:
         """Return whether every parameter is finite."""
@@ -256,6 +269,11 @@ class FullLearner:
         with pairs_in_force({}, instead_of=self._passes.parts.modules):
             return sum(self._passes.backward(rows, checkpointing=checkpointing))
 
+    def loss(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets in nats; nothing is learned."""
+        with pairs_in_force({}, instead_of=self._passes.parts.modules):
+            return self._passes.loss(window)
+
     def drop_gradient(self) -> None:
         """Forget the gradient."""
         self._optimizer.zero_grad(set_to_none=True)
@@ -271,9 +289,10 @@ class FullLearner:
                 self._optimizer.step()
             self.drop_gradient()
 
-    def fall_back(self) -> None:
+    def fall_back(self) -> int:
         """Go back to the model's own weights: a copy before each step would cost as much as it."""
         _copy_weights(self._base, self._copy)
+        return sys.maxsize
 
     def is_finite(self) -> bool:
         """Return whether every parameter is finite."""
@@ -295,12 +314,7 @@ def in_force(model: Any, learned: Adapter | ModelCopy | None) -> Iterator[None]:
     if isinstance(learned, ModelCopy):
         if learned.base() is not model:
             raise InvalidInputError("the copy was made for another model; fine-tune this one")
-        if learned in _given_back:
-            raise InvalidInputError(
-                "the copy was given back at the end of its `fine_tuned` block and may have learned "
-                "something else since; use `fine_tune` to keep one"
-            )
-        with copy_in_force(model, learned.model):
+        with _in_use(model, learned), copy_in_force(model, learned.model):
             yield
         return
     parts = parts_of(model)
@@ -320,8 +334,11 @@ def release(model: Any, learned: Adapter | ModelCopy) -> None:
     """Give a model's copy back, for the next query to learn in."""
     if isinstance(learned, ModelCopy):
         with _spare_lock:
+            if learned in _given_back:
+                return
             _given_back.add(learned)
-            _spare[model] = learned.model
+            if not _users.get(learned):
+                _spare[model] = learned.model
 
 
 def _fitting(name: str, parts: ModelParts, pair: LoraPair) -> LoraPair:
@@ -353,6 +370,26 @@ def _random_halves(layout: AdapterLayout, seed: int) -> dict[str, torch.Tensor]:
 _spare: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _spare_lock = threading.Lock()
 _given_back: weakref.WeakSet[ModelCopy] = weakref.WeakSet()
+_users: WeakKeyDictionary[ModelCopy, int] = WeakKeyDictionary()
+
+
+@contextmanager
+def _in_use(model: Any, learned: ModelCopy) -> Iterator[None]:
+    """Keep a copy from being learned in by the next query for the `with` block."""
+    with _spare_lock:
+        if learned in _given_back:
+            raise InvalidInputError(
+                "the copy was given back when its block or session was closed, and may have "
+                "learned something else since; use `fine_tune` to keep one"
+            )
+        _users[learned] = _users.get(learned, 0) + 1
+    try:
+        yield
+    finally:
+        with _spare_lock:
+            _users[learned] -= 1
+            if not _users[learned] and learned in _given_back:
+                _spare[model] = learned.model
 
 
 def _copied(model: Any) -> Any:

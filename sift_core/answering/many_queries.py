@@ -12,13 +12,13 @@ from sift_core.answering.fine_tuning import (
     Run,
     Step,
     failures_named,
-    is_out_of_memory,
     plan,
 )
 from sift_core.answering.hooks import LoraPair, pairs_in_force
 from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.learners import LoraLearner
 from sift_core.answering.model_parts import ModelParts
+from sift_core.answering.out_of_memory import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.passes import Passes, WeightedWindow
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
@@ -65,7 +65,8 @@ def adapt_many(
             )
         run = Run(language_model=language_model, learner=learner, settings=settings)
         queries.append(_Query(steps=steps, n_skipped=n_skipped, learner=learner, run=run))
-    batch = _Batch(language_model, settings, queries)
+    with language_model.turns.taken(), failures_named():
+        batch = _Batch(language_model, settings, queries)
     for n in range(max((len(query.steps) for query in queries), default=0)):
         active = [query for query in queries if n < len(query.steps) and not query.run.is_over()]
         with language_model.turns.taken(), failures_named():
@@ -74,7 +75,9 @@ def adapt_many(
                 query.run.settle(query.steps[n], loss)
     for query in queries:
         query.run.end(query.steps)
-        query.learner.live_in(query.learner.values.clone())  # and let go of the others' values
+        query.run.rows_per_pass = batch.rows_per_pass
+        with failures_named():
+            query.learner.live_in(query.learner.values.clone())  # let go of the others' values
     return [query.run.result(n_skipped=query.n_skipped, key=uuid4().hex) for query in queries]
 
 
@@ -105,7 +108,7 @@ class _Batch:
         self._alpha = settings.alpha
         self._passes = Passes(model=self._model, parts=self._parts, kept=language_model.activations)
         self._checkpointing = settings.checkpointing
-        self._rows_per_pass = settings.rows_per_pass or max(1, len(queries))
+        self.rows_per_pass = settings.rows_per_pass or max(1, len(queries))
         with torch.inference_mode(False), torch.no_grad():
             self._values = torch.stack([query.learner.values for query in queries] or [_NONE])
         for row, query in enumerate(queries):
@@ -118,10 +121,10 @@ class _Batch:
         for k in range(max((len(query.steps[n].rows) for query in queries), default=0)):
             waiting = [query for query in queries if k < len(query.steps[n].rows)]
             while waiting:
-                together = waiting[: self._rows_per_pass]
+                together = waiting[: self.rows_per_pass]
                 try:
                     parts = self._pass(together, [query.steps[n].rows[k] for query in together])
-                except RuntimeError as error:
+                except MEMORY_ERRORS as error:
                     if not is_out_of_memory(error):
                         raise
                     if len(together) == 1:
@@ -129,7 +132,7 @@ class _Batch:
                             "memory ran out while fine-tuning one query of several; use "
                             "`fine_tune`, which knows how to do with less"
                         ) from error
-                    self._rows_per_pass = len(together) // 2
+                    self.rows_per_pass = len(together) // 2
                     continue
                 for query, part in zip(together, parts, strict=True):
                     losses[query] += part

@@ -10,7 +10,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sift_core.answering.adapters import AdaptedLayer, AdapterLayout
-from sift_core.answering.hooks import LayerCall, LayerRecorder, watch_calls, watch_linear
+from sift_core.answering.hooks import (
+    LayerCall,
+    LayerRecorder,
+    LoraPair,
+    pairs_in_force,
+    watch_calls,
+    watch_linear,
+)
+from sift_core.answering.out_of_memory import is_out_of_memory
 from sift_core.answering.recomputing import watch_cheap
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
@@ -55,7 +63,11 @@ class ModelParts:
     @property
     def is_quantized(self) -> bool:
         """Return whether a linear layer's weights are no floating point numbers."""
-        return any(not layer.weight.is_floating_point() for layer in self.linears.values())
+        return any(
+            not layer.weight.is_floating_point()
+            or type(layer).__module__.startswith("bitsandbytes")
+            for layer in self.linears.values()
+        )
 
     @property
     def n_vocabulary(self) -> int:
@@ -71,6 +83,11 @@ class ModelParts:
             InvalidInputError: If the model has no such layers.
         """
         chosen = {self.head_name: self.head} if head else dict(self.linears)
+        if not chosen:
+            raise InvalidInputError(
+                "the model has no linear layers of PyTorch, transformers or bitsandbytes that an "
+                "adapter could add to; load it unquantised or through bitsandbytes"
+            )
         if n_top_layers is not None:
             if not 1 <= n_top_layers <= len(self.layers):
                 raise InvalidInputError(
@@ -162,12 +179,13 @@ class ModelParts:
             with self._lock:
                 if part not in self._tried:
                     tried = self._head_is_right if part == "head" else self._layers_are_right
-                    with torch.inference_mode(False), torch.no_grad():
+                    nothing = pairs_in_force({}, instead_of=self.modules)
+                    with torch.inference_mode(False), torch.no_grad(), nothing:
                         try:
                             self._tried[part] = tried(model)
-                        except torch.OutOfMemoryError:
-                            raise
-                        except _OTHER_KIND_OF_MODEL:
+                        except _OTHER_KIND_OF_MODEL as error:
+                            if is_out_of_memory(error):
+                                raise
                             self._tried[part] = False
         return self._tried[part]
 
@@ -186,7 +204,7 @@ class ModelParts:
         with recorder.in_force():
             expected = self.trunk(input_ids=self._example(model), use_cache=False).last_hidden_state
         layers, behind = self.split(recorder.calls)
-        if [call.module for call in layers] != list(self.layers):
+        if [call.module for call in layers] != list(self.layers) or self._share_gradients(model):
             return False
         hidden = layers[0].hidden
         for call in (*layers, *behind):
@@ -194,6 +212,27 @@ class ModelParts:
                 return False
             hidden = call.repeated(hidden)
         return torch.equal(hidden, expected)
+
+    def _share_gradients(self, model: Any) -> bool:
+        """Return whether something that learns reaches a layer beside its hidden state.
+
+        As keys and values of another layer do in some models: the gradient through them would
+        be lost where layers run one by one.
+        """
+        recorder = self.recorder()
+        pairs = {}
+        for module in self.linears.values():
+            n_in, n_out = _widths(module)
+            a = torch.zeros(1, n_in, device=model.device, dtype=model.dtype, requires_grad=True)
+            b = torch.zeros(n_out, 1, device=model.device, dtype=model.dtype, requires_grad=True)
+            pairs[module] = LoraPair(a=a, b=b, scale=1.0)
+        with (
+            torch.enable_grad(),
+            pairs_in_force(pairs, instead_of=self.modules),
+            recorder.in_force(),
+        ):
+            self.trunk(input_ids=self._example(model), use_cache=False)
+        return any(tensor.requires_grad for call in recorder.calls for tensor in call.tensors())
 
 
 def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:

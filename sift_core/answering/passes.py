@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from sift_core.answering.head_loss import backward_through_head
+from sift_core.answering.head_loss import backward_through_head, target_losses
 from sift_core.answering.hooks import LayerCall, LayerReachedError, LayerRecorder
 from sift_core.answering.model_parts import ModelParts
 from sift_core.answering.recomputing import recomputing
@@ -48,8 +48,11 @@ class Activations:
 
     @property
     def n_bytes(self) -> int:
-        """Return the memory of the hidden state; the calls' arguments are small beside it."""
-        return self.hidden.numel() * self.hidden.element_size()
+        """Return the memory of the hidden state and of what else the calls are given."""
+        tensors = {self.hidden.data_ptr(): self.hidden}
+        for call in self.calls:
+            tensors.update((tensor.data_ptr(), tensor) for tensor in call.tensors())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 @dataclass(kw_only=True, eq=False)
@@ -72,7 +75,7 @@ class ActivationCache:
     def put(self, key: tuple[object, ...], activations: Activations) -> None:
         """Keep activations; those used longest ago make room for them."""
         with self._lock:
-            if key in self._kept:
+            if key in self._kept or activations.n_bytes > self.max_bytes:
                 return
             self._kept[key] = activations
             self._n_bytes += activations.n_bytes
@@ -126,6 +129,14 @@ class Passes:
                 ending(gradient)
         sizes = [len(row.window.targets) for row in rows]
         return [float(part.sum()) for part in torch.split(losses * weights, sizes)]
+
+    def loss(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets in nats."""
+        with torch.inference_mode(False), torch.no_grad():
+            inputs = torch.tensor([window.inputs], device=self.model.device)
+            targets = torch.tensor(window.targets, device=self.model.device)
+            hidden = self.parts.hidden(self.model, inputs, None)[0, target_rows(window)]
+            return float(target_losses(self.parts, self.model, hidden, targets).sum())
 
     def _forward(
         self, windows: Sequence[TokenWindow], checkpointing: bool

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sift_core.answering.situation import LEARNING, Situation
 from sift_core.errors import InvalidInputError
-from sift_core.types import AnswerMode
+from sift_core.types import AnswerMode, as_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,22 @@ class Decision:
         reasons: One sentence each, with the numbers that it rests on.
         n_steps: How many of the chosen training steps to take; None for all of them, and
             where nothing is learned.
+
+    Raises:
+        InvalidInputError: If the mode is AUTO or none, or `n_steps` < 1.
     """
 
     mode: AnswerMode
     reasons: tuple[str, ...]
     n_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mode, AnswerMode) or self.mode is AnswerMode.AUTO:
+            raise InvalidInputError(
+                f"a decision's `mode` must be an AnswerMode other than AUTO, got {self.mode!r}"
+            )
+        if self.n_steps is not None:
+            as_count("n_steps", self.n_steps, minimum=1)
 
 
 class Policy(Protocol):

@@ -33,9 +33,13 @@ class _Recipe:
 
     function: Callable[[torch.Tensor], torch.Tensor]
     x: torch.Tensor
+    x_version: int
     output: weakref.ref[torch.Tensor]
+    output_version: int
 
     def made(self, shape: torch.Size) -> torch.Tensor:
+        if self.x._version != self.x_version:
+            raise RuntimeError("an input was changed in place before its gradient was due")
         with torch.no_grad():
             return self.function(self.x).view(shape)
 
@@ -73,29 +77,41 @@ def watch_cheap(module: Any) -> None:
         return
     if type(module) is NewGELUActivation:
         module.register_forward_pre_hook(_leave_to_torch)
-    module.register_forward_hook(_note_output)
+    module.register_forward_hook(_note_output, with_kwargs=True)
 
 
 def _leave_to_torch(_: Any, args: tuple[Any, ...]) -> tuple[torch.Tensor] | None:
     """Give GPT-2's GELU nothing to compute; `_note_output` gets the same empty tensor."""
     x = args[0]
-    if _recipes.get() is None:
+    if _recipes.get() is None or not torch.is_grad_enabled() or len(args) != 1:
         return None
     empty = x.new_empty(0)
     empty.sift_input = x
     return (empty,)
 
 
-def _note_output(module: Any, args: tuple[Any, ...], output: Any) -> torch.Tensor | None:
+def _note_output(
+    module: Any, args: tuple[Any, ...], options: dict[str, Any], output: Any
+) -> torch.Tensor | None:
     recipes = _recipes.get()
-    if recipes is None or len(args) != 1 or not isinstance(output, torch.Tensor):
+    if recipes is None or not torch.is_grad_enabled():
+        return None
+    if len(args) != 1 or options or not isinstance(output, torch.Tensor):
         return None
     x, function = args[0], module.forward
     if hasattr(x, "sift_input"):
         x, function = x.sift_input, _gelu
         output = _gelu(x)
     final: torch.Tensor = output
-    recipes[final.data_ptr()] = _Recipe(function=function, x=x.detach(), output=weakref.ref(final))
+    if final.is_contiguous():
+        kept = x.detach()
+        recipes[final.data_ptr()] = _Recipe(
+            function=function,
+            x=kept,
+            x_version=kept._version,
+            output=weakref.ref(final),
+            output_version=final._version,
+        )
     return final
 
 
@@ -108,7 +124,9 @@ def _pack(tensor: torch.Tensor) -> torch.Tensor | _Kept:
     if recipe is None:
         return tensor
     output = recipe.output()  # None: another tensor has its address now
-    if output is None or output.numel() != tensor.numel() or not tensor.is_contiguous():
+    if output is None or output._version != recipe.output_version:
+        return tensor
+    if output.numel() != tensor.numel() or not tensor.is_contiguous():
         return tensor
     return _Kept(recipe=recipe, shape=tensor.shape)
 

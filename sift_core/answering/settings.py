@@ -35,7 +35,7 @@ class FineTuningSettings:
             CPU, where padding costs and rows gain nothing, and a whole step on a GPU.
         reuse_gradients: Whether a chunk that was chosen m times takes its m steps with one
             gradient, all of them where it was chosen first. m times as fast for it, and less
-            exact: later gradients of a chunk are smaller.
+            exact: later gradients of a chunk are smaller. One chunk a step, then.
         max_seconds: Time after which no further step begins, > 0; at least one is taken.
         chunk_format: "text": a chunk follows the BOS (or EOS) token, as in pretraining. "chat":
             it is the assistant's turn in the tokenizer's chat template, after `chat_request`.

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
 
-from sift_core.errors import AnswerError
+from sift_core.errors import BusyError
 
 N_WORKERS = 4  # guess; each that fine-tunes holds an adapter and Adam's two moments of it
 MAX_QUEUED = 64  # guess: several minutes of fine-tuning on a GPU
@@ -30,7 +30,7 @@ class Turns:
     """
 
     _mutex: threading.Lock = field(default_factory=threading.Lock)
-    _waiting: deque[threading.Event] = field(default_factory=deque)
+    _waiting: deque[tuple[threading.Event, int]] = field(default_factory=deque)
     _owner: int | None = None
     _queued: int = 0
 
@@ -71,11 +71,11 @@ class Turns:
         """Run `call` in a worker thread, of which there are `N_WORKERS`.
 
         Raises:
-            AnswerError: If `MAX_QUEUED` calls wait already.
+            BusyError: If `MAX_QUEUED` calls wait already.
         """
         with self._mutex:
             if self._queued >= MAX_QUEUED + N_WORKERS:
-                raise AnswerError(
+                raise BusyError(
                     f"{MAX_QUEUED} answers wait for this model already; ask again later, or ask "
                     f"fewer at once"
                 )
@@ -97,30 +97,31 @@ class Turns:
             self._queued -= 1
 
     def _take(self) -> None:
+        me = threading.get_ident()
         with self._mutex:
-            if self._owner is None and not self._waiting:
-                self._owner = threading.get_ident()
+            if self._owner is None:
+                self._owner = me
                 return
             turn = threading.Event()
-            self._waiting.append(turn)
+            self._waiting.append((turn, me))
         try:
             turn.wait()
         except BaseException:  # KeyboardInterrupt in the main thread
             with self._mutex:
-                if turn in self._waiting:
-                    self._waiting.remove(turn)
+                if (turn, me) in self._waiting:
+                    self._waiting.remove((turn, me))
                     raise
             self._give()  # it came at the same moment
             raise
-        self._owner = threading.get_ident()
 
     def _give(self) -> None:
-        if self._owner not in (threading.get_ident(), _NOBODY_YET):
-            return  # an interrupt ended the wait for a turn
         with self._mutex:
-            self._owner = _NOBODY_YET if self._waiting else None
+            if self._owner != threading.get_ident():
+                return  # an interrupt ended the wait for a turn
+            self._owner = None
             if self._waiting:
-                self._waiting.popleft().set()
+                turn, self._owner = self._waiting.popleft()
+                turn.set()
 
     def renew(self) -> None:
         """Forget threads that a child process does not have."""
@@ -129,8 +130,6 @@ class Turns:
         self._owner = threading.get_ident() if own else None
         vars(self).pop("_workers", None)
 
-
-_NOBODY_YET = -1  # no thread's number: the turn was passed on and not yet taken up
 
 # One a model, whatever wraps it.
 _turns: WeakKeyDictionary[Any, Turns] = WeakKeyDictionary()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from sift_core import AnswerError, AnswerMode, CandidatePool, Query
+from sift_core import AnswerError, AnswerMode, BusyError, CandidatePool, Query
 from sift_core.answering import (
     AnswerEngine,
     FineTuningSettings,
@@ -206,7 +206,7 @@ def test_500_queries_leave_no_adapter_and_no_memory_behind(make_engine):
 async def test_more_than_a_queue_full_of_answers_is_refused_and_the_others_are_given():
     turns, release = Turns(), threading.Event()
     jobs = [turns.submit(release.wait) for _ in range(N_WORKERS + MAX_QUEUED)]
-    with pytest.raises(AnswerError, match="answers wait for this model already"):
+    with pytest.raises(BusyError, match="answers wait for this model already"):
         turns.submit(release.wait)
     release.set()
     for job in jobs:

@@ -7,6 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import LanguageModel
+from sift_core.answering.model_parts import ModelParts
 
 
 def windows_of(lm, n_tokens, *, window, context="", monkeypatch):
@@ -160,9 +161,9 @@ def test_a_length_that_is_none_is_refused(make_random_lm, n_new):
 def test_running_out_of_memory_while_scoring_is_one_of_our_errors(make_random_lm, monkeypatch):
     lm = make_random_lm()
 
-    def fail(self, window):
+    def fail(self, *_):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(LanguageModel, "loss_sum", fail)
+    monkeypatch.setattr(ModelParts, "hidden", fail)
     with pytest.raises(AnswerError, match="could not score"):
         lm.bits_per_byte("text")

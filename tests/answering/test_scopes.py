@@ -125,10 +125,10 @@ def test_scopes_do_not_share_what_is_kept(lm, make_random_lm):
 def test_what_is_kept_is_dropped_when_there_is_no_room(lm, make_random_lm, scope):
     settings = replace(SETTINGS, scope=scope)
     expected = fine_tune(make_random_lm("llama, own head"), STEPS, settings)
-    lm.activations.max_bytes = 4000  # of one text, 22 tokens x 32 x 4 bytes
+    lm.activations.max_bytes = 8000  # of one text: 22 tokens x 32 x 4 bytes, and as much again
     for _ in range(2):
         assert fine_tune(lm, STEPS, settings).losses == expected.losses
-        assert 0 < lm.activations._n_bytes <= 4000
+        assert 0 < lm.activations._n_bytes <= 8000
 
 
 @pytest.mark.parametrize("scope", ["top:1", "head"])

@@ -40,7 +40,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
 
     One call may say otherwise: `invoke(question, mode="context", max_new_tokens=20)`,
     `bind(stop=["."])`, `configurable_fields(mode=ConfigurableField(id="mode"))`. A stream that
-    is given up frees the model. One answer at a time on one model; others wait.
+    is given up frees the model. Several at once take turns on one model.
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`.

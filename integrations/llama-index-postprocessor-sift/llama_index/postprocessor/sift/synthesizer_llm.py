@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class EngineLLM(CustomLLM):
     """The base model of an `AnswerEngine`, without documents and without fine-tuning.
 
-    For engines that need some LLM where no other is at hand. One answer at a time; others wait.
+    For engines that need some LLM where no other is at hand. Several answers at once take turns.
 
     Args:
         engine: Whose language model answers, with its settings for generation.
