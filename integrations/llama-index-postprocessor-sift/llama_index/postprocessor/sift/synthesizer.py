@@ -36,8 +36,8 @@ class SIFTSynthesizer(ReportingSynthesizer):
     streamed response the last three, and the time it took, are there when the stream is over;
     they are None where `llm` answered, and all is None or empty where nothing was retrieved.
 
-    Vectors come from the store that was just searched, as in `SIFTReranker`. One query at a
-    time on the engine's model; others wait, without blocking an event loop.
+    Vectors come from the store that was just searched, as in `SIFTReranker`. Several queries at
+    once take turns on the engine's model; those that are awaited block no event loop.
 
     Args:
         engine: With a language model; its own source and embedder are not used.
