@@ -27,7 +27,7 @@ demo: $(INSTALLED) ## answer questions over the Python documentation; QUESTION="
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED")
 
 test: $(INSTALLED) ## run all tests that need no network; ARGS=-v prints the tables of stores and faults
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -106,7 +106,7 @@ def test_choose_at_query_time(output):
     modes = re.findall(r"^  mode (\w+), (\d+) chunks, [\d.]+ s$", printed, re.MULTILINE)
     assert [modes[i][0] for i in (0, 3)] == ["context", "base"]
     assert printed.count("of the variance at the query") == 4
-    assert "the 0.6 s of the caller" in printed
+    assert re.search(r"the 0\.[56]\d* s of the caller", printed)
 
 
 @pytest.mark.slow

@@ -200,7 +200,7 @@ def first_in_time(
     if latency is None:
         return order[0], situation.n_steps
     if seconds is None:
-        reasons.append(f"no cost model tells what fits into the {latency:g} s of the caller")
+        reasons.append(f"no cost model tells what fits into the {latency:.2g} s of the caller")
         return order[0], situation.n_steps
     for mode in order:
         steps = situation.steps_in_time(mode)
@@ -208,13 +208,13 @@ def first_in_time(
             least = 1 if mode in LEARNING else 0
             reasons.append(
                 f"{mode.value!r} would take {seconds.first(mode, least):.2g} s at least, more than "
-                f"the {latency:g} s of the caller"
+                f"the {latency:.2g} s of the caller"
             )
             continue
         taken = f"{mode.value!r} takes {seconds.first(mode, steps):.2g} s"
         if mode in LEARNING and steps < situation.n_steps:
             taken += f" with {steps} of {situation.n_steps} training steps"
-        reasons.append(f"{taken}, within the {latency:g} s of the caller")
+        reasons.append(f"{taken}, within the {latency:.2g} s of the caller")
         return mode, steps
     least_steps = min(1, situation.n_steps)
     quickest = min(order, key=lambda mode: seconds.first(mode, least_steps))
