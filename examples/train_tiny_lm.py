@@ -117,6 +117,20 @@ def learning_rate_factor(progress: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, (progress - warm_up) / (1 - warm_up))))
 
 
+def optimizers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+    """Return Muon for the layers' matrices and AdamW for the rest, both at AdamW's rates."""
+    layers = [p for p in model.model.layers.parameters() if p.ndim == 2]
+    embedding = [model.model.embed_tokens.weight]  # the head too: they are tied
+    others = [p for p in model.parameters() if p.ndim < 2]
+    return [
+        torch.optim.Muon(layers, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(
+            [{"params": embedding, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+            betas=(0.9, 0.98),
+        ),
+    ]
+
+
 def train(arguments: argparse.Namespace) -> None:
     torch.manual_seed(arguments.seed)
     device = arguments.device
@@ -145,13 +159,7 @@ def train(arguments: argparse.Namespace) -> None:
     n_parameters = sum(p.numel() for p in model.parameters())
     print(f"{n_parameters / 1e6:.1f} M parameters, {rows.numel() / 1e6:.1f} M tokens an epoch")
 
-    decayed = [p for p in model.parameters() if p.ndim >= 2]
-    others = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-        lr=arguments.learning_rate,
-        betas=(0.9, 0.98),
-    )
+    optimizers = optimizers_of(model)
 
     def validation_loss() -> float:
         with torch.inference_mode():
@@ -168,17 +176,19 @@ def train(arguments: argparse.Namespace) -> None:
             batch = rows[start : start + arguments.batch_size].long().to(device)
             if elapsed / budget_s < SHORT_SHARE:
                 batch = shorten(batch)
-            for group in optimizer.param_groups:
-                group["lr"] = arguments.learning_rate * learning_rate_factor(elapsed / budget_s)
+            factor = learning_rate_factor(elapsed / budget_s)
+            for group in (group for one in optimizers for group in one.param_groups):
+                group["lr"] = arguments.learning_rate * factor
             loss_sum = 0.0
             for part in batch.split(MICRO_BATCH_TOKENS // (batch.shape[1] - 1)):
-                with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                with torch.autocast(device, torch.bfloat16):  # 1.5 times as fast on a CPU too
                     loss = next_token_loss(model, part) * len(part) / len(batch)
                 loss.backward()
                 loss_sum += float(loss.detach())
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
             step += 1
             n_tokens += batch[:, 1:].numel()
             bar.set_postfix_str(f"step {step}, {n_tokens / 1e6:.2f} M tokens, loss {loss_sum:.3f}")
@@ -237,9 +247,9 @@ it for anything else.
   code holds CPython 3.11's library: the model has seen 244 of its 547 pieces, so figures on
   Python's own docstrings, as in `make demo`, flatter it in all modes.
 - **Training:** {minutes:.0f} minutes on {device} ({machine}), shared with other work;
-  {tokens:.1f} M tokens ({epochs} epochs) in {steps} steps of {batch_tokens}, AdamW, learning rate
-  {learning_rate}, seed {seed}, torch {torch}. The first {short_share:.0%} of the time on rows of
-  {short_window} tokens, the rest on rows of {window}.
+  {tokens:.1f} M tokens ({epochs} epochs) in {steps} steps of {batch_tokens}, Muon for the layers'
+  matrices, AdamW for the rest, learning rate {learning_rate}, seed {seed}, torch {torch}. The first
+  {short_share:.0%} of the time on rows of {short_window} tokens, the rest on rows of {window}.
 - **Evaluation:** bits per byte by rolling windows on the mini-Pile's test_dev part
   ({n_documents} documents, sources disjoint from training), all bytes of a domain together:
   `python examples/train_tiny_lm.py --card`.
