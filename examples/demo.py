@@ -40,11 +40,10 @@ from sift_core import (
     NearestNeighborSelector,
     Query,
 )
-from sift_core.answering import AnswerEngine, LanguageModel
+from sift_core.answering import AnswerEngine, Choice, LanguageModel
 from sift_core.candidates import QdrantSource, index_documents
 from sift_core.cli import run
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
-from sift_core.prepared import Choice
 
 ROOT = Path(__file__).parent.parent
 COLLECTION = "standard-library"

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NEEDS = {
+    "evaluation": ["torch", "transformers", "sentence_transformers"],
     "faiss": ["faiss"],
     "fine_tuning": ["torch", "transformers", "peft"],
     "qdrant": ["qdrant_client", "qdrant_edge"],
