@@ -439,7 +439,7 @@ def test_readers_see_the_state_before_or_after_a_write(source):
             if i % 4 == 0:
                 remove(source, [i, i + 1])
         stop.set()
-        assert all(reader.result() > 3 for reader in readers)
+        assert all(reader.result() >= 1 for reader in readers)
 
 
 def test_writers_of_one_source_take_turns(folder):
