@@ -20,7 +20,7 @@ MINILM = "all-MiniLM-L6-v2"
 
 
 class SentenceTransformerEmbedder:
-    """Unit-length embeddings from any sentence-transformers model.
+    """Embeddings from any sentence-transformers model.
 
     Args:
         model: Name on the hub or folder. "all-MiniLM-L6-v2" (384 dimensions, the first
@@ -28,13 +28,21 @@ class SentenceTransformerEmbedder:
             that is installed, so that it needs no network.
         device: As in torch; the fastest there is if None.
         batch_size: Texts a forward pass.
+        normalize: Whether vectors are scaled to unit length. If not, a last layer of the model
+            that would scale them is left out: for experiments; stores and selectors are best
+            served with unit length.
 
     Raises:
         InvalidInputError: If there is no such model.
     """
 
     def __init__(
-        self, model: str = MINILM, *, device: str | None = None, batch_size: int = 64
+        self,
+        model: str = MINILM,
+        *,
+        device: str | None = None,
+        batch_size: int = 64,
+        normalize: bool = True,
     ) -> None:
         try:
             self._model = SentenceTransformer(_packaged_path(model), device=device)
@@ -44,21 +52,23 @@ class SentenceTransformerEmbedder:
                 f"no embedding model {model!r}: {first_line} Pass a folder, or a name that the "
                 f"hub knows and a network."
             ) from error
-        self._name = model
-        self._batch_size = batch_size
+        self._name = model if normalize else f"{model}, not normalized"
+        self._batch_size, self._normalize = batch_size, normalize
+        if not normalize and type(self._model[-1]).__name__ == "Normalize":
+            self._model = SentenceTransformer(modules=list(self._model)[:-1], device=device)
 
     @property
     def name(self) -> str:
-        """Name of the model as it was asked for."""
+        """Name of the model as it was asked for, and whether its vectors are not normalized."""
         return self._name
 
     def embed_query(self, text: str) -> FloatArray:
-        """Return the embedding of a question, shape (d,), unit length, float32."""
+        """Return the embedding of a question, shape (d,), float32."""
         embedding: FloatArray = self.embed_documents([text])[0]
         return embedding
 
     def embed_documents(self, texts: Sequence[str]) -> FloatArray:
-        """Return embeddings, shape (n, d), unit rows, float32, in the order of `texts`."""
+        """Return embeddings, shape (n, d), float32, in the order of `texts`."""
         if isinstance(texts, str):
             raise InvalidInputError("`texts` must be a sequence of texts, got one text")
         for text in texts:
@@ -68,7 +78,7 @@ class SentenceTransformerEmbedder:
         embeddings: FloatArray = self._model.encode(
             list(texts),
             batch_size=self._batch_size,
-            normalize_embeddings=True,
+            normalize_embeddings=self._normalize,
             show_progress_bar=False,
             convert_to_numpy=True,
         )

@@ -5,8 +5,9 @@ SiftError
 ├── MissingDependencyError     also ImportError; names the extra to install
 ├── NumericalError             also ArithmeticError
 ├── CandidateSourceError       wraps the store's exception
-└── AnswerError                generation or fine-tuning failed
-    └── BusyError              too many answers wait for the model already
+├── AnswerError                generation or fine-tuning failed
+│   └── BusyError              too many answers wait for the model already
+└── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
 and two warnings, LossyVectorsWarning and AdapterCacheWarning, which are UserWarnings.
 """
@@ -53,6 +54,10 @@ class CandidateSourceError(SiftError):
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ExperimentError(SiftError):
+    """A run cannot go on: the file, a worker or the cluster failed. What was measured is kept."""
 
 
 class AnswerError(SiftError):

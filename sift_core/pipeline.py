@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,19 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sift_core.answering.adapter_cache import AdapterCache
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.learned_policy import CalibrationExample
-from sift_core.answering.policy import Decision, Policy, VariancePolicy
+from sift_core.answering.policy import Policy, VariancePolicy
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.answering.situation import LEARNING, READING, Situation
-from sift_core.choosing import situation_of
+from sift_core.choosing import Choice, Chooser, Wish
 from sift_core.errors import InvalidInputError
-from sift_core.prepared import LEAST_SECONDS, Choice, PreparedModel, prepare
+from sift_core.prepared import PreparedModel, prepare
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import ContextSelector, SIFTSelector
 from sift_core.sessions import Session
@@ -36,14 +32,14 @@ from sift_core.streaming import (
 )
 from sift_core.types import (
     Answer,
-    AnswerMode,
     CandidatePool,
     Message,
     Query,
-    Selection,
-    as_count,
-    check_question,
 )
+
+
+def _learn_from() -> Selector:
+    return SIFTSelector.for_fine_tuning(noise_variance=0.1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +60,8 @@ class AnswerEngine:
         embedder: The model that embedded the source's documents; None likewise.
         context_selector: Chooses what goes into the prompt. A `ContextSelector` goes by the
             store's own scores where a pool has them.
-        fine_tuning_selector: Chooses what is learned from; the paper's setting.
+        fine_tuning_selector: Chooses what is learned from: the paper's kernel and repeats, with
+            λ = 0.1 (decision 0014).
         n_candidates: K, documents fetched a query.
         n_context: Documents chosen for the prompt at most.
         n_steps: N, training steps; the paper's 50.
@@ -82,7 +79,7 @@ class AnswerEngine:
     source: CandidateSource | None = None
     embedder: Embedder | None = None
     context_selector: Selector = field(default_factory=ContextSelector)
-    fine_tuning_selector: Selector = field(default_factory=SIFTSelector.for_fine_tuning)
+    fine_tuning_selector: Selector = field(default_factory=_learn_from)
     n_candidates: int = 200
     n_context: int = 10
     n_steps: int = 50
@@ -296,26 +293,13 @@ class AnswerEngine:
                 engine has no source.
             CandidateSourceError: If the store fails.
         """
-        wanted = _mode(mode)
-        check_question(question)
-        _check_limits(latency_s, n_questions)
-        if wanted is AnswerMode.BASE:
-            return self._choose_nothing(question, history)
-        source, embedder = self._retrieval()
-        timings: dict[str, float] = {}
-        with _timed(timings, "embed"):
-            query = _embedded(embedder, question, history)
-        with _timed(timings, "fetch"):
-            pool = source.fetch(query, self.n_candidates, filter=filter)
-        return self.choose_from(
-            query,
-            pool,
-            mode=wanted,
-            timings=timings,
+        wish = Wish(
+            mode=mode,
             latency_s=latency_s,
             n_questions=n_questions,
             max_new_tokens=max_new_tokens,
         )
+        return self._chooser.choose(question, wish, filter=filter, history=history)
 
     async def achoose(
         self,
@@ -329,27 +313,13 @@ class AnswerEngine:
         max_new_tokens: int | None = None,
     ) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
-        wanted = _mode(mode)
-        check_question(question)
-        _check_limits(latency_s, n_questions)
-        if wanted is AnswerMode.BASE:
-            return self._choose_nothing(question, history)
-        source, embedder = self._retrieval()
-        timings: dict[str, float] = {}
-        with _timed(timings, "embed"):
-            query = await asyncio.to_thread(_embedded, embedder, question, history)
-        with _timed(timings, "fetch"):
-            pool = await source.afetch(query, self.n_candidates, filter=filter)
-        return await asyncio.to_thread(
-            self.choose_from,
-            query,
-            pool,
-            mode=wanted,
-            timings=timings,
+        wish = Wish(
+            mode=mode,
             latency_s=latency_s,
             n_questions=n_questions,
             max_new_tokens=max_new_tokens,
         )
+        return await self._chooser.achoose(question, wish, filter=filter, history=history)
 
     def choose_from(
         self,
@@ -376,52 +346,13 @@ class AnswerEngine:
         Raises:
             InvalidInputError: If there is no such mode, or a limit is out of its range.
         """
-        started = time.perf_counter()
-        wanted = _mode(mode)
-        _check_limits(latency_s, n_questions)
-        n_new = self.max_new_tokens
-        if max_new_tokens is not None:
-            n_new = as_count("max_new_tokens", max_new_tokens, minimum=1)
-        spent = dict(timings or {})
-        deadline = None
-        if latency_s is not None:
-            deadline = time.monotonic() + latency_s - sum(spent.values())
-        read = learned = situation = None
-        if len(pool) and wanted in (*READING, AnswerMode.AUTO):
-            read = self._select_context(query, pool)
-        if len(pool) and wanted in (*LEARNING, AnswerMode.AUTO):
-            learned = self.fine_tuning_selector.select(
-                query.embedding, pool.embeddings, self.n_steps
-            )
-        if wanted is not AnswerMode.BASE and not len(pool):
-            decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
-        elif read is not None and learned is not None and wanted is AnswerMode.AUTO:
-            left = None if deadline is None else max(deadline - time.monotonic(), LEAST_SECONDS)
-            situation = situation_of(
-                self._in_context.generating(max_new_tokens=n_new),
-                query,
-                pool,
-                read=read,
-                learned=learned,
-                cost_model=self.cost_model,
-                latency_s=left,
-                n_questions=n_questions,
-            )
-            decision = self.policy.decide(situation)
-        else:
-            decision = Decision(mode=wanted, reasons=(f"mode {wanted.value!r} was asked for",))
-        return Choice(
-            query=query,
-            mode=decision.mode,
-            reasons=decision.reasons,
-            pool=pool,
-            read=read if decision.mode in READING else None,
-            learned=_cut(learned, decision.n_steps) if decision.mode in LEARNING else None,
-            timings={**spent, "select": time.perf_counter() - started},
-            deadline=deadline,
-            answer_s=_predicted_answer_s(situation, decision.mode),
-            situation=situation,
+        wish = Wish(
+            mode=mode,
+            latency_s=latency_s,
+            n_questions=n_questions,
+            max_new_tokens=max_new_tokens,
         )
+        return self._chooser.choose_from(query, pool, wish, timings=timings or {})
 
     def prepare(self, choice: Choice, *, on_step: OnStep | None = None) -> PreparedModel:
         """Return the model as the choice wants it: fine-tuned, unless that was done before.
@@ -560,20 +491,6 @@ class AnswerEngine:
                 bits[mode] = model.bits_per_byte(text)
         return CalibrationExample(situation=choice.situation, bits_per_byte=bits)
 
-    def _choose_nothing(self, question: str, history: Sequence[Message]) -> Choice:
-        """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
-        query = Query(text=question, embedding=np.ones(1), history=history)
-        return self.choose_from(query, CandidatePool.empty(dimension=1), mode=AnswerMode.BASE)
-
-    def _retrieval(self) -> tuple[CandidateSource, Embedder]:
-        """Return what candidates are found with."""
-        if self.source is None or self.embedder is None:
-            raise InvalidInputError(
-                "this engine has no `source` or no `embedder` to find candidates with; construct "
-                "it with both, or pass candidates that are at hand to `choose_from`"
-            )
-        return self.source, self.embedder
-
     def _produce(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
         """Return the computation of an answer in the worker thread, checked as far as can be.
 
@@ -607,11 +524,19 @@ class AnswerEngine:
         nothing = CandidatePool.empty(dimension=len(query.embedding))
         self.language_model.check_prompt(self._in_context.prompt(query, nothing), n_new)
 
-    def _select_context(self, query: Query, pool: CandidatePool) -> Selection:
-        if pool.relevance is None or not isinstance(self.context_selector, ContextSelector):
-            return self.context_selector.select(query.embedding, pool.embeddings, self.n_context)
-        return self.context_selector.select(
-            query.embedding, pool.embeddings, self.n_context, relevance=pool.relevance
+    @property
+    def _chooser(self) -> Chooser:
+        return Chooser(
+            answerer=self._in_context,
+            source=self.source,
+            embedder=self.embedder,
+            context_selector=self.context_selector,
+            fine_tuning_selector=self.fine_tuning_selector,
+            n_candidates=self.n_candidates,
+            n_context=self.n_context,
+            n_steps=self.n_steps,
+            policy=self.policy,
+            cost_model=self.cost_model,
         )
 
     @property
@@ -621,54 +546,3 @@ class AnswerEngine:
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
         )
-
-
-def _check_limits(latency_s: float | None, n_questions: int) -> None:
-    """Refuse limits that are out of their ranges."""
-    if latency_s is not None and not 0 < latency_s < float("inf"):
-        raise InvalidInputError(f"`latency_s` must be > 0 and finite, got {latency_s}")
-    as_count("n_questions", n_questions, minimum=1)
-
-
-def _cut(learned: Selection | None, n_steps: int | None) -> Selection | None:
-    """Return the first `n_steps` choices."""
-    if learned is None or n_steps is None:
-        return learned
-    return replace(
-        learned,
-        positions=learned.positions[:n_steps],
-        variances=learned.variances[: n_steps + 1],
-    )
-
-
-def _predicted_answer_s(situation: Situation | None, mode: AnswerMode) -> float:
-    if situation is None or situation.seconds is None:
-        return 0.0
-    return situation.seconds.answer[mode]
-
-
-def _embedded(embedder: Embedder, question: str, history: Sequence[Message]) -> Query:
-    return Query(
-        text=question,
-        embedding=embedder.embed_query(question),
-        embedder_name=embedder.name,
-        history=history,
-    )
-
-
-def _mode(mode: str) -> AnswerMode:
-    try:
-        return AnswerMode(mode)
-    except ValueError as error:
-        known = ", ".join(repr(m.value) for m in AnswerMode)
-        raise InvalidInputError(f"`mode` must be one of {known}, got {mode!r}") from error
-
-
-@contextmanager
-def _timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    """Record how many seconds the block took."""
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        timings[stage] = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""What is settled about a question before the model runs, and the model that is ready for it."""
+"""The model that is ready for a question: fine-tuned where the choice wants it."""
 
 from __future__ import annotations
 
@@ -18,44 +18,10 @@ from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.learners import release
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.answering.situation import READING, Situation
+from sift_core.answering.situation import READING
+from sift_core.choosing import LEAST_SECONDS, Choice
 from sift_core.selection import posterior_variances
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection
-
-LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Choice:
-    """Everything that is settled about a question before the model runs.
-
-    Args:
-        query: The question.
-        mode: Never AUTO.
-        reasons: Why this mode, one sentence each.
-        pool: The candidates; empty in base mode.
-        read: What goes into the prompt; None if nothing does.
-        learned: What is learned from, in order, repeats included; None if nothing is.
-        timings: Seconds by stage.
-        deadline: When the caller wants the answer, by `time.monotonic`; None if it is no matter.
-        answer_s: Seconds that writing the answer will take, as far as that is known.
-        situation: What a policy decided by; None where none was asked.
-    """
-
-    query: Query
-    mode: AnswerMode
-    reasons: tuple[str, ...]
-    pool: CandidatePool
-    read: Selection | None
-    learned: Selection | None
-    timings: Mapping[str, float]
-    deadline: float | None = None
-    answer_s: float = 0.0
-    situation: Situation | None = None
-
-    def chunks(self, selection: Selection | None) -> CandidatePool:
-        """Return the documents of `read` or `learned` in order of choice."""
-        return self.pool.take([] if selection is None else selection.positions)
+from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

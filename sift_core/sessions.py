@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
+from sift_core.choosing import Choice
 from sift_core.errors import InvalidInputError
-from sift_core.prepared import Choice, PreparedModel
+from sift_core.prepared import PreparedModel
 from sift_core.streaming import AnswerStream, AsyncAnswerStream, Produce
 from sift_core.types import Answer, FineTuningReport, Message, Query, check_question
 

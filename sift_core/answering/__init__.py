@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from sift_core.answering.policy import Decision, Policy, VariancePolicy
     from sift_core.answering.settings import FineTuningSettings
     from sift_core.answering.situation import Situation
+    from sift_core.choosing import Choice
     from sift_core.pipeline import AnswerEngine
-    from sift_core.prepared import Choice, PreparedModel
+    from sift_core.prepared import PreparedModel
     from sift_core.sessions import Session
     from sift_core.streaming import AnswerStream, AsyncAnswerStream
 
@@ -57,7 +58,7 @@ _ABOVE = {  # they compose all stages, so they live above them: name → module
     "AnswerEngine": "sift_core.pipeline",
     "AnswerStream": "sift_core.streaming",
     "AsyncAnswerStream": "sift_core.streaming",
-    "Choice": "sift_core.prepared",
+    "Choice": "sift_core.choosing",
     "PreparedModel": "sift_core.prepared",
     "Session": "sift_core.sessions",
 }

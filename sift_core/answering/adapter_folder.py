@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -177,10 +178,11 @@ class AdapterFolder:
             self._discard(place)
         try:
             os.rename(draft, place)
-        except OSError:
-            if not _is_folder(place):
+        except OSError as error:
+            # Another thread or process was faster, and has learned the same; a third may have
+            # deleted it again by now.
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) and not _is_folder(place):
                 raise
-            # Another thread or process was faster, and has learned the same.
 
     def _entries(self) -> list[_Entry]:
         with os.scandir(self.folder) as listing:

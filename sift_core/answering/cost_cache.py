@@ -14,6 +14,7 @@ from pathlib import Path
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.language_model import LanguageModel
 from sift_core.answering.settings import FineTuningSettings
+from sift_core.cache_folder import default_cache_folder
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -23,13 +24,6 @@ except ImportError as error:
 
 FORMAT = 1  # of the file and of what is measured: raise it when either changes
 _logger = logging.getLogger(__name__)
-
-
-def default_cache_folder() -> Path:
-    """Return where caches of this library are, by the XDG base directories; nothing is made."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return root / "sift-rerank"
 
 
 def cached_cost_model(

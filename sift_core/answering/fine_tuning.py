@@ -29,6 +29,7 @@ except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
 
 OnStep = Callable[[float], object]
+OnState = Callable[[int], object]
 PROBE_TOKENS = 32  # guess: enough to see whether the last step left the model able to compute
 
 
@@ -56,6 +57,7 @@ def fine_tune(
     settings: FineTuningSettings | None = None,
     *,
     on_step: OnStep | None = None,
+    on_state: OnState | None = None,
     key: str = "",
 ) -> FineTuned:
     """Return what a model learns from texts, one Adam step each; the model stays as it is.
@@ -76,6 +78,10 @@ def fine_tune(
         settings: The paper's if None.
         on_step: Called after each step with the loss before it, for a progress bar. What
             it raises ends the fine-tuning.
+        on_state: Called before the first step with 0, and after each with the number of chunks
+            learned from so far. While it runs the model computes, in this flow of control, with
+            what has been learned by then: to score a text along the way. What it raises ends
+            the fine-tuning.
         key: What tells this adapter from every other of the model, for caches; drawn if "".
 
     Raises:
@@ -91,7 +97,13 @@ def fine_tune(
             if settings.kind == "full"
             else LoraLearner(model, settings, language_model.activations, language_model.name)
         )
-    run = Run(language_model=language_model, learner=learner, settings=settings, on_step=on_step)
+    run = Run(
+        language_model=language_model,
+        learner=learner,
+        settings=settings,
+        on_step=on_step,
+        on_state=on_state,
+    )
     run.take(steps)
     return run.result(n_skipped=n_skipped, key=key or uuid4().hex)
 
@@ -103,6 +115,7 @@ def fine_tuned(
     settings: FineTuningSettings | None = None,
     *,
     on_step: OnStep | None = None,
+    on_state: OnState | None = None,
 ) -> Iterator[FineTuned]:
     """Let a model have learned from texts for the `with` block, in this flow of control alone.
 
@@ -112,7 +125,7 @@ def fine_tuned(
     Yields:
         What was learned, and how that went.
     """
-    tuned = fine_tune(language_model, texts, settings, on_step=on_step)
+    tuned = fine_tune(language_model, texts, settings, on_step=on_step, on_state=on_state)
     try:
         with language_model.adapted(tuned.adapter):
             yield tuned
@@ -187,6 +200,7 @@ class Run:
         learner: Learner,
         settings: FineTuningSettings,
         on_step: OnStep | None = None,
+        on_state: OnState | None = None,
     ) -> None:
         self.losses: list[float] = []
         self.n_refused = 0
@@ -199,10 +213,11 @@ class Run:
         self.rows_per_pass = settings.rows_per_pass or (1 if on_cpu else settings.chunks_per_step)
         self._language_model, self._learner = language_model, learner
         self._max_seconds = settings.max_seconds or math.inf
-        self._on_step = on_step
+        self._on_step, self._on_state = on_step, on_state
 
     def take(self, steps: Sequence[Step]) -> None:
         """Take the steps, as many of them as can be."""
+        self._show_state()
         for step in steps:
             if self.is_over():
                 break
@@ -211,6 +226,7 @@ class Run:
                 is_taken = self.settle(step, loss)
             if is_taken:
                 self.tell(step, loss)
+                self._show_state()
         self.end(steps)
 
     def is_over(self) -> bool:
@@ -240,6 +256,13 @@ class Run:
         if self._on_step is not None:
             for _ in range(step.n_times):
                 self._on_step(loss)
+
+    def _show_state(self) -> None:
+        """Let the caller compute with what has been learned so far."""
+        if self._on_state is not None:
+            learned = self._learner.so_far(uuid4().hex)
+            with self._language_model.adapted(learned):
+                self._on_state(sum(len(step.chunks) for step in self._taken))
 
     def end(self, steps: Sequence[Step]) -> None:
         """Fall back if the last step left the model unable to compute."""

@@ -143,10 +143,13 @@ class InContextAnswerer:
         The chunks get what the text leaves of the window, and at least half of it: a
         longer text is scored in several windows, each of which begins with the chunks.
         """
-        window = self.language_model.window
-        room = max(window - 1 - self.language_model.n_tokens(text), window // 2)
-        context = self.context(self.fitting(chunks, room))
+        context = self.context(self.fitting(chunks, self.room_for_chunks(text)))
         return self.language_model.bits_per_byte(text, context=context)
+
+    def room_for_chunks(self, text: str) -> int:
+        """Return how many tokens `bits_per_byte` leaves to the chunks."""
+        window = self.language_model.window
+        return max(window - 1 - self.language_model.n_tokens(text), window // 2)
 
 
 def _answer(generation: Generation, used: CandidatePool, seconds: float) -> Answer:

@@ -74,8 +74,12 @@ class Learner(Protocol):
         """Return whether every parameter is finite."""
         ...
 
+    def so_far(self, key: str) -> Adapter | ModelCopy:
+        """Return what is learned now; the next step changes it in place."""
+        ...
+
     def learned(self, key: str) -> Adapter | ModelCopy:
-        """Return what was learned."""
+        """Return what was learned; no further step may be taken."""
         ...
 
 
@@ -172,6 +176,10 @@ class LoraLearner:
         """Add a gradient, shape (n_values,), that was computed elsewhere."""
         held = self._values.grad
         self._values.grad = gradient if held is None else held.add_(gradient)
+
+    def so_far(self, key: str) -> Adapter:
+        """Return the LoRA as it is now; the next step changes it in place."""
+        return self.learned(key)
 
     def learned(self, key: str) -> Adapter:
         """Return the LoRA."""
@@ -298,10 +306,14 @@ class FullLearner:
         """Return whether every parameter is finite."""
         return math.isfinite(_norm([p.data for p in self._parameters]))
 
-    def learned(self, key: str) -> ModelCopy:
-        """Return the copy."""
-        self._copy.requires_grad_(False)
+    def so_far(self, key: str) -> ModelCopy:
+        """Return the copy as it is now; the next step changes it in place."""
         return ModelCopy(model=self._copy, base=weakref.ref(self._base), key=key)
+
+    def learned(self, key: str) -> ModelCopy:
+        """Return the copy; no further step may be taken."""
+        self._copy.requires_grad_(False)
+        return self.so_far(key)
 
 
 @contextmanager

@@ -8,8 +8,9 @@ pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core import AnswerMode, InvalidInputError
 from sift_core.answering import FineTuningSettings, cost_cache
-from sift_core.answering.cost_cache import cached_cost_model, cost_key, default_cache_folder
+from sift_core.answering.cost_cache import cached_cost_model, cost_key
 from sift_core.answering.cost_model import CostModel, seconds_at
+from sift_core.cache_folder import default_cache_folder
 
 BY_HAND = CostModel(
     prefill=((10, 1.0), (20, 2.0), (40, 6.0)),

@@ -3,6 +3,7 @@ import copy
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from sift_core import AnswerError, AnswerMode, CandidatePool, InvalidInputError, Query
 from sift_core.answering import FineTuningAnswerer, FineTuningSettings, LanguageModel, fine_tuned
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.learners import LoraLearner
 
 FAST = FineTuningSettings(learning_rate=1e-2)  # a random model learns little at 5e-4
@@ -45,6 +47,33 @@ def test_the_base_is_bit_identical_after_learning(random_lm):
         assert random_lm.bits_per_byte(TEXTS[0]) < base_loss - 0.1  # it did learn
     assert_same_state(random_lm, before)
     assert random_lm.bits_per_byte(TEXTS[0]) == base_loss
+
+
+@pytest.mark.parametrize("scope", ["all", "top:1", "head", "full"])
+@pytest.mark.parametrize("chunks_per_step", [1, 2])
+def test_the_model_computes_along_the_way_with_what_is_learned_by_then(
+    make_random_lm, scope, chunks_per_step
+):
+    lm = make_random_lm()
+    before = state_of(lm)
+    settings = replace(FAST, scope=scope, chunks_per_step=chunks_per_step)
+    seen = {}
+    fine_tune(lm, TEXTS, settings, on_state=lambda n: seen.update({n: lm.bits_per_byte(TEXTS[0])}))
+    assert list(seen) == ([0, 1, 2, 3] if chunks_per_step == 1 else [0, 2, 3])
+    assert seen[0] == pytest.approx(lm.bits_per_byte(TEXTS[0]), abs=1e-6)
+    for n in list(seen)[1:]:
+        with fine_tuned(lm, TEXTS[:n], settings):
+            assert seen[n] == pytest.approx(lm.bits_per_byte(TEXTS[0]), abs=1e-6)
+    assert seen[3] < seen[0] - 0.01
+    assert_same_state(lm, before)
+
+
+def test_what_the_caller_raises_along_the_way_ends_the_learning(make_random_lm):
+    lm = make_random_lm()
+    before = state_of(lm)
+    with pytest.raises(ZeroDivisionError):
+        fine_tune(lm, TEXTS, FAST, on_state=lambda n: 1 / (2 - n))
+    assert_same_state(lm, before)
 
 
 def test_the_base_is_bit_identical_after_an_exception_in_the_block(random_lm):
