@@ -9,6 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
+from sift_core.cli import evaluation
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.selection import selector_from_settings
 from sift_core.types import FloatArray
@@ -24,6 +25,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+app.add_typer(evaluation.app, name="eval")
 
 
 class KernelName(str, Enum):

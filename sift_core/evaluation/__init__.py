@@ -1,0 +1,1 @@
+"""Experiments over documents and prompts, retrieval metrics, their tables and figures."""

@@ -1,0 +1,1 @@
+"""From rows to statistics and tables; NumPy alone."""

@@ -1,0 +1,200 @@
+"""Embeddings of texts, kept on disk so that no text is embedded twice.
+
+Each block of `BLOCK` texts is a file of its own, named by a hash of the model's name and of the
+texts. What is interrupted loses one block at most; a text put in the middle moves all that
+follow it into other blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sift_core.cache_folder import default_cache_folder
+from sift_core.errors import InvalidInputError
+from sift_core.evaluation.running.progress import progress_bar
+from sift_core.protocols import Embedder
+from sift_core.types import FloatArray, check_text
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+MINILM = "all-MiniLM-L6-v2"
+BLOCK = 1024  # texts a file: what an interruption may lose, a minute or two of work
+BATCH = 256  # texts a step of the progress bar
+_logger = logging.getLogger(__name__)
+
+
+def minilm_embedder() -> Embedder:
+    """Return all-MiniLM-L6-v2, 384 dimensions; loading it takes seconds.
+
+    Raises:
+        MissingDependencyError: If sentence-transformers is not installed.
+    """
+    from sift_core.embedders import SentenceTransformerEmbedder
+
+    return SentenceTransformerEmbedder(MINILM)
+
+
+def embeddings_folder() -> Path:
+    """Return where embeddings are kept unless another folder is named; nothing is made."""
+    return default_cache_folder() / "embeddings"
+
+
+@dataclass(frozen=True)
+class EmbeddingCache:
+    """Embeds texts, and writes what it embeds to files.
+
+    Several processes may share a folder: a reader sees a whole file or none.
+
+    Args:
+        folder: Where the files are; made where missing.
+        model: Name of the embedder that `make_embedder` makes; part of every key.
+        make_embedder: Called at most once, and only where an embedding is missing.
+    """
+
+    folder: Path = field(default_factory=embeddings_folder)
+    model: str = MINILM
+    make_embedder: Callable[[], Embedder] = minilm_embedder
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+
+    def embed(self, texts: Sequence[str], what: str = "texts") -> FloatArray:
+        """Return the embeddings of documents, float32, shape (n, d), in the order of `texts`.
+
+        Shows a progress bar while it embeds.
+
+        Args:
+            texts: At least one.
+            what: Names them in the progress bar.
+
+        Raises:
+            InvalidInputError: If there is no text, or the embedder is not what `model` says or
+                does not give one finite vector a text.
+            MissingDependencyError: If tqdm is not installed and an embedding is missing.
+        """
+        return self._embed(texts, what, is_query=False)
+
+    def embed_queries(self, texts: Sequence[str], what: str = "queries") -> FloatArray:
+        """Return what `embed` returns, with the texts embedded as questions.
+
+        Raises:
+            InvalidInputError: As `embed`.
+            MissingDependencyError: As `embed`.
+        """
+        return self._embed(texts, what, is_query=True)
+
+    def path_of(self, block: Sequence[str], *, is_query: bool = False) -> Path:
+        """Return the file that has, or would have, the embeddings of one block."""
+        kind = [{"is_query": True}] if is_query else []
+        key = hashlib.sha256(json.dumps([self.model, *kind, *block]).encode()).hexdigest()
+        return self.folder / f"{key}.npy"
+
+    def _embed(self, texts: Sequence[str], what: str, *, is_query: bool) -> FloatArray:
+        _check_texts(texts)
+        blocks = [list(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
+        paths = [self.path_of(block, is_query=is_query) for block in blocks]
+        found = [_read(path, len(block)) for path, block in zip(paths, blocks, strict=True)]
+        missing = [i for i, rows in enumerate(found) if rows is None]
+        if missing:
+            n_missing = sum(len(blocks[i]) for i in missing)
+            with progress_bar(n_missing, f"embedding {what}", "texts") as progress:
+                for i in missing:
+                    rows = self._made(blocks[i], progress, is_query=is_query)
+                    _write(paths[i], rows)
+                    found[i] = rows
+        kept = [rows for rows in found if rows is not None]
+        _check_columns([rows.shape[1] for rows in kept], self.folder)
+        return np.concatenate(kept)
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        embedder = self.make_embedder()
+        if embedder.name != self.model:
+            raise InvalidInputError(
+                f"`model` must be the embedder's name, which is {embedder.name!r}, got "
+                f"{self.model!r}: another name would mix embeddings of two models"
+            )
+        return embedder
+
+    def _made(self, block: Sequence[str], progress: tqdm[Any], *, is_query: bool) -> FloatArray:
+        """Return the embeddings, made longest first: a batch of like lengths needs no padding."""
+        embedder = self._embedder
+        order = sorted(range(len(block)), key=lambda i: -len(block[i]))
+        made: FloatArray | None = None
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            texts = [block[i] for i in batch]
+            rows = _checked(
+                [embedder.embed_query(text) for text in texts]
+                if is_query
+                else embedder.embed_documents(texts),
+                len(texts),
+            )
+            if made is None:
+                made = np.empty((len(block), rows.shape[1]), dtype=np.float32)
+            made[batch] = rows
+            progress.update(len(batch))
+        assert made is not None  # a block has a text
+        return made
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise InvalidInputError("`texts` must be a sequence of texts, got one text")
+    if not len(texts):
+        raise InvalidInputError("`texts` must have at least one text, got none")
+    for text in texts:
+        check_text("texts", text)
+
+
+def _checked(rows: Any, n: int) -> FloatArray:
+    embeddings = np.asarray(rows, dtype=np.float32)
+    if embeddings.ndim != 2 or len(embeddings) != n or not np.isfinite(embeddings).all():
+        raise InvalidInputError(
+            f"the embedder must give {n} finite vectors for {n} texts, got an array of shape "
+            f"{embeddings.shape}{'' if np.isfinite(embeddings).all() else ' with inf or nan'}"
+        )
+    return embeddings
+
+
+def _check_columns(dimensions: Sequence[int], folder: Path) -> None:
+    if len(set(dimensions)) > 1:
+        raise InvalidInputError(
+            f"embeddings in {folder} have {sorted(set(dimensions))} dimensions under one name of a "
+            f"model; name the models apart, or remove the folder"
+        )
+
+
+def _read(path: Path, n: int) -> FloatArray | None:
+    """Return the n rows of a file; None where it is missing or of no use."""
+    try:
+        rows: FloatArray = np.load(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError) as error:
+        _logger.warning("%s is of no use and is made again: %s", path, error)
+        return None
+    return rows if rows.ndim == 2 and len(rows) == n else None
+
+
+def _write(path: Path, rows: FloatArray) -> None:
+    """Write a file that a reader sees whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            np.save(file, rows)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Bits per byte of prompts: what is measured, on what, and how."""

@@ -1,0 +1,123 @@
+"""How much of what answers a question is among the first n chosen. All metrics are fractions.
+
+Choices are rows of the corpus in order of choice. In a corpus with several versions of a
+passage, all its versions are one row, and a row may so be chosen several times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+CUTS = (5, 10, 20)
+GAIN_CUT = 10  # of nDCG and α-nDCG
+ALPHA = 0.5  # Clarke et al., section 5
+METRICS = (
+    *(f"recall@{cut}" for cut in CUTS),
+    *(f"all_gold@{cut}" for cut in CUTS),
+    f"ndcg@{GAIN_CUT}",
+    f"alpha_ndcg@{GAIN_CUT}",
+)
+
+
+def recall(chosen: Sequence[int], gold: Collection[int], cut: int) -> float:
+    """Return the share of the gold passages of which a version is among the first `cut`.
+
+    Args:
+        chosen: Rows in order of choice.
+        gold: Distinct rows, at least one.
+        cut: At least 1.
+    """
+    return len(set(chosen[:cut]) & set(gold)) / len(gold)
+
+
+def all_gold(chosen: Sequence[int], gold: Collection[int], cut: int) -> float:
+    """Return 1 where all gold passages are among the first `cut`, else 0; arguments as `recall`."""
+    return float(set(gold) <= set(chosen[:cut]))
+
+
+def ndcg(chosen: Sequence[int], grades: Mapping[int, float], cut: int) -> float:
+    """Return DCG over that of the ideal order, as trec_eval has it where no row is repeated.
+
+    The i-th choice gains grade / log₂(i + 1). A further version of a passage takes up its place
+    and gains nothing, so that the ideal order has every passage once.
+
+    Args:
+        chosen: Rows in order of choice.
+        grades: Row → how relevant it is, > 0; all others are not. At least one.
+        cut: At least 1.
+
+    References:
+        Järvelin and Kekäläinen (2002), Cumulated gain-based evaluation of IR techniques, TOIS.
+    """
+    seen: set[int] = set()
+    gains = []
+    for row in chosen[:cut]:
+        gains.append(0.0 if row in seen else float(grades.get(row, 0.0)))
+        seen.add(row)
+    ideal = sorted(grades.values(), reverse=True)[:cut]
+    return discounted(gains) / discounted(ideal)
+
+
+def alpha_ndcg(
+    chosen: Sequence[int], n_versions: Mapping[int, int], cut: int, alpha: float = ALPHA
+) -> float:
+    """Return α-nDCG with every gold passage as one nugget, which all its versions hold.
+
+    A version of a gold passage of which t were chosen before gains (1 - α)^t, over log₂(i + 1)
+    at place i; grades don't count. The ideal order takes the version with the largest gain at
+    each place. Since no document holds two nuggets, this greedy order is the best one.
+
+    Passages that are not gold gain nothing. So once all that is gold was chosen, one more copy of
+    it gains more than anything else, and a question with one gold passage rewards its copies:
+    read it beside `recall` and `ndcg`, which don't.
+
+    Args:
+        chosen: Rows in order of choice.
+        n_versions: Gold row → how many versions of it there are to be found, >= 1.
+        cut: At least 1.
+        alpha: In [0, 1]: 0 takes repeats for as good as new, 1 for worthless.
+
+    References:
+        Clarke et al. (2008), Novelty and Diversity in Information Retrieval Evaluation, SIGIR,
+        eq. 2 to 4 with one nugget a document.
+    """
+    times: Counter[int] = Counter()
+    gains = []
+    for row in chosen[:cut]:
+        gains.append((1.0 - alpha) ** times[row] if row in n_versions else 0.0)
+        times[row] += 1
+    ideal = (
+        (1.0 - alpha) ** t for n in n_versions.values() for t in range(min(n, cut))
+    )  # what each version gains after those before it
+    return discounted(gains) / discounted(sorted(ideal, reverse=True)[:cut])
+
+
+def discounted(gains: Sequence[float]) -> float:
+    """Return the sum of the gains, that of place i (from 1) over log₂(i + 1)."""
+    places = np.arange(1, len(gains) + 1)
+    return float(np.sum(np.asarray(gains, dtype=np.float64) / np.log2(places + 1)))
+
+
+def all_metrics(
+    chosen: Iterable[int],
+    grades: Mapping[int, float],
+    n_versions: Mapping[int, int] | None = None,
+) -> dict[str, float]:
+    """Return every one of `METRICS` for one question.
+
+    Args:
+        chosen: Rows in order of choice.
+        grades: Row → how relevant it is, > 0; at least one.
+        n_versions: Row → how many versions of it the corpus has; 1 each if None.
+    """
+    rows = list(chosen)
+    versions = {row: 1 if n_versions is None else n_versions[row] for row in grades}
+    return {
+        **{f"recall@{cut}": recall(rows, grades, cut) for cut in CUTS},
+        **{f"all_gold@{cut}": all_gold(rows, grades, cut) for cut in CUTS},
+        f"ndcg@{GAIN_CUT}": ndcg(rows, grades, GAIN_CUT),
+        f"alpha_ndcg@{GAIN_CUT}": alpha_ndcg(rows, versions, GAIN_CUT),
+    }

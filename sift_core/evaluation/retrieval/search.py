@@ -1,0 +1,88 @@
+"""Exact search for the candidates, and what a method is given of one question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sift_core.errors import InvalidInputError
+from sift_core.types import FloatArray, IntArray
+
+N_CANDIDATES = 200  # the paper's K
+QUERIES_AT_ONCE = 64  # so that the matrix of similarities stays small
+UNIT = 1e-5  # a length this close to 1 is 1 up to rounding in float32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """The candidates of one question, the most similar first.
+
+    `query` (d,) and `embeddings` (n, d) are float32 of unit length, `similarities` (n,) their
+    inner products; `rows` (n,) says where the candidates stand among all that was searched.
+    """
+
+    query: FloatArray
+    embeddings: FloatArray
+    similarities: FloatArray
+    rows: IntArray
+
+
+def pools(
+    queries: FloatArray, embeddings: FloatArray, n_candidates: int = N_CANDIDATES
+) -> Iterator[Pool]:
+    """Yield for every query its nearest by inner product, ties by row.
+
+    Takes O(m · d) time a query and O(m) memory.
+
+    Args:
+        queries: Unit rows, shape (n, d).
+        embeddings: Unit rows, shape (m, d).
+        n_candidates: How many at most, at least 1.
+    """
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        batch = queries[start : start + QUERIES_AT_ONCE]
+        for query, similarities in zip(batch, batch @ embeddings.T, strict=True):
+            rows = nearest(similarities, n_candidates)
+            yield Pool(
+                query=query,
+                embeddings=embeddings[rows],
+                similarities=similarities[rows],
+                rows=rows,
+            )
+
+
+def nearest(similarities: FloatArray, n: int) -> IntArray:
+    """Return the positions of the n largest values, largest first, ties by position."""
+    n = min(n, len(similarities))
+    if n == 0:
+        return np.empty(0, dtype=np.intp)
+    least = np.partition(similarities, -n)[-n]
+    positions = np.flatnonzero(similarities >= least)  # more than n where the least is tied
+    order = np.argsort(-similarities[positions], kind="stable")
+    found: IntArray = positions[order[:n]]
+    return found
+
+
+def unit_rows(embeddings: FloatArray, what: str) -> FloatArray:
+    """Return the rows with unit length; those of an embedder that gives such stay as they are.
+
+    Args:
+        embeddings: Shape (n, d).
+        what: Names the rows in an error.
+
+    Raises:
+        InvalidInputError: If a row is all zeros.
+    """
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    if not lengths.all():
+        empty = int(np.argmin(lengths))
+        raise InvalidInputError(
+            f"every embedding must have a direction, but that of {what} {empty} (from 0) is zero: "
+            f"is there something to embed?"
+        )
+    if np.abs(lengths - 1.0).max(initial=0.0) < UNIT:
+        return embeddings
+    scaled: FloatArray = embeddings / lengths
+    return scaled

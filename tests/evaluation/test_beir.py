@@ -1,0 +1,100 @@
+import gzip
+import json
+import re
+
+import pytest
+
+from sift_core import InvalidInputError
+from sift_core.evaluation.retrieval.beir import read_beir
+
+CORPUS = [
+    {"_id": "d1", "title": "A title", "text": "A text.", "metadata": {}},
+    {"_id": "d2", "title": "", "text": "B text."},
+    {"_id": "d3", "text": "C text."},
+]
+QUERIES = [{"_id": "q1", "text": "one?"}, {"_id": "q2", "text": "two?"}, {"_id": "q3", "text": "x"}]
+HEADER = "query-id\tcorpus-id\tscore\n"
+JUDGED = "q2\td1\t2\nq2\td3\t1\nq2\td2\t0\nq1\td2\t1\nq3\td1\t-1\n"
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "animals"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(lines(CORPUS), encoding="utf-8")
+    (folder / "queries.jsonl").write_text(lines(QUERIES), encoding="utf-8")
+    (folder / "qrels" / "test.tsv").write_text(HEADER + JUDGED, encoding="utf-8")
+    return folder
+
+
+def test_a_split_has_the_questions_that_it_judges(folder):
+    (folder / "qrels" / "dev.tsv").write_text(HEADER + "q3\td3\t1\n", encoding="utf-8")
+    found = read_beir(folder, "dev")
+    assert found.name == "animals"
+    assert [passage.passage_id for passage in found.passages] == ["d1", "d2", "d3"]
+    assert [passage.to_embed for passage in found.passages][:2] == ["A title\nA text.", "B text."]
+    assert [(one.question_id, one.text, one.grades) for one in found.questions] == [
+        ("q3", "x", {2: 1.0})
+    ]
+
+
+def test_grades_are_kept_and_scores_up_to_zero_are_not_relevant(folder):
+    found = read_beir(folder)
+    assert {one.question_id: one.grades for one in found.questions} == {
+        "q2": {0: 2.0, 2: 1.0},
+        "q1": {1: 1.0},
+    }
+    assert found.questions[0].gold == {0, 2}
+    assert found.n_without_gold == 1  # q3
+
+
+def test_compressed_files_and_windows_line_ends_are_read(folder):
+    for name in ("corpus", "queries"):
+        plain = folder / f"{name}.jsonl"
+        (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    judgements = folder / "qrels" / "test.tsv"
+    judgements.write_bytes((HEADER + JUDGED).replace("\n", "\r\n").encode())
+    assert len(read_beir(folder).questions) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("corpus.jsonl", None, "has no corpus.jsonl or corpus.jsonl.gz"),
+        ("corpus.jsonl", "", "has no passages"),
+        ("corpus.jsonl", lines([*CORPUS, CORPUS[0]]), "line 4: two passages have one id, 'd1'"),
+        ("corpus.jsonl", lines([{"id": "d1", "text": "?"}]), "line 1: needs an id under '_id'"),
+        ("queries.jsonl", None, "has no queries.jsonl or queries.jsonl.gz"),
+        ("queries.jsonl", "", "has no queries"),
+        ("queries.jsonl", lines([*QUERIES, QUERIES[1]]), "line 4: two queries have one id, 'q2'"),
+        ("queries.jsonl", lines([{"_id": "q1"}]), "line 1: needs a text under 'text'"),
+        ("qrels/test.tsv", None, "splits there: none"),
+        ("qrels/test.tsv", "", "the first line must be query-id, corpus-id, score"),
+        ("qrels/test.tsv", JUDGED, "the first line must be query-id, corpus-id, score"),
+        ("qrels/test.tsv", HEADER, "no query has a relevant passage"),
+        ("qrels/test.tsv", HEADER + "q1\td1\t0\n", "no query has a relevant passage"),
+        ("qrels/test.tsv", HEADER + "q9\td1\t1\n", "line 2: there is no query 'q9'"),
+        ("qrels/test.tsv", HEADER + "q1\td9\t1\n", "line 2: there is no passage 'd9'"),
+        ("qrels/test.tsv", HEADER + "q1\td1\t1\nq1\td1\t2\n", "line 3: the pair 'q1', 'd1'"),
+        ("qrels/test.tsv", HEADER + "q1 d1 1\n", "line 2: must be an id, an id and a number"),
+        ("qrels/test.tsv", HEADER + "q1\td1\thigh\n", "line 2: must be an id, an id and a number"),
+        ("qrels/test.tsv", HEADER + "q1\td1\tnan\n", "line 2: must be an id, an id and a number"),
+    ],
+)
+def test_a_set_that_cannot_be_used_is_refused(folder, name, text, message):
+    if text is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        read_beir(folder)
+
+
+def test_a_missing_split_names_those_that_are_there(folder):
+    with pytest.raises(InvalidInputError, match=r"dev\.tsv; splits there: test"):
+        read_beir(folder, "dev")

@@ -1,0 +1,141 @@
+import builtins
+import logging
+
+import numpy as np
+import pytest
+
+from sift_core import InvalidInputError, MissingDependencyError
+from sift_core.evaluation import embedding_cache
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.testing import HashingEmbedder
+
+
+class CountingEmbedder:
+    """Embeds a text as its length and first letter; remembers what it was asked."""
+
+    name = "counting"
+
+    def __init__(self, fail_at=None):
+        self.asked = []
+        self.fail_at = fail_at
+
+    def embed_query(self, text):
+        return -self.embed_documents([text])[0]
+
+    def embed_documents(self, texts):
+        if self.fail_at in texts:
+            raise KeyboardInterrupt
+        self.asked += texts
+        return np.array([[len(text), ord(text[0])] for text in texts], dtype=np.float32)
+
+
+TEXTS = ["bb", "a", "dddd", "ccc", "eeeee"]
+EXPECTED = [[2, 98], [1, 97], [4, 100], [3, 99], [5, 101]]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(embedding_cache, "BLOCK", 2)
+
+
+def counting(folder, make_embedder=CountingEmbedder):
+    return EmbeddingCache(folder, "counting", make_embedder)
+
+
+def no_embedder():
+    raise AssertionError("everything is in the cache")
+
+
+def test_embeddings_come_in_the_order_of_the_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding_cache, "BATCH", 1)
+    found = counting(tmp_path).embed(TEXTS)
+    np.testing.assert_array_equal(found, EXPECTED)
+    assert found.dtype == np.float32
+
+
+def test_a_second_call_embeds_nothing_and_makes_no_embedder(tmp_path):
+    counting(tmp_path).embed(TEXTS)
+    np.testing.assert_array_equal(counting(tmp_path, no_embedder).embed(TEXTS), EXPECTED)
+
+
+def test_questions_are_embedded_as_questions_and_kept_apart(tmp_path):
+    cache = counting(tmp_path)
+    cache.embed(TEXTS)
+    np.testing.assert_array_equal(cache.embed_queries(TEXTS), -np.array(EXPECTED))
+    again = counting(tmp_path, no_embedder)
+    np.testing.assert_array_equal(again.embed_queries(TEXTS), -np.array(EXPECTED))
+
+
+def test_another_model_has_other_embeddings(tmp_path):
+    names = {EmbeddingCache(tmp_path, model).path_of(TEXTS) for model in ("one", "two")}
+    assert len(names) == 2
+
+
+def test_texts_are_told_apart_where_they_join(tmp_path):
+    cache = counting(tmp_path)
+    assert cache.path_of(["ab", "c"]) != cache.path_of(["a", "bc"])
+
+
+def test_an_interrupted_call_resumes_at_the_block_that_it_lost(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        counting(tmp_path, lambda: CountingEmbedder("ccc")).embed(TEXTS)
+    embedder = CountingEmbedder()
+    found = counting(tmp_path, lambda: embedder).embed(TEXTS)
+    np.testing.assert_array_equal(found, EXPECTED)
+    assert sorted(embedder.asked) == ["ccc", "dddd", "eeeee"]
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_damaged_file_is_made_again(tmp_path, caplog):
+    cache = counting(tmp_path)
+    cache.embed(TEXTS)
+    damaged = cache.path_of(TEXTS[:2])
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    with caplog.at_level(logging.WARNING):
+        np.testing.assert_array_equal(counting(tmp_path).embed(TEXTS), EXPECTED)
+    assert "made again" in caplog.text
+    np.testing.assert_array_equal(counting(tmp_path, no_embedder).embed(TEXTS), EXPECTED)
+
+
+def test_an_embedder_of_another_name_is_refused(tmp_path):
+    cache = EmbeddingCache(tmp_path, "hashing-64", lambda: HashingEmbedder(32))
+    with pytest.raises(InvalidInputError, match=r"'hashing-32', got 'hashing-64'"):
+        cache.embed(["one"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [(np.ones((2, 3)), "shape"), (np.ones(3), "shape"), (np.array([[np.nan]]), "inf or nan")],
+)
+def test_an_embedder_that_gives_no_finite_vector_a_text_is_refused(tmp_path, rows, message):
+    embedder = CountingEmbedder()
+    embedder.embed_documents = lambda texts: rows
+    with pytest.raises(InvalidInputError, match=message):
+        counting(tmp_path, lambda: embedder).embed(["one"])
+
+
+@pytest.mark.parametrize("texts", [[], "one text", [1]])
+def test_what_is_no_text_is_refused(tmp_path, texts):
+    with pytest.raises(InvalidInputError, match="`texts` must"):
+        counting(tmp_path).embed(texts)
+
+
+def test_the_folder_is_by_default_that_of_the_library(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert EmbeddingCache().folder == tmp_path / "sift-rerank" / "embeddings"
+
+
+def test_a_missing_tqdm_is_named(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without_tqdm(name, *arguments, **options):
+        if name == "tqdm":
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    counting(tmp_path).embed(TEXTS)
+    monkeypatch.setattr(builtins, "__import__", without_tqdm)
+    counting(tmp_path, no_embedder).embed(TEXTS)  # needs no bar
+    with pytest.raises(MissingDependencyError, match=r"sift-rerank\[eval\]"):
+        counting(tmp_path).embed(["another"])

@@ -1,0 +1,250 @@
+"""Bits per byte are those of lm-evaluation-harness, the installed one, called as its users do."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any, NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
+pytest.importorskip("lm_eval", reason="needs the extra eval")
+
+import transformers  # noqa: E402
+from lm_eval.api.instance import Instance  # noqa: E402
+from lm_eval.models.huggingface import HFLM  # noqa: E402
+from tokenizers.processors import TemplateProcessing  # noqa: E402
+
+from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune  # noqa: E402
+from sift_core.errors import InvalidInputError  # noqa: E402
+from tests.answering.plain_peft import pefts_own_warnings  # noqa: E402
+from tests.answering.shapes import byte_tokenizer  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+TINY_LM = ROOT / "examples/tiny_lm"
+MINI_PILE = ROOT.parent / "shared/data/minipile/test_dev.jsonl.xz"
+TOLERANCE = 1e-6  # bits per byte; float32 on one thread gives 0 on most texts
+# Random models that predict no text alike: what a window leaves out shows.
+SHARP = {"initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
+SMALL = {**SHARP, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+
+
+def gpt2() -> Any:
+    """Absolute positions and a tied head: a token beyond the window is an error here."""
+    sizes = {"vocab_size": 8192, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **SHARP))
+
+
+def llama() -> Any:
+    config = transformers.LlamaConfig(
+        vocab_size=258, num_attention_heads=2, max_position_embeddings=64, **SMALL
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def trained_model() -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(str(TINY_LM), dtype=torch.float32)
+
+
+def trained_tokenizer(**options: Any) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(str(TINY_LM), **options)
+
+
+def two_ends() -> Any:
+    """A BOS that is not the EOS."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"eos_token": "</s>"})
+    return tokenizer
+
+
+def no_bos() -> Any:
+    tokenizer = byte_tokenizer()
+    tokenizer.bos_token = None
+    return tokenizer
+
+
+def adds_bos() -> Any:
+    tokenizer = two_ends()
+    template = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.backend_tokenizer.post_processor = template
+    return tokenizer
+
+
+class Case(NamedTuple):
+    """A model that both load from a folder, and what its user tells the harness."""
+
+    model: Callable[[], Any]
+    tokenizer: Callable[[], Any]
+    options: dict[str, Any] = {}  # noqa: RUF012
+
+
+CASES = {
+    # The harness reads the model's limit alone where there is one; we keep to the lower of both.
+    "trained, tokenizer's limit of 128": Case(
+        trained_model, lambda: trained_tokenizer(model_max_length=128), {"max_length": 128}
+    ),
+    "gpt2, window of 32": Case(gpt2, trained_tokenizer),
+    "BOS is not EOS": Case(llama, two_ends),
+    "EOS alone": Case(llama, no_bos),
+    # Without the option the harness would predict the tokenizer's BOS as if it were text.
+    "tokenizer adds BOS": Case(llama, adds_bos, {"add_bos_token": False}),
+}
+
+
+class Pair(NamedTuple):
+    """One model, loaded by each."""
+
+    ours: LanguageModel
+    harness: HFLM
+
+
+def harness(folder: Path, **options: Any) -> HFLM:
+    return HFLM(pretrained=str(folder), device="cpu", dtype="float32", batch_size=1, **options)
+
+
+def harness_bits_per_byte(model: HFLM, texts: list[str]) -> list[float]:
+    requests = [
+        Instance(request_type="loglikelihood_rolling", doc={}, arguments=(text,), idx=i)
+        for i, text in enumerate(texts)
+    ]
+    nats = model.loglikelihood_rolling(requests, disable_tqdm=True)
+    return [-n / math.log(2) / len(text.encode()) for n, text in zip(nats, texts, strict=True)]
+
+
+def saved(case: Case, folder: Path) -> Path:
+    torch.manual_seed(0)
+    case.model().save_pretrained(folder)
+    case.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request, tmp_path_factory):
+    case = CASES[request.param]
+    folder = saved(case, tmp_path_factory.mktemp("model"))
+    return Pair(
+        LanguageModel.from_pretrained(folder, device="cpu"), harness(folder, **case.options)
+    )
+
+
+def random_text(lm: LanguageModel, n_tokens: int) -> str:
+    """Return random words, or letters where a token is a byte, of exactly so many tokens."""
+    vocabulary = sorted(lm.tokenizer.get_vocab())
+    words = [" " + word[1:] for word in vocabulary if re.fullmatch("Ġ[a-z]+", word)]
+    text = "".join(random.Random(0).choices(words or ascii_lowercase, k=n_tokens))
+    assert lm.n_tokens(text) == n_tokens
+    return text
+
+
+TEXTS = {
+    "one character": "a",
+    "one emoji": "🙂",
+    "a space": " ",
+    "whitespace": " \t\n\n   \n",
+    "a sentence": "The committee decided to postpone the meeting.",
+    "spaces at both ends": "  def f(x):\n    return x\n\n",
+    "CRLF": "one\r\ntwo\r\n\r\nthree\rfour",
+    "scripts": "naïve café, 北京の猫, Ελληνικά, עברית, e\u0301 \u00e9, \u200b\ufeff",
+    "joined emoji": "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 👍🏽",
+    "control characters": "a\x00b\x07c\x1bd\x7f",
+}
+SIZES = {
+    "half the window": lambda window: window // 2,
+    "the window less one": lambda window: window - 1,
+    "the window": lambda window: window,
+    "the window and one": lambda window: window + 1,
+    "two windows": lambda window: 2 * window,
+    "two windows and one": lambda window: 2 * window + 1,
+    "three windows and a half": lambda window: 7 * window // 2,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_bits_per_byte_are_the_harness_s(pair, text):
+    (theirs,) = harness_bits_per_byte(pair.harness, [text])
+    assert pair.ours.bits_per_byte(text) == pytest.approx(theirs, rel=0, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_bits_per_byte_of_a_size_are_the_harness_s(pair, size):
+    text = random_text(pair.ours, size(pair.ours.window))
+    (theirs,) = harness_bits_per_byte(pair.harness, [text])
+    assert pair.ours.bits_per_byte(text) == pytest.approx(theirs, rel=0, abs=TOLERANCE)
+
+
+@pytest.mark.skipif(not MINI_PILE.exists(), reason="the mini-Pile is not here")
+def test_bits_per_byte_of_the_mini_pile_are_the_harness_s(pair):
+    firsts: dict[str, str] = {}
+    with lzma.open(MINI_PILE, "rt", encoding="utf-8") as file:
+        for line in file:
+            record = json.loads(line)
+            firsts.setdefault(record["domain"], record["text"][:800])
+    assert len(firsts) == 12
+    texts = list(firsts.values())
+    ours = [pair.ours.bits_per_byte(text) for text in texts]
+    theirs = harness_bits_per_byte(pair.harness, texts)
+    assert ours == pytest.approx(theirs, rel=0, abs=TOLERANCE)
+
+
+def test_bits_per_byte_of_the_trained_model_in_its_own_window_are_the_harness_s():
+    ours = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    text = random_text(ours, 2100)
+    assert len(ours.windows(text)) == 3
+    (theirs,) = harness_bits_per_byte(harness(TINY_LM), [text])
+    assert ours.bits_per_byte(text) == pytest.approx(theirs, rel=0, abs=TOLERANCE)
+
+
+def test_a_fine_tuned_model_scores_as_the_harness_does_with_its_adapter(tmp_path):
+    ours = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    text = "Return the rows of the table, sorted by the column *key*, the largest first."
+    learned = fine_tune(ours, [text] * 4, FineTuningSettings(learning_rate=5e-3)).adapter
+    learned.save(tmp_path)
+    with pefts_own_warnings():
+        tuned = harness(TINY_LM, peft=str(tmp_path))
+    (theirs,) = harness_bits_per_byte(tuned, [text])
+    with ours.adapted(learned):
+        assert ours.bits_per_byte(text) == pytest.approx(theirs, rel=0, abs=TOLERANCE)
+    assert theirs < 0.95 * ours.bits_per_byte(text)
+
+
+def test_the_harness_counts_a_bos_that_the_tokenizer_adds_and_we_do_not(tmp_path):
+    # It is no byte of the text, and the text follows a BOS already.
+    folder = saved(CASES["tokenizer adds BOS"], tmp_path)
+    ours = LanguageModel.from_pretrained(folder, device="cpu")
+    text = "ten bytes."
+    ids = [0, 0, *ours.token_ids(text)]
+    with torch.inference_mode():
+        logits = ours.model(torch.tensor([ids])).logits[0]
+    nats = torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(ids[1:]), reduction="sum")
+    (theirs,) = harness_bits_per_byte(harness(folder), [text])
+    assert theirs == pytest.approx(float(nats) / math.log(2) / 10, rel=1e-5)
+    assert abs(theirs - ours.bits_per_byte(text)) > 0.01
+
+
+def test_a_control_token_in_a_text_is_text_to_us_and_a_token_to_the_harness():
+    # Equal once the harness's tokenizer is told to read special tokens as text too.
+    ours = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    text = "It ends with <|endoftext|> and goes on."
+    tokenizer = trained_tokenizer()
+    (as_token,) = harness_bits_per_byte(harness(TINY_LM, tokenizer=tokenizer), [text])
+    tokenizer.split_special_tokens = True
+    (as_text,) = harness_bits_per_byte(harness(TINY_LM, tokenizer=tokenizer), [text])
+    assert ours.bits_per_byte(text) == pytest.approx(as_text, rel=0, abs=TOLERANCE)
+    assert abs(ours.bits_per_byte(text) - as_token) > 0.1
+
+
+def test_an_empty_text_has_no_bits_per_byte_anywhere():
+    # The harness takes it and returns a log-likelihood of 0 for no byte.
+    empty = Instance(request_type="loglikelihood_rolling", doc={}, arguments=("",), idx=0)
+    assert harness(TINY_LM).loglikelihood_rolling([empty], disable_tqdm=True) == [0]
+    with pytest.raises(InvalidInputError, match="must not be empty"):
+        LanguageModel.from_pretrained(TINY_LM, device="cpu").bits_per_byte("")

@@ -1,0 +1,185 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sift_core import InvalidInputError, NearestNeighborSelector
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.retrieval.data import Passage, Question, RetrievalSet
+from sift_core.evaluation.retrieval.methods import default_methods, nearest_neighbors
+from sift_core.evaluation.retrieval.metrics import METRICS
+from sift_core.evaluation.retrieval.redundancy import Versions
+from sift_core.evaluation.retrieval.run import evaluate_retrieval, measure
+from sift_core.testing import HashingEmbedder
+
+WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ray seal toad".split()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return EmbeddingCache(tmp_path / "cache", "hashing-64", HashingEmbedder)
+
+
+def animals(name="animals", n=None):
+    return RetrievalSet(
+        name=name,
+        passages=[
+            Passage(passage_id=word, title=word, text=f"One {word}. And a pet.") for word in WORDS
+        ],
+        questions=[
+            Question(question_id=f"q{i}", text=f"Where is the {word}?", grades={i: 1.0})
+            for i, word in enumerate(WORDS[:n])
+        ],
+    )
+
+
+def only(rows, **wanted):
+    (row,) = [row for row in rows if wanted.items() <= row.items()]
+    return row
+
+
+def test_one_row_a_set_condition_and_method(cache):
+    rows = evaluate_retrieval([animals(n=3), animals("beasts", n=2)], cache=cache)
+    assert [(row["set"], row["condition"], row["method"]) for row in rows] == [
+        (name, condition, method)
+        for name in ("animals", "beasts")
+        for condition in ("as is", "duplicates 4", "variants 4")
+        for method in default_methods()
+    ]
+    for row in rows:
+        assert row["values"] == "fractions"
+        assert row["n_queries"] == (3 if row["set"] == "animals" else 2)
+        assert set(METRICS) <= set(row)
+        for metric in METRICS:
+            low, high = row["ci"][metric]
+            assert 0 <= low <= row[metric] <= high <= 1
+        assert ("differences" in row) == (row["method"] == "sift")
+    assert only(rows, set="animals", condition="as is", method="nn")["recall@5"] == 1.0
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_copies_of_the_nearest_crowd_out_the_others(cache):
+    both = [Question(question_id="q", text="ant or bee?", grades={0: 1.0, 1: 1.0})]
+    one = RetrievalSet(name="s", passages=animals().passages, questions=both)
+    rows = evaluate_retrieval(one, cache=cache, conditions=["duplicates"], n_versions=6)
+    nearest, ours = (only(rows, method=name) for name in ("nn", "sift"))
+    assert nearest["recall@5"] == 0.5
+    assert ours["recall@5"] == 1.0
+    assert ours["ndcg@10"] > nearest["ndcg@10"]
+    assert ours["differences"]["nn"]["recall@5"] == {"mean": 0.5}  # one question: no interval
+    assert ours["ci"] == {}
+
+
+def test_differences_are_paired(cache):
+    rows = evaluate_retrieval(
+        animals(n=6),
+        cache=cache,
+        conditions=["duplicates"],
+        methods={
+            "sift": lambda pool, n: nearest_neighbors(pool, n),
+            "nn": lambda pool, n: nearest_neighbors(pool, n)[::-1],
+            "mmr of mine": nearest_neighbors,
+            "other": nearest_neighbors,
+        },
+        per_query=True,
+    )
+    ours = only(rows, method="sift")
+    assert set(ours["differences"]) == {"nn", "mmr of mine"}
+    figures = [np.array(only(rows, method=name)["per_query"]["ndcg@10"]) for name in ("sift", "nn")]
+    found = ours["differences"]["nn"]["ndcg@10"]
+    assert found["mean"] == pytest.approx(np.mean(figures[0] - figures[1]))
+    assert found["ci"][0] <= found["mean"] <= found["ci"][1]
+    # Equal on every question: no uncertainty, however much the questions differ.
+    assert ours["differences"]["mmr of mine"]["ndcg@10"] == {"mean": 0.0, "ci": [0.0, 0.0]}
+
+
+def test_per_query_figures_are_those_that_the_mean_is_of(cache):
+    rows = evaluate_retrieval(animals(n=4), cache=cache, conditions=["variants"], per_query=True)
+    for row in rows:
+        assert row["per_query"]["question_id"] == ["q0", "q1", "q2", "q3"]
+        for metric in METRICS:
+            assert row[metric] == pytest.approx(np.mean(row["per_query"][metric]))
+    assert "per_query" not in evaluate_retrieval(animals(n=1), cache=cache)[0]
+
+
+def test_a_method_sees_as_many_candidates_as_asked_for(cache):
+    sizes = []
+
+    def own(pool, n):
+        sizes.append((len(pool.rows), n))
+        return nearest_neighbors(pool, n)
+
+    for n_candidates in (7, 999):
+        evaluate_retrieval(
+            animals(n=1),
+            cache=cache,
+            methods={"own": own, "selector": NearestNeighborSelector()},
+            conditions=["as is"],
+            n_candidates=n_candidates,
+        )
+    assert sizes == [(7, 20), (len(WORDS), 20)]
+
+
+def test_seeds_make_other_copies_and_the_same_again(cache):
+    def recalls(seed):
+        rows = evaluate_retrieval(
+            animals(), cache=cache, conditions=["duplicates"], seed=seed, per_query=True
+        )
+        return [row["per_query"] for row in rows]
+
+    assert recalls(0) == recalls(0)
+    assert recalls(0) != recalls(1)
+
+
+def test_embeddings_of_any_length_are_compared_by_cosine(tmp_path):
+    class LongEmbedder(HashingEmbedder):
+        def embed_documents(self, texts):
+            rows = super().embed_documents(texts)
+            return rows * np.array([[1 + len(text)] for text in texts], dtype=np.float32)
+
+    rows = [
+        evaluate_retrieval(
+            animals(),
+            cache=EmbeddingCache(tmp_path / embedder.__name__, "hashing-64", embedder),
+            conditions=["as is"],
+        )
+        for embedder in (HashingEmbedder, LongEmbedder)
+    ]
+    assert [row["recall@5"] for row in rows[0]] == [row["recall@5"] for row in rows[1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"conditions": ["plain"]}, "`conditions` must be"),
+        ({"conditions": []}, "`conditions` must be"),
+        ({"conditions": "as is"}, "`conditions` must be"),
+        ({"methods": {}}, "`methods` must have"),
+        ({"n_candidates": 0}, "`n_candidates`"),
+        ({"n_versions": 0}, "`n_versions`"),
+        ({"methods": {"own": lambda pool, n: [99]}}, "method 'own' must choose"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(cache, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        evaluate_retrieval(animals(n=1), cache=cache, **options)
+
+
+def test_embeddings_of_two_models_are_refused():
+    versions = Versions(condition="as is", embeddings=np.eye(3), originals=np.arange(3))
+    with pytest.raises(InvalidInputError, match="questions have 2 dimensions, passages 3"):
+        measure("s", animals(n=2).questions, np.eye(2), versions, default_methods())
+
+
+def test_importing_it_imports_no_heavy_package():
+    heavy = ("torch", "matplotlib", "ray", "lm_eval", "pandas", "scipy", "tqdm", "faiss")
+    program = (
+        "import sys, sift_core.evaluation.retrieval.run, sift_core.evaluation.retrieval.beir;"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,69 @@
+import json
+
+import numpy as np
+import pytest
+
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.retrieval.data import Passage
+from sift_core.evaluation.retrieval.redundancy import (
+    Versions,
+    as_is,
+    given_variants,
+    noisy_copies,
+    textual_variants,
+)
+from sift_core.testing import HashingEmbedder
+
+PASSAGES = [
+    Passage(passage_id="a", title="Tides", text="The moon pulls at the sea. Tides follow."),
+    Passage(passage_id="b", title="", text="Bees dance. They tell where flowers are."),
+]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return EmbeddingCache(tmp_path / "cache", "hashing-64", HashingEmbedder)
+
+
+def plain(n=500, d=384):
+    rows = np.random.default_rng(99).standard_normal((n, d), dtype=np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return Versions(condition="as is", embeddings=rows, originals=np.arange(n))
+
+
+def test_noisy_copies_have_the_cosine_of_their_noise():
+    # |x + .3 u|² = 1.09 + .6 cos(x, u): the cosine is 1/√1.09 = .958 where u is at right angles.
+    original, copies = plain(), noisy_copies(plain(), 4, seed=0)
+    cosines = (copies.embeddings * original.embeddings[copies.originals]).sum(axis=1)
+    assert cosines.mean() == pytest.approx(1.09**-0.5, abs=0.001)
+    assert cosines.std() < 0.01
+    assert cosines.max() < 0.98  # none is the embedding itself
+    np.testing.assert_allclose(np.linalg.norm(copies.embeddings, axis=1), 1.0, rtol=1e-6)
+    assert copies.embeddings.dtype == np.float32
+    assert copies.condition == "duplicates 4"
+    np.testing.assert_array_equal(np.bincount(copies.originals), np.full(500, 4))
+
+
+def test_noisy_copies_are_seeded_and_fewer_are_the_first_of_more():
+    two, four = (noisy_copies(plain(), n, seed=3) for n in (2, 4))
+    np.testing.assert_array_equal(two.embeddings, four.embeddings[:1000])
+    assert not np.array_equal(two.embeddings, noisy_copies(plain(), 2, seed=4).embeddings)
+
+
+def test_textual_variants_add_to_the_passages(cache):
+    found = textual_variants(PASSAGES, 3, 0, cache)
+    assert found.condition == "variants 3"
+    assert found.originals.tolist() == [0, 1, 0, 1, 0, 1]
+    np.testing.assert_array_equal(found.embeddings[:2], as_is(PASSAGES, cache).embeddings)
+    cosines = found.embeddings @ found.embeddings.T
+    assert (cosines[0, [2, 4]] > cosines[0, [3, 5]]).all()  # nearer to its own than to the other's
+
+
+def test_given_variants_add_to_the_passages(tmp_path, cache):
+    row = {"id": "v", "title": "", "text": PASSAGES[1].text, "duplicate_of": "b"}
+    path = tmp_path / "mirror.jsonl"
+    path.write_text(json.dumps(row), encoding="utf-8")
+    found = given_variants(PASSAGES, path, cache)
+    assert found.condition == "variants mirror.jsonl"
+    assert found.originals.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(found.embeddings[2], found.embeddings[1])
