@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.embedding_cache import EmbeddingCache
+from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from benchmarks.retrieval import QuestionSet, read_set
-from benchmarks.retrieval_metrics import metrics
-from benchmarks.retrieval_redundancy import Versions, as_is, noisy_copies
-from benchmarks.retrieval_search import Pool, pools
 from sift_core import Kernel, LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
+from sift_core.evaluation.retrieval.metrics import recall
+from sift_core.evaluation.retrieval.redundancy import Versions, as_is, noisy_copies
+from sift_core.evaluation.retrieval.search import Pool, pools
 
 N_SELECT = 10
 FIXED = (0.01, 0.1, 1.0, 10.0)
@@ -128,8 +128,7 @@ def measure(questions: QuestionSet, versions: Versions) -> list[dict[str, Any]]:
                 else SIFTSelector(kernel=KERNELS[kernel], noise_variance=noise_variance)
             )
             chosen = selector.select(pool.query, pool.embeddings, N_SELECT).positions
-            recall = metrics(originals[chosen].tolist(), question.gold)["recall@10"]
-            found[key].recalls.append(recall)
+            found[key].recalls.append(recall(originals[chosen].tolist(), question.gold, N_SELECT))
             found[key].noise_variances.append(noise_variance)
             found[key].seconds.append(seconds)
     for kernel in KERNELS:
@@ -196,7 +195,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of subset and noise")
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
-    cache = EmbeddingCache()
+    cache = project_cache()
     questions = read_set(
         arguments.corpus,
         arguments.queries,

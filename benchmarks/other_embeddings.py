@@ -25,13 +25,14 @@ import numpy as np
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.embedding_cache import EmbeddingCache
+from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from benchmarks.retrieval import PACKAGES, QuestionSet, measure, read_sets
 from benchmarks.retrieval_bars import Row
-from benchmarks.retrieval_methods import Method, methods
-from benchmarks.retrieval_redundancy import Versions, as_is, noisy_copies
+from benchmarks.retrieval_methods import methods
 from benchmarks.retrieval_tables import print_sets
+from sift_core.evaluation.retrieval.methods import Method
+from sift_core.evaluation.retrieval.redundancy import Versions, as_is, noisy_copies
 
 COMPARED = ("nn", "sift", "sift_paper", "mmr .7", "mmr .8", "mmr .9", "dpp a=4", "dpp a=8")
 COMMON_LENGTH = 1.5  # of the direction that is added to every unit vector
@@ -121,7 +122,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
-    cache = EmbeddingCache()
+    cache = project_cache()
     rows: list[Row] = []
     for questions in read_sets(arguments, cache):
         plain = as_is(questions.passages, cache)

@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from benchmarks import oversampling_plot
 from benchmarks.bars import load_bars
-from benchmarks.embedding_cache import EmbeddingCache
+from benchmarks.embedding_cache import project_cache
 from benchmarks.other_embeddings import common_direction, unit
 from benchmarks.oversampling_data import N_COPIES, Asked, asked, conditions
 from benchmarks.oversampling_latency import measure_latency
@@ -39,9 +39,10 @@ from benchmarks.oversampling_sizes import MEASURES, separation
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from benchmarks.retrieval import QuestionSet, read_sets
-from benchmarks.retrieval_redundancy import as_is
 from sift_core import CandidatePool, ContextSelector
 from sift_core import oversampling as rule
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.retrieval.redundancy import as_is
 from sift_core.oversampling import fetch_distinct
 
 PACKAGES = ["numpy", "numba", "faiss-cpu", "sentence-transformers", "sift-rerank"]
@@ -285,7 +286,7 @@ def some_questions(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
 
 def main() -> None:
     arguments = parse()
-    cache = EmbeddingCache()
+    cache = project_cache()
     report = Report(bar_numbers=load_bars("oversampling"))
     sizes = Sizes()
     at_most = arguments.max_queries

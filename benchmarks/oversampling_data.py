@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.embedding_cache import EmbeddingCache
 from benchmarks.retrieval import QuestionSet
-from benchmarks.retrieval_redundancy import (
+from sift_core import CandidatePool, Query
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.retrieval.redundancy import (
     NOISE_LENGTH,
     Versions,
     as_is,
     noisy_copies,
     textual_variants,
 )
-from benchmarks.retrieval_search import nearest
-from sift_core import CandidatePool, Query
+from sift_core.evaluation.retrieval.search import nearest
 
 N_COPIES = (4, 8, 16, 32, 64)
 MOST_COPIES = 128  # of one passage, where their number is uneven

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.embedding_cache import EmbeddingCache
 from benchmarks.retrieval import QuestionSet
-from benchmarks.retrieval_redundancy import as_is, noisy_copies
 from benchmarks.timing import medians_ms, timed
 from sift_core import CandidatePool, CandidateSource, ContextSelector, Query
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.retrieval.redundancy import as_is, noisy_copies
 from sift_core.oversampling import OversamplingSource
 
 N_QUESTIONS = 10

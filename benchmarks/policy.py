@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from benchmarks import policy_plot
 from benchmarks.bars import load_bars
-from benchmarks.embedding_cache import CACHE, EmbeddingCache
+from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.policy_arms import Row, known, measure, of_decision, of_mode
 from benchmarks.policy_data import (
     CHUNK_TOKENS,
@@ -73,7 +73,7 @@ def measured(
     missing = [one for one in documents if one.document_id not in done]
     if missing:
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        candidates = pools(missing, data_space, EmbeddingCache())
+        candidates = pools(missing, data_space, project_cache())
         other = replace(missing[0], text=f"Something else. {missing[0].text[:200]}")
         measure(engine, other, *candidates[0])  # what comes first allocates
         with checkpoint.open("a", encoding="utf-8") as file:

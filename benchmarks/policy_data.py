@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import lzma
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.embedding_cache import EmbeddingCache
-from benchmarks.retrieval_search import nearest
+from benchmarks.mini_pile import NOT_SEEN
 from sift_core import CandidatePool
 from sift_core.answering import LanguageModel
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.language_modeling.documents import Document, read_documents
+from sift_core.evaluation.language_modeling.documents import cut as cut_at
+from sift_core.evaluation.language_modeling.experiment import token_spans
+from sift_core.evaluation.retrieval.search import nearest
 
 TEXT_TOKENS = 500  # of a test document: query and what is scored, as in FINDINGS.md section 5
 CHUNK_TOKENS = 256  # of a document of the data space: what MiniLM reads of it
 N_CANDIDATES = 200
-TRAINED_ON = "01234567"  # last hex digits of sha1(doc) that examples/train_tiny_lm.py reads
-
-
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """One row of the mini-Pile."""
-
-    document_id: str
-    domain: str
-    text: str
-
-    @property
-    def digest(self) -> str:
-        """What decides by chance, always alike, where the document belongs."""
-        return hashlib.sha256(self.document_id.encode()).hexdigest()
 
 
 def read_data_space(folder: Path, at_most: int | None = None) -> list[Document]:
     """Return the train documents that tiny_lm has not seen, or `some` of them."""
-    documents = [
-        one
-        for one, doc in _read(folder / "train.jsonl.xz")
-        if hashlib.sha1(doc.encode()).hexdigest()[-1] not in TRAINED_ON
-    ]
+    documents = read_documents(folder / "train.jsonl.xz", source_digits=NOT_SEEN)
     return documents if at_most is None else some(documents, at_most)
 
 
 def read_test_documents(folder: Path, at_most: int) -> list[Document]:
     """Return `some` of the test documents, whose sources are not in train."""
-    return some([one for one, _ in _read(folder / "test_dev.jsonl.xz")], at_most)
+    return some(read_documents(folder / "test_dev.jsonl.xz"), at_most)
 
 
 def some(documents: Sequence[Document], n: int) -> list[Document]:
@@ -98,21 +80,4 @@ def cut(
     documents: Sequence[Document], language_model: LanguageModel, n_tokens: int
 ) -> list[Document]:
     """Return the documents with so many tokens at most."""
-    return [replace(one, text=_cut(one.text, language_model, n_tokens)) for one in documents]
-
-
-def _cut(text: str, language_model: LanguageModel, n_tokens: int) -> str:
-    encoded = language_model.tokenizer(
-        text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-    )
-    ends = encoded["offset_mapping"]
-    return text[: ends[n_tokens - 1][1]] if len(ends) > n_tokens else text
-
-
-def _read(path: Path) -> Iterator[tuple[Document, str]]:
-    """Yield the documents that are not empty, each with its source."""
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
-            text = row["text"].strip()
-            if text:
-                yield Document(document_id=row["id"], domain=row["domain"], text=text), row["doc"]
+    return cut_at(documents, partial(token_spans, language_model), n_tokens)

@@ -8,7 +8,8 @@ embedding in place of it, or with D textual versions of every passage (D a numbe
 path: rows {id, text, duplicate_of}). The second form measures every set of a folder like
 ../shared/data in all three conditions, with 4 versions. Both hold `sift`, the default, against
 bars.toml. Rows of the JSON have fractions; tables and bars have points (hundredths). The first
-run embeds with all-MiniLM-L6-v2, minutes to an hour, and can be interrupted.
+run embeds with all-MiniLM-L6-v2, minutes to an hour, and can be interrupted. What is measured,
+and how, is `sift_core.evaluation.retrieval.run`; here it gets rivals, bars and the project's data.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from benchmarks import retrieval_plot
 from benchmarks.bars import in_words
-from benchmarks.embedding_cache import EmbeddingCache
+from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from benchmarks.retrieval_bars import Row, bars_of
-from benchmarks.retrieval_data import Passage, Question, read_corpus, read_questions
-from benchmarks.retrieval_methods import Method, methods
-from benchmarks.retrieval_metrics import CUTS, mean, metrics
-from benchmarks.retrieval_redundancy import (
+from benchmarks.retrieval_methods import methods
+from benchmarks.retrieval_tables import print_all_metrics, print_sets
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.retrieval import run as retrieval
+from sift_core.evaluation.retrieval.data import Passage, Question, read_retrieval_set
+from sift_core.evaluation.retrieval.methods import Method
+from sift_core.evaluation.retrieval.redundancy import (
     Versions,
     as_is,
     given_variants,
     noisy_copies,
     textual_variants,
 )
-from benchmarks.retrieval_search import pools
-from benchmarks.retrieval_tables import print_all_metrics, print_sets
 
 PACKAGES = [
     "numpy",
@@ -68,13 +69,14 @@ def read_set(
     corpus: Path, queries: Path, *, at_most: int | None, seed: int, cache: EmbeddingCache
 ) -> QuestionSet:
     """Return a question set named after the folder of its corpus."""
-    passages = read_corpus(corpus)
-    questions = read_questions(queries, passages, at_most=at_most, seed=seed)
+    read = read_retrieval_set(corpus, queries)
+    if at_most is not None:
+        read = read.sample(at_most, seed)
     return QuestionSet(
-        name=corpus.resolve().parent.name,
-        passages=passages,
-        questions=questions,
-        embeddings=cache.embed([question.text for question in questions], "questions"),
+        name=read.name,
+        passages=read.passages,
+        questions=read.questions,
+        embeddings=retrieval.embed_questions(read.questions, cache),
     )
 
 
@@ -82,17 +84,10 @@ def measure(
     questions: QuestionSet, versions: Versions, compared: Mapping[str, Method]
 ) -> list[Row]:
     """Return one row a method: its metrics, averaged over the questions, as fractions."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in compared}
-    pairs = zip(questions.questions, pools(questions.embeddings, versions.embeddings), strict=True)
-    what = f"{questions.name}, {versions.condition}"
-    for question, pool in tqdm(pairs, total=len(questions.questions), desc=what):
-        originals = versions.originals[pool.rows]
-        for name, method in compared.items():
-            chosen = originals[method(pool, max(CUTS))]
-            found[name].append(metrics(chosen.tolist(), question.gold))
-    case = {"set": questions.name, "condition": versions.condition}
-    size = {"n_queries": len(questions.questions), "values": "fractions"}
-    return [{**case, "method": name, **mean(each), **size} for name, each in found.items()]
+    found = retrieval.measure(
+        questions.name, questions.questions, questions.embeddings, versions, compared
+    )
+    return retrieval.rows_of(found)
 
 
 def measure_one(arguments: argparse.Namespace, cache: EmbeddingCache) -> list[Row]:
@@ -160,7 +155,7 @@ def read_sets(arguments: argparse.Namespace, cache: EmbeddingCache) -> Iterator[
 
 def main() -> None:
     arguments = parse()
-    cache = EmbeddingCache()
+    cache = project_cache()
     measure_all = measure_folder if arguments.data else measure_one
     rows = measure_all(arguments, cache)
     bars = bars_of(rows)

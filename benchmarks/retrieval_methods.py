@@ -1,17 +1,15 @@
-"""The methods that are compared: each chooses n positions of a pool, in order."""
+"""The methods of the library and their rivals: each chooses n positions of a pool, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
 from pyversity import Strategy, diversify
 
-from benchmarks.retrieval_search import Pool
-from sift_core import ContextSelector, Selector, SIFTSelector
-
-Method = Callable[[Pool, int], np.ndarray]  # (pool, n) → positions, shape (n,) or fewer
+from sift_core.evaluation.retrieval.methods import Method, default_methods, short
+from sift_core.evaluation.retrieval.search import Pool
 
 MMR_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # λ of MMR: 1 is relevance alone
 DPP_SHARPNESSES = (4, 6, 8)  # a of L = diag(e^{a cos}) S diag(e^{a cos})
@@ -21,10 +19,9 @@ OTHER_DIVERSITIES = (0.1, 0.3, 0.5, 0.7)
 
 def methods() -> dict[str, Method]:
     """Return every method under its name in the tables."""
+    ours = default_methods()
     return {
-        "nn": nearest_neighbors,
-        "sift": selected_by(ContextSelector()),
-        "sift_paper": selected_by(SIFTSelector()),
+        **{name: ours[name] for name in ("nn", "sift", "sift_paper")},
         **{f"mmr {short(w)}": partial(mmr, weight=w) for w in MMR_WEIGHTS},
         **{f"dpp a={a}": partial(dpp, sharpness=a) for a in DPP_SHARPNESSES},
         **_of_pyversity("pyversity dpp", Strategy.DPP, PYVERSITY_DPP_DIVERSITIES),
@@ -37,15 +34,6 @@ def methods() -> dict[str, Method]:
 def is_tuned_rival(name: str) -> bool:
     """Return whether a method is a setting of MMR or DPP: the best of them is a bar."""
     return name.startswith(("mmr", "dpp", "pyversity dpp"))
-
-
-def nearest_neighbors(pool: Pool, n: int) -> np.ndarray:
-    return np.arange(min(n, len(pool.rows)))
-
-
-def selected_by(selector: Selector) -> Method:
-    """Return the method that asks a selector of `sift_core`."""
-    return lambda pool, n: selector.select(pool.query, pool.embeddings, n).positions
 
 
 def mmr(pool: Pool, n: int, *, weight: float) -> np.ndarray:
@@ -85,11 +73,6 @@ def dpp(pool: Pool, n: int, *, sharpness: float) -> np.ndarray:
         chosen.append(best)
         volumes[chosen] = -np.inf
     return np.array(chosen, dtype=np.intp)
-
-
-def short(number: float) -> str:
-    """Return .7 for 0.7, as the tables have it."""
-    return f"{number:g}".removeprefix("0")
 
 
 def _of_pyversity(name: str, strategy: Strategy, diversities: Iterable[float]) -> dict[str, Method]:

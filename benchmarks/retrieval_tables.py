@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.retrieval_bars import METRICS, Row, points
-from benchmarks.retrieval_metrics import CUTS
+from sift_core.evaluation.retrieval.metrics import METRICS as ALL_METRICS
 
 
 def print_all_metrics(rows: Sequence[Row]) -> None:
     """Print one line a method with every metric; the rows are of one set and condition."""
-    columns = [f"{name}@{cut}" for name in ("recall", "all_gold") for cut in CUTS]
     _print_heading(rows[0]["condition"], f"{rows[0]['set']}, {rows[0]['n_queries']} questions")
-    print(f"{'':<18}" + "".join(f"{column:>13}" for column in columns))
+    print(f"{'':<18}" + "".join(f"{column:>14}" for column in ALL_METRICS))
     for row in rows:
-        cells = "".join(f"{points(row, column):>13.1f}" for column in columns)
+        cells = "".join(f"{points(row, column):>14.1f}" for column in ALL_METRICS)
         print(f"{row['method']:<18}{cells}")
 
 

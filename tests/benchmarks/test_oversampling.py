@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks import oversampling, oversampling_plot
-from benchmarks.embedding_cache import EmbeddingCache
 from benchmarks.oversampling_data import (
     MOST_COPIES,
     RankedSource,
@@ -24,9 +23,10 @@ from benchmarks.oversampling_sizes import (
 )
 from benchmarks.report import Report
 from benchmarks.retrieval import read_set
-from benchmarks.retrieval_redundancy import Versions
 from sift_core import CandidateSource, Query
 from sift_core import oversampling as rule
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.retrieval.redundancy import Versions
 from sift_core.testing import HashingEmbedder
 
 WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ray seal toad".split()
@@ -34,7 +34,7 @@ WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ra
 
 @pytest.fixture
 def cache(tmp_path):
-    return EmbeddingCache(tmp_path / "cache", "hashing", HashingEmbedder)
+    return EmbeddingCache(tmp_path / "cache", "hashing-64", HashingEmbedder)
 
 
 @pytest.fixture

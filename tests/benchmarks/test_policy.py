@@ -55,7 +55,7 @@ def test_an_interval_holds_the_mean_and_is_a_point_where_nothing_varies():
 
 
 DOCUMENTS = [
-    Document(document_id=f"{domain}{i}", domain=domain, text="x")
+    Document(document_id=f"{domain}{i}", domain=domain, text="x", source=domain)
     for domain, n in (("a", 10), ("b", 4), ("c", 1))
     for i in range(n)
 ]

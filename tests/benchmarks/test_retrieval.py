@@ -4,9 +4,10 @@ import json
 import pytest
 
 from benchmarks import retrieval_plot
-from benchmarks.embedding_cache import EmbeddingCache
 from benchmarks.retrieval import measure_copies, measure_folder, measure_one, parse
 from benchmarks.retrieval_bars import bars_of
+from benchmarks.retrieval_methods import methods
+from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.testing import HashingEmbedder
 
 WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ray seal toad".split()
@@ -14,7 +15,7 @@ WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ra
 
 @pytest.fixture
 def cache(tmp_path):
-    return EmbeddingCache(tmp_path / "cache", "hashing", HashingEmbedder)
+    return EmbeddingCache(tmp_path / "cache", "hashing-64", HashingEmbedder)
 
 
 @pytest.fixture
@@ -51,6 +52,10 @@ def test_one_row_a_method_for_one_corpus(folder, cache, capsys, options, conditi
     assert {row["condition"] for row in rows} == {condition}
     assert {row["set"] for row in rows} == {"animals"}
     assert {row["n_queries"] for row in rows} == {5}
+    assert len(rows) == len(methods())
+    ours = next(row for row in rows if row["method"] == "sift")
+    assert {"ndcg@10", "alpha_ndcg@10"} <= set(ours["ci"])
+    assert {"nn", "mmr .3", "mmr .9"} <= set(ours["differences"])
     nearest = next(row for row in rows if row["method"] == "nn")
     assert nearest["recall@5"] == nearest["all_gold@5"] == 1.0
     assert f"{condition} (animals, 5 questions, in points)" in capsys.readouterr().out
