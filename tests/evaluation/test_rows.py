@@ -90,6 +90,15 @@ def test_a_share_that_nobody_measured_is_on_neither_side():
         results.with_near_duplicates(0.9)
 
 
+def test_a_share_that_a_later_run_names_counts_for_the_prompt():
+    rows = rows_of_percents([prompt("b")], {NN: [90.0]})
+    rows.append(row(prompt("b", near_duplicate=0.5), SIFT, [2.0, 1.0]))
+    results = Results.from_rows(rows)
+    assert results.prompts["b"].near_duplicate == 0.5
+    assert Results.from_rows(rows[::-1]).prompts["b"].near_duplicate == 0.5
+    assert results.with_near_duplicates().percent_of_base(NN) == {"b": 90.0}
+
+
 def test_one_experiment_at_a_time():
     rows = [
         {"kind": "experiment", "experiment": "e2", "configuration": {"chunk_tokens": 256}},
@@ -122,6 +131,16 @@ def test_unique_documents_are_counted_once():
         ({"prompt": {"id": "b"}}, "cannot be read.*domain"),
         ({"prompt": prompt("b", n_bytes=0)}, "n_bytes"),
         ({"arm": None}, "cannot be read"),
+        ({"arm": {**NN.as_record(), "n_steps": [50]}}, "'n_steps' must be a text or a number"),
+        ({"arm": {**NN.as_record(), "scope": {"a": 1}}}, "'scope' must be a text or a number"),
+        ({"arm": {**NN.as_record(), "selector": 3}}, "mode and selector must be texts"),
+        ({"arm": {"mode": "fine_tune", "selector": "NN"}}, "lacks .*another version"),
+        ({"steps": [0, 0.5]}, "must be whole numbers"),
+        ({"steps": [0, 1e300]}, "must be whole numbers"),
+        ({"chosen": ["a"], "variances": [1.0, float("inf")]}, "`variances` .*finite"),
+        ({"similarities": [float("inf")]}, "`similarities` .*finite"),
+        ({"prompt": prompt("b", near_duplicate=1.5)}, "`near_duplicate`"),
+        ({"prompt": {**prompt("b"), "n_bytes": float("inf")}}, "cannot be read"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(change, message):

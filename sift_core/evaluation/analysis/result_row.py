@@ -20,6 +20,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 ArmRecord: TypeAlias = Mapping[str, Any]
 ArmKey: TypeAlias = tuple[tuple[str, Any], ...]
 
+_MOST_STEPS = 2**53  # up to here every whole number is a float64
+
 
 class RecordedArm(Protocol):
     """Anything that says which "arm" mapping its rows have."""
@@ -150,7 +152,7 @@ def read_row(row: Mapping[str, Any], number: int) -> tuple[Prompt, ResultRow]:
         result = ResultRow(
             prompt_id=prompt.prompt_id,
             arm=dict(row["arm"]),
-            steps=np.asarray(row["steps"], dtype=np.int64),
+            steps=_whole(row["steps"]),
             bits_per_byte=np.asarray(row["bits_per_byte"], dtype=np.float64),
             chosen=tuple(str(document_id) for document_id in row.get("chosen") or ()),
             similarities=np.asarray(row.get("similarities") or (), dtype=np.float64),
@@ -158,7 +160,7 @@ def read_row(row: Mapping[str, Any], number: int) -> tuple[Prompt, ResultRow]:
             seconds=dict(row.get("seconds") or {}),
             report=dict(row.get("report") or {}),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidInputError(f"result row {number} cannot be read: {error!r}") from error
     problem = _problem(prompt, result)
     if problem:
@@ -168,7 +170,18 @@ def read_row(row: Mapping[str, Any], number: int) -> tuple[Prompt, ResultRow]:
     return prompt, result
 
 
+def _whole(numbers: Any) -> Ints:
+    """Return whole numbers as they are; what is none is refused, not rounded."""
+    floats = np.asarray(numbers, dtype=np.float64)
+    if not np.all(np.abs(floats) < _MOST_STEPS) or np.any(floats % 1):
+        raise ValueError(f"`steps` must be whole numbers, got {numbers!r:.80}")
+    return floats.astype(np.int64)
+
+
 def _problem(prompt: Prompt, row: ResultRow) -> str:
+    problem = _problem_of_the_arm(row.arm)
+    if problem:
+        return problem
     if prompt.n_bytes < 1:
         return f"`n_bytes` must be at least 1, got {prompt.n_bytes}"
     if row.steps.ndim != 1 or row.steps.size == 0 or row.steps.shape != row.bits_per_byte.shape:
@@ -180,9 +193,32 @@ def _problem(prompt: Prompt, row: ResultRow) -> str:
         return f"`steps` must increase from 0 or more, got {row.steps.tolist()}"
     if not np.all(np.isfinite(row.bits_per_byte)) or np.any(row.bits_per_byte < 0):
         return f"`bits_per_byte` must be finite and >= 0, got {row.bits_per_byte.tolist()}"
+    for name, values in (("similarities", row.similarities), ("variances", row.variances)):
+        if values.ndim != 1 or not np.all(np.isfinite(values)):
+            return f"`{name}` must be a list of finite numbers, got {values.tolist()!r:.80}"
+    if prompt.near_duplicate is not None and not 0 <= prompt.near_duplicate <= 1:
+        return f"`near_duplicate` must be in [0, 1], got {prompt.near_duplicate}"
     if row.variances.size not in (0, len(row.chosen) + 1):
         return (
             f"`variances` must be one more than `chosen`, "
             f"got {row.variances.size} and {len(row.chosen)}"
+        )
+    return ""
+
+
+def _problem_of_the_arm(arm: ArmRecord) -> str:
+    """Say what keeps an arm from standing in a table: rows of another program or version do."""
+    for name, value in arm.items():
+        if not isinstance(value, (str, int, float, bool, type(None))):
+            return f"the arm's {name!r} must be a text or a number, got {value!r:.80}"
+    if arm.get("mode") == "base":
+        return ""
+    absent = [name for name in ("mode", "selector", "noise_variance") if name not in arm]
+    if absent:
+        return f"the arm lacks {absent}; was it measured by another version?"
+    if not isinstance(arm["mode"], str) or not isinstance(arm["selector"], str):
+        return (
+            f"the arm's mode and selector must be texts, got {arm['mode']!r} and "
+            f"{arm['selector']!r}"
         )
     return ""

@@ -108,7 +108,9 @@ class Results:
             if str(row.get("experiment")) != experiment:
                 continue
             prompt, result = read_row(row, number)
-            prompts.setdefault(prompt.prompt_id, prompt)
+            known = prompts.setdefault(prompt.prompt_id, prompt)
+            if known.near_duplicate is None:  # shares may be named in a later run alone
+                prompts[prompt.prompt_id] = replace(known, near_duplicate=prompt.near_duplicate)
             key = arm_key(result.arm)
             records.setdefault(key, result.arm)
             table.setdefault(key, {})[prompt.prompt_id] = result
