@@ -13,6 +13,8 @@ from typing import IO, Any
 
 from sift_core.errors import InvalidInputError
 
+ENCODING = "utf-8-sig"  # UTF-8; programs of Windows put a byte order mark before it
+
 
 @dataclass(frozen=True, kw_only=True)
 class JsonLine:
@@ -59,7 +61,7 @@ class JsonLine:
 
 
 def read_json_lines(path: str | Path) -> Iterator[JsonLine]:
-    """Yield the objects of a file in its order; blank lines are skipped.
+    """Yield the objects of a file in its order; blank lines and a byte order mark are skipped.
 
     Args:
         path: Ends in .gz or .xz where it is compressed.
@@ -83,10 +85,10 @@ def read_json_lines(path: str | Path) -> Iterator[JsonLine]:
 
 def _opened(path: Path) -> IO[str]:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
+        return gzip.open(path, "rt", encoding=ENCODING)
     if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return lzma.open(path, "rt", encoding=ENCODING)
+    return path.open(encoding=ENCODING)
 
 
 def _parsed(path: Path, number: int, line: str) -> Mapping[str, Any]:

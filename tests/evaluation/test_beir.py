@@ -62,6 +62,20 @@ def test_compressed_files_and_windows_line_ends_are_read(folder):
     assert len(read_beir(folder).questions) == 2
 
 
+def test_byte_order_marks_are_no_part_of_the_files(folder):
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        (folder / name).write_bytes((folder / name).read_text("utf-8").encode("utf-8-sig"))
+    assert len(read_beir(folder).questions) == 2
+
+
+def test_an_id_may_have_what_unicode_takes_for_the_end_of_a_line(folder):
+    odd = {"_id": "d\u2028\x85", "text": "D text."}
+    (folder / "corpus.jsonl").write_text(lines([*CORPUS, odd]), encoding="utf-8")
+    judged = f"{HEADER}q1\t{odd['_id']}\t1\n"
+    (folder / "qrels" / "test.tsv").write_text(judged, encoding="utf-8")
+    assert read_beir(folder).questions[0].gold == {3}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

@@ -23,6 +23,13 @@ def test_lines_come_in_order_with_their_numbers(tmp_path, name):
     assert found == [(1, {"id": "α"}), (3, {"id": 2})]
 
 
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(WRITERS[name](TEXT.encode("utf-8-sig")))
+    assert [line.identifier("id") for line in read_json_lines(path)] == ["α", "2"]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.json_lines import read_json_lines
+from sift_core.evaluation.json_lines import ENCODING, read_json_lines
 from sift_core.evaluation.retrieval.data import Question, RetrievalSet, read_corpus, rows_by_id
 
 HEADER = ["query-id", "corpus-id", "score"]
@@ -101,13 +101,14 @@ def _judgements_path(folder: Path, split: str) -> Path:
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, float]]:
     """Yield the number of each line with its query id, passage id and score."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): an id may have one of the other ends of lines that Unicode knows.
+        lines = path.read_text(encoding=ENCODING).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path} cannot be read: {error}") from error
-    if not lines or lines[0].split("\t") != HEADER:
+    if lines[0].split("\t") != HEADER:
         raise InvalidInputError(
             f"{path}: the first line must be {', '.join(HEADER)}, with tabs between them, got "
-            f"{lines[0][:80] if lines else 'an empty file'!r}"
+            f"{lines[0][:80]!r}"
         )
     for number, line in enumerate(lines[1:], start=2):
         if line.strip():
