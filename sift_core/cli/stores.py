@@ -1,0 +1,278 @@
+"""From a `--store` address to an open store, and from a name to an embedder."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from sift_core.errors import CandidateSourceError, InvalidInputError
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient
+
+    from sift_core.candidates import FaissSource, QdrantSource
+    from sift_core.embedders import SentenceTransformerEmbedder
+
+DEFAULT_COLLECTION = "sift"
+API_KEY_VARIABLE = "QDRANT_API_KEY"
+TIMEOUT_S = 20  # of one call to a Qdrant server: a guess between patience and a dead host
+
+_FORMS = "faiss:FOLDER, qdrant:FOLDER or qdrant:http://HOST:6333"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreAddress:
+    """Where an index is.
+
+    Args:
+        kind: Which store.
+        location: A folder, or the URL of a Qdrant server.
+        collection: Qdrant's name for the index; Faiss has one index a folder.
+    """
+
+    kind: Literal["faiss", "qdrant"]
+    location: str
+    collection: str = DEFAULT_COLLECTION
+
+    @classmethod
+    def parse(cls, text: str) -> StoreAddress:
+        """Return the address that `--store` gives: `faiss:FOLDER`, `qdrant:FOLDER[#COLLECTION]`...
+
+        Raises:
+            InvalidInputError: If it is none, or a URL holds a secret, which is not repeated.
+        """
+        kind, _, rest = text.partition(":")
+        location, _, collection = rest.partition("#") if kind == "qdrant" else (rest, "", "")
+        if kind not in ("faiss", "qdrant") or not location.strip():
+            shown = repr(text) if "@" not in text else "one with an @ in it"
+            raise InvalidInputError(f"a store must be {_FORMS}, got {shown}")
+        if "://" in location:
+            _check_url(kind, location)
+        elif re.fullmatch(r"[\w.-]+:\d+", location):
+            raise InvalidInputError(
+                f"{location!r} looks like a host with a port; a server is written "
+                f"qdrant:http://{location}"
+            )
+        return cls(
+            kind="faiss" if kind == "faiss" else "qdrant",
+            location=location,
+            collection=collection or DEFAULT_COLLECTION,
+        )
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is a Qdrant server rather than a folder."""
+        return "://" in self.location
+
+    def __str__(self) -> str:
+        """Return what `parse` reads; it never holds a secret, since `parse` refuses them."""
+        end = "" if self.collection == DEFAULT_COLLECTION else f"#{self.collection}"
+        return f"{self.kind}:{self.location}{end}"
+
+
+def store_exists(address: StoreAddress) -> bool:
+    """Return whether there is an index at an address, perhaps an empty one.
+
+    Raises:
+        CandidateSourceError: If the server cannot be asked, or the folder is in use.
+    """
+    if address.kind == "faiss":
+        from sift_core.candidates.faiss_folder import MANIFEST
+
+        return Path(address.location, MANIFEST).is_file()
+    if not address.is_server and not _is_qdrant_folder(address):
+        return False
+    with _qdrant_client(address) as client:
+        return _collection_exists(client, address)
+
+
+@contextmanager
+def open_store(
+    address: StoreAddress, *, embedder_name: str | None = None
+) -> Iterator[FaissSource | QdrantSource]:
+    """Open an index that is there; a context manager, since a folder of Qdrant is locked.
+
+    Args:
+        address: Where it is.
+        embedder_name: The model that the caller wants to embed with; None for the recorded one.
+
+    Raises:
+        CandidateSourceError: If the store fails or its folder is in use.
+        InvalidInputError: If there is no index yet, or it was made by another embedder.
+    """
+    if address.kind == "faiss":
+        if not store_exists(address):
+            raise _no_index(address)
+        with _faiss_source(address) as faiss_source:
+            _check_embedder(address, faiss_source.embedder_name, embedder_name)
+            yield faiss_source
+        return
+    if not address.is_server and not _is_qdrant_folder(address):
+        raise _no_index(address)
+    with _qdrant_client(address) as client:
+        if not _collection_exists(client, address):
+            raise _no_index(address)
+        yield _qdrant_source(client, address, embedder_name)
+
+
+@contextmanager
+def create_or_open_store(
+    address: StoreAddress, *, embedder_name: str, dimension: int
+) -> Iterator[FaissSource | QdrantSource]:
+    """Open an index for writing; where there is none, begin an empty one.
+
+    Args:
+        address: Where it is or shall be; a folder is created with its parents.
+        embedder_name: The model whose vectors it holds.
+        dimension: Numbers in one of that model's vectors.
+
+    Raises:
+        CandidateSourceError: If the store fails, or its folder cannot be written or is in use.
+        InvalidInputError: If it was made by another embedder.
+    """
+    if address.kind == "faiss":
+        if not store_exists(address):
+            _begin_faiss_folder(address, embedder_name, dimension)
+        with open_store(address, embedder_name=embedder_name) as source:
+            yield source
+        return
+    with _qdrant_client(address) as client:
+        yield _qdrant_source(client, address, embedder_name)
+
+
+def stored_embedder_name(source: FaissSource | QdrantSource) -> str | None:
+    """Return the model recorded beside the vectors of an opened store; None where there is none."""
+    return source.embedder_name
+
+
+def load_embedder(name: str) -> SentenceTransformerEmbedder:
+    """Load a sentence-transformers model without the libraries' bars and remarks.
+
+    Raises:
+        InvalidInputError: If there is no such model.
+        MissingDependencyError: If sentence-transformers is not installed.
+    """
+    from sift_core.embedders import SentenceTransformerEmbedder
+
+    quieten_transformers()
+    return SentenceTransformerEmbedder(name)
+
+
+def quieten_transformers() -> None:
+    """Have transformers and the hub print errors alone: stdout and stderr belong to the command."""
+    from huggingface_hub.utils import disable_progress_bars
+    from transformers.utils import logging
+
+    disable_progress_bars()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def _check_url(kind: str, url: str) -> None:
+    """Refuse what is no URL of a Qdrant server; a message never repeats a secret."""
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query:
+        raise InvalidInputError(
+            f"the URL of a store must hold no user, password or key; put the server's key into "
+            f"the environment variable {API_KEY_VARIABLE}"
+        )
+    if kind == "faiss" or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInputError(f"a store must be {_FORMS}, got {f'{kind}:{url}'!r}")
+
+
+def _is_qdrant_folder(address: StoreAddress) -> bool:
+    return Path(address.location, "meta.json").is_file()
+
+
+def _no_index(address: StoreAddress) -> InvalidInputError:
+    return InvalidInputError(
+        f"no index at {address}; make one: sift index FOLDER --store '{address}'"
+    )
+
+
+def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | None) -> None:
+    if None not in (recorded, asked) and recorded != asked:
+        raise InvalidInputError(
+            f"the index at {address} was made with the embedder {recorded!r}, not {asked!r}; "
+            f"leave --embedder out (and SIFT_EMBEDDER, and the settings file's), or index into "
+            f"another --store"
+        )
+
+
+@contextmanager
+def _faiss_source(address: StoreAddress) -> Iterator[FaissSource]:
+    from sift_core.candidates import FaissSource
+
+    yield FaissSource.load(address.location)
+
+
+def _begin_faiss_folder(address: StoreAddress, embedder_name: str, dimension: int) -> None:
+    from sift_core.candidates.faiss_index import FaissSource
+    from sift_core.candidates.faiss_search import faiss
+
+    # Exact, and every document can be removed again; fast enough up to some 100,000 chunks.
+    index = faiss.IndexFlatIP(dimension)
+    FaissSource(index, [], embedder_name=embedder_name).save(address.location)
+
+
+@contextmanager
+def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
+    # The source's own module first: it names the extra where qdrant-client is missing.
+    from sift_core.candidates.qdrant_failures import STORE_ERRORS
+
+    from qdrant_client import QdrantClient  # isort: skip
+
+    try:
+        if address.is_server:
+            client = QdrantClient(
+                url=address.location,
+                api_key=os.environ.get(API_KEY_VARIABLE) or None,
+                timeout=TIMEOUT_S,
+                check_compatibility=False,
+            )
+        else:
+            client = QdrantClient(path=address.location)
+    except (*STORE_ERRORS, sqlite3.Error) as error:
+        raise CandidateSourceError(
+            f"cannot open Qdrant at {address.location!r}: {error}; is it a folder that this user "
+            f"may write, and no other process's?"
+        ) from error
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _collection_exists(client: QdrantClient, address: StoreAddress) -> bool:
+    from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
+
+    try:
+        return client.collection_exists(address.collection)
+    except STORE_ERRORS as error:
+        raise failure(error).as_error("find", f"the collection of {address}") from error
+
+
+def _qdrant_source(
+    client: QdrantClient, address: StoreAddress, embedder_name: str | None
+) -> QdrantSource:
+    """Return a source that knows the embedder recorded in the collection, if there is one."""
+    from sift_core.candidates.qdrant_collection import QdrantSource
+    from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
+    from sift_core.candidates.qdrant_writing import EMBEDDER_KEY
+
+    recorded = None
+    if _collection_exists(client, address):
+        try:
+            information = client.get_collection(address.collection)
+        except STORE_ERRORS as error:
+            raise failure(error).as_error("look at", f"the collection of {address}") from error
+        recorded = (information.config.metadata or {}).get(EMBEDDER_KEY)
+        _check_embedder(address, recorded, embedder_name)
+    return QdrantSource(client, address.collection, embedder_name=recorded or embedder_name)
