@@ -15,18 +15,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sift_core.cache_folder import default_cache_folder
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.running.progress import progress_bar
+from sift_core.evaluation.running.progress import Advance, progress_bar
 from sift_core.protocols import Embedder
 from sift_core.types import FloatArray, check_text
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 MINILM = "all-MiniLM-L6-v2"
 BLOCK = 1024  # texts a file: what an interruption may lose, a minute or two of work
@@ -60,19 +57,19 @@ class EmbeddingCache:
         folder: Where the files are; made where missing.
         model: Name of the embedder that `make_embedder` makes; part of every key.
         make_embedder: Called at most once, and only where an embedding is missing.
+        progress: Whether a bar is shown while texts are embedded.
     """
 
     folder: Path = field(default_factory=embeddings_folder)
     model: str = MINILM
     make_embedder: Callable[[], Embedder] = minilm_embedder
+    progress: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
 
     def embed(self, texts: Sequence[str], what: str = "texts") -> FloatArray:
         """Return the embeddings of documents, float32, shape (n, d), in the order of `texts`.
-
-        Shows a progress bar while it embeds.
 
         Args:
             texts: At least one.
@@ -81,7 +78,8 @@ class EmbeddingCache:
         Raises:
             InvalidInputError: If there is no text, or the embedder is not what `model` says or
                 does not give one finite vector a text.
-            MissingDependencyError: If tqdm is not installed and an embedding is missing.
+            MissingDependencyError: If an embedding is missing, a bar is wanted and tqdm is not
+                installed.
         """
         return self._embed(texts, what, is_query=False)
 
@@ -108,9 +106,10 @@ class EmbeddingCache:
         missing = [i for i, rows in enumerate(found) if rows is None]
         if missing:
             n_missing = sum(len(blocks[i]) for i in missing)
-            with progress_bar(n_missing, f"embedding {what}", "texts") as progress:
+            title = f"embedding {what}"
+            with progress_bar(n_missing, title, "texts", wanted=self.progress) as advance:
                 for i in missing:
-                    rows = self._made(blocks[i], progress, is_query=is_query)
+                    rows = self._made(blocks[i], advance, is_query=is_query)
                     _write(paths[i], rows)
                     found[i] = rows
         kept = [rows for rows in found if rows is not None]
@@ -127,7 +126,7 @@ class EmbeddingCache:
             )
         return embedder
 
-    def _made(self, block: Sequence[str], progress: tqdm[Any], *, is_query: bool) -> FloatArray:
+    def _made(self, block: Sequence[str], advance: Advance, *, is_query: bool) -> FloatArray:
         """Return the embeddings, made longest first: a batch of like lengths needs no padding."""
         embedder = self._embedder
         order = sorted(range(len(block)), key=lambda i: -len(block[i]))
@@ -144,7 +143,7 @@ class EmbeddingCache:
             if made is None:
                 made = np.empty((len(block), rows.shape[1]), dtype=np.float32)
             made[batch] = rows
-            progress.update(len(batch))
+            advance(len(batch))
         assert made is not None  # a block has a text
         return made
 

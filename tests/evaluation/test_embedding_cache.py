@@ -1,5 +1,7 @@
 import builtins
+import io
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -124,6 +126,20 @@ def test_what_is_no_text_is_refused(tmp_path, texts):
 def test_the_folder_is_by_default_that_of_the_library(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert EmbeddingCache().folder == tmp_path / "sift-rerank" / "embeddings"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_bar_is_shown_where_it_is_wanted(tmp_path, monkeypatch, progress):
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    cache = EmbeddingCache(tmp_path, "counting", CountingEmbedder, progress=progress)
+    cache.embed(TEXTS, "words")
+    assert ("embedding words: 100%" in shown.getvalue()) is progress
+    assert bool(shown.getvalue()) is progress
 
 
 def test_a_missing_tqdm_is_named(tmp_path, monkeypatch):

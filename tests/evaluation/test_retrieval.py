@@ -1,3 +1,4 @@
+import io
 import json
 import subprocess
 import sys
@@ -38,6 +39,19 @@ def animals(name="animals", n=None):
 def only(rows, **wanted):
     (row,) = [row for row in rows if wanted.items() <= row.items()]
     return row
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_bars_are_shown_where_they_are_wanted(tmp_path, monkeypatch, progress):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    cache = EmbeddingCache(tmp_path, "hashing-64", HashingEmbedder, progress=progress)
+    evaluate_retrieval(animals(n=1), cache=cache, conditions=["as is"], progress=progress)
+    assert ("animals, as is: 100%" in shown.getvalue()) is progress
+    assert bool(shown.getvalue()) is progress
 
 
 def test_one_row_a_set_condition_and_method(cache):

@@ -69,6 +69,7 @@ def evaluate_retrieval(
     n_candidates: int = N_CANDIDATES,
     seed: int = 0,
     per_query: bool = False,
+    progress: bool = True,
 ) -> list[Row]:
     """Return one row a set, condition and method, which `json` can write.
 
@@ -77,7 +78,8 @@ def evaluate_retrieval(
 
     Args:
         sets: One or several.
-        cache: Embeds what is not in it; all-MiniLM-L6-v2 in the library's folder if None.
+        cache: Embeds what is not in it, with a bar or without as it was made; all-MiniLM-L6-v2 in
+            the library's folder if None.
         methods: Name → selector or function; `default_methods()` if None.
         conditions: "as is"; "duplicates": `n_versions` noisy copies of every embedding in place
             of it; "variants": every passage and n_versions - 1 other versions of its text.
@@ -85,6 +87,7 @@ def evaluate_retrieval(
         n_candidates: How many of the nearest a method chooses from, at least 1.
         seed: Of noise and variants.
         per_query: Whether rows also have what each question gave.
+        progress: Whether bars are shown.
 
     Returns:
         Rows with "set", "condition", "method", each metric of `METRICS` as the mean over the
@@ -97,9 +100,10 @@ def evaluate_retrieval(
     Raises:
         InvalidInputError: If an argument is not as above, a method chooses what is not in the
             pool, or the embedder fails in what `EmbeddingCache.embed` asks of it.
-        MissingDependencyError: If tqdm is not installed, or the model's library.
+        MissingDependencyError: If a bar is wanted and tqdm is not installed, or the model's
+            library is not.
     """
-    cache = EmbeddingCache() if cache is None else cache
+    cache = EmbeddingCache(progress=progress) if cache is None else cache
     compared = as_methods(default_methods() if methods is None else methods)
     n_candidates = as_count("n_candidates", n_candidates, minimum=1)
     n_versions = as_count("n_versions", n_versions, minimum=1)
@@ -109,7 +113,13 @@ def evaluate_retrieval(
         queries = embed_questions(one.questions, cache)
         for versions in versions_of(one, cache, conditions, n_versions=n_versions, seed=seed):
             found = measure(
-                one.name, one.questions, queries, versions, compared, n_candidates=n_candidates
+                one.name,
+                one.questions,
+                queries,
+                versions,
+                compared,
+                n_candidates=n_candidates,
+                progress=progress,
             )
             rows += rows_of(found, per_query=per_query)
     return rows
@@ -152,6 +162,7 @@ def measure(
     methods: Mapping[str, Method],
     *,
     n_candidates: int = N_CANDIDATES,
+    progress: bool = True,
 ) -> QueryScores:
     """Return what every method reaches on every question.
 
@@ -162,11 +173,12 @@ def measure(
         versions: What is searched.
         methods: At least one.
         n_candidates: How many of the nearest a method chooses from.
+        progress: Whether a bar is shown.
 
     Raises:
         InvalidInputError: If a method chooses what is not in the pool, or the embeddings of
             questions and passages have different dimensions.
-        MissingDependencyError: If tqdm is not installed.
+        MissingDependencyError: If a bar is wanted and tqdm is not installed.
     """
     if queries.shape[1] != versions.embeddings.shape[1]:
         raise InvalidInputError(
@@ -179,7 +191,7 @@ def measure(
     n_versions = np.bincount(versions.originals).tolist()
     searched = pools(queries, versions.embeddings, n_candidates)
     what = f"{set_name}, {versions.condition}"
-    with progress_bar(len(questions), what, "questions") as progress:
+    with progress_bar(len(questions), what, "questions", wanted=progress) as advance:
         for question, pool in zip(questions, searched, strict=True):
             originals = versions.originals[pool.rows]
             available = {row: n_versions[row] for row in question.grades}
@@ -188,7 +200,7 @@ def measure(
                 reached = all_metrics(chosen.tolist(), question.grades, available)
                 for metric, value in reached.items():
                     found[name][metric].append(value)
-            progress.update()
+            advance(1)
     return QueryScores(
         set_name=set_name,
         condition=versions.condition,

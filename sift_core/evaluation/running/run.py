@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
+from sift_core.errors import InvalidInputError, SiftError
+from sift_core.evaluation.running.progress import progress_bar
 from sift_core.evaluation.running.results_file import ResultsFile, Row
 from sift_core.evaluation.running.tasks import LOADING, Failure, MakeWorker, Task, measured, name_of
 from sift_core.types import as_count
@@ -71,7 +72,8 @@ def run_tasks(
     n_rows = sum(as_count("n_rows", task.n_rows, minimum=0) for task in tasks)
     with file:
         n_done = len(file.keys()) if n_done is None else n_done
-        with _progress_bar(n_done, n_rows, wanted=progress) as advance:
+        total = n_done + n_rows
+        with progress_bar(total, "measured", "rows", n_done=n_done, wanted=progress) as advance:
 
             def write(row: Row) -> None:
                 nonlocal n_written
@@ -122,24 +124,3 @@ def _foreign_errors(doing: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise Failure.of(error).as_error(doing) from error
-
-
-@contextlib.contextmanager
-def _progress_bar(n_done: int, n_rows: int, *, wanted: bool) -> Iterator[Callable[[int], Any]]:
-    """Give a function that moves the bar on by so many rows, or does nothing."""
-    if not wanted:
-        yield lambda n_rows: None
-        return
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise MissingDependencyError("tqdm", extra="eval") from error
-    only_on_a_terminal = None  # as tqdm spells it
-    with tqdm(
-        total=n_done + n_rows,
-        initial=n_done,  # tqdm leaves these out of the speed
-        smoothing=0,  # the mean speed: rows of one task take very different times
-        unit=" rows",
-        disable=only_on_a_terminal,
-    ) as bar:
-        yield bar.update
