@@ -1,57 +1,67 @@
-"""SIFT: retrieval that picks what is informative. Importing this needs NumPy alone."""
+"""SIFT: retrieval that picks what is informative.
 
-from sift_core.candidates.in_memory import InMemorySource
-from sift_core.errors import (
-    AdapterCacheWarning,
-    AnswerError,
-    BusyError,
-    CandidateSourceError,
-    ExperimentError,
-    InvalidInputError,
-    LossyVectorsWarning,
-    MissingDependencyError,
-    NumericalError,
-    SiftError,
-)
-from sift_core.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
-from sift_core.pacing import paced
-from sift_core.protocols import (
-    Answerer,
-    BatchCandidateSource,
-    CandidateSource,
-    DocumentIndex,
-    Embedder,
-    Selector,
-)
-from sift_core.selection import (
-    ContextSelector,
-    Explanation,
-    HullReconstructionSelector,
-    Kernel,
-    LazySIFTSelector,
-    LinearKernel,
-    NearestNeighborSelector,
-    RBFKernel,
-    Reconstruction,
-    RepeatedNeighborSelector,
-    SIFTSelector,
-    UncertaintySamplingSelector,
-    explain,
-    irreducible_variance,
-    posterior_variances,
-    select,
-    selector_from_settings,
-)
-from sift_core.types import (
-    Answer,
-    AnswerMode,
-    CandidatePool,
-    Document,
-    FineTuningReport,
-    Query,
-    Selection,
-    StopReason,
-)
+Names are imported when they are first asked for, so that importing this costs next to nothing;
+they need NumPy alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sift_core.candidates.in_memory import InMemorySource
+    from sift_core.errors import (
+        AdapterCacheWarning,
+        AnswerError,
+        BusyError,
+        CandidateSourceError,
+        ExperimentError,
+        InvalidInputError,
+        LossyVectorsWarning,
+        MissingDependencyError,
+        NumericalError,
+        SiftError,
+    )
+    from sift_core.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
+    from sift_core.pacing import paced
+    from sift_core.protocols import (
+        Answerer,
+        BatchCandidateSource,
+        CandidateSource,
+        DocumentIndex,
+        Embedder,
+        Selector,
+    )
+    from sift_core.selection import (
+        ContextSelector,
+        Explanation,
+        HullReconstructionSelector,
+        Kernel,
+        LazySIFTSelector,
+        LinearKernel,
+        NearestNeighborSelector,
+        RBFKernel,
+        Reconstruction,
+        RepeatedNeighborSelector,
+        SIFTSelector,
+        UncertaintySamplingSelector,
+        explain,
+        irreducible_variance,
+        posterior_variances,
+        select,
+        selector_from_settings,
+    )
+    from sift_core.types import (
+        Answer,
+        AnswerMode,
+        CandidatePool,
+        Document,
+        FineTuningReport,
+        Query,
+        Selection,
+        StopReason,
+    )
 
 __all__ = [
     "AdapterCacheWarning",
@@ -101,3 +111,81 @@ __all__ = [
     "select",
     "selector_from_settings",
 ]
+
+_NAMES_OF_MODULE = {
+    "candidates.in_memory": ("InMemorySource",),
+    "errors": (
+        "AdapterCacheWarning",
+        "AnswerError",
+        "BusyError",
+        "CandidateSourceError",
+        "ExperimentError",
+        "InvalidInputError",
+        "LossyVectorsWarning",
+        "MissingDependencyError",
+        "NumericalError",
+        "SiftError",
+    ),
+    "oversampling": (
+        "OversamplingSource",
+        "afetch_distinct",
+        "fetch_distinct",
+    ),
+    "pacing": ("paced",),
+    "protocols": (
+        "Answerer",
+        "BatchCandidateSource",
+        "CandidateSource",
+        "DocumentIndex",
+        "Embedder",
+        "Selector",
+    ),
+    "selection": (
+        "ContextSelector",
+        "Explanation",
+        "HullReconstructionSelector",
+        "Kernel",
+        "LazySIFTSelector",
+        "LinearKernel",
+        "NearestNeighborSelector",
+        "RBFKernel",
+        "Reconstruction",
+        "RepeatedNeighborSelector",
+        "SIFTSelector",
+        "UncertaintySamplingSelector",
+        "explain",
+        "irreducible_variance",
+        "posterior_variances",
+        "select",
+        "selector_from_settings",
+    ),
+    "types": (
+        "Answer",
+        "AnswerMode",
+        "CandidatePool",
+        "Document",
+        "FineTuningReport",
+        "Query",
+        "Selection",
+        "StopReason",
+    ),
+}
+_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
+_SUBMODULES = {module.partition(".")[0] for module in _NAMES_OF_MODULE}
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name, or the module that has it, when it is asked for (PEP 562)."""
+        if name in _SUBMODULES:
+            return import_module(f"sift_core.{name}")
+        if name not in _MODULE_OF_NAME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"sift_core.{_MODULE_OF_NAME[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, whether they are imported already or not."""
+    return sorted({*globals(), *__all__})

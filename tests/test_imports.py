@@ -45,12 +45,35 @@ print(json.dumps(sorted(new - set(sys.stdlib_module_names) - {{"sift_core"}})))
 
 @pytest.fixture(scope="module")
 def imported_by_the_core():
-    return run(NEW_PACKAGES.format(module="sift_core"))
+    return run(NEW_PACKAGES.format(module="sift_core; from sift_core import *"))
 
 
 @pytest.mark.parametrize("heavy", HEAVY)
 def test_importing_the_core_does_not_import(imported_by_the_core, heavy):
     assert heavy not in imported_by_the_core
+
+
+def test_importing_the_core_imports_nothing_before_a_name_is_asked_for():
+    assert run(NEW_PACKAGES.format(module="sift_core")) == []
+
+
+def test_the_core_has_its_names_and_modules_without_importing_them_first():
+    program = """
+import json, sift_core
+listed = set(sift_core.__all__) <= set(dir(sift_core))
+homes = {name for names in sift_core._NAMES_OF_MODULE.values() for name in names}
+from sift_core import selection
+same = sift_core.selection.select is sift_core.select is selection.select
+print(json.dumps([listed, homes == set(sift_core.__all__), same]))
+"""
+    assert run(program) == [True, True, True]
+
+
+def test_the_core_refuses_other_names():
+    import sift_core
+
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        _ = sift_core.no_such_name
 
 
 def test_importing_the_core_imports_numpy_alone(imported_by_the_core):

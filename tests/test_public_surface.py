@@ -111,8 +111,8 @@ def test_select_takes_the_arguments_that_its_users_write():
 
 
 SELECTORS = [
-    value
-    for name, value in vars(sift_core).items()
+    getattr(sift_core, name)
+    for name in sift_core.__all__
     if name.endswith("Selector") and name != "Selector"
 ]
 
