@@ -1,0 +1,139 @@
+"""What `sift ask` says about an answer: sources, decision, certainty, timings; and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sift_core.cli.showing_chunks import LEGEND, chunk_records, print_chunks, repeats_of
+from sift_core.cli.showing_text import number_or_none
+from sift_core.types import Answer, CandidatePool
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
+
+# Stage of `Answer.timings` → what a reader calls it, in the order of the work.
+_STAGES = {
+    "embed": "embedding",
+    "fetch": "retrieval",
+    "select": "selection",
+    "fine_tune": "fine-tuning",
+    "read": "reading",
+    "generate": "generation",
+}
+
+
+def answer_record(question: str, answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer for JSON, unshortened.
+
+    Args:
+        question: What was asked.
+        answer: The answer.
+        asked: What else is known about the question, such as the store.
+    """
+    chunks = [] if answer.chunks is None else chunk_records(answer.chunks)
+    return {
+        "question": question,
+        **asked,
+        "text": answer.text,
+        "mode": answer.mode.value,
+        "reasons": list(answer.reasons),
+        "finish_reason": answer.finish_reason,
+        "standard_deviation": number_or_none(answer.standard_deviation),
+        "n_prompt_tokens": answer.n_prompt_tokens,
+        "n_new_tokens": answer.n_new_tokens,
+        "timings": dict(answer.timings),
+        "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
+        "chunks": chunks,
+    }
+
+
+def print_about(console: Console, answer: Answer, *, n_lines: int = 0) -> None:
+    """Print everything about an answer but its text.
+
+    Args:
+        console: Where.
+        answer: The answer.
+        n_lines: Lines of text of each source at most.
+    """
+    print_sources(console, answer, n_lines=n_lines)
+    _print_pair(console, "mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
+    report = answer.fine_tuning
+    if report is not None and report.losses:
+        learned = "learned before" if report.source != "trained" else "learned now"
+        _print_pair(
+            console,
+            "learning",
+            f"{report.n_steps} steps, {learned}; loss {report.losses[0]:.2f} → "
+            f"{report.losses[-1]:.2f} nats a token (first and last chunk)",
+        )
+    if answer.chunks is not None and len(answer.chunks):
+        sigma = answer.standard_deviation
+        _print_pair(
+            console, "σ", f"{sigma:.2f} at the question given the sources (1 would be no help)"
+        )
+    _print_pair(console, "time", _times(answer))
+    if answer.finish_reason == "length":
+        _print_pair(
+            console, "note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more"
+        )
+
+
+def print_sources(
+    console: Console, answer: Answer, *, n_lines: int, all_of_them: bool = False
+) -> None:
+    """Print the distinct chunks that an answer rests on, in order of choice.
+
+    Args:
+        console: Where.
+        answer: The answer.
+        n_lines: Lines of text of each at most.
+        all_of_them: Whether to print more than the first ten.
+    """
+    if answer.chunks is None or not len(answer.chunks):
+        console.print("sources: none; the model answered from what it knows", style="dim")
+        return
+    distinct, counts = _distinct(answer.chunks)
+    n_shown = len(distinct) if all_of_them else min(N_SOURCES, len(distinct))
+    shown = distinct.take(range(n_shown))
+    console.print("sources", style="bold")
+    print_chunks(console, shown, counts=counts, n_lines=n_lines)
+    if n_shown < len(distinct):
+        console.print(f"    … and {len(distinct) - n_shown} more", style="dim")
+    if any(repeats_of(shown.embeddings)):
+        console.print(f"    {LEGEND}", style="dim")
+
+
+def _distinct(chunks: CandidatePool) -> tuple[CandidatePool, list[int]]:
+    """Return each chunk once where it came first, and how often it came."""
+    counts = Counter(chunks.document_ids)
+    first = {document_id: i for i, document_id in reversed(list(enumerate(chunks.document_ids)))}
+    positions = sorted(first.values())
+    return chunks.take(positions), [counts[chunks.document_ids[i]] for i in positions]
+
+
+def _times(answer: Answer) -> str:
+    parts = [
+        f"{name} {answer.timings[stage]:.2f} s"
+        for stage, name in _STAGES.items()
+        if stage in answer.timings
+    ]
+    seconds = answer.timings.get("generate", 0.0)
+    if seconds:
+        parts[-1] += f" ({answer.n_new_tokens / seconds:.0f} tokens a second)"
+    return ", ".join(parts)
+
+
+def _print_pair(console: Console, name: str, text: str) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=8, style="bold")
+    table.add_column(overflow="fold")
+    table.add_row(name, text)
+    console.print(Padding(table, 0))
