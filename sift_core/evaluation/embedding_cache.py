@@ -28,6 +28,7 @@ from sift_core.types import FloatArray, check_text
 MINILM = "all-MiniLM-L6-v2"
 BLOCK = 1024  # texts a file: what an interruption may lose, a minute or two of work
 BATCH = 256  # texts a step of the progress bar
+_PIECE = 2**20  # bytes of a file that are read at once
 _logger = logging.getLogger(__name__)
 
 
@@ -47,6 +48,28 @@ def embeddings_folder() -> Path:
     return default_cache_folder() / "embeddings"
 
 
+def version_of(model: str) -> str:
+    """Return a digest of a model's files if it is in a folder; "" for a name on the hub.
+
+    A folder is often trained anew under its name, and "./model" is another one elsewhere. Reads
+    every file: about a second a gigabyte.
+
+    Args:
+        model: Folder, or name on the hub.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        digest.update(f"{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    return digest.hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class EmbeddingCache:
     """Embeds texts, and writes what it embeds to files.
@@ -58,12 +81,14 @@ class EmbeddingCache:
         model: Name of the embedder that `make_embedder` makes; part of every key.
         make_embedder: Called at most once, and only where an embedding is missing.
         progress: Whether a bar is shown while texts are embedded.
+        version: Tells models of one name apart, see `version_of`; part of every key.
     """
 
     folder: Path = field(default_factory=embeddings_folder)
     model: str = MINILM
     make_embedder: Callable[[], Embedder] = minilm_embedder
     progress: bool = True
+    version: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -76,8 +101,8 @@ class EmbeddingCache:
             what: Names them in the progress bar.
 
         Raises:
-            InvalidInputError: If there is no text, or the embedder is not what `model` says or
-                does not give one finite vector a text.
+            InvalidInputError: If there is no text, the embedder is not what `model` says or
+                does not give one finite vector a text, or `folder` cannot be written to.
             MissingDependencyError: If an embedding is missing, a bar is wanted and tqdm is not
                 installed.
         """
@@ -95,7 +120,8 @@ class EmbeddingCache:
     def path_of(self, block: Sequence[str], *, is_query: bool = False) -> Path:
         """Return the file that has, or would have, the embeddings of one block."""
         kind = [{"is_query": True}] if is_query else []
-        key = hashlib.sha256(json.dumps([self.model, *kind, *block]).encode()).hexdigest()
+        model = f"{self.model}@{self.version}" if self.version else self.model
+        key = hashlib.sha256(json.dumps([model, *kind, *block]).encode()).hexdigest()
         return self.folder / f"{key}.npy"
 
     def _embed(self, texts: Sequence[str], what: str, *, is_query: bool) -> FloatArray:
@@ -189,11 +215,17 @@ def _read(path: Path, n: int) -> FloatArray | None:
 
 def _write(path: Path, rows: FloatArray) -> None:
     """Write a file that a reader sees whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
     try:
-        with unfinished.open("wb") as file:
-            np.save(file, rows)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with unfinished.open("wb") as file:
+                np.save(file, rows)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"embeddings cannot be kept in {path.parent}: {error.strerror or error}; make room, or "
+            f"name another folder"
+        ) from error

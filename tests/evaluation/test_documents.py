@@ -3,6 +3,7 @@ import hashlib
 import json
 import lzma
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -210,6 +211,14 @@ def test_the_control_of_every_document_is_another_one_and_each_is_one(n):
 def test_one_document_has_no_control():
     with pytest.raises(InvalidInputError, match="at least two"):
         others([document(0)])
+
+
+def test_the_control_is_of_another_source():
+    pieces = [replace(document(i), source="book" if i < 8 else "film") for i in range(10)]
+    control = others(pieces)
+    assert all(control[one.document_id].source != one.source for one in pieces)
+    with pytest.raises(InvalidInputError, match="of another source"):
+        others(pieces[:8])
 
 
 def test_digests_are_of_ids():

@@ -8,7 +8,7 @@ import pytest
 
 from sift_core import InvalidInputError, MissingDependencyError
 from sift_core.evaluation import embedding_cache
-from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.embedding_cache import EmbeddingCache, version_of
 from sift_core.testing import HashingEmbedder
 
 
@@ -115,6 +115,29 @@ def test_an_embedder_that_gives_no_finite_vector_a_text_is_refused(tmp_path, row
     embedder.embed_documents = lambda texts: rows
     with pytest.raises(InvalidInputError, match=message):
         counting(tmp_path, lambda: embedder).embed(["one"])
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InvalidInputError, match=r"kept in .*file/cache: .*another folder"):
+        counting(tmp_path / "file/cache").embed(TEXTS)
+
+
+def test_a_model_that_was_changed_in_its_folder_is_another_one(tmp_path):
+    model = tmp_path / "model"
+    (model / "1_Pooling").mkdir(parents=True)
+    for name in ("weights.bin", "1_Pooling/config.json"):
+        (model / name).write_text("as it was")
+    before = version_of(str(model))
+    assert before == version_of(str(model))
+    (model / "1_Pooling/config.json").write_text("tuned")
+    after = version_of(str(model))
+    assert after != before
+    paths = {
+        EmbeddingCache(tmp_path, "m", version=one).path_of(TEXTS) for one in ("", before, after)
+    }
+    assert len(paths) == 3
+    assert version_of("all-MiniLM-L6-v2") == ""
 
 
 @pytest.mark.parametrize("texts", [[], "one text", [1]])

@@ -1,5 +1,7 @@
+import io
 import json
 import math
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -407,6 +409,34 @@ def test_samples_of_prompts_and_the_device_are_no_part_of_the_identity(
     told = {task.prompt["id"]: task.prompt["near_duplicate"] for task in other.tasks([], set())}
     assert len(told) == 2
     assert told == {document_id: 0.25 if document_id == "p0" else None for document_id in told}
+
+
+def test_shares_of_other_prompts_are_refused(experiment, cache, tmp_path):
+    shares = write(tmp_path / "shares.jsonl", [{"id": "elsewhere", "gram8_covered": 0.25}])
+    with pytest.raises(InvalidInputError, match=r"shares\.jsonl has a share of none of the 4"):
+        PreparedExperiment(replace(experiment, near_duplicates=shares), cache_folder=cache)
+
+
+def test_a_file_that_another_run_writes_is_refused_before_anything_is_read(experiment, tmp_path):
+    file = ResultsFile(tmp_path / "rows.jsonl")
+    missing = replace(experiment, prompts=tmp_path / "none.jsonl")
+    with file, pytest.raises(ExperimentError, match="another run"):
+        run_language_modeling(missing, ARMS, file=ResultsFile(file.path))
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_bars_are_shown_where_they_are_wanted(experiment, tmp_path, monkeypatch, progress):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    one = replace(experiment, prompts_per_domain=1)
+    file = ResultsFile(tmp_path / "rows.jsonl")
+    run_language_modeling(one, [], file=file, progress=progress, cache_folder=tmp_path / "new")
+    assert len(file.rows()) == 1 + 2
+    for bar in ("embedding the data space: 100%", "measured: 100%"):
+        assert (bar in shown.getvalue()) is progress
 
 
 def test_the_first_neighbour_over_and_over_is_one_document(prepared):

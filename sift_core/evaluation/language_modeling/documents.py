@@ -144,16 +144,21 @@ def sample(
 
 
 def others(documents: Sequence[Document]) -> dict[str, Document]:
-    """Return for the id of every document another one, of any domain: its control.
+    """Return for the id of every document its control: one of another source, of any domain.
 
     Raises:
-        InvalidInputError: If there is but one.
+        InvalidInputError: If all are of one source.
     """
-    if len(documents) < 2:
-        raise InvalidInputError("the control needs a second prompt; pass at least two")
+    if len({one.source for one in documents}) < 2:
+        raise InvalidInputError(
+            "the control needs a second prompt of another source; pass at least two"
+        )
     ordered = sorted(documents, key=lambda one: one.digest)
-    pairs = zip(ordered, [*ordered[1:], ordered[0]], strict=True)
-    return {one.document_id: other for one, other in pairs}
+    twice = [*ordered, *ordered]
+    return {
+        one.document_id: next(other for other in twice[i:] if other.source != one.source)
+        for i, one in enumerate(ordered)
+    }
 
 
 def read_shares(path: Path, field: str = "gram8_covered") -> dict[str, float]:

@@ -23,7 +23,12 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache, embeddings_folder
+from sift_core.evaluation.embedding_cache import (
+    MINILM,
+    EmbeddingCache,
+    embeddings_folder,
+    version_of,
+)
 from sift_core.evaluation.environment import environment
 from sift_core.evaluation.language_modeling.arms import BASE, REFERENCE_NOISE_VARIANCE, Arm
 from sift_core.evaluation.language_modeling.documents import (
@@ -148,10 +153,18 @@ class PreparedExperiment:
     Args:
         experiment: What is measured on.
         cache_folder: Where embeddings are kept from run to run.
+        progress: Whether a bar is shown while texts are embedded.
+
+    Raises:
+        InvalidInputError: If data or models are not as they should be.
     """
 
     def __init__(
-        self, experiment: LanguageModelingExperiment, *, cache_folder: Path | None = None
+        self,
+        experiment: LanguageModelingExperiment,
+        *,
+        cache_folder: Path | None = None,
+        progress: bool = True,
     ) -> None:
         self.experiment = experiment
         language_model = experiment.load_model()
@@ -164,7 +177,7 @@ class PreparedExperiment:
         )
         prompts = cut(read_documents(experiment.prompts), tokens_of, experiment.prompt_tokens)
         self._refuse_shared_sources(prompts)
-        self._other = others(prompts) if len(prompts) > 1 else {}
+        self._other = others(prompts) if len({one.source for one in prompts}) > 1 else {}
         self.prompts = sample(
             prompts, experiment.prompts_per_domain, skipped=experiment.skipped_per_domain
         )
@@ -174,9 +187,9 @@ class PreparedExperiment:
                 f"of `skipped_per_domain`; pass a smaller number or more prompts"
             )
         self._n_tokens = {one.document_id: language_model.n_tokens(one.text) for one in prompts}
-        shares = read_shares(experiment.near_duplicates) if experiment.near_duplicates else {}
-        self._shares = shares
-        self._spaces = self._embed(prompts, cache_folder or embeddings_folder())
+        self._shares = _shares(experiment.near_duplicates, prompts)
+        self._embedder_version = version_of(experiment.embedder)
+        self._spaces = self._embed(prompts, cache_folder or embeddings_folder(), progress)
         self.identity = self._identity(language_model)
         self.digest = _digest(self.identity)[:16]
 
@@ -272,7 +285,9 @@ class PreparedExperiment:
         asked = prompt
         if arm.selector == "other prompt":
             if not self._other:
-                raise InvalidInputError("the control needs a second prompt; pass at least two")
+                raise InvalidInputError(
+                    "the control needs a second prompt of another source; pass at least two"
+                )
             asked = self._other[prompt.document_id]
         query = space.prompts[asked.document_id]
         begin = time.perf_counter()
@@ -288,11 +303,15 @@ class PreparedExperiment:
         )
         return Choice(rows=rows, variances=(variances / variances[0]).tolist(), seconds=seconds)
 
-    def _embed(self, prompts: Sequence[Document], folder: Path) -> dict[bool, Space]:
+    def _embed(
+        self, prompts: Sequence[Document], folder: Path, progress: bool
+    ) -> dict[bool, Space]:
         cache = EmbeddingCache(
             folder=folder,
             model=f"{self.experiment.embedder}, not normalized",
             make_embedder=partial(_raw_embedder, self.experiment.embedder),
+            progress=progress,
+            version=self._embedder_version,
         )
         of_chunks = cache.embed([one.text for one in self.chunks], "the data space")
         of_prompts = cache.embed([one.text for one in prompts], "the prompts")
@@ -335,10 +354,16 @@ class PreparedExperiment:
                 "weights": language_model.fingerprint,
                 "n_parameters": sum(one.numel() for one in language_model.model.parameters()),
             },
-            "embedder": _name_of(experiment.embedder),
+            "embedder": self._embedder_name(),
             "score_after": list(experiment.score_after),
             "dtype": str(language_model.model.dtype),
         }
+
+    def _embedder_name(self) -> str:
+        """Return a name on the hub, or a folder's own name with what tells its contents."""
+        version = self._embedder_version
+        name = self.experiment.embedder
+        return f"{Path(name).resolve().name}@{version}" if version else name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -380,21 +405,20 @@ def run_language_modeling(
         InvalidInputError: If data, models or arms are not as they should be.
         ExperimentError: As in `run_tasks`.
     """
-    prepared = PreparedExperiment(experiment, cache_folder=cache_folder)
-    known = file.keys()
-    described = {row["experiment"] for row in file.rows() if row.get("kind") == "experiment"}
-    tasks = prepared.tasks(arms, known)
-    if prepared.digest not in described:
-        file.append(prepared.record())
-    run_tasks(
-        tasks,
-        prepared.make_worker(),
-        file=file,
-        workers=workers,
-        ray_address=ray_address,
-        progress=progress,
-        n_done=len(prepared.keys(arms) & known),
-    )
+    with file:  # from the beginning: another run on it is refused before it embeds for an hour
+        prepared = PreparedExperiment(experiment, cache_folder=cache_folder, progress=progress)
+        known = file.keys()
+        tasks = prepared.tasks(arms, known)
+        file.append(prepared.record())  # once: it has one name
+        run_tasks(
+            tasks,
+            prepared.make_worker(),
+            file=file,
+            workers=workers,
+            ray_address=ray_address,
+            progress=progress,
+            n_done=len(prepared.keys(arms) & known),
+        )
     return [row for row in file.rows() if row.get("experiment") == prepared.digest]
 
 
@@ -408,6 +432,19 @@ def _data_space(experiment: LanguageModelingExperiment) -> list[Document]:
     if experiment.documents_per_domain is None:
         return documents
     return sample(documents, experiment.documents_per_domain)
+
+
+def _shares(path: Path | None, prompts: Sequence[Document]) -> dict[str, float]:
+    """Return the shares in a file by prompt id, none without a file."""
+    if path is None:
+        return {}
+    shares = read_shares(path)
+    if shares.keys().isdisjoint(one.document_id for one in prompts):
+        raise InvalidInputError(
+            f"{path} has a share of none of the {len(prompts)} prompts, "
+            f"{prompts[0].document_id!r} the first: is it of other prompts?"
+        )
+    return shares
 
 
 def _raw_embedder(name: str) -> Any:
@@ -432,11 +469,6 @@ def token_spans(language_model: LanguageModel, text: str) -> list[tuple[int, int
     )
     spans: list[tuple[int, int]] = encoded["offset_mapping"]
     return spans
-
-
-def _name_of(model: str) -> str:
-    """Return a model's name without the folders that one machine has it in."""
-    return Path(model).name if Path(model).is_dir() else model
 
 
 def _file_record(path: Path, n: int, what: str) -> dict[str, Any]:
