@@ -1,0 +1,183 @@
+"""The questions that a collection is diagnosed with: the user's own, or stand-ins from chunks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sift_core.diagnosis.chunk_sample import ChunkSample, document_of
+from sift_core.errors import InvalidInputError
+from sift_core.evaluation.json_lines import read_json_lines
+from sift_core.types import as_count
+
+LONGEST_STAND_IN = 200  # characters: longer than a question is. Guess.
+FEWEST_WORDS = 3  # a shorter sentence says nothing: more of the chunk is taken. Guess.
+_QUESTION_KEYS = ("question", "query")
+
+_WORD = re.compile(r"\w*[^\W\d_]\w*")  # has a letter
+_FENCE = re.compile(r"^\s*(```|~~~).*$", re.MULTILINE)
+_HEADING = re.compile(r"^\s*#{1,6}\s+(.*?)\s*#*\s*$")
+_MARKS = re.compile(r"[*_`>|#]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question.
+
+    Args:
+        text: In words, not empty.
+        chunk_id: The chunk that it stands in for; None for a question of the user's.
+        document: The document of that chunk, which does not count as an answer.
+    """
+
+    text: str
+    chunk_id: str | None = None
+    document: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionSet:
+    """The questions that are asked.
+
+    Args:
+        questions: At least one.
+        n_found: How many there were to draw from: lines of the file, or drawn chunks.
+        origin: The file's name; None for stand-ins.
+    """
+
+    questions: tuple[Question, ...]
+    n_found: int
+    origin: str | None = None
+
+
+def read_questions(
+    path: str | Path, n_questions: int, generator: np.random.Generator
+) -> QuestionSet:
+    """Return questions from a file, a random choice of them where there are more.
+
+    Args:
+        path: Text in UTF-8, one question a line; or, ending in .jsonl (.gz, .xz), one JSON
+            object a line with "question" or "query". Blank lines and repeats do not count.
+        n_questions: How many at most, >= 1.
+        generator: What to draw with; the order of the file is kept.
+
+    Raises:
+        InvalidInputError: If the file cannot be read, is not UTF-8, or has no question.
+    """
+    path = Path(path)
+    n_questions = as_count("n_questions", n_questions, minimum=1)
+    is_json = any(suffix in (".jsonl", ".ndjson") for suffix in path.suffixes[-2:])
+    lines = _json_questions(path) if is_json else _lines(path)
+    found = list(dict.fromkeys(line for line in map(str.strip, lines) if line))
+    if not found:
+        raise InvalidInputError(
+            f"{path} has no question in it; write one a line, or leave the file out: sentences "
+            f"of the collection then stand in"
+        )
+    drawn = np.sort(generator.permutation(len(found))[:n_questions])
+    return QuestionSet(
+        questions=tuple(Question(text=found[position]) for position in drawn),
+        n_found=len(found),
+        origin=path.name,
+    )
+
+
+def stand_ins(sample: ChunkSample, n_questions: int) -> QuestionSet:
+    """Return the openings of sampled chunks as questions.
+
+    Args:
+        sample: In random order; chunks without a word are passed over.
+        n_questions: How many at most, >= 1.
+
+    Raises:
+        InvalidInputError: If no chunk has a word.
+    """
+    questions = []
+    for chunk_id, text, metadata in zip(
+        sample.document_ids, sample.texts, sample.metadata, strict=True
+    ):
+        opening = stand_in(text, metadata.get("heading"))
+        if opening and len(questions) < n_questions:
+            document = document_of(chunk_id, metadata)
+            questions.append(Question(text=opening, chunk_id=chunk_id, document=document))
+    if not questions:
+        raise InvalidInputError(
+            f"none of {len(sample)} sampled chunks has a word in it that could stand in for a "
+            f"question; pass questions of your own (--queries FILE)"
+        )
+    return QuestionSet(questions=tuple(questions), n_found=len(sample))
+
+
+def stand_in(text: str, heading: object = None) -> str:
+    """Return the heading and the first sentence of a chunk as one line; empty without a word.
+
+    Args:
+        text: The chunk. Marks of Markdown are left out; a sentence of fewer than
+            `FEWEST_WORDS` words takes the next one with it.
+        heading: What the chunk's metadata has under "heading": a text, or the titles above
+            it, outermost first, of which the last is taken; anything else counts as none.
+    """
+    lines = _FENCE.sub("", text).splitlines()
+    title = _title(heading)
+    while lines and (not lines[0].strip() or _HEADING.match(lines[0])):
+        first = _HEADING.match(lines.pop(0))
+        title = first.group(1) if first else title
+    body = " ".join(_MARKS.sub(" ", " ".join(lines)).split())
+    sentence = ""
+    for part in _SENTENCE_END.split(body):
+        sentence = f"{sentence} {part}".strip()
+        if len(_WORD.findall(sentence)) >= FEWEST_WORDS:
+            break
+    title = " ".join(_MARKS.sub(" ", title).split())
+    opening = f"{title}: {sentence}" if title and sentence else title or sentence
+    if not _WORD.search(opening):
+        return ""
+    return _cut(opening)
+
+
+def _title(heading: object) -> str:
+    if isinstance(heading, Sequence) and not isinstance(heading, str) and len(heading):
+        heading = heading[-1]
+    return heading if isinstance(heading, str) else ""
+
+
+def _cut(text: str) -> str:
+    """Return the text, cut at a word's end where it is too long."""
+    if len(text) <= LONGEST_STAND_IN:
+        return text
+    return text[:LONGEST_STAND_IN].rsplit(" ", 1)[0]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(
+            f"the questions in {path} cannot be read: {error.strerror or error}"
+        ) from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content[: error.start].count(b"\n") + 1
+        raise InvalidInputError(
+            f"{path}, line {number}: the byte 0x{content[error.start]:02x} is not UTF-8; save the "
+            f"file as text in UTF-8"
+        ) from error
+    if "\0" in text:
+        raise InvalidInputError(f"{path} is no text: it holds zero bytes; pass one question a line")
+    return text.splitlines()
+
+
+def _json_questions(path: Path) -> list[str]:
+    questions = []
+    for line in read_json_lines(path):
+        key = next((key for key in _QUESTION_KEYS if key in line.values), None)
+        if key is None:
+            raise line.error(f'needs "question" or "query", has {sorted(line.values)}')
+        questions.append(line.text(key))
+    return questions
