@@ -62,6 +62,20 @@ class SentenceTransformerEmbedder:
         """Name of the model as it was asked for, and whether its vectors are not normalized."""
         return self._name
 
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens of a text the model reads, its own marks counted; None for any number."""
+        limit: int | None = self._model.max_seq_length
+        return limit
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens the model makes of a text, with its own marks at both ends.
+
+        As `size` of a `Chunker` it makes chunks that are embedded whole.
+        """
+        tokens: list[int] = self._model.tokenizer(text, verbose=False)["input_ids"]
+        return len(tokens)
+
     def embed_query(self, text: str) -> FloatArray:
         """Return the embedding of a question, shape (d,), float32."""
         embedding: FloatArray = self.embed_documents([text])[0]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from sift_core.cli.stored_files import faiss_files, qdrant_files
 from sift_core.errors import CandidateSourceError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -77,20 +79,25 @@ class StoreAddress:
         return f"{self.kind}:{self.location}{end}"
 
 
-def store_exists(address: StoreAddress) -> bool:
-    """Return whether there is an index at an address, perhaps an empty one.
+@dataclass(frozen=True, kw_only=True)
+class OpenedStore:
+    """An index that `sift index` writes to.
 
-    Raises:
-        CandidateSourceError: If the server cannot be asked, or the folder is in use.
+    Args:
+        source: The store; knows the embedder's name where it is recorded.
+        files: Returns, by content id, which file each stored chunk is from.
     """
-    if address.kind == "faiss":
-        from sift_core.candidates.faiss_folder import MANIFEST
 
-        return Path(address.location, MANIFEST).is_file()
-    if not address.is_server and not _is_qdrant_folder(address):
-        return False
-    with _qdrant_client(address) as client:
-        return _collection_exists(client, address)
+    source: FaissSource | QdrantSource
+    files: Callable[[], dict[str, str]]
+
+
+def has_place(address: StoreAddress) -> bool:
+    """Return whether there is a store to open: a server, or a folder that one was made in."""
+    if address.is_server:
+        return True
+    manifest = "manifest.json" if address.kind == "faiss" else "meta.json"
+    return Path(address.location, manifest).is_file()
 
 
 @contextmanager
@@ -107,19 +114,44 @@ def open_store(
         CandidateSourceError: If the store fails or its folder is in use.
         InvalidInputError: If there is no index yet, or it was made by another embedder.
     """
-    if address.kind == "faiss":
-        if not store_exists(address):
-            raise _no_index(address)
-        with _faiss_source(address) as faiss_source:
-            _check_embedder(address, faiss_source.embedder_name, embedder_name)
-            yield faiss_source
-        return
-    if not address.is_server and not _is_qdrant_folder(address):
+    if not has_place(address):
         raise _no_index(address)
+    with open_for_writing(address, embedder_name=embedder_name, may_be_new=False) as opened:
+        yield opened.source
+
+
+@contextmanager
+def open_for_writing(
+    address: StoreAddress, *, embedder_name: str | None = None, may_be_new: bool = True
+) -> Iterator[OpenedStore]:
+    """Open a store at a place that `has_place`; a collection may have to be created in it.
+
+    Raises:
+        CandidateSourceError: If the store fails or its folder is in use.
+        InvalidInputError: If it was made by another embedder, or there is no such collection and
+            `may_be_new` is false.
+    """
+    if address.kind == "faiss":
+        from sift_core.candidates import FaissSource
+
+        source = FaissSource.load(address.location)
+        _check_embedder(address, source.embedder_name, embedder_name)
+        yield OpenedStore(source=source, files=partial(faiss_files, Path(address.location)))
+        return
     with _qdrant_client(address) as client:
-        if not _collection_exists(client, address):
+        is_there = _collection_exists(client, address)
+        if not is_there and not may_be_new:
             raise _no_index(address)
-        yield _qdrant_source(client, address, embedder_name)
+        recorded = _recorded_embedder(client, address) if is_there else None
+        _check_embedder(address, recorded, embedder_name)
+        from sift_core.candidates import QdrantSource
+
+        yield OpenedStore(
+            source=QdrantSource(
+                client, address.collection, embedder_name=recorded or embedder_name
+            ),
+            files=partial(qdrant_files, client, address.collection) if is_there else dict,
+        )
 
 
 @contextmanager
@@ -137,14 +169,10 @@ def create_or_open_store(
         CandidateSourceError: If the store fails, or its folder cannot be written or is in use.
         InvalidInputError: If it was made by another embedder.
     """
-    if address.kind == "faiss":
-        if not store_exists(address):
-            _begin_faiss_folder(address, embedder_name, dimension)
-        with open_store(address, embedder_name=embedder_name) as source:
-            yield source
-        return
-    with _qdrant_client(address) as client:
-        yield _qdrant_source(client, address, embedder_name)
+    if address.kind == "faiss" and not has_place(address):
+        _begin_faiss_folder(address, embedder_name, dimension)
+    with open_for_writing(address, embedder_name=embedder_name) as opened:
+        yield opened.source
 
 
 def stored_embedder_name(source: FaissSource | QdrantSource) -> str | None:
@@ -167,12 +195,10 @@ def load_embedder(name: str) -> SentenceTransformerEmbedder:
 
 def quieten_transformers() -> None:
     """Have transformers and the hub print errors alone: stdout and stderr belong to the command."""
-    from huggingface_hub.utils import disable_progress_bars
     from transformers.utils import logging
 
-    disable_progress_bars()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the hub's bars, too
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 def _check_url(kind: str, url: str) -> None:
@@ -185,10 +211,6 @@ def _check_url(kind: str, url: str) -> None:
         )
     if kind == "faiss" or parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInputError(f"a store must be {_FORMS}, got {f'{kind}:{url}'!r}")
-
-
-def _is_qdrant_folder(address: StoreAddress) -> bool:
-    return Path(address.location, "meta.json").is_file()
 
 
 def _no_index(address: StoreAddress) -> InvalidInputError:
@@ -204,13 +226,6 @@ def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | No
             f"leave --embedder out (and SIFT_EMBEDDER, and the settings file's), or index into "
             f"another --store"
         )
-
-
-@contextmanager
-def _faiss_source(address: StoreAddress) -> Iterator[FaissSource]:
-    from sift_core.candidates import FaissSource
-
-    yield FaissSource.load(address.location)
 
 
 def _begin_faiss_folder(address: StoreAddress, embedder_name: str, dimension: int) -> None:
@@ -259,20 +274,13 @@ def _collection_exists(client: QdrantClient, address: StoreAddress) -> bool:
         raise failure(error).as_error("find", f"the collection of {address}") from error
 
 
-def _qdrant_source(
-    client: QdrantClient, address: StoreAddress, embedder_name: str | None
-) -> QdrantSource:
-    """Return a source that knows the embedder recorded in the collection, if there is one."""
-    from sift_core.candidates.qdrant_collection import QdrantSource
+def _recorded_embedder(client: QdrantClient, address: StoreAddress) -> str | None:
     from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
     from sift_core.candidates.qdrant_writing import EMBEDDER_KEY
 
-    recorded = None
-    if _collection_exists(client, address):
-        try:
-            information = client.get_collection(address.collection)
-        except STORE_ERRORS as error:
-            raise failure(error).as_error("look at", f"the collection of {address}") from error
-        recorded = (information.config.metadata or {}).get(EMBEDDER_KEY)
-        _check_embedder(address, recorded, embedder_name)
-    return QdrantSource(client, address.collection, embedder_name=recorded or embedder_name)
+    try:
+        information = client.get_collection(address.collection)
+    except STORE_ERRORS as error:
+        raise failure(error).as_error("look at", f"the collection of {address}") from error
+    name: str | None = (information.config.metadata or {}).get(EMBEDDER_KEY)
+    return name

@@ -1,0 +1,186 @@
+"""`sift index`: a store made equal to files and folders."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sift_core.cli.index_printing import print_record, print_summary, reasons_of
+from sift_core.cli.settings import (
+    DEFAULT_EMBEDDER,
+    DEFAULT_STORE,
+    EmbedderOption,
+    JsonOption,
+    StoreOption,
+)
+from sift_core.cli.stores import (
+    StoreAddress,
+    create_or_open_store,
+    has_place,
+    load_embedder,
+    open_for_writing,
+)
+from sift_core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sift_core.candidates import FaissSource, QdrantSource
+    from sift_core.cli.index_writing import Indexed, Plan
+    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.reading import FileReading, FoundFiles
+
+MEGABYTE = 1_000_000
+
+
+def index(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Files and folders", show_default=False),
+    ],
+    store: StoreOption = DEFAULT_STORE,
+    embedder: EmbedderOption = None,
+    max_file_size: Annotated[
+        float, typer.Option(metavar="MB", min=0, help="Leave out files that are larger.")
+    ] = 50,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="List every file that was left out, and why.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a store hold the text of files and folders, in chunks.
+
+    Reads Markdown, reStructuredText, text, Python, HTML and PDF; a file that you name yourself is
+    read as text whatever its suffix. Hidden files, caches and what is no text are left out, and
+    listed.
+
+    The store is made equal to all PATHs of one call: what is new or changed is embedded, what
+    stayed is left alone, and chunks of files that are no longer there are deleted. To add a folder,
+    call again with the old PATHs and the new one. Run it again after an interruption: it goes on
+    where it was. Names of files are relative to the current folder, so call it from the same one.
+
+    Examples:
+    sift index docs README.md
+    sift index docs --store qdrant:http://localhost:6333#handbook
+    """
+    from sift_core.cli.index_writing import Plan, refuse_other_files
+    from sift_core.cli.showing_text import stderr_console
+    from sift_core.reading import find_files
+
+    started = time.perf_counter()
+    console = stderr_console()
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # we say what could not be read
+    address = StoreAddress.parse(store)
+    found = find_files(paths, max_bytes=round(max_file_size * MEGABYTE))
+    if not found.files:
+        raise _nothing_to_read(paths, found.skipped)
+    with ExitStack() as stack:
+        opened, stored = None, {}
+        if has_place(address):
+            opened = stack.enter_context(open_for_writing(address, embedder_name=embedder))
+            stored = opened.files()
+            refuse_other_files(address, stored.values(), found)
+        recorded = opened.source.embedder_name if opened else None
+        model = _loaded(console, embedder or recorded or DEFAULT_EMBEDDER)
+        reading = _read(console, found, model)
+        if not reading.documents:
+            raise _nothing_to_read(paths, reading.skipped)
+        plan = Plan.of(reading, stored)
+        if opened is not None:
+            source = opened.source
+        else:
+            dimension = len(model.embed_query("dimension"))
+            source = stack.enter_context(
+                create_or_open_store(address, embedder_name=model.name, dimension=dimension)
+            )
+        indexed = _write(console, plan, source, reading, model)
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_record(address, model.name, reading, indexed, seconds)
+    else:
+        print_summary(address, model.name, reading, indexed, seconds, verbose=verbose)
+
+
+def _nothing_to_read(paths: Sequence[str], skipped: Any) -> InvalidInputError:
+    reasons = "; ".join(reasons_of(skipped))
+    return InvalidInputError(
+        f"there is nothing to read in {', '.join(paths)}: "
+        f"{f'left out were {reasons}' if reasons else 'no files'}. Read are .md, .rst, .txt, .py, "
+        f".html and .pdf; the store was not touched"
+    )
+
+
+def _loaded(console: Console, name: str) -> SentenceTransformerEmbedder:
+    with _status(console, f"Loading the embedder {name} …"):
+        return load_embedder(name)
+
+
+def _read(
+    console: Console, found: FoundFiles, embedder: SentenceTransformerEmbedder
+) -> FileReading:
+    """Return the chunks of what was found, each as long as the embedder reads at most."""
+    from sift_core.cli.index_writing import chunker_for
+    from sift_core.reading import read_found
+
+    n_bytes = sum(file.n_bytes for file in found.files)
+    n_files = len(found.files)
+    with _bar(console, f"Reading {n_files} {'file' if n_files == 1 else 'files'}", n_bytes) as move:
+        return read_found(found, chunker_for(embedder), on_file=lambda file: move(file.n_bytes))
+
+
+def _write(
+    console: Console,
+    plan: Plan,
+    source: FaissSource | QdrantSource,
+    reading: FileReading,
+    embedder: SentenceTransformerEmbedder,
+) -> Indexed:
+    """Return what it took to make the store equal to what was read."""
+    from sift_core.cli.index_writing import ProgressEmbedder, carry_out
+
+    title = f"Embedding {plan.n_new:,} {'chunk' if plan.n_new == 1 else 'chunks'}"
+    with _bar(console, title, plan.n_new) as move:
+        counting = ProgressEmbedder(embedder, move)
+        try:
+            return carry_out(plan, source, reading, counting)
+        except KeyboardInterrupt:
+            interrupted = counting.n_stored
+    console.print(
+        f"Stopped. {interrupted:,} of {plan.n_new:,} new chunks are stored, nothing was deleted; "
+        f"the same command goes on from there."
+    )
+    raise typer.Exit(130)
+
+
+@contextmanager
+def _status(console: Console, text: str) -> Iterator[None]:
+    """Show a line while something takes its time: with a spinner on a terminal."""
+    if console.is_terminal:
+        with console.status(text):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _bar(console: Console, title: str, total: int) -> Iterator[Any]:
+    """Give a function that moves a bar on; in a pipe, the title alone is printed."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    if total == 0:
+        yield lambda n: None
+        return
+    if not console.is_terminal:
+        console.print(f"{title} …")
+        yield lambda n: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeLeft())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda n: progress.advance(task, n)

@@ -1,0 +1,134 @@
+"""What `sift index` says at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sift_core.cli.settings import DEFAULT_STORE
+from sift_core.cli.showing_text import one_line, print_json, stdout_console
+
+if TYPE_CHECKING:
+    from sift_core.cli.index_writing import Indexed
+    from sift_core.cli.stores import StoreAddress
+    from sift_core.reading import FileReading, SkippedPath
+
+N_NAMES_SHOWN = 3
+
+
+def reasons_of(skipped: Iterable[SkippedPath]) -> list[str]:
+    """Return a phrase for each reason, the most frequent first: "3 hidden (.git/, .env, ...)"."""
+    return [
+        f"{len(paths)} {reason}: {some_of([one_line(path.source) for path in paths])}"
+        for reason, paths in _by_reason(skipped)
+    ]
+
+
+def some_of(names: Sequence[str], *, everything: bool = False) -> str:
+    """Return names in one line: the first few, with how many more there are, or all."""
+    more = len(names) - N_NAMES_SHOWN
+    if everything or more <= 0:
+        return ", ".join(names)
+    return f"{', '.join(names[:N_NAMES_SHOWN])} and {more:,} more"
+
+
+def print_summary(
+    address: StoreAddress,
+    embedder_name: str,
+    reading: FileReading,
+    indexed: Indexed,
+    seconds: float,
+    *,
+    verbose: bool,
+) -> None:
+    """Print what was done and left out, and what to do next.
+
+    Args:
+        address: The store.
+        embedder_name: The model.
+        reading: What was read.
+        indexed: What was written and deleted.
+        seconds: How long it took.
+        verbose: Whether every file that was left out is listed.
+    """
+    console = stdout_console()
+    report = indexed.report
+    console.print(
+        f"{_number(len(reading.sources), 'file')}, {_number(report.n_documents, 'chunk')} in "
+        f"{address} ({embedder_name}): {report.n_added:,} new, {report.n_unchanged:,} unchanged, "
+        f"{indexed.n_deleted:,} deleted, in {_duration(seconds)}."
+    )
+    if indexed.vanished_files:
+        files = [one_line(file) for file in indexed.vanished_files]
+        console.print(f"No longer there: {some_of(files, everything=verbose)}")
+    if indexed.kept_files:
+        files = [one_line(file) for file in indexed.kept_files]
+        console.print(f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
+    _print_skipped(reading.skipped, verbose=verbose)
+    option = "" if str(address) == DEFAULT_STORE else f" --store '{address}'"
+    console.print(f'Next: sift search "your question"{option}')
+
+
+def print_record(
+    address: StoreAddress,
+    embedder_name: str,
+    reading: FileReading,
+    indexed: Indexed,
+    seconds: float,
+) -> None:
+    """Print the same as one JSON document."""
+    print_json(
+        {
+            "store": str(address),
+            "embedder": embedder_name,
+            "n_files": len(reading.sources),
+            "n_chunks": indexed.report.n_documents,
+            "n_added": indexed.report.n_added,
+            "n_unchanged": indexed.report.n_unchanged,
+            "n_deleted": indexed.n_deleted,
+            "vanished_files": indexed.vanished_files,
+            "kept_files": indexed.kept_files,
+            "skipped": [
+                {
+                    "source": path.source,
+                    "reason": path.reason.name.lower(),
+                    "detail": path.detail,
+                }
+                for path in reading.skipped
+            ],
+            "seconds": round(seconds, 3),
+        }
+    )
+
+
+def _print_skipped(skipped: Sequence[SkippedPath], *, verbose: bool) -> None:
+    if not skipped:
+        return
+    console = stdout_console()
+    hint = "" if verbose or len(skipped) <= N_NAMES_SHOWN else " (--verbose lists all)"
+    console.print(f"Left out{hint}:")
+    if not verbose:
+        for line in reasons_of(skipped):
+            console.print(f"  {line}")
+        return
+    for reason, paths in _by_reason(skipped):
+        console.print(f"  {len(paths)} {reason}:")
+        for path in paths:
+            detail = f" ({one_line(path.detail)})" if path.detail else ""
+            console.print(f"    {one_line(path.source)}{detail}")
+
+
+def _by_reason(skipped: Iterable[SkippedPath]) -> list[tuple[str, list[SkippedPath]]]:
+    found: dict[str, list[SkippedPath]] = {}
+    for path in skipped:
+        found.setdefault(path.reason.value, []).append(path)
+    return sorted(found.items(), key=lambda entry: -len(entry[1]))
+
+
+def _number(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

@@ -1,0 +1,202 @@
+"""What `sift index` writes and deletes, decided before the first write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sift_core.candidates import IndexingReport, content_id, index_documents
+from sift_core.chunking import Chunker
+from sift_core.cli.index_printing import some_of
+from sift_core.cli.stores import StoreAddress
+from sift_core.errors import InvalidInputError
+from sift_core.protocols import DocumentIndex, Embedder
+from sift_core.reading import FileReading, FoundFiles, SkipReason
+from sift_core.types import FloatArray
+
+if TYPE_CHECKING:
+    from sift_core.embedders import SentenceTransformerEmbedder
+
+MAX_TOKENS = 256  # of a chunk: what MiniLM reads, and about what a context of ten has room for
+CHUNKS_A_WRITE = 64  # what a killed process loses at most
+CHUNKS_A_STEP = 16  # of the progress bar
+N_WORDS_KEPT = 200_000
+IDS_A_REMOVAL = 1000
+
+
+def chunker_for(embedder: SentenceTransformerEmbedder) -> Chunker:
+    """Return a chunker whose chunks the embedder reads to their end.
+
+    Tokens are counted word by word and remembered, some twenty times as fast as counting each
+    text anew: exact for WordPiece (MiniLM, BERT), a few percent off for tokenizers that join
+    spaces to words, whose models read more than 256.
+    """
+    n_marks = embedder.count_tokens("")
+
+    @lru_cache(maxsize=N_WORDS_KEPT)
+    def count(word: str) -> int:
+        return embedder.count_tokens(word) - n_marks
+
+    return Chunker(
+        min(embedder.max_tokens or MAX_TOKENS, MAX_TOKENS),
+        size=lambda text: n_marks + sum(map(count, text.split())),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be done to make a store equal to what was read.
+
+    Args:
+        n_new: How many chunks will be embedded.
+        stale: File of each chunk to delete, by content id.
+        kept_files: Files that are stored, could not be read now, and keep their chunks.
+        vanished_files: Stored files that are no longer there.
+    """
+
+    n_new: int
+    stale: Mapping[str, str]
+    kept_files: tuple[str, ...]
+    vanished_files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, reading: FileReading, stored: Mapping[str, str]) -> Plan:
+        """Return the plan.
+
+        A file or folder that could not be read (rights, a disk that is away) has not vanished: what
+        is stored of it stays.
+
+        Args:
+            reading: What was read.
+            stored: File of each stored chunk, by content id.
+        """
+        current = {content_id(document) for document in reading.documents}
+        unreadable = tuple(
+            path.source for path in reading.skipped if path.reason is SkipReason.UNREADABLE
+        )
+        is_kept = {
+            file: file in unreadable or file.startswith(_folders(unreadable))
+            for file in set(stored.values())
+        }
+        stale = {
+            key: file for key, file in stored.items() if key not in current and not is_kept[file]
+        }
+        read = set(reading.sources)
+        return cls(
+            n_new=len(current - stored.keys()),
+            stale=stale,
+            kept_files=tuple(sorted(file for file in is_kept if is_kept[file])),
+            vanished_files=tuple(sorted(set(stale.values()) - read)),
+        )
+
+
+def refuse_other_files(address: StoreAddress, stored: Collection[str], found: FoundFiles) -> None:
+    """Refuse to replace an index of quite other files, which is more often a mistake.
+
+    Args:
+        address: The store.
+        stored: The file of each chunk in it.
+        found: What was found to read now.
+
+    Raises:
+        InvalidInputError: If chunks are stored, and none of a file that was found.
+    """
+    names = {file.source for file in found.files} | {path.source for path in found.skipped}
+    if not stored or names.intersection(stored):
+        return
+    raise InvalidInputError(
+        f"the index at {address} holds {len(stored):,} chunks, none of them of these PATHs but of "
+        f"{some_of(sorted(set(stored)))}; they would all be deleted. Pass those PATHs as well, "
+        f"call it from the same folder as then (names are relative to it), or take another --store"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Indexed:
+    """What was done.
+
+    Args:
+        report: Of `index_documents`; its `n_deleted` is 0, since deleting is decided here.
+        n_deleted: Chunks that were deleted.
+        vanished_files: Files that all their chunks were deleted of, since they are not there.
+        kept_files: Files that could not be read and keep what is stored of them.
+    """
+
+    report: IndexingReport
+    n_deleted: int
+    vanished_files: tuple[str, ...]
+    kept_files: tuple[str, ...]
+
+
+def carry_out(
+    plan: Plan, source: DocumentIndex, reading: FileReading, embedder: Embedder
+) -> Indexed:
+    """Write what is new, then delete what is stale; return what was done.
+
+    Raises:
+        CandidateSourceError: If the store fails; says how many chunks are safely stored.
+    """
+    report = index_documents(
+        source,
+        reading.documents,
+        embedder,
+        batch_size=CHUNKS_A_WRITE,
+        delete_vanished=False,
+        progress=False,
+    )
+    stale = iter(sorted(plan.stale))
+    while ids := list(islice(stale, IDS_A_REMOVAL)):
+        source.remove(ids)
+    if plan.stale:
+        source.complete()
+    return Indexed(
+        report=report,
+        n_deleted=len(plan.stale),
+        vanished_files=plan.vanished_files,
+        kept_files=plan.kept_files,
+    )
+
+
+class ProgressEmbedder:
+    """An embedder that says how far it is.
+
+    Args:
+        embedder: What embeds.
+        on_progress: Called with how many texts were embedded since it was called last.
+    """
+
+    def __init__(self, embedder: Embedder, on_progress: Callable[[int], object]) -> None:
+        self._embedder = embedder
+        self._on_progress = on_progress
+        self._n_embedded = 0
+        self.n_stored = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the embedder."""
+        return self._embedder.name
+
+    def embed_query(self, text: str) -> FloatArray:
+        """Return the embedding of a question, shape (d,)."""
+        return self._embedder.embed_query(text)
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
+        """Return embeddings, shape (n, d), made some at a time."""
+        self.n_stored = self._n_embedded  # the caller stores a batch before it sends the next
+        parts = []
+        for start in range(0, len(texts), CHUNKS_A_STEP):
+            part = texts[start : start + CHUNKS_A_STEP]
+            parts.append(self._embedder.embed_documents(part))
+            self._on_progress(len(part))
+        self._n_embedded += len(texts)
+        embeddings: FloatArray = np.concatenate(parts)
+        return embeddings
+
+
+def _folders(sources: Sequence[str]) -> tuple[str, ...]:
+    return tuple(source for source in sources if source.endswith("/"))
