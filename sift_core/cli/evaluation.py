@@ -7,7 +7,7 @@ from typing import Annotated
 
 from sift_core.cli.evaluation_language_modeling import language_modeling_command
 from sift_core.cli.evaluation_retrieval import read_record, retrieval_command
-from sift_core.cli.printing import form_of, part_names, print_results
+from sift_core.cli.printing import form_of, part_names, print_results, refuse_unwritable
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.evaluation.running.results_file import ResultsFile, Row
 
@@ -93,6 +93,8 @@ def report_command(
     found = Results.from_rows(_rows_in(results), experiment) if results else None
     record = read_record(retrieval) if retrieval else {}
     rows = record.pop("rows", None)
+    if found or rows:
+        refuse_unwritable("--output", output)
     path = write_report(found, output, rows, title=title, retrieval_configuration=record or None)
     typer.echo(f"Report: {path}")
     if figures:

@@ -152,7 +152,7 @@ def language_modeling_command(
         experiment, arms, file=file, workers=workers, ray_address=ray, cache_folder=cache
     )
     found = results_of_arms(rows, arms)
-    others = {row["experiment"] for row in file.rows()} - {found.experiment}
+    others = {row.get("experiment") for row in file.rows()} - {found.experiment}
     which = f" --experiment {found.experiment}" if others else ""
     print_results(
         found,

@@ -8,7 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sift_core.cli.printing import Form, form_of, list_of, print_json, print_tables
+from sift_core.cli.printing import (
+    Form,
+    form_of,
+    list_of,
+    print_json,
+    print_tables,
+    refuse_unwritable,
+    write_text,
+)
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -78,6 +86,8 @@ def retrieval_command(
     compared = _methods(methods)
     asked = _conditions(conditions)
     retrieval_set = _read_set(beir, split, corpus, queries)
+    if results:
+        refuse_unwritable("--results", results)
     if max_queries is not None:
         retrieval_set = retrieval_set.sample(max_queries, seed)
     rows = evaluate_retrieval(
@@ -103,8 +113,7 @@ def retrieval_command(
         **environment(PACKAGES, folder=Path.cwd()),
     }
     if results:
-        results.parent.mkdir(parents=True, exist_ok=True)
-        results.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_text(results, json.dumps(record, indent=2) + "\n")
     if form is Form.JSON:
         print_json(record)
     else:

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import ExperimentError, InvalidInputError, MissingDependencyError
 from sift_core.evaluation.language_modeling.parts import PARTS
 
 if TYPE_CHECKING:
@@ -69,6 +69,37 @@ def part_names(text: str) -> list[str]:
     if unknown:
         raise InvalidInputError(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, and all")
     return found
+
+
+def refuse_unwritable(option: str, path: Path) -> None:
+    """Make the folder of a file that is written when all is measured; leave no file there.
+
+    Raises:
+        InvalidInputError: If the file could not be written: better now than after an hour.
+    """
+    is_there = path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            pass
+        if not is_there:
+            path.unlink()
+    except OSError as error:
+        raise InvalidInputError(
+            f"{option} {path} cannot be written: {error.strerror or error}; name another file"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file.
+
+    Raises:
+        ExperimentError: If the system cannot, on a full disk for instance.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ExperimentError(f"{path} could not be written: {error.strerror or error}") from error
 
 
 def print_results(

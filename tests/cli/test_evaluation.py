@@ -189,6 +189,31 @@ def test_what_cannot_be_done_gives_one_line_and_exit_code_2(
     assert not Path("x.html").exists()
 
 
+def test_what_cannot_be_written_is_told_before_the_work(results, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    corpus = write_lines(tmp_path / "corpus.jsonl", [{"id": "a", "text": "a"}])
+    queries = write_lines(tmp_path / "queries.jsonl", [{"question": "?", "gold": ["a"]}])
+    sets = ["--corpus", corpus, "--queries", queries, "--cache", tmp_path / "cache"]
+    for arguments in (
+        ["retrieval", *sets, "--results", "corpus.jsonl/rows.json"],
+        ["retrieval", *sets, "--results", "."],
+        ["report", results, "--output", "corpus.jsonl/report.html"],
+        ["report", results, "--output", "."],
+    ):
+        assert sift_eval(*arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {arguments[-2]} {arguments[-1]} cannot be written: ")
+        assert error.count("\n") == 1
+    assert not (tmp_path / "cache").exists()
+
+
+def test_figures_that_cannot_be_written_are_told(results, tmp_path, capsys):
+    options = ["--output", tmp_path / "report.html", "--figures", results]
+    assert sift_eval("report", results, *options) == 2
+    assert "could not be written" in capsys.readouterr().err
+    assert (tmp_path / "report.html").exists()
+
+
 def test_a_report_has_both_experiments_and_its_figures_are_files(results, tmp_path, capsys):
     retrieval = tmp_path / "retrieval.json"
     rows = [RETRIEVAL_ROW, {**RETRIEVAL_ROW, "method": "nn", "recall@10": 0.5}]

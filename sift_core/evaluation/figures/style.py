@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import ExperimentError, InvalidInputError, MissingDependencyError
 
 try:
     import matplotlib.style
@@ -186,14 +186,19 @@ def save(figure: Figure, path: str | Path) -> Path:
 
     Raises:
         InvalidInputError: If `path` ends otherwise.
+        ExperimentError: If the file cannot be written.
     """
     path = Path(path)
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in ("png", "svg"):
         raise InvalidInputError(f"`path` must end in .png or .svg, got {path.name!r}")
     content = as_bytes(figure, "png" if suffix == "png" else "svg")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ExperimentError(f"the figure {path} could not be written: {reason}") from error
     return path
 
 

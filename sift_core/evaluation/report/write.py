@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from sift_core.errors import InvalidInputError
+from sift_core.errors import ExperimentError, InvalidInputError
 from sift_core.evaluation.analysis.rows import Results
 from sift_core.evaluation.report.html import (
     Section,
@@ -55,6 +55,7 @@ def write_report(
     Raises:
         InvalidInputError: If there is neither, or the base model was not measured.
         MissingDependencyError: If matplotlib is not installed.
+        ExperimentError: If the file cannot be written.
     """
     if results is None and not retrieval:
         raise InvalidInputError("a report needs rows of language modelling or of retrieval")
@@ -79,9 +80,13 @@ def write_report(
         missing.append(("Retrieval", "no rows", RETRIEVAL_COMMAND))
     sections += [_missing_section(missing)] if missing else []
     sections.append(_configuration_section(facts))
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(document(title=title, summary=summary, sections=sections), encoding="utf-8")
+    path, text = Path(path), document(title=title, summary=summary, sections=sections)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise ExperimentError(f"the report {path} could not be written: {reason}") from error
     return path
 
 
