@@ -54,6 +54,25 @@ def test_a_cell_of_the_main_table_is_a_mean_with_its_standard_error():
     assert cell(table, "All", "NN").value == pytest.approx((90 + 92 + 94 + 80 + 80) / 5)
 
 
+def test_what_diverged_is_told_below_the_table():
+    rows = rows_of_percents(BOOKS, {NN: [90, 91, 92], SIFT: [100, 95, 100]})
+    assert "Diverged" not in tables.main_table(Results.from_rows(rows)).note
+    for one in rows:
+        if one["arm"]["selector"] == "SIFT" and one["prompt"]["id"] != "b2":
+            one["report"] = {"stop_reason": "diverged", "n_refused": 0}
+    results = Results.from_rows(rows)
+    told = "Diverged, so that the base model's 100 % stands for it: SIFT(0.1), all, rate 0.0005: 2"
+    assert f"{told} of 3." in tables.main_table(results).note
+
+
+@pytest.mark.parametrize("form", ["as_text", "as_markdown", "as_html"])
+def test_a_domain_s_name_stays_on_its_line_and_gives_a_terminal_no_orders(form):
+    of = prompt("p", "two\nlines\t\x1b[31mred\x1b[0m\u202e\r")
+    text = getattr(tables.main_table(results_of_percents([of], {NN: [90.0], SIFT: [80.0]})), form)()
+    assert "two lines [31mred[0m" in text
+    assert not set("\x1b\t\r\u202e") & set(text)
+
+
 def test_delta_is_sift_minus_the_strongest_baseline_and_sorts_the_domains():
     table = tables.main_table(main_results())
     # code: SIFT 65; of the baselines NN has 80 and HullFT 81. The control does not count.

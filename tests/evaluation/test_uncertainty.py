@@ -79,6 +79,19 @@ def test_what_the_domain_alone_explains_is_not_left_within_domains():
     assert 85 <= share <= 100
 
 
+def test_domains_that_do_not_matter_explain_nothing():
+    """Pairs of prompts: without their number counted, 20 domains of 2 explain half of chance."""
+    generator = np.random.default_rng(3)
+    rows = []
+    for i in range(40):
+        of = prompt(f"p{i}", f"domain {i // 2}")
+        bits = 2 + generator.random()
+        rows.append(row(of, BASE, bits))
+        rows.append(row(of, SIFT, [bits, bits - 0.1], chosen=["x"], variances=[1.0, 0.5 + i / 100]))
+    note = uncertainty.correlation_table(Results.from_rows(rows), n_resamples=0).note
+    assert int(note.split("The domain alone explains ")[1].split("%")[0]) < 25
+
+
 def test_correlation_inside_a_domain_by_hand():
     rows = []
     # books: σ and bpb rise together; code: lower σ, higher bpb, and they rise together as well.

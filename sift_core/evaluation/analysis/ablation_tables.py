@@ -18,6 +18,7 @@ from sift_core.evaluation.analysis.comparing import (
     Scores,
     common_prompts,
     describe,
+    diverged_note,
     groups_varying,
     main_by_selector,
     mean_percent,
@@ -225,6 +226,7 @@ def _ablation(
         raise InvalidInputError(f"no prompt was measured with two values of {name}")
     heads = [setting(value) for value in values]
     last = "Δ: the second column minus the first, in points, paired." if len(values) == 2 else ""
+    note += diverged_note(results, [arm for group in groups for arm in group.arms])
     return Table(
         title=f"By {name}",
         heads=("", "n", *heads, *(["Δ"] if last else [])),

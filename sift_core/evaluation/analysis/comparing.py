@@ -98,6 +98,24 @@ def not_measured(results: Results, what: str, part: str = "main") -> InvalidInpu
     )
 
 
+def diverged_note(results: Results, arms: Iterable[ArmRecord]) -> str:
+    """Return which arms diverged and on how many prompts, "" where none did.
+
+    Their rows have the base model's bits per byte, which flatters a rate that is too high.
+    """
+    counts = {}
+    for arm in arms:
+        rows = results.rows_of(arm).values()
+        n = sum(row.report.get("stop_reason") == "diverged" for row in rows)
+        if n:
+            rate = setting(arm.get("learning_rate"))
+            name = f"{selector_label(arm)}, {arm.get('scope')}, rate {rate}"
+            counts[name] = f"{name}: {n} of {len(rows)}"
+    if not counts:
+        return ""
+    return f" Diverged, so that the base model's 100 % stands for it: {'; '.join(counts.values())}."
+
+
 def common_prompts(columns: Iterable[Scores]) -> list[str]:
     """Return the prompts that all columns have, in the order of the first one."""
     first, *others = columns

@@ -20,7 +20,7 @@ class Cell:
     """One cell.
 
     Args:
-        text: What is shown.
+        text: What is shown, on one line.
         is_bold: Whether it stands out.
         value: The number or word behind it; None where nothing was measured.
         standard_error: Of `value`; None where it has none.
@@ -37,8 +37,8 @@ class Cell:
 
 
 def word(text: str) -> Cell:
-    """Return a cell with a word."""
-    return Cell(text=text, value=text)
+    """Return a cell with a word of anybody's: on one line, without control characters."""
+    return Cell(text=_plain(text), value=text)
 
 
 def count(n: int) -> Cell:
@@ -192,6 +192,19 @@ def _cell(
         standard_error=_number(standard_error),
         low=_number(of.low),
         high=_number(of.high),
+    )
+
+
+def _plain(text: str) -> str:
+    """The name of a domain may have a line's end, or what a terminal takes for an order.
+
+    Blanks at its beginning stay: they indent a line below another.
+    """
+    blanks = " " * (len(text) - len(text.lstrip(" ")))
+    words = "".join(" " if letter.isspace() else letter for letter in text).split()
+    kinds = ("Cc", "Cf", "Cs")  # control, format (also what turns the direction), surrogates
+    return blanks + "".join(
+        letter for letter in " ".join(words) if unicodedata.category(letter) not in kinds
     )
 
 

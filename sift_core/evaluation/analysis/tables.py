@@ -18,6 +18,7 @@ from sift_core.evaluation.analysis.comparing import (
     best_position,
     common_prompts,
     distinct_labels,
+    diverged_note,
     main_by_selector,
     main_group,
     not_measured,
@@ -103,7 +104,7 @@ def main_table(
         ),
         note=f"{CELL_NOTE} {BOLD_NOTE} n: prompts. base: its bits per byte over all bytes. "
         f"Δ: SIFT minus the strongest of {', '.join(BASELINES)} of the line, in points, paired; "
-        f"below 0 SIFT is better.{few}",
+        f"below 0 SIFT is better.{few}{diverged_note(results, kept)}",
     )
 
 

@@ -216,7 +216,8 @@ def correlation_table(
         "uncertainty goes with a larger gain. all: all measured steps, over which σ_n and bits "
         "per byte both fall with n; last: the last one. bpb_0 and n are controls. The domain "
         "alone explains "
-        f"{_share_of_domains(last):.0%} of the variance of bits per byte at the last step.",
+        f"{_share_of_domains(last):.0%} of the variance of bits per byte at the last step "
+        "(adjusted for their number).",
     )
 
 
@@ -340,9 +341,17 @@ def _centred_ranks(values: Floats, domains: Sequence[str]) -> Floats:
 
 
 def _share_of_domains(points: UncertaintyPoints) -> float:
-    """Share of the variance of bits per byte between domains (η²); 0 where there is none."""
+    """Share of the variance of bits per byte between domains (ε²), at least 0.
+
+    η², which does not count the domains, is .5 for pairs of prompts of domains that do not matter.
+    0 where it cannot be told: every prompt has a domain of its own, or all bits are the same.
+    """
     bits, of = points.bits_per_byte, np.array(points.domains)
     means = {domain: bits[of == domain].mean() for domain in set(points.domains)}
     expected = np.array([means[domain] for domain in points.domains])
     total = float(((bits - bits.mean()) ** 2).sum())
-    return 1 - float(((bits - expected) ** 2).sum()) / total if total > 0 else 0.0
+    n_free = bits.size - len(means)
+    if not total > 0 or not n_free:
+        return 0.0
+    inside = float(((bits - expected) ** 2).sum())
+    return max(0.0, 1 - (inside / n_free) / (total / (bits.size - 1)))
