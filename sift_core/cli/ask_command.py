@@ -46,7 +46,7 @@ class ModeName(str, Enum):
 def ask(
     question: Annotated[
         str | None,
-        typer.Argument(help='In words; "-" reads it from stdin.', show_default=False),
+        typer.Argument(metavar="QUESTION", help='In words; "-" reads it from stdin.'),
     ] = None,
     mode: Annotated[
         ModeName, typer.Option(help="How documents reach the model; auto chooses per question.")
@@ -217,9 +217,8 @@ def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
     from sift_core.cli.showing_text import plain
 
     with _status("Looking for chunks …") as status:
-        choice = asking.choose(question)
-        stream = asking.stream(choice, _loss_shown(status, choice))
-        status.update(_status_before_text(choice))
+        shown = _Progress(status)
+        stream = asking.stream(question, on_choice=shown.choice, on_loss=shown.loss)
         try:
             piece = next(stream, None)
         except BaseException:
@@ -228,10 +227,10 @@ def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
     with stream:
         has_begun = False
         while piece is not None:
-            shown = plain(piece) if has_begun else plain(piece).lstrip()
-            has_begun = has_begun or bool(shown)
+            text = plain(piece) if has_begun else plain(piece).lstrip()
+            has_begun = has_begun or bool(text)
             if shows_text:
-                sys.stdout.write(shown)
+                sys.stdout.write(text)
                 sys.stdout.flush()
             piece = next(stream, None)
         answer = stream.answer()
@@ -240,22 +239,24 @@ def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
     return answer
 
 
-def _loss_shown(status: Status, choice: Choice) -> Any:
-    """Return what shows a training step in the status line."""
-    n_steps = 0 if choice.learned is None else len(choice.learned)
-    n_done = 0
+class _Progress:
+    """Shows in the status line how far the work before the first word is."""
 
-    def show(loss: float) -> None:
-        nonlocal n_done
-        n_done += 1
-        status.update(f"Fine-tuning: step {n_done} of {n_steps}, loss {loss:.2f} nats a token …")
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self._n_steps = 0
+        self._n_done = 0
 
-    return show
+    def choice(self, choice: Choice) -> None:
+        self._n_steps = 0 if choice.learned is None else len(choice.learned)
+        steps = f"Fine-tuning: {self._n_steps} steps …"
+        self._status.update(steps if self._n_steps else "Reading …")
 
-
-def _status_before_text(choice: Choice) -> str:
-    n_steps = 0 if choice.learned is None else len(choice.learned)
-    return f"Fine-tuning: {n_steps} steps …" if n_steps else "Reading …"
+    def loss(self, loss: float) -> None:
+        self._n_done += 1
+        self._status.update(
+            f"Fine-tuning: step {self._n_done} of {self._n_steps}, loss {loss:.2f} nats a token …"
+        )
 
 
 def _status(text: str) -> Status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,13 +34,11 @@ def load_language_model(name: str | None, device: str | None) -> LanguageModel:
     """
     if not name:
         raise InvalidInputError(NO_MODEL)
-    from huggingface_hub.utils import logging as hub_logging
-
     from sift_core.answering import LanguageModel
     from sift_core.cli.stores import quieten_transformers
 
     quieten_transformers()
-    hub_logging.set_verbosity_error()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if device is not None:
         check_device(device)
     place = model_place(name)

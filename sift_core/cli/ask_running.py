@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sift_core.answering import AnswerEngine, AnswerStream, Choice, Session
-from sift_core.types import Answer, Message
+from sift_core.types import Answer, Message, check_question
 
 HISTORY_SHARE = 0.5  # of the window that history may take at most, so that chunks have room
 
@@ -31,31 +31,31 @@ class Asking:
     history: list[Message] = field(default_factory=list)
     _session: Session | None = None
 
-    def choose(self, question: str) -> Choice:
-        """Return the mode and the documents for a question.
-
-        Raises:
-            InvalidInputError: If the question is empty.
-            CandidateSourceError: If the store fails.
-        """
-        if self._session is not None:
-            query = replace(self._session.choice.query, text=question, history=self.history)
-            return replace(self._session.choice, query=query, timings={})
-        return self.engine.choose(
-            question, mode=self.mode, history=self.history, latency_s=self.latency_s
-        )
-
-    def stream(self, choice: Choice, on_loss: Callable[[float], object]) -> AnswerStream:
+    def stream(
+        self,
+        question: str,
+        *,
+        on_choice: Callable[[Choice], object],
+        on_loss: Callable[[float], object],
+    ) -> AnswerStream:
         """Return the answer while it is written; closing the stream ends learning and writing.
 
+        Everything is computed in another thread, choosing included: Ctrl-C reaches the caller's
+        alone, and an interrupt inside compiled code would be no KeyboardInterrupt any more.
+
         Args:
-            choice: From `choose`.
-            on_loss: Called after each training step with the loss before it, in another thread.
+            question: In words, not empty.
+            on_choice: Called in that thread when mode and documents are settled.
+            on_loss: Called in that thread after each training step with the loss before it.
         """
 
         def produce(on_text: Callable[[str], object], go_on: Callable[[float], object]) -> Answer:
+            choice = self._choose(question)
+            go_on(0.0)  # leaves by an exception where the stream is closed
+            on_choice(choice)
+
             def on_step(loss: float) -> None:
-                go_on(loss)  # leaves by an exception where the stream is closed
+                go_on(loss)
                 on_loss(loss)
 
             def criterion(*_: Any, **__: Any) -> bool:
@@ -73,6 +73,17 @@ class Asking:
             return replace(answer, timings={**spent, **answer.timings})
 
         return AnswerStream(produce, self.engine.language_model.turns.submit)
+
+    def _choose(self, question: str) -> Choice:
+        """Return the mode and the documents for a question: new ones, or those that are kept."""
+        if self._session is not None:
+            check_question(question)
+            kept = self._session.choice
+            query = replace(kept.query, text=question, history=self.history)
+            return replace(kept, query=query, timings={})
+        return self.engine.choose(
+            question, mode=self.mode, history=self.history, latency_s=self.latency_s
+        )
 
     def remember(self, question: str, answer: Answer) -> int:
         """Add a question and its answer to the history; return how many old turns had to go.

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def search(
     question: Annotated[
-        str, typer.Argument(help='What to look for; "-" reads it from stdin.', show_default=False)
+        str,
+        typer.Argument(metavar="QUESTION", help='What to look for; "-" reads it from stdin.'),
     ],
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,

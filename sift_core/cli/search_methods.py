@@ -50,7 +50,7 @@ class Column:
             "chunks": chunk_records(self.chunks),
             "n_redundant": self.n_redundant,
             "question_variances": self.question_variances.tolist(),
-            "explained": explained(self.question_variances),
+            "explained": explained(self.question_variances.tolist()),
         }
         if self.selection is not None:
             record["variances"] = self.selection.variances.tolist()

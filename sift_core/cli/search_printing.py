@@ -30,7 +30,7 @@ def print_search(
     """
     print_chunks(console, column.chunks, n_lines=n_lines)
     _say(console, "")
-    for line in variance_lines(column.question_variances):
+    for line in variance_lines(column.question_variances.tolist()):
         _say(console, line)
     _say(console, f"{_counts(column)}, chosen from {n_candidates} candidates.")
     if column.n_redundant:

@@ -1,0 +1,150 @@
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from sift_core import CandidatePool
+from sift_core.cli.showing_chunks import chunk_records, print_chunks, repeats_of
+from sift_core.cli.showing_text import explained, one_line, plain, shortened, source_of, sparkline
+
+
+def turned(cosine):
+    """Return a unit vector with this cosine to the first axis."""
+    return [cosine, (1 - cosine**2) ** 0.5]
+
+
+def pool_of(texts, embeddings=None, metadata=()):
+    n = len(texts)
+    embeddings = np.eye(n) if embeddings is None else np.array(embeddings)
+    return CandidatePool(
+        document_ids=[f"guide.md#{i}" for i in range(n)],
+        texts=texts,
+        embeddings=embeddings,
+        similarities=np.linspace(0.9, 0.1, n),
+        metadata=metadata,
+    )
+
+
+def printed(pool, width=60, **options):
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
+    print_chunks(console, pool, **options)
+    return console.file.getvalue()
+
+
+def test_a_text_cannot_steer_the_terminal():
+    assert plain("\x1b[31mred\x07\r\x9b2J\u202etxt\tand\nmore") == "[31mred2Jtxt\tand\nmore"
+    assert one_line(" a\n\n\tb\x00 ") == "a b"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "keep_end", "expected"),
+    [
+        ("abcdef", 6, False, "abcdef"),
+        ("abcdef", 5, False, "abcd…"),
+        ("abcdef", 5, True, "…cdef"),
+        ("日本語", 5, False, "日本…"),  # two columns each
+        ("日本語", 4, False, "日…"),
+        ("日本語", 5, True, "…本語"),
+    ],
+)
+def test_a_line_is_shortened_to_the_columns_of_a_terminal(text, width, keep_end, expected):
+    assert shortened(text, width, keep_end=keep_end) == expected
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (60, "docs/guide.md#3 > Guide > Paths > Numbers > p. 7"),
+        (30, "docs/guide.md#3 > … > p. 7"),
+        (14, "…cs/guide.md#3"),
+        (9, "…ide.md#3"),
+    ],
+)
+def test_a_source_loses_what_says_least_first(width, expected):
+    metadata = {"source": "docs/guide.md", "heading": ["Guide", "Paths", "Numbers"], "page": 7}
+    assert source_of(metadata, "docs/guide.md#3", width) == expected
+
+
+def test_a_source_is_named_by_other_indexers_too_or_by_its_id():
+    assert source_of({"file_path": "a.txt", "heading": "Title"}, "17", 40) == "a.txt > Title"
+    assert source_of({"source": 3}, "17", 40) == "17"
+    assert source_of({}, "a\x1b[2Jb\nc", 40) == "a[2Jb c"
+
+
+def test_a_sparkline_is_as_high_as_its_first_value():
+    assert sparkline([1.0, 0.5, 0.0]) == "█▅▁"
+    assert sparkline([2.0, 1.0, 0.0]) == "█▅▁"
+    assert sparkline([0.0, 0.0]) == "▁▁"
+
+
+def test_what_is_explained_is_a_share_of_the_first_variance():
+    assert explained([2.0, 1.0, 0.5]) == 0.75
+    assert explained([0.0, 0.0]) == 0.0
+
+
+def test_a_repeat_names_the_earlier_chunk_that_it_is_most_like():
+    # Cosines to the first: .79, .81 and .96; of the last two arccos(.81) - arccos(.96) = 19.6°
+    # apart, cosine .94; of .79 and .81 1.9°, cosine .999.
+    vectors = [turned(1.0), turned(0.79), turned(0.81), turned(0.96)]
+    repeats = repeats_of(np.array(vectors, dtype=np.float32))
+    assert repeats[:2] == [None, None]
+    assert (repeats[2].rank, repeats[2].mark, repeats[2].is_copy) == (2, "≡2", True)
+    assert (repeats[3].rank, repeats[3].mark) == (1, "≡1")
+    assert repeats[3].cosine == pytest.approx(0.96, abs=1e-6)
+
+
+def test_lengths_of_vectors_make_no_repeats():
+    assert repeats_of(np.array([[10.0, 0.0], turned(0.5)])) == [None, None]
+    assert repeats_of(np.array([[0.1, 0.0], turned(0.9)]))[1].mark == "≈1"
+
+
+def test_nothing_has_no_repeats():
+    assert repeats_of(np.empty((0, 3))) == []
+
+
+def test_chunks_are_printed_with_rank_mark_similarity_and_source():
+    pool = pool_of(
+        ["# Paths\n\nFirst words.", "Second [bold]words[/bold]."],
+        [turned(1.0), turned(0.9)],
+        [{"source": "guide.md"}, {"source": "guide.md", "heading": ["Paths"]}],
+    )
+    assert printed(pool, counts=[3, 1]).splitlines() == [
+        "  1      0.90  guide.md#0 ×3",
+        "    First words.",
+        "  2 ≈1   0.10  guide.md#1 > Paths",
+        "    Second [bold]words[/bold].",
+    ]
+
+
+def test_texts_are_shortened_to_lines_and_the_cut_shows():
+    pool = pool_of(["one two three four five six seven eight nine"])
+    assert printed(pool, width=24, n_lines=2).splitlines()[1:] == [
+        "    one two three four",
+        "    five six seven eigh…",
+    ]
+    assert len(printed(pool, n_lines=0).splitlines()) == 1
+
+
+def test_whole_texts_keep_their_lines():
+    pool = pool_of(["# Title\n\n    code()\x1b[2J\n" + "long " * 30])
+    assert printed(pool, n_lines=None).splitlines()[1:] == [
+        "    # Title",
+        "    ",
+        "        code()[2J",
+        "    " + "long " * 30,
+    ]
+
+
+def test_records_are_whole_and_say_what_repeats():
+    pool = pool_of(["a\x1b", "b"], [turned(1.0), turned(0.9)], [{"page": 1}, {}])
+    first, second = chunk_records(pool)
+    assert first == {
+        "rank": 1,
+        "document_id": "guide.md#0",
+        "similarity": 0.9,
+        "near_duplicate_of": None,
+        "text": "a\x1b",
+        "metadata": {"page": 1},
+    }
+    assert second["near_duplicate_of"] == {"rank": 1, "cosine": pytest.approx(0.9)}
