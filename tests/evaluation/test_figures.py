@@ -334,8 +334,23 @@ def test_retrieval_without_intervals_says_so():
 def test_copies_are_a_curve_a_method():
     rows = retrieval_rows(["as is", "duplicates 2", "duplicates 8", "duplicates 4"])
     (axes,) = figures_retrieval.copies_curve(rows).axes
-    lines = {line.get_label(): line.get_xydata() for line in axes.lines}
+    lines = {one.get_label(): one[0].get_xydata() for one in axes.containers}
     np.testing.assert_allclose(lines["nn"], [[2, 50], [4, 50], [8, 50]])
+
+
+def test_the_error_of_a_mean_over_sets_is_that_of_independent_ones():
+    cis = {"a": [0.47, 0.53], "b": [0.46, 0.58]}
+    rows = [
+        {"set": name, "condition": f"duplicates {n}", "method": "nn", "recall@10": 0.5,
+         "ci": {"recall@10": ci}, "n_queries": 9}
+        for name, ci in cis.items()
+        for n in (2, 4)
+    ]  # fmt: skip
+    (axes,) = figures_retrieval.copies_curve(rows).axes
+    _, _, (bars,) = axes.containers[0]
+    # below: sqrt(3² + 4²) / 2 = 2.5; above: sqrt(3² + 8²) / 2 = 4.27
+    for segment in bars.get_segments():
+        np.testing.assert_allclose(segment[:, 1], [47.5, 50 + 73**0.5 / 2])
 
 
 @pytest.mark.parametrize(("rows", "metric"), [([], "recall@10"), (retrieval_rows(), "precision")])

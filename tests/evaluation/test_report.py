@@ -11,14 +11,14 @@ from sift_core.evaluation.analysis.rows import Results
 from sift_core.evaluation.analysis.statistics import Estimate
 from sift_core.evaluation.analysis.tables import main_table
 from sift_core.evaluation.language_modeling.arms import learning, reading
-from sift_core.evaluation.report.summary import interval, verdict
+from sift_core.evaluation.report.summary import interval, language_modeling_summary, verdict
 from sift_core.evaluation.report.write import write_report
 from tests.evaluation.synthetic import prompt, results_of_percents, rows_of_percents
 
 EVIL = "<script>alert('x')</script>"
-SIFT, NN = learning("SIFT", 0.1), learning("NN")
+SIFT, NN, READ = learning("SIFT", 0.1), learning("NN"), reading("SIFT", 0.1)
 PROMPTS = [prompt("a1", EVIL), prompt("a2", EVIL), prompt("b1", "books"), prompt("b2", "books")]
-COLUMNS = {SIFT: [80, 81, 90, 91], NN: [84, 86, 95, 96], reading("SIFT", 0.1): [97, 98, 99, 96]}
+COLUMNS = {SIFT: [80, 81, 90, 91], NN: [84, 86, 95, 96], READ: [97, 98, 99, 96]}
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 RETRIEVAL = [
     {
@@ -217,3 +217,9 @@ def test_a_verdict_needs_an_interval_without_zero(low, high, n, said):
 def test_an_interval_is_told_where_there_is_one():
     many = Estimate(value=86.44, standard_error=0.5, low=85.3, high=87.5, n=120)
     assert interval(many) == "86.4 % (90 % interval 85.3 to 87.5)"
+
+
+def test_the_context_is_told_of_the_prompts_that_were_learned():
+    rows = rows_of_percents(PROMPTS, {SIFT: [80, None, None, None], READ: [97, 10, 10, 10]})
+    (told,) = language_modeling_summary(Results.from_rows(rows))
+    assert "in the context instead give 97.0 %, as a mean over 1 prompt of these." in told

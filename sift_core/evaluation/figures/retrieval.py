@@ -114,20 +114,20 @@ def copies_curve(rows: Sequence[Row], metric: str = "recall@10") -> CaptionedFig
         figure = CaptionedFigure(
             4.0,
             caption=f"{title}, mean over {', '.join(sets)}, where every passage stands in the "
-            f"corpus as often as the axis says.{_settings_text(methods, rows)}",
+            "corpus as often as the axis says. Error bars are 90 % confidence intervals over "
+            f"questions, the sets taken as independent.{_settings_text(methods, rows)}",
             alt=f"Line plot of {title} against the number of noisy copies of every passage. "
             f"{_means_text(rows, methods, metric)}",
         )
         axes = figure.subplots()
         styles = styles_for([family_of(method) for method in methods])
         for method, style in zip(methods, styles, strict=True):
-            means = [
-                float(np.mean([row[metric] for row in rows if _is_at(row, method, n)]))
-                for n in counts
-            ]
-            axes.plot(
+            cells = [[row for row in rows if _is_at(row, method, n)] for n in counts]
+            axes.errorbar(
                 counts,
-                100 * np.array(means),
+                [100 * float(np.mean([row[metric] for row in own])) for own in cells],
+                yerr=100 * np.array([_mean_error(own, metric) for own in cells]).T,
+                elinewidth=1.1,
                 color=style.color,
                 marker=style.marker,
                 markerfacecolor=style.face,
@@ -212,6 +212,17 @@ def _draw_method(
 def _interval(row: Row, metric: str) -> tuple[float, float]:
     low, high = row.get("ci", {}).get(metric) or (row[metric], row[metric])
     return float(low), float(high)
+
+
+def _mean_error(rows: Sequence[Row], metric: str) -> tuple[float, float]:
+    """How far the interval of the mean over sets reaches below and above it.
+
+    The sets' questions are others, so that the squares of their errors add up.
+    """
+    ends = np.array([_interval(row, metric) for row in rows])
+    reach = np.abs(ends - np.array([[row[metric]] for row in rows]))
+    below, above = np.sqrt((reach**2).sum(axis=0)) / len(rows)
+    return float(below), float(above)
 
 
 def _check(rows: Sequence[Row], metric: str) -> None:

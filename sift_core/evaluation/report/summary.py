@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.arm_grids import main_arms, mode_arms
-from sift_core.evaluation.analysis.comparing import best_position, mean_percent
+from sift_core.evaluation.analysis.comparing import best_position, mean_percent, restrict
 from sift_core.evaluation.analysis.rows import ArmRecord, Results, selector_label
 from sift_core.evaluation.analysis.statistics import Estimate, mean, paired_difference
 from sift_core.evaluation.analysis.tables import BASELINES, paired_columns, pooled_bits_per_byte
@@ -30,9 +30,15 @@ def language_modeling_summary(results: Results) -> list[str]:
     sentences += _selectors(results, arms)
     in_context = mode_arms(results).get("context")
     if in_context is not None:
-        percent = mean(list(results.percent_of_base(in_context).values()))
+        learned = results.percent_of_base(next(iter(arms.values())))
+        read = restrict(results.percent_of_base(in_context), learned)
         label = selector_label(in_context)
-        sentences.append(f"Chunks of {label} in the context instead give {interval(percent)}.")
+        if read:
+            sentences.append(
+                f"Chunks of {label} in the context instead give "
+                f"{interval(mean(list(read.values())))}, as a mean over "
+                f"{_count(len(read), 'prompt')} of these."
+            )
     return [" ".join(sentences)]
 
 
