@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -130,7 +131,7 @@ def _fine_tuning(
 
 def _definitions() -> Section:
     terms = "".join(
-        f"<dt><strong>{escape(term)}</strong></dt>\n<dd>{escape(meaning)}</dd>\n"
+        f"<dt><strong>{escape(term)}</strong></dt>\n<dd>{_prose(meaning)}</dd>\n"
         for term, meaning in DEFINITIONS.items()
     )
     rules = _listed([f"{verdict.value}: {rule}." for verdict, rule in RULES], tag="ol")
@@ -176,5 +177,10 @@ def _pair(pair: Pair) -> str:
 
 
 def _listed(sentences: Sequence[str], *, tag: str = "ul") -> str:
-    items = "\n".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    items = "\n".join(f"<li>{_prose(sentence)}</li>" for sentence in sentences)
     return f"<{tag}>\n{items}\n</{tag}>\n"
+
+
+def _prose(text: str) -> str:
+    """Escaped text in which a per cent sign stands apart from its number and on its line."""
+    return re.sub(r" ?%", "\N{NO-BREAK SPACE}%", escape(text))

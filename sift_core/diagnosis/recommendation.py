@@ -66,12 +66,12 @@ def recommend(diagnosis: Diagnosis) -> Recommendation:
     )
 
 
-def with_interval(estimate: Estimate, digits: int = 1) -> str:
-    """Return "3.4 (90 % interval 2.9 to 3.9)", the number alone where there is no interval."""
-    value = f"{estimate.value:.{digits}f}"
+def with_interval(estimate: Estimate, unit: str = "places") -> str:
+    """Return "3.4 of 10 places (90 % interval 2.9 to 3.9)"."""
+    value = f"{estimate.value:.1f} of {N_SELECT} {unit}"
     if estimate.n < 2:
         return f"{value} (one question, so no interval)"
-    ends = f"{estimate.low:.{digits}f} to {estimate.high:.{digits}f}"
+    ends = f"{estimate.low:.1f} to {estimate.high:.1f}"
     return f"{value} ({CONFIDENCE:.0%} interval {ends})".replace("%", " %")
 
 
@@ -85,25 +85,25 @@ def _headline(verdict: Verdict, diagnosis: Diagnosis) -> str:
     freed = with_interval(freed_places(diagnosis))
     repeated = with_interval(repeated_places(diagnosis))
     if verdict is Verdict.HELPS:
-        return f"SIFT would help: of {N_SELECT} places it frees {freed}."
+        return f"SIFT would help: it frees {freed}."
     if verdict is Verdict.NOT_NEEDED:
         return (
-            f"You do not need this against repeats: nearest neighbours serve you. They repeat "
-            f"themselves in {repeated} of {N_SELECT} places."
+            f"You do not need this: nearest neighbours serve you. They repeat themselves in "
+            f"{repeated}."
         )
     if verdict is Verdict.FEW_CONTENTS:
         return (
             f"Too little that is different is stored or fetched: nearest neighbours repeat "
-            f"themselves in {repeated} of {N_SELECT} places, and SIFT frees {freed}, since the "
-            f"candidates have nothing else."
+            f"themselves in {repeated}, and SIFT frees {freed}, since the candidates have "
+            f"nothing else."
         )
     if verdict is Verdict.LITTLE:
         return (
-            f"SIFT would change little: nearest neighbours repeat themselves in {repeated} of "
-            f"{N_SELECT} places, and it frees {freed}."
+            f"SIFT would change little: nearest neighbours repeat themselves in {repeated}, "
+            f"and it frees {freed}."
         )
     return (
-        f"Unclear with so few questions: SIFT frees {freed} of {N_SELECT} places, and below "
+        f"Unclear with so few questions: SIFT frees {freed}, and below "
         f"{PLACES_WORTH_FREEING:g} it would not be worth it. Ask more (--sample), or your own "
         f"(--queries)."
     )
@@ -116,8 +116,7 @@ def _reasons(verdict: Verdict, diagnosis: Diagnosis) -> list[str]:
     n_contents = diagnosis.over_questions(lambda pool: pool.n_contents)
     poor = share_of_poor_pools(diagnosis)
     reasons = [
-        f"SIFT would exchange {with_interval(_less_than_ten(diagnosis, shared))} of {N_SELECT} "
-        f"chunks for others.",
+        f"SIFT would exchange {with_interval(_less_than_ten(diagnosis, shared), 'chunks')}.",
         f"The {_most_candidates(diagnosis)} nearest candidates of a question are "
         f"{n_contents.value:.0f} different contents in the mean: versions of one text count once.",
     ]
@@ -126,7 +125,7 @@ def _reasons(verdict: Verdict, diagnosis: Diagnosis) -> list[str]:
     if verdict is Verdict.LITTLE and not counts_versions(diagnosis):
         versions = diagnosis.over_questions(lambda pool: pool.nearest.n_versions)
         reasons.append(
-            f"Versions of one text fill {with_interval(versions)} of the places of nearest "
+            f"Versions of one text fill {with_interval(versions)} of nearest "
             f"neighbours; what else is alike there is about one thing in different words, and "
             f"leaving it out might leave out the answer."
         )
