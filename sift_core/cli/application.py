@@ -64,6 +64,7 @@ class _UnloadedCommand(TyperCommand):
         application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         application.command(self.name, context_settings={"auto_envvar_prefix": prefix})(found)
         command = typer.main.get_command(application)
+        command.help = _unwrapped(command.help or "")
         for parameter in command.params:
             # Every option has a variable: the epilog says so once. Shared ones show theirs.
             if not parameter.envvar and hasattr(parameter, "show_envvar"):
@@ -89,6 +90,15 @@ class _LazyGroup(TyperGroup):
         if isinstance(command, _UnloadedCommand):
             command = self.commands[command.name or ""] = command.load()
         return name, command, rest
+
+
+def _unwrapped(text: str) -> str:
+    """Return a docstring with a line a paragraph, which Typer wraps; examples keep their lines."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(
+        paragraph if paragraph.startswith("Example") else " ".join(paragraph.split())
+        for paragraph in paragraphs
+    )
 
 
 app = typer.Typer(

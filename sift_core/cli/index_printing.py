@@ -51,22 +51,21 @@ def print_summary(
         seconds: How long it took.
         verbose: Whether every file that was left out is listed.
     """
-    console = stdout_console()
     report = indexed.report
-    console.print(
+    _say(
         f"{_number(len(reading.sources), 'file')}, {_number(report.n_documents, 'chunk')} in "
         f"{address} ({embedder_name}): {report.n_added:,} new, {report.n_unchanged:,} unchanged, "
         f"{indexed.n_deleted:,} deleted, in {_duration(seconds)}."
     )
     if indexed.vanished_files:
         files = [one_line(file) for file in indexed.vanished_files]
-        console.print(f"No longer there: {some_of(files, everything=verbose)}")
+        _say(f"No longer there: {some_of(files, everything=verbose)}")
     if indexed.kept_files:
         files = [one_line(file) for file in indexed.kept_files]
-        console.print(f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
+        _say(f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
     _print_skipped(reading.skipped, verbose=verbose)
     option = "" if str(address) == DEFAULT_STORE else f" --store '{address}'"
-    console.print(f'Next: sift search "your question"{option}')
+    _say(f'Next: sift search "your question"{option}')
 
 
 def print_record(
@@ -104,18 +103,23 @@ def print_record(
 def _print_skipped(skipped: Sequence[SkippedPath], *, verbose: bool) -> None:
     if not skipped:
         return
-    console = stdout_console()
     hint = "" if verbose or len(skipped) <= N_NAMES_SHOWN else " (--verbose lists all)"
-    console.print(f"Left out{hint}:")
+    _say(f"Left out{hint}:")
     if not verbose:
         for line in reasons_of(skipped):
-            console.print(f"  {line}")
+            _say(f"  {line}")
         return
     for reason, paths in _by_reason(skipped):
-        console.print(f"  {len(paths)} {reason}:")
+        _say(f"  {len(paths)} {reason}:")
         for path in paths:
             detail = f" ({one_line(path.detail)})" if path.detail else ""
-            console.print(f"    {one_line(path.source)}{detail}")
+            _say(f"    {one_line(path.source)}{detail}")
+
+
+def _say(line: str) -> None:
+    """Print a line; it is wrapped on a terminal, and stays one line in a pipe or file."""
+    console = stdout_console()
+    console.print(line, soft_wrap=not console.is_terminal)
 
 
 def _by_reason(skipped: Iterable[SkippedPath]) -> list[tuple[str, list[SkippedPath]]]:

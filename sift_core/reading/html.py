@@ -93,6 +93,8 @@ def _main(page: bs4.BeautifulSoup) -> Any:
     """Return the element with the main content, without what is never read."""
     for element in [*page.find_all(_NEVER_TEXT), *page.find_all(hidden=True)]:
         element.extract()
+    for mark in page.find_all(string=_is_declaration):
+        mark.extract()
     articles = page.find_all("article")
     marked = page.find("main") or page.find(role="main")
     if marked is None and len(articles) == 1:
@@ -107,6 +109,12 @@ def _main(page: bs4.BeautifulSoup) -> Any:
     if page.title:
         page.title.extract()
     return body
+
+
+def _is_declaration(text: object) -> bool:
+    """Return whether it is a comment or something like `<?xml ...?>`, which is no text."""
+    is_text = isinstance(text, bs4.element.CData)
+    return isinstance(text, bs4.element.PreformattedString) and not is_text
 
 
 def _language(pre: Any) -> str:

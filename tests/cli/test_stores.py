@@ -1,0 +1,138 @@
+"""Addresses of stores, and what opening says where something is wrong."""
+
+import numpy as np
+import pytest
+
+from sift_core import Document
+from sift_core.candidates import index_documents
+from sift_core.cli.stores import (
+    StoreAddress,
+    create_or_open_store,
+    open_for_writing,
+    open_store,
+    stored_embedder_name,
+)
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.testing import HashingEmbedder
+
+DOCUMENTS = [
+    Document(document_id="a.md#0", text="cats purr", metadata={"source": "a.md"}),
+    Document(document_id="plain", text="dogs bark"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "location", "collection"),
+    [
+        ("faiss:.sift", "faiss", ".sift", "sift"),
+        ("faiss:a#b", "faiss", "a#b", "sift"),
+        ("qdrant:data/q", "qdrant", "data/q", "sift"),
+        ("qdrant:data#docs", "qdrant", "data", "docs"),
+        ("qdrant:https://host:6333#docs", "qdrant", "https://host:6333", "docs"),
+    ],
+)
+def test_an_address_is_read_and_written_alike(text, kind, location, collection):
+    address = StoreAddress.parse(text)
+    assert (address.kind, address.location, address.collection) == (kind, location, collection)
+    assert str(address) == text
+
+
+WRONG = {
+    "no kind": ("data", "a store must be faiss:FOLDER"),
+    "another kind": ("chroma:data", "a store must be faiss:FOLDER"),
+    "no place": ("faiss:", "a store must be"),
+    "a host": ("qdrant:localhost:6333", "written qdrant:http://localhost:6333"),
+    "a password": ("qdrant:https://me:hunter2@host", "QDRANT_API_KEY"),
+    "a key": ("qdrant:https://host?api_key=hunter2", "QDRANT_API_KEY"),
+    "a bare password": ("https://me:hunter2@host", "a store must be"),
+    "another scheme": ("qdrant:ftp://host", "a store must be"),
+    "a URL for Faiss": ("faiss:http://host", "a store must be"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_address_is_refused_and_secrets_are_not_repeated(text, message):
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        StoreAddress.parse(text)
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.fixture(params=["faiss", "qdrant"])
+def address(request, tmp_path):
+    return StoreAddress.parse(f"{request.param}:{tmp_path / 'store'}")
+
+
+def fill(address):
+    embedder = HashingEmbedder()
+    dimension = embedder.embed_query("x").shape[0]
+    with create_or_open_store(address, embedder_name=embedder.name, dimension=dimension) as source:
+        index_documents(source, DOCUMENTS, embedder, progress=False)
+    return embedder
+
+
+def test_a_store_remembers_its_embedder_and_the_files_of_its_chunks(address):
+    embedder = fill(address)
+    with open_store(address) as source:
+        assert stored_embedder_name(source) == embedder.name
+        assert len(source.content_ids()) == 2
+    with open_for_writing(address) as opened:
+        assert sorted(opened.files().values()) == ["a.md", "plain"]
+        assert set(opened.files()) == opened.source.content_ids()
+
+
+def test_another_embedder_is_refused(address):
+    fill(address)
+    with (
+        pytest.raises(InvalidInputError, match=r"made with the embedder .* not 'other'"),
+        open_store(address, embedder_name="other"),
+    ):
+        pass
+
+
+def test_where_there_is_no_index_nothing_is_made(address, tmp_path):
+    with pytest.raises(InvalidInputError, match="make one: sift index"), open_store(address):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_collection_that_is_not_there_is_no_index(tmp_path):
+    fill(StoreAddress.parse(f"qdrant:{tmp_path}"))
+    other = StoreAddress.parse(f"qdrant:{tmp_path}#other")
+    with pytest.raises(InvalidInputError, match="no index at"), open_store(other):
+        pass
+
+
+# The client leaves the lock's file open where it cannot take the lock.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_folder_in_use_and_a_dead_server_are_told(tmp_path):
+    address = StoreAddress.parse(f"qdrant:{tmp_path}")
+    fill(address)
+    with open_store(address):
+        with pytest.raises(CandidateSourceError, match="no other process"), open_store(address):
+            pass
+    dead = StoreAddress.parse("qdrant:http://localhost:1")
+    with pytest.raises(CandidateSourceError, match="is the server up"), open_store(dead):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    for kind in ("faiss", "qdrant"):
+        address = StoreAddress.parse(f"{kind}:{tmp_path / 'file' / 'store'}")
+        with (
+            pytest.raises(CandidateSourceError, match=r"may write|may this user"),
+            create_or_open_store(address, embedder_name="x", dimension=3),
+        ):
+            pass
+
+
+def test_vectors_come_back_as_they_were_stored(address):
+    embedder = fill(address)
+    with open_store(address) as source:
+        from sift_core import Query
+
+        query = Query(text="x", embedding=embedder.embed_query("cats purr"))
+        pool = source.fetch(query, 1)
+    assert pool.document_ids == ("a.md#0",)
+    assert np.allclose(pool.similarities, 1, atol=1e-5)
