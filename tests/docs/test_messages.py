@@ -1,4 +1,4 @@
-"""Every message that docs/troubleshooting.md quotes can still be read in an error of the library."""
+"""Every message that docs/troubleshooting.md quotes still occurs in an error of the library."""
 
 import ast
 import re
