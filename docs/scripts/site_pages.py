@@ -85,7 +85,11 @@ def uri_of(target: str, config: MkDocsConfig, files: Files) -> str | None:
     if target in PAGE_OF:
         return PAGE_OF[target]
     if target.startswith("docs/"):
-        return target.removeprefix("docs/")
+        uri = target.removeprefix("docs/")
+        file = files.get_file_from_path(uri)
+        if file is not None and file.inclusion.is_excluded():  # no more than INFO to MkDocs
+            log.warning("a link leads to %s, which the site leaves out", uri)
+        return uri
     if not (ROOT / target).is_file():
         return None
     # Browsers would save what they have no view for instead of showing it.
