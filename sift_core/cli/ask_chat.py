@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sift_core.cli.ask_printing import print_sources
 from sift_core.cli.ask_running import Asking
-from sift_core.cli.showing_text import print_json, stderr_console, stdout_console
+from sift_core.cli.showing_text import plain, print_json, stderr_console, stdout_console
 from sift_core.errors import SiftError
 from sift_core.types import Answer
 
@@ -58,6 +58,8 @@ class Chat:
         if _COMMAND.fullmatch(line):
             self._command(line)
             return
+        if not self.is_interactive and not self.as_json:
+            sys.stdout.write(f"{PROMPT}{plain(line)}\n")  # a person has typed it there already
         try:
             answer = self.answer(line)
         except SiftError as error:  # of this question; the next one may do better
@@ -69,6 +71,8 @@ class Chat:
             return
         if answer is None:
             return
+        if not self.as_json:
+            sys.stdout.write("\n")
         self.last = answer
         n_gone = self.asking.remember(line, answer)
         if n_gone:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from sift_core.answering import VariancePolicy
 from sift_core.cli.showing_chunks import LEGEND, chunk_records, print_chunks, repeats_of
-from sift_core.cli.showing_text import number_or_none
+from sift_core.cli.showing_text import number_or_none, plain
 from sift_core.types import Answer, CandidatePool
 
 if TYPE_CHECKING:
@@ -72,10 +74,7 @@ def print_about(console: Console, answer: Answer, *, n_lines: int = 0) -> None:
             f"{report.losses[-1]:.2f} nats a token (first and last chunk)",
         )
     if answer.chunks is not None and len(answer.chunks):
-        sigma = answer.standard_deviation
-        _print_pair(
-            console, "σ", f"{sigma:.2f} at the question given the sources (1 would be no help)"
-        )
+        _print_pair(console, "σ", _certainty(answer.standard_deviation))
     _print_pair(console, "time", _times(answer))
     if answer.finish_reason == "length":
         _print_pair(
@@ -116,6 +115,13 @@ def _distinct(chunks: CandidatePool) -> tuple[CandidatePool, list[int]]:
     return chunks.take(positions), [counts[chunks.document_ids[i]] for i in positions]
 
 
+def _certainty(sigma: float) -> str:
+    """Return what σ at the question means; in the paper's setting it is 1 without sources."""
+    share = 1.0 - sigma**2
+    little = "" if share >= VariancePolicy().min_explained else "; they may be off the topic"
+    return f"{sigma:.2f}: the sources explain {share:.0%} of the variance at the question{little}"
+
+
 def _times(answer: Answer) -> str:
     parts = [
         f"{name} {answer.timings[stage]:.2f} s"
@@ -129,11 +135,11 @@ def _times(answer: Answer) -> str:
 
 
 def _print_pair(console: Console, name: str, text: str) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=8, style="bold")
-    table.add_column(overflow="fold")
-    table.add_row(name, text)
-    console.print(Padding(table, 0))
+    """Print a name and, in a column of its own, what is said under it."""
+    filled = textwrap.fill(
+        plain(text),
+        max(console.width, 40),
+        initial_indent=f"{name:<10}",
+        subsequent_indent=" " * 10,
+    )
+    console.print(filled, soft_wrap=True)

@@ -102,6 +102,7 @@ def test_an_answer_is_printed_with_sources_decision_certainty_and_timings(capsys
     assert "mode      fine_tune: mode 'fine_tune' was asked for" in about
     assert "learning  2 steps, learned now; loss" in about
     assert "σ         0." in about
+    assert "% of the variance at the question\n" in about
     for stage in ("embedding", "retrieval", "selection", "fine-tuning", "generation"):
         assert f"{stage} " in about
     assert "cut at 4 tokens; --max-new-tokens allows more" in about
@@ -142,6 +143,13 @@ def test_a_chat_answers_one_question_a_line(capsys, typed):
     assert records[1]["n_prompt_tokens"] > records[0]["n_prompt_tokens"]
     assert "There is no command /nonsense." in captured.err
     assert "shelf.take" in captured.err  # the sources
+
+
+def test_a_piped_chat_shows_each_question_with_its_answer(capsys, typed):
+    typed(QUESTION, "Who?")
+    assert sift("--chat", "--mode", "base", *SHORT) == 0
+    questions = [line for line in capsys.readouterr().out.splitlines() if line.startswith("? ")]
+    assert questions == [f"? {QUESTION}", "? Who?"]
 
 
 def test_reset_forgets_what_was_said(capsys, typed):
@@ -238,7 +246,7 @@ class InterruptedOnce(io.StringIO):
 
     def write(self, text):
         written = super().write(text)
-        if not self.is_over:
+        if not self.is_over and not text.startswith("? "):  # not the echoed question
             self.is_over = True
             signal.raise_signal(signal.SIGINT)
         return written
