@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator  # a missing matplotlib is reported by figures.style
 
 from sift_core.diagnosis.diagnose import Diagnosis
 from sift_core.diagnosis.duplicates import NEAR_DUPLICATE_COSINE, Duplicates
@@ -71,7 +72,7 @@ def places_bars(diagnosis: Diagnosis) -> CaptionedFigure:
         axes.set_xticks(range(N_SELECT))
         axes.set_xlabel(f"wasted places of {N_SELECT}")
         axes.set_ylabel("questions")
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="x", visible=False)
         legend_outside(figure, axes)
     return figure
@@ -105,7 +106,7 @@ def pools_dots(diagnosis: Diagnosis) -> CaptionedFigure:
         axes.set_ylim(0, 1.08 * n_most)
         axes.set_xlabel("question")
         axes.set_ylabel("chunks")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend_outside(figure, axes)
     return figure
 
@@ -125,12 +126,12 @@ def copies_histogram(duplicates: Duplicates) -> CaptionedFigure:
             f"{np.median(cosines):.2f}; {100 * share:.0f} % are {NEAR_DUPLICATE_COSINE} or more.",
         )
         axes = figure.subplots()
-        axes.hist(cosines, bins=np.linspace(low, 1.0, _N_BINS + 1), color="#0072B2", alpha=0.85)
+        axes.hist(cosines, bins=_N_BINS, range=(low, 1.0), color="#0072B2", alpha=_BAR_ALPHA)
         axes.axvline(NEAR_DUPLICATE_COSINE, color=INK, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_xlim(low, 1.0)
         axes.set_xlabel("cosine to the nearest other chunk")
         axes.set_ylabel("chunks")
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sift_core.diagnosis.chunk_sample import printable
 from sift_core.selection import ContextSelector, NearestNeighborSelector, posterior_variances
@@ -204,7 +205,7 @@ def _top_ten(
     pool: CandidatePool,
     positions: IntArray,
     cosines: FloatArray,
-    is_content: FloatArray,
+    is_content: npt.NDArray[np.bool_],
 ) -> TopTen:
     chosen = pool.take(positions)
     is_redundant = redundant_rows(_unit_rows(chosen.embeddings))

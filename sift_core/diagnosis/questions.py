@@ -97,7 +97,7 @@ def stand_ins(sample: ChunkSample, n_questions: int) -> QuestionSet:
     Raises:
         InvalidInputError: If no chunk has a word.
     """
-    questions = []
+    questions: list[Question] = []
     for chunk_id, text, metadata in zip(
         sample.document_ids, sample.texts, sample.metadata, strict=True
     ):

@@ -15,7 +15,7 @@ from tests.diagnosis.collections import RowEmbedder, noisy, orthogonal, sampled
 def diagnosed(rows, embedder_rows=None, **options):
     source, sample = sampled(rows)
     embedder = RowEmbedder(rows if embedder_rows is None else embedder_rows)
-    return diagnose(source, sample, embedder, **options)
+    return diagnose(source, sample, embedder, **{"n_questions": 15, **options})
 
 
 def related(n, seed=0):
