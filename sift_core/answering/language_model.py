@@ -43,7 +43,15 @@ except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
 
 # No such model, no such device, a broken file, a missing tokenizer backend, other shapes.
-_LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
+_LOADING_ERRORS = (
+    AssertionError,  # torch: built without CUDA
+    ImportError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    ValueError,
+)
 
 
 # Model → key of the adapter that is in force in this flow of control.

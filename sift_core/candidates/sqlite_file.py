@@ -162,4 +162,4 @@ def _advice(error: str) -> str:
     ):
         if words in error:
             return advice
-    return "is the disk in order?"
+    return "is the disk in order, and is there space on it?"

@@ -1,6 +1,7 @@
 """The `sift` command: thin, over the public API.
 
-Exit code 0: done; 1: a defect of ours; 2: bad input, a missing part, or a dead store.
+Exit code 0: done; 1: a defect of ours; 2: bad input, a missing part, or a dead store; 130: stopped
+by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def run(command: Callable[[], Any]) -> int:
     except SiftError as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
+    except KeyboardInterrupt:
+        return 130  # as shells count a death by SIGINT
     except SystemExit as stop:  # Typer's own way to end, also after a usage error
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sift_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from sift_core.answering import LanguageModel
-
-HUB_TIMEOUT_S = 5.0  # a hub that is there answers in a fraction of one
 
 NO_MODEL = (
     "no model was named; pass --model, set SIFT_MODEL, or write `model` into sift.toml: an id on "
@@ -35,13 +31,13 @@ def load_language_model(name: str | None, device: str | None) -> LanguageModel:
     if not name:
         raise InvalidInputError(NO_MODEL)
     from sift_core.answering import LanguageModel
+    from sift_core.cli.model_places import model_place
     from sift_core.cli.stores import quieten_transformers
 
     quieten_transformers()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if device is not None:
         check_device(device)
-    place = model_place(name)
+    place = model_place(name, "transformers")
     with warnings.catch_warnings():  # of what a reader of the answer can do nothing about
         warnings.simplefilter("ignore")
         return LanguageModel.from_pretrained(place, device=device)
@@ -71,60 +67,3 @@ def check_device(device: str) -> None:
         f"there is no device {device!r} here{build}, only {names}; leave --device out to take the "
         f"fastest that there is"
     )
-
-
-def model_place(name: str) -> str:
-    """Return where to load a model from: its folder, its copy in the hub's cache, or its id.
-
-    The hub is asked once and at most for some seconds: transformers itself tries for most of a
-    minute before it says that there is no network.
-
-    Raises:
-        InvalidInputError: If there is no such folder, the hub knows no such model, or it
-            cannot be reached and the model was not downloaded before.
-    """
-    if Path(name).expanduser().is_dir():
-        return str(Path(name).expanduser())
-    if name.startswith((".", "/", "~", "\\")) or name.count("/") > 1:
-        raise InvalidInputError(
-            f"there is no model folder {name!r}; pass a folder with config.json and weights in "
-            f"safetensors, or an id on the hub"
-        )
-    return _place_on_hub(name)
-
-
-def _place_on_hub(name: str) -> str:
-    from huggingface_hub import model_info, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    advice = "check the spelling, or pass a folder with a model of transformers"
-    try:
-        model_info(name, timeout=HUB_TIMEOUT_S)
-    except HFValidationError as error:
-        raise InvalidInputError(
-            f"{name!r} is neither a folder nor an id that the hub could know; {advice}"
-        ) from error
-    except GatedRepoError as error:
-        raise InvalidInputError(
-            f"the hub shows the model {name!r} only to those who accepted its terms; accept them "
-            f"on its page, and set HF_TOKEN"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise InvalidInputError(
-            f"the hub has no model {name!r}, or shows it to others only; {advice}"
-        ) from error
-    except Exception as error:  # of the client's HTTP library, which differs between its versions
-        try:
-            return snapshot_download(name, local_files_only=True)
-        except LocalEntryNotFoundError:
-            raise InvalidInputError(
-                f"the model {name!r} is no folder here and was not downloaded before, and the hub "
-                f"cannot be asked for it ({' '.join(str(error).split())[:120]}); check spelling "
-                f"and network, or pass a folder with a model of transformers"
-            ) from error
-    return name

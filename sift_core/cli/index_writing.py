@@ -110,8 +110,8 @@ def refuse_other_files(address: StoreAddress, stored: Collection[str], found: Fo
     if not stored or names.intersection(stored):
         return
     raise InvalidInputError(
-        f"the index at {address} holds {len(stored):,} chunks, none of them of these PATHs but of "
-        f"{some_of(sorted(set(stored)))}; they would all be deleted. Pass those PATHs as well, "
+        f"nothing in the index at {address} is of these PATHs; it holds "
+        f"{some_of(sorted(set(stored)))}, which would be deleted. Pass those PATHs as well, "
         f"call it from the same folder as then (names are relative to it), or take another --store"
     )
 

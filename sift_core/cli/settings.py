@@ -91,9 +91,14 @@ def read_settings(path: Path, commands: Iterable[str]) -> dict[str, Any]:
     """
     try:
         settings: dict[str, Any] = _loads(path.read_bytes().decode("utf-8-sig"))
-    except (OSError, ValueError) as error:  # ValueError: broken TOML, or not UTF-8
+    except OSError as error:
         raise InvalidInputError(
-            f"the settings file {str(path)!r} cannot be read: {error}"
+            f"the settings file {str(path)!r} cannot be read: {error}; may this user read it?"
+        ) from error
+    except ValueError as error:  # broken TOML, or not UTF-8
+        raise InvalidInputError(
+            f"the settings file {str(path)!r} is no TOML: {error}; a text stands in quotes, as in "
+            f"store = {DEFAULT_STORE!r}"
         ) from error
     tables = sorted(commands)
     for key, value in settings.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sqlite3
@@ -93,9 +94,17 @@ class OpenedStore:
 
 
 def has_place(address: StoreAddress) -> bool:
-    """Return whether there is a store to open: a server, or a folder that one was made in."""
+    """Return whether there is a store to open: a server, or a folder that one was made in.
+
+    Raises:
+        InvalidInputError: If a file is where the folder would be.
+    """
     if address.is_server:
         return True
+    if Path(address.location).is_file():
+        raise InvalidInputError(
+            f"{address.location!r} is a file; a store needs a folder of its own"
+        )
     manifest = "manifest.json" if address.kind == "faiss" else "meta.json"
     return Path(address.location, manifest).is_file()
 
@@ -187,18 +196,26 @@ def load_embedder(name: str) -> SentenceTransformerEmbedder:
         InvalidInputError: If there is no such model.
         MissingDependencyError: If sentence-transformers is not installed.
     """
-    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.cli.model_places import model_place
+    from sift_core.embedders import SentenceTransformerEmbedder, packaged_path
 
     quieten_transformers()
+    if packaged_path(name) is None:
+        # Names without an owner are those of sentence-transformers.
+        place = Path(name).expanduser()
+        is_short = "/" not in name and not name.startswith((".", "~")) and not place.is_dir()
+        short = f"sentence-transformers/{name}" if is_short else name
+        model_place(short, "sentence-transformers")
     return SentenceTransformerEmbedder(name)
 
 
 def quieten_transformers() -> None:
     """Have transformers and the hub print errors alone: stdout and stderr belong to the command."""
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the hub's bars, too
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the hub's, too
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # "Retrying in 4s"
 
 
 def _check_url(kind: str, url: str) -> None:

@@ -81,7 +81,7 @@ def test_the_summary_says_what_was_done_left_out_and_comes_next(capsys, folder):
 def test_an_index_of_other_files_is_not_replaced(capsys, folder):
     index(capsys, "docs/cats.md")
     error = index(capsys, "docs/dogs.md", code=2).err
-    assert "holds 1 chunks, none of them of these PATHs but of docs/cats.md" in error
+    assert "is of these PATHs; it holds docs/cats.md, which would be deleted" in error
     assert stored("faiss:.sift") == 1
     assert record(capsys, "docs/cats.md", "docs/dogs.md")["n_added"] == 1
 

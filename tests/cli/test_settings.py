@@ -59,7 +59,7 @@ WRONG = {
     "secret": ("api-key = 'hunter2'", r"holds 'api-key'; secrets belong into the environment"),
     "secret in a table": ("[qdrant]\napi_key = 'hunter2'", r"holds 'api_key'; secrets"),
     "table for a value": ("[store]\nx = 1", "unknown table 'store'"),
-    "no TOML": ("store = ", "cannot be read"),
+    "no TOML": ("store = ", "is no TOML"),
 }
 
 
