@@ -10,7 +10,7 @@ DATA ?= ../shared/data
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test check fix bench test-install test-matrix clean
+.PHONY: help demo test check fix bench docs test-install test-matrix clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -53,7 +53,10 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --results $(RESULTS)/language_modeling.jsonl --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plots $(RESULTS)/language_modeling
 	$(BIN)/python -m benchmarks.policy --data $(DATA) --json $(RESULTS)/policy.json --plot $(RESULTS)/policy.png
 
-test-install: $(INSTALLED) ## build the wheels and import them in empty environments
+docs: $(INSTALLED) ## build the documentation into .cache/site, warnings as errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+test-install: $(INSTALLED) ## install each wheel into an empty environment and run its README lines
 	$(BIN)/python -m pytest -m network tests/test_wheels.py
 
 test-matrix: ## test the integrations with the oldest and the newest frameworks; PYTHON=python3.12 MATRIX="--fresh --only langchain-oldest"
