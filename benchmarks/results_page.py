@@ -3,17 +3,22 @@
     python -m benchmarks.results_page [--check]
 
 A table stands between `<!-- table FILE PART NUMBER -->` and `<!-- end -->`: the one of that
-number, from 0, that `sift eval tables FILE --parts PART` prints. `--check` writes nothing and
-ends with 1 where the page differs.
+number, from 0, that `sift eval tables FILE --parts PART` prints. The one between
+`<!-- retrieval SET SET ... -->` and `<!-- end -->` is made from retrieval_SET.json, what
+`sift eval retrieval --results` wrote. `--check` writes nothing and ends with 1 where the page
+differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from sift_core.evaluation.analysis.part_tables import tables_of
 from sift_core.evaluation.analysis.rows import Results
@@ -22,14 +27,55 @@ from sift_core.evaluation.running.results_file import ResultsFile
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results.md"
+RESULTS = ROOT / "benchmarks/results"
 PLACE = re.compile(r"(<!-- table (\S+) (\S+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
+RETRIEVAL = re.compile(r"(<!-- retrieval ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+METRICS = {
+    "recall@10": "recall@10",
+    "all_gold@10": "all gold@10",
+    "ndcg@10": "nDCG@10",
+    "alpha_ndcg@10": "α-nDCG@10",
+}
+CONDITIONS = ("as is", "duplicates 4")
 
 
 @cache
 def tables(name: str, part: str) -> tuple[Table, ...]:
     """Return the tables of a part from a file of benchmarks/results."""
-    rows = ResultsFile(ROOT / "benchmarks/results" / name).rows()
+    rows = ResultsFile(RESULTS / name).rows()
     return tables_of(Results.from_rows(rows), [part]).tables[part]
+
+
+def retrieval_table(sets: str) -> str:
+    """Return SIFT's default against nearest neighbours on sets, in points of each metric."""
+    lines = [
+        "| set | questions | metric | as it is: nearest | SIFT's default "
+        "| four noisy copies: nearest | SIFT's default |",
+        "| :-- | --: | :-- | --: | --: | --: | --: |",
+    ]
+    for name in sets.split():
+        record = json.loads((RESULTS / f"retrieval_{name}.json").read_text(encoding="utf-8"))
+        found = {(row["condition"], row["method"]): row for row in record["rows"]}
+        n = record["configuration"]["questions"]
+        for metric, title in METRICS.items():
+            cells = [
+                cell
+                for condition in CONDITIONS
+                for cell in (
+                    f"{100 * found[condition, 'nn'][metric]:.1f}",
+                    _difference(found[condition, "sift"], metric),
+                )
+            ]
+            lines.append(f"| {name} | {n} | {title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _difference(row: Mapping[str, Any], metric: str) -> str:
+    """Return a difference to nearest neighbours in points; bold where its interval lacks 0."""
+    found = row["differences"]["nn"][metric]
+    low, high = (100 * end for end in found["ci"])
+    mean = f"{100 * found['mean']:+.1f}"
+    return f"{mean if low <= 0 <= high else f'**{mean}**'} [{low:+.1f}, {high:+.1f}]"
 
 
 def filled(page: str) -> str:
@@ -39,7 +85,10 @@ def filled(page: str) -> str:
         begin, name, part, number, end = place.groups()
         return f"{begin}\n{tables(name, part)[int(number)].as_markdown()}\n{end}"
 
-    return PLACE.sub(replaced, page)
+    with_retrieval = RETRIEVAL.sub(
+        lambda place: f"{place[1]}\n{retrieval_table(place[2])}\n{place[3]}", page
+    )
+    return PLACE.sub(replaced, with_retrieval)
 
 
 def main() -> int:

@@ -258,7 +258,10 @@ ARRAYS = {
         (np.ones(4), np.array([[1.0, 0, 0, 0], [np.nan, 0, 0, 0]])),
         "must be finite, got nan at ",
     ),
-    "one text instead of several": ((np.ones(4), np.ones(4)), "must have 2 dimension(s), got shape (4,)"),
+    "one text instead of several": (
+        (np.ones(4), np.ones(4)),
+        "must have 2 dimension(s), got shape (4,)",
+    ),
 }
 
 
