@@ -321,6 +321,17 @@ def test_a_heading_goes_with_the_beginning_of_what_does_not_fit_under_it(format)
     assert chunks[0].startswith(mark + "A first sentence.")
 
 
+@pytest.mark.parametrize("fence", ["```Python", "~~~ python title='a`b'", "    ```py hl_lines=3"])
+@pytest.mark.parametrize("before", ["", "# Title\n\n", "Some words before the code.\n\n"])
+def test_the_line_that_opens_a_block_of_code_goes_with_its_beginning(before, fence):
+    code = "".join(f"value_{i} = function_{i}()\n\n\n" for i in range(20))
+    text = f"{before}{fence}\n{code}{fence.split()[0][:3]}\n"
+    for max_characters in range(90, 200, 10):
+        chunks = split(text, "markdown", max_characters)
+        assert_lossless(text, chunks, max_characters)
+        assert all("function" in chunk.text or "before" in chunk.text for chunk in chunks)
+
+
 def test_marks_without_a_word_do_not_stand_alone():
     docstring = "    " + "Words of a long docstring. " * 8
     module = f'def f():\n    """\n{docstring}\n    """\n    return 1\n'

@@ -24,6 +24,7 @@ TextFormat = Literal["markdown", "rst", "python", "text"]
 Span = tuple[int, int]
 
 _WORD = re.compile(r"\w")
+_OPENING_FENCE = re.compile(r"^[ \t]*(`{3,}[^`\n]*|~{3,}[^\n]*)\n\s*\Z", re.MULTILINE)
 VISIBLE = re.compile(r"\S")
 _LINE_START = re.compile(r"^", re.MULTILINE)
 _WORD_START = re.compile(r"(?<!\S)\S")
@@ -137,9 +138,10 @@ class SpanCutter:
     def _with_openers(self, spans: Sequence[Span]) -> list[Span]:
         """Return spans in which nothing that only opens stands alone, where the sizes allow it.
 
-        A heading goes with what follows, if need be with the beginning of it. So do marks
-        without a word (a rule, a quotation mark) where they do not fit to what is before; the
-        last ones of a text take the last line before them along.
+        A heading goes with what follows, if need be with the beginning of it. So does the line
+        that opens a block of code in Markdown, with its language. So do marks without a word (a
+        rule, a quotation mark) where they do not fit to what is before; the last ones of a text
+        take the last line before them along.
         """
         ahead = deque(spans)
         kept: list[Span] = []
@@ -170,14 +172,24 @@ class SpanCutter:
         return None
 
     def _only_opens(self, span: Span) -> bool:
-        """Whether there is no word in a span outside headings."""
+        """Whether there is no word in a span outside headings and an opening fence at its end."""
+        end = self._without_fence(span)
         first = bisect_left(self._headings, span[0], key=lambda heading: heading.start)
         position = span[0]
         for heading in self._headings[first:]:
-            if heading.end > span[1] or _WORD.search(self._text, position, heading.start):
+            if heading.end > end or _WORD.search(self._text, position, heading.start):
                 break
             position = heading.end
-        return not _WORD.search(self._text, position, span[1])
+        return not _WORD.search(self._text, position, end)
+
+    def _without_fence(self, span: Span) -> int:
+        """Return where a span ends if the line that opens a block of code at its end is left off.
+
+        A line that closes one may look the same, but has no word.
+        """
+        is_markdown = self._format == "markdown"
+        fence = _OPENING_FENCE.search(self._text[slice(*span)]) if is_markdown else None
+        return span[0] + fence.start() if fence else span[1]
 
     def _opened(self, opener: Span, following: Span) -> list[Span]:
         """Return both spans with the opener joined to the first part; nothing if none fits."""
