@@ -17,6 +17,9 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 # How files of other indexers call what `sift index` calls "source".
 _SOURCE_KEYS = ("source", "file_path", "path", "file_name", "url", "title")
 
+# Of files that `sift index` reads; "gzip.open", of another indexer, has none.
+_SUFFIX = re.compile(r"(?<=.)\.(md|markdown|rst|txt|py|html?|pdf)(?=(#\d+)?$)", re.IGNORECASE)
+
 LEAST_TITLE = 12  # columns, below which the stump of a heading says nothing
 
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -58,7 +61,7 @@ def source_of(metadata: Mapping[str, Any], document_id: str, width: int) -> str:
         document_id: Stands for the file where the metadata names none. One like "guide.md#3"
             tells a file's chunks apart.
         width: Columns that it takes at most. Where not all fits, first the outer headings go,
-            then the end of the innermost, then the folders.
+            then the end of the innermost, then the folders, then the file's suffix.
     """
     named = (metadata.get(key) for key in _SOURCE_KEYS)
     file = next((name for name in named if isinstance(name, str) and name), document_id)
@@ -74,7 +77,19 @@ def source_of(metadata: Mapping[str, Any], document_id: str, width: int) -> str:
         whole = " > ".join([parts[0], "…", parts[-1]])
     if len(parts) > 1 and len(parts[0]) + LEAST_TITLE <= width:
         return shortened(whole, width)
-    return shortened(parts[0], width, keep_end=True)
+    return _short_file(parts[0], width)
+
+
+def _short_file(file: str, width: int) -> str:
+    """Return a file's name with what tells it from others: never the middle of a folder's name."""
+    name = file.rsplit("/", 1)[-1]
+    if not name.split("#")[0]:  # the address of a folder
+        return shortened(file, width, keep_end=True)
+    bare = _SUFFIX.sub("", name)
+    for shown in (file, f"…/{name}", name, bare):
+        if shortened(shown, width) == shown:
+            return shown
+    return shortened(bare, width, keep_end=True)
 
 
 def sparkline(variances: Sequence[float]) -> str:

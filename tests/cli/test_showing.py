@@ -57,13 +57,29 @@ def test_a_line_is_shortened_to_the_columns_of_a_terminal(text, width, keep_end,
     [
         (60, "docs/guide.md#3 > Guide > Paths > Numbers > p. 7"),
         (30, "docs/guide.md#3 > … > p. 7"),
-        (14, "…cs/guide.md#3"),
-        (9, "…ide.md#3"),
+        (14, "…/guide.md#3"),
+        (9, "guide#3"),
     ],
 )
 def test_a_source_loses_what_says_least_first(width, expected):
     metadata = {"source": "docs/guide.md", "heading": ["Guide", "Paths", "Numbers"], "page": 7}
     assert source_of(metadata, "docs/guide.md#3", width) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "width", "expected"),
+    [
+        ("docs/notes/0.115.0.md#5", 18, "…/0.115.0.md#5"),
+        ("docs/query-models.md#4", 18, "query-models.md#4"),
+        ("docs/query-models.md#4", 16, "query-models#4"),
+        ("docs/query-models.md#4", 9, "…models#4"),
+        ("numpy/gzip.decompress", 10, "…ecompress"),
+        ("https://example.org/a/#3", 10, "….org/a/#3"),
+        ("folder/.md", 4, ".md"),
+    ],
+)
+def test_a_file_that_does_not_fit_loses_folders_before_letters_of_its_name(file, width, expected):
+    assert source_of({}, file, width) == expected
 
 
 def test_a_source_is_named_by_other_indexers_too_or_by_its_id():
