@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
 
+_UNBROKEN = "\u00a0"  # a space that keeps a number and its unit on one line
+
 # Stage of `Answer.timings` → what a reader calls it, in the order of the work.
 _STAGES = {
     "embed": "embedding",
@@ -124,7 +126,7 @@ def _certainty(sigma: float) -> str:
 
 def _times(answer: Answer) -> str:
     parts = [
-        f"{name} {answer.timings[stage]:.2f} s"
+        f"{name} {answer.timings[stage]:.2f}{_UNBROKEN}s"
         for stage, name in _STAGES.items()
         if stage in answer.timings
     ]
@@ -142,4 +144,4 @@ def _print_pair(console: Console, name: str, text: str) -> None:
         initial_indent=f"{name:<10}",
         subsequent_indent=" " * 10,
     )
-    console.print(filled, soft_wrap=True)
+    console.print(filled.replace(_UNBROKEN, " "), soft_wrap=True)
