@@ -121,7 +121,10 @@ SECTIONS = (
     ),
     Section(
         title="Search",
-        text="",
+        text=(
+            "The first search also compiles the selection, where Numba is installed (extra `fast`; "
+            "it was among the packages at hand). The second call compares."
+        ),
         steps=(
             Step(command=f'sift search "{QUESTION}" -n 5'),
             Step(command=f'sift search "{QUESTION}" --compare'),
@@ -129,7 +132,7 @@ SECTIONS = (
     ),
     Section(
         title="Is it worth it for this folder?",
-        text="",
+        text="The page that it writes is shown [here](start/command-line.md).",
         steps=(Step(command="sift diagnose --html report.html"),),
     ),
     Section(
@@ -274,9 +277,9 @@ def page_lines(
         f"{n_pages} pages of FastAPI's documentation (MIT),",
         f"many of them release notes. All {sum(map(len, outcomes))} commands took "
         f"{total / 60:.0f} minutes together, on {os.cpu_count()} cores that other work kept busy",
-        f"(load {loads[0]:.1f} at the start, {loads[1]:.1f} at the end): take the times as rough, "
-        "an idle machine is several times",
-        f"faster. The output is what a pipe gets, {COLUMNS} columns wide: a terminal shows "
+        f"(load {loads[0]:.1f} at the start, {loads[1]:.1f} at the end): take the times as upper "
+        "bounds.",
+        f"The output is what a pipe gets, {COLUMNS} columns wide: a terminal shows "
         "colours and progress bars besides. Below each",
         "command are its exit code and its time; the home folder is written `~`, and "
         f"`{REPOSITORY}` is where you clone from.",

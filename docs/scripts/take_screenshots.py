@@ -16,14 +16,13 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image, ImageChops
-from record_transcript import QUESTION, ROOT
+from record_transcript import COLUMNS, QUESTION, ROOT
 from rich.console import Console
 from rich.text import Text
 
 IMAGES = ROOT / "docs" / "images"
-COLUMNS = 110
 SCALE = 2  # device pixels a CSS pixel, for sharp letters
-REPORT_SIZE = (1280, 1500)  # CSS pixels of the report that are shown, from its top
+REPORT_SIZE = (900, 1375)  # CSS pixels of the report that are shown, from its top
 N_COLORS = 128  # of a picture: a few kilobytes instead of many
 
 COMMANDS = {
@@ -33,6 +32,7 @@ COMMANDS = {
 TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; background: white; }}
 pre {{ display: inline-block; margin: 0; padding: 18px 22px; border-radius: 8px;
+  width: {columns}ch; white-space: pre-wrap;
   background: #1d2330; color: #dfe3ea; font: 14px/1.35 "DejaVu Sans Mono", monospace; }}
 b {{ color: #8fd18f; }}
 </style><pre><b>$</b> {command}
@@ -46,7 +46,13 @@ def printed(command: str, folder: Path) -> str:
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     words = shlex.split(command.format(model=ROOT / "examples" / "tiny_lm"))
     done = subprocess.run(
-        words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        words,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # a line of progress that vanishes
+        text=True,
+        check=True,
     )
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, color_system="truecolor")
@@ -93,7 +99,8 @@ def main() -> None:
         for name, command in COMMANDS.items():
             output = printed(command, folder)
             shown = command.format(model="examples/tiny_lm")
-            page.write_text(TERMINAL.format(command=shown, output=output), encoding="utf-8")
+            screen = TERMINAL.format(command=shown, output=output, columns=COLUMNS + 2)  # … is wide
+            page.write_text(screen, encoding="utf-8")
             photograph(page.as_uri(), shot, (1200, 1400))
             save(trimmed(Image.open(shot).convert("RGB")), IMAGES / name)
         photograph((folder / "report.html").as_uri(), shot, REPORT_SIZE)
