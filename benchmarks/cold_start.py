@@ -1,0 +1,73 @@
+"""How long until something happens? `sift --help`, and `import sift_core` beside NumPy's own.
+
+    python -m benchmarks.cold_start [--repetitions 15] [--json benchmarks/results/cold_start.json]
+
+Each repetition starts one process of each kind after another, so that what else the machine does
+meets all of them alike; the fastest of each counts, the median stands beside it. Files are in the
+system's cache after the first round, which is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.bars import load_bars
+from benchmarks.records import write_record
+from benchmarks.report import Report
+
+COMMANDS = {
+    "python": ["-c", "pass"],
+    "import numpy": ["-c", "import numpy"],
+    "import sift_core": ["-c", "import sift_core"],
+    "from sift_core import select": ["-c", "from sift_core import select"],
+    "import typer and rich": ["-c", "import typer, rich.console, rich.markdown"],
+    "sift --help": ["-m", "sift_core.cli", "--help"],
+}
+
+
+def seconds(arguments: list[str]) -> float:
+    """Return how long a process of this Python takes from start to end."""
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begin
+
+
+def measure(repetitions: int) -> dict[str, list[float]]:
+    """Return the times of every command, in milliseconds, in the order of the rounds."""
+    rounds = [
+        {name: 1000 * seconds(arguments) for name, arguments in COMMANDS.items()}
+        for _ in range(repetitions + 1)
+    ]
+    return {name: [one[name] for one in rounds[1:]] for name in COMMANDS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    arguments = parser.parse_args()
+    report = Report(bar_numbers=load_bars("cold_start"))
+    times = measure(arguments.repetitions)
+    fastest = {name: min(found) for name, found in times.items()}
+    report.heading("fastest of each, and median")
+    for name, found in times.items():
+        row = {"case": name, "ms": round(fastest[name], 1)}
+        report.rows.append({**row, "median_ms": round(statistics.median(found), 1)})
+        print(f"  {fastest[name]:8.0f} ms {statistics.median(found):8.0f} ms  {name}", flush=True)
+    report.heading("Bars")
+    report.judge("sift --help, ms", fastest["sift --help"], "help_ms", "lower")
+    for name in ("import sift_core", "from sift_core import select"):
+        over = fastest[name] - fastest["import numpy"]
+        report.judge(f"{name} beyond import numpy, ms", over, "import_over_numpy_ms", "lower")
+    if arguments.json is not None:
+        packages = ["numpy", "typer", "rich", "sift-rerank"]
+        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=packages)
+
+
+if __name__ == "__main__":
+    main()
