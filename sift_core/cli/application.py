@@ -115,9 +115,23 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"sift-rerank {version('sift-rerank')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
     context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Show the version and exit."
+        ),
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(envvar="SIFT_CONFIG", metavar="FILE", help="Settings, in TOML"),

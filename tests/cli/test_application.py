@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -154,3 +155,8 @@ def test_an_archive_of_arrays_gives_exit_code_2(tmp_path, capsys):
     np.savez(tmp_path / "several.npz", a=np.eye(2))
     assert sift("select", str(tmp_path / "several.npz"), "x.npy") == 2
     assert "cannot read `query`" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    assert run(lambda: app(["--version"])) == 0
+    assert capsys.readouterr().out == f"sift-rerank {version('sift-rerank')}\n"
