@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
 
-_UNBROKEN = "\u00a0"  # a space that keeps a number and its unit on one line
+_UNBROKEN = "\u00a0"  # a space that keeps a stage, its number and its unit on one line
 
 # Stage of `Answer.timings` → what a reader calls it, in the order of the work.
 _STAGES = {
@@ -126,7 +126,7 @@ def _certainty(sigma: float) -> str:
 
 def _times(answer: Answer) -> str:
     parts = [
-        f"{name} {answer.timings[stage]:.2f}{_UNBROKEN}s"
+        f"{name}{_UNBROKEN}{answer.timings[stage]:.2f}{_UNBROKEN}s"
         for stage, name in _STAGES.items()
         if stage in answer.timings
     ]
