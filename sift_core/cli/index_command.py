@@ -30,8 +30,8 @@ from sift_core.errors import InvalidInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sift_core.candidates import FaissSource, QdrantSource
-    from sift_core.cli.index_writing import Indexed, Plan
+    from sift_core.candidates import FaissSource, IndexingReport, QdrantSource
+    from sift_core.cli.index_writing import Plan
     from sift_core.embedders import SentenceTransformerEmbedder
     from sift_core.reading import FileReading, FoundFiles
 
@@ -68,7 +68,8 @@ def index(
     sift index docs README.md
     sift index docs --store qdrant:http://localhost:6333#handbook
     """
-    from sift_core.cli.index_writing import Plan, refuse_other_files
+    from sift_core.cli.index_memory import FileMemory
+    from sift_core.cli.index_writing import Indexed, Plan, delete_stale, refuse_other_files
     from sift_core.cli.showing_text import stderr_console
     from sift_core.reading import find_files
 
@@ -86,24 +87,32 @@ def index(
             stored = opened.files()
             refuse_other_files(address, stored.values(), found)
         recorded = opened.source.embedder_name if opened else None
-        model = _loaded(console, embedder or recorded or DEFAULT_EMBEDDER)
-        reading = _read(console, found, model)
-        if not reading.documents:
+        name = embedder or recorded or DEFAULT_EMBEDDER
+        memory = FileMemory(address, name)
+        recalled = memory.recall(found, stored)
+        reading, model = _read(console, recalled.to_read, name)
+        if not reading.documents and not recalled.unchanged:
             raise _nothing_to_read(paths, reading.skipped)
-        plan = Plan.of(reading, stored)
+        plan = Plan.of(reading, stored, recalled.unchanged)
+        n_added, n_unchanged = 0, plan.n_chunks_unread
         if opened is not None:
             source = opened.source
-        else:
+        elif model is not None:
             dimension = len(model.embed_query("dimension"))
             source = stack.enter_context(
-                create_or_open_store(address, embedder_name=model.name, dimension=dimension)
+                create_or_open_store(address, embedder_name=name, dimension=dimension)
             )
-        indexed = _write(console, plan, source, reading, model)
+        if model is not None:
+            report = _write_new(console, plan, source, reading, model)
+            n_added, n_unchanged = report.n_added, n_unchanged + report.n_unchanged
+        delete_stale(plan, source)
+        memory.remember(reading, recalled.unchanged)
+    indexed = Indexed(plan=plan, n_added=n_added, n_unchanged=n_unchanged, skipped=reading.skipped)
     seconds = time.perf_counter() - started
     if as_json:
-        print_record(address, model.name, reading, indexed, seconds)
+        print_record(address, name, indexed, seconds)
     else:
-        print_summary(address, model.name, reading, indexed, seconds, verbose=verbose)
+        print_summary(address, name, indexed, seconds, verbose=verbose)
 
 
 def _nothing_to_read(paths: Sequence[str], skipped: Any) -> InvalidInputError:
@@ -121,33 +130,40 @@ def _loaded(console: Console, name: str) -> SentenceTransformerEmbedder:
 
 
 def _read(
-    console: Console, found: FoundFiles, embedder: SentenceTransformerEmbedder
-) -> FileReading:
-    """Return the chunks of what was found, each as long as the embedder reads at most."""
-    from sift_core.cli.index_writing import chunker_for
-    from sift_core.reading import read_found
+    console: Console, found: FoundFiles, embedder_name: str
+) -> tuple[FileReading, SentenceTransformerEmbedder | None]:
+    """Return the chunks of what was found, each as long as the embedder reads at most, and it.
 
+    Where no file needs to be read no embedder is loaded.
+    """
+    from sift_core.cli.index_writing import chunker_for
+    from sift_core.reading import FileReading, read_found
+
+    if not found.files:
+        return FileReading(documents=(), sources=(), skipped=found.skipped), None
+    embedder = _loaded(console, embedder_name)
     n_bytes = sum(file.n_bytes for file in found.files)
     n_files = len(found.files)
     with _bar(console, f"Reading {n_files} {'file' if n_files == 1 else 'files'}", n_bytes) as move:
-        return read_found(found, chunker_for(embedder), on_file=lambda file: move(file.n_bytes))
+        reading = read_found(found, chunker_for(embedder), on_file=lambda file: move(file.n_bytes))
+    return reading, embedder
 
 
-def _write(
+def _write_new(
     console: Console,
     plan: Plan,
     source: FaissSource | QdrantSource,
     reading: FileReading,
     embedder: SentenceTransformerEmbedder,
-) -> Indexed:
-    """Return what it took to make the store equal to what was read."""
-    from sift_core.cli.index_writing import ProgressEmbedder, carry_out
+) -> IndexingReport:
+    """Embed and write what is new; say how far it came where it is interrupted."""
+    from sift_core.cli.index_writing import ProgressEmbedder, write_new
 
     title = f"Embedding {plan.n_new:,} {'chunk' if plan.n_new == 1 else 'chunks'}"
     with _bar(console, title, plan.n_new) as move:
         counting = ProgressEmbedder(embedder, move)
         try:
-            return carry_out(plan, source, reading, counting)
+            return write_new(source, reading, counting)
         except KeyboardInterrupt:
             interrupted = counting.n_stored
     console.print(

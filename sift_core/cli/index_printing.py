@@ -11,7 +11,7 @@ from sift_core.cli.showing_text import one_line, print_json, stdout_console
 if TYPE_CHECKING:
     from sift_core.cli.index_writing import Indexed
     from sift_core.cli.stores import StoreAddress
-    from sift_core.reading import FileReading, SkippedPath
+    from sift_core.reading import SkippedPath
 
 N_NAMES_SHOWN = 3
 
@@ -35,7 +35,6 @@ def some_of(names: Sequence[str], *, everything: bool = False) -> str:
 def print_summary(
     address: StoreAddress,
     embedder_name: str,
-    reading: FileReading,
     indexed: Indexed,
     seconds: float,
     *,
@@ -46,24 +45,24 @@ def print_summary(
     Args:
         address: The store.
         embedder_name: The model.
-        reading: What was read.
-        indexed: What was written and deleted.
+        indexed: What was done.
         seconds: How long it took.
         verbose: Whether every file that was left out is listed.
     """
-    report = indexed.report
+    plan = indexed.plan
+    n_chunks = indexed.n_added + indexed.n_unchanged
     _say(
-        f"{_number(len(reading.sources), 'file')}, {_number(report.n_documents, 'chunk')} in "
-        f"{address} ({embedder_name}): {report.n_added:,} new, {report.n_unchanged:,} unchanged, "
-        f"{indexed.n_deleted:,} deleted, in {_duration(seconds)}."
+        f"{_number(plan.n_files, 'file')}, {_number(n_chunks, 'chunk')} in {address} "
+        f"({embedder_name}): {indexed.n_added:,} new, {indexed.n_unchanged:,} unchanged, "
+        f"{len(plan.stale):,} deleted, in {_duration(seconds)}."
     )
-    if indexed.vanished_files:
-        files = [one_line(file) for file in indexed.vanished_files]
+    if plan.vanished_files:
+        files = [one_line(file) for file in plan.vanished_files]
         _say(f"No longer there: {some_of(files, everything=verbose)}")
-    if indexed.kept_files:
-        files = [one_line(file) for file in indexed.kept_files]
+    if plan.kept_files:
+        files = [one_line(file) for file in plan.kept_files]
         _say(f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
-    _print_skipped(reading.skipped, verbose=verbose)
+    _print_skipped(indexed.skipped, verbose=verbose)
     option = "" if str(address) == DEFAULT_STORE else f" --store '{address}'"
     _say(f'Next: sift search "your question"{option}')
 
@@ -71,7 +70,6 @@ def print_summary(
 def print_record(
     address: StoreAddress,
     embedder_name: str,
-    reading: FileReading,
     indexed: Indexed,
     seconds: float,
 ) -> None:
@@ -80,20 +78,20 @@ def print_record(
         {
             "store": str(address),
             "embedder": embedder_name,
-            "n_files": len(reading.sources),
-            "n_chunks": indexed.report.n_documents,
-            "n_added": indexed.report.n_added,
-            "n_unchanged": indexed.report.n_unchanged,
-            "n_deleted": indexed.n_deleted,
-            "vanished_files": indexed.vanished_files,
-            "kept_files": indexed.kept_files,
+            "n_files": indexed.plan.n_files,
+            "n_chunks": indexed.n_added + indexed.n_unchanged,
+            "n_added": indexed.n_added,
+            "n_unchanged": indexed.n_unchanged,
+            "n_deleted": len(indexed.plan.stale),
+            "vanished_files": indexed.plan.vanished_files,
+            "kept_files": indexed.plan.kept_files,
             "skipped": [
                 {
                     "source": path.source,
                     "reason": path.reason.name.lower(),
                     "detail": path.detail,
                 }
-                for path in reading.skipped
+                for path in indexed.skipped
             ],
             "seconds": round(seconds, 3),
         }

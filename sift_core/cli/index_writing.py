@@ -16,7 +16,7 @@ from sift_core.cli.index_printing import some_of
 from sift_core.cli.stores import StoreAddress
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex, Embedder
-from sift_core.reading import FileReading, FoundFiles, SkipReason
+from sift_core.reading import FileReading, FoundFiles, SkippedPath, SkipReason
 from sift_core.types import FloatArray
 
 if TYPE_CHECKING:
@@ -55,17 +55,26 @@ class Plan:
     Args:
         n_new: How many chunks will be embedded.
         stale: File of each chunk to delete, by content id.
+        n_chunks_unread: Chunks of the files that did not change.
+        n_files: Files whose text the store will hold, unreadable ones not counted.
         kept_files: Files that are stored, could not be read now, and keep their chunks.
         vanished_files: Stored files that are no longer there.
     """
 
     n_new: int
     stale: Mapping[str, str]
+    n_chunks_unread: int
+    n_files: int
     kept_files: tuple[str, ...]
     vanished_files: tuple[str, ...]
 
     @classmethod
-    def of(cls, reading: FileReading, stored: Mapping[str, str]) -> Plan:
+    def of(
+        cls,
+        reading: FileReading,
+        stored: Mapping[str, str],
+        unchanged: Mapping[str, frozenset[str]],
+    ) -> Plan:
         """Return the plan.
 
         A file or folder that could not be read (rights, a disk that is away) has not vanished: what
@@ -74,8 +83,10 @@ class Plan:
         Args:
             reading: What was read.
             stored: File of each stored chunk, by content id.
+            unchanged: Content ids of files that were not read, since they are stored as they are.
         """
-        current = {content_id(document) for document in reading.documents}
+        read = {content_id(document) for document in reading.documents}
+        current = read.union(*unchanged.values())
         unreadable = tuple(
             path.source for path in reading.skipped if path.reason is SkipReason.UNREADABLE
         )
@@ -86,12 +97,14 @@ class Plan:
         stale = {
             key: file for key, file in stored.items() if key not in current and not is_kept[file]
         }
-        read = set(reading.sources)
+        files = {*reading.sources, *unchanged}
         return cls(
             n_new=len(current - stored.keys()),
             stale=stale,
+            n_chunks_unread=len(current) - len(read),
+            n_files=len(files),
             kept_files=tuple(sorted(file for file in is_kept if is_kept[file])),
-            vanished_files=tuple(sorted(set(stale.values()) - read)),
+            vanished_files=tuple(sorted(set(stale.values()) - files)),
         )
 
 
@@ -121,27 +134,25 @@ class Indexed:
     """What was done.
 
     Args:
-        report: Of `index_documents`; its `n_deleted` is 0, since deleting is decided here.
-        n_deleted: Chunks that were deleted.
-        vanished_files: Files that all their chunks were deleted of, since they are not there.
-        kept_files: Files that could not be read and keep what is stored of them.
+        plan: What was to be done.
+        n_added: Chunks that were embedded and written.
+        n_unchanged: Chunks that were stored already.
+        skipped: What was left out.
     """
 
-    report: IndexingReport
-    n_deleted: int
-    vanished_files: tuple[str, ...]
-    kept_files: tuple[str, ...]
+    plan: Plan
+    n_added: int
+    n_unchanged: int
+    skipped: tuple[SkippedPath, ...]
 
 
-def carry_out(
-    plan: Plan, source: DocumentIndex, reading: FileReading, embedder: Embedder
-) -> Indexed:
-    """Write what is new, then delete what is stale; return what was done.
+def write_new(source: DocumentIndex, reading: FileReading, embedder: Embedder) -> IndexingReport:
+    """Embed and write what is new of what was read; nothing is deleted.
 
     Raises:
         CandidateSourceError: If the store fails; says how many chunks are safely stored.
     """
-    report = index_documents(
+    return index_documents(
         source,
         reading.documents,
         embedder,
@@ -149,17 +160,19 @@ def carry_out(
         delete_vanished=False,
         progress=False,
     )
+
+
+def delete_stale(plan: Plan, source: DocumentIndex) -> None:
+    """Delete the chunks that the files no longer have, a thousand at a time.
+
+    Raises:
+        CandidateSourceError: If the store fails.
+    """
     stale = iter(sorted(plan.stale))
     while ids := list(islice(stale, IDS_A_REMOVAL)):
         source.remove(ids)
     if plan.stale:
         source.complete()
-    return Indexed(
-        report=report,
-        n_deleted=len(plan.stale),
-        vanished_files=plan.vanished_files,
-        kept_files=plan.kept_files,
-    )
 
 
 class ProgressEmbedder:
