@@ -191,7 +191,7 @@ class Chooser:
             decision = self.policy.decide(situation)
         else:
             mode = AnswerMode(wish.mode)
-            decision = Decision(mode=mode, reasons=(f"mode {mode.value!r} was asked for",))
+            decision = Decision(mode=mode, reasons=("it was asked for",))
         return Choice(
             query=query,
             mode=decision.mode,

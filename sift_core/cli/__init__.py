@@ -7,10 +7,13 @@ by Ctrl-C.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from sift_core.errors import SiftError
+
+_INTERRUPTED = 130  # as shells count a death by SIGINT
 
 
 def run(command: Callable[[], Any]) -> int:
@@ -23,15 +26,27 @@ def run(command: Callable[[], Any]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        command()
+        with warnings.catch_warnings():
+            warnings.showwarning = _note
+            command()
     except SiftError as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
     except KeyboardInterrupt:
-        return 130  # as shells count a death by SIGINT
+        return _INTERRUPTED
+    except SystemError as error:
+        # What Python makes of Ctrl-C inside compiled code.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return _INTERRUPTED
+        raise
     except SystemExit as stop:  # Typer's own way to end, also after a usage error
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
+
+
+def _note(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without the place in the code that Python would add."""
+    sys.stderr.write(f"note: {' '.join(str(message).split())}\n")
 
 
 def _application() -> None:

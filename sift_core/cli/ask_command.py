@@ -153,8 +153,7 @@ def _retrieval(store: str, embedder: str | None, *, is_needed: bool) -> Iterator
 
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
-        with _status("Loading the embedder …"):
-            loaded = embedder_of(source, address)
+        loaded = embedder_of(source, address)
         yield {
             "store": str(address),
             "embedder": loaded.name,
@@ -167,8 +166,9 @@ def _engine(
 ) -> AnswerEngine:
     """Return the engine; with what each mode costs on this machine where that is asked for."""
     from sift_core.cli.ask_model import load_language_model
+    from sift_core.cli.showing_text import working
 
-    with _status("Loading the language model …") as status:
+    with working("Loading the language model …") as status:
         language_model = load_language_model(model, device)
         cost_model = None
         if times_modes:
@@ -214,9 +214,9 @@ def _answer(
 
 def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
     """Return the answer, its text written to stdout as it comes."""
-    from sift_core.cli.showing_text import plain
+    from sift_core.cli.showing_text import plain, working
 
-    with _status("Looking for chunks …") as status:
+    with working("Looking for chunks …") as status:
         shown = _Progress(status)
         stream = asking.stream(question, on_choice=shown.choice, on_loss=shown.loss)
         try:
@@ -257,10 +257,3 @@ class _Progress:
         self._status.update(
             f"Fine-tuning: step {self._n_done} of {self._n_steps}, loss {loss:.2f} nats a token …"
         )
-
-
-def _status(text: str) -> Status:
-    """Return a line on stderr that vanishes; nothing at all where stderr is no terminal."""
-    from sift_core.cli.showing_text import stderr_console
-
-    return stderr_console().status(text)

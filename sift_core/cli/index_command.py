@@ -124,11 +124,6 @@ def _nothing_to_read(paths: Sequence[str], skipped: Any) -> InvalidInputError:
     )
 
 
-def _loaded(console: Console, name: str) -> SentenceTransformerEmbedder:
-    with _status(console, f"Loading the embedder {name} …"):
-        return load_embedder(name)
-
-
 def _read(
     console: Console, found: FoundFiles, embedder_name: str
 ) -> tuple[FileReading, SentenceTransformerEmbedder | None]:
@@ -137,11 +132,13 @@ def _read(
     Where no file needs to be read no embedder is loaded.
     """
     from sift_core.cli.index_writing import chunker_for
+    from sift_core.cli.showing_text import working
     from sift_core.reading import FileReading, read_found
 
     if not found.files:
         return FileReading(documents=(), sources=(), skipped=found.skipped), None
-    embedder = _loaded(console, embedder_name)
+    with working(f"Loading the embedder {embedder_name} …"):
+        embedder = load_embedder(embedder_name)
     n_bytes = sum(file.n_bytes for file in found.files)
     n_files = len(found.files)
     with _bar(console, f"Reading {n_files} {'file' if n_files == 1 else 'files'}", n_bytes) as move:
@@ -171,16 +168,6 @@ def _write_new(
         f"the same command goes on from there."
     )
     raise typer.Exit(130)
-
-
-@contextmanager
-def _status(console: Console, text: str) -> Iterator[None]:
-    """Show a line while something takes its time: with a spinner on a terminal."""
-    if console.is_terminal:
-        with console.status(text):
-            yield
-    else:
-        yield
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 
 import sift_core
 from sift_core.candidates import content_id
+from sift_core.cli.index_writing import NOT_NOW
 from sift_core.cli.stores import StoreAddress
 from sift_core.reading import FileReading, FoundFile, FoundFiles, SkippedPath, SkipReason
 
@@ -124,9 +125,8 @@ class FileMemory:
         for source, ids in ids_of.items():
             files[source] = _File(content=self._seen[source], chunks=_digest(ids))
         for path in reading.skipped:
-            # What rights or a disk kept from being read may be there the next time.
             content = self._seen.get(path.source)
-            if content and path.reason is not SkipReason.UNREADABLE:
+            if content and path.reason not in NOT_NOW:
                 files[path.source] = _File(
                     content=content, reason=path.reason.name, detail=path.detail
                 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sift_core.cli.settings import DEFAULT_STORE
 from sift_core.cli.showing_text import one_line, print_json, stdout_console
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def print_summary(
         files = [one_line(file) for file in plan.kept_files]
         _say(f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
     _print_skipped(indexed.skipped, verbose=verbose)
-    option = "" if str(address) == DEFAULT_STORE else f" --store '{address}'"
-    _say(f'Next: sift search "your question"{option}')
+    _say(f'Next: sift search "your question"{address.option}')
 
 
 def print_record(

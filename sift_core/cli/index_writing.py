@@ -27,6 +27,7 @@ CHUNKS_A_WRITE = 64  # what a killed process loses at most
 CHUNKS_A_STEP = 16  # of the progress bar
 N_WORDS_KEPT = 200_000
 IDS_A_REMOVAL = 1000
+NOT_NOW = (SkipReason.UNREADABLE, SkipReason.MISSING_PACKAGE)  # nothing is known of the file
 
 
 def chunker_for(embedder: SentenceTransformerEmbedder) -> Chunker:
@@ -77,8 +78,8 @@ class Plan:
     ) -> Plan:
         """Return the plan.
 
-        A file or folder that could not be read (rights, a disk that is away) has not vanished: what
-        is stored of it stays.
+        A file or folder that could not be read now (rights, a disk that is away, a package that is
+        missing) has not vanished: what is stored of it stays.
 
         Args:
             reading: What was read.
@@ -87,9 +88,7 @@ class Plan:
         """
         read = {content_id(document) for document in reading.documents}
         current = read.union(*unchanged.values())
-        unreadable = tuple(
-            path.source for path in reading.skipped if path.reason is SkipReason.UNREADABLE
-        )
+        unreadable = tuple(path.source for path in reading.skipped if path.reason in NOT_NOW)
         is_kept = {
             file: file in unreadable or file.startswith(_folders(unreadable))
             for file in set(stored.values())

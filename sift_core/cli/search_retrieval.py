@@ -40,6 +40,7 @@ def embedder_of(
     Raises:
         InvalidInputError: If nobody said which model that is, or there is no such model.
     """
+    from sift_core.cli.showing_text import working
     from sift_core.cli.stores import load_embedder, stored_embedder_name
 
     name = stored_embedder_name(source)
@@ -48,7 +49,8 @@ def embedder_of(
             f"the store {address} does not say which model embedded its documents; pass it with "
             f"--embedder"
         )
-    return load_embedder(name)
+    with working(f"Loading the embedder {name} …"):
+        return load_embedder(name)
 
 
 def retrieved(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
 # Control characters but tab and newline, which begin escape sequences, and marks that turn the
 # direction of writing: a document must neither steer the terminal nor look like another one.
@@ -125,6 +126,11 @@ def stderr_console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, emoji=False, markup=False)
+
+
+def working(text: str) -> Status:
+    """Return a line on stderr that says what takes its time, and vanishes; none in a pipe."""
+    return stderr_console().status(text)
 
 
 def print_json(record: Any, *, one_a_line: bool = False) -> None:

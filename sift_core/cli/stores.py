@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from sift_core.cli.settings import DEFAULT_STORE
 from sift_core.cli.stored_files import faiss_files, qdrant_files
 from sift_core.errors import CandidateSourceError, InvalidInputError
 
@@ -73,6 +74,11 @@ class StoreAddress:
     def is_server(self) -> bool:
         """Whether it is a Qdrant server rather than a folder."""
         return "://" in self.location
+
+    @property
+    def option(self) -> str:
+        """What the end of a command says to mean this store; "" for the default one."""
+        return "" if str(self) == DEFAULT_STORE else f" --store '{self}'"
 
     def __str__(self) -> str:
         """Return what `parse` reads; it never holds a secret, since `parse` refuses them."""
@@ -231,9 +237,7 @@ def _check_url(kind: str, url: str) -> None:
 
 
 def _no_index(address: StoreAddress) -> InvalidInputError:
-    return InvalidInputError(
-        f"no index at {address}; make one: sift index FOLDER --store '{address}'"
-    )
+    return InvalidInputError(f"no index at {address}; make one: sift index FOLDER{address.option}")
 
 
 def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 
 from sift_core.chunking import FORMAT_OF_SUFFIX, Chunker, TextFormat
-from sift_core.errors import InvalidInputError
+from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.reading.finding import (
     HTML_SUFFIXES,
     MAX_BYTES,
@@ -48,8 +48,8 @@ def read_files(
     """Return the chunks of files and folders, and what was left out.
 
     Markdown, reStructuredText, Python and plain text are cut as they are; of HTML the main content
-    becomes Markdown first (extra `files`), of PDF the text is taken (extra `files`). All
-    chunks are held in memory: some 1.5 times the text.
+    becomes Markdown first (extra `files`), of PDF the text is taken (extra `files`); without that
+    extra they are left out. All chunks are held in memory: some 1.5 times the text.
 
     Args:
         paths: Files and folders.
@@ -59,7 +59,6 @@ def read_files(
 
     Raises:
         InvalidInputError: If there is nothing at a path.
-        MissingDependencyError: If a file needs a package that is not installed.
     """
     return read_found(find_files(paths, base=base, max_bytes=max_bytes), chunker or Chunker())
 
@@ -73,9 +72,6 @@ def read_found(
         found: What `find_files` returned.
         chunker: What cuts.
         on_file: Called with each file after it was read, for a progress bar.
-
-    Raises:
-        MissingDependencyError: If a file needs a package that is not installed.
     """
     skipped = list(found.skipped)
     documents: list[Document] = []
@@ -97,14 +93,13 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
 
     Ids are `{source}#0`, `#1`, ...; metadata has what `Chunker.split` adds and, of a PDF, "page",
     where the chunk begins, counted from 1, and "last_page", where it ends.
-
-    Raises:
-        MissingDependencyError: If the file needs a package that is not installed.
     """
     try:
         chunks = _chunks(file, chunker)
     except SkipError as error:
         return SkippedPath(source=file.source, reason=error.reason, detail=error.detail)
+    except MissingDependencyError as error:
+        return SkippedPath(source=file.source, reason=SkipReason.MISSING_PACKAGE, detail=str(error))
     if not chunks:
         return SkippedPath(source=file.source, reason=SkipReason.EMPTY, detail="only whitespace")
     return chunks

@@ -17,6 +17,7 @@ class SkipReason(Enum):
     ENCRYPTED = "encrypted"
     HIDDEN = "hidden"
     LINK = "links to folders"
+    MISSING_PACKAGE = "need a package (pip install 'sift-rerank[files]')"
     NO_TEXT = "no text in it (scanned pages?)"
     TOO_LARGE = "too large"
     UNKNOWN_SUFFIX = "unknown suffix"

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from importlib.metadata import version
 
 import numpy as np
@@ -160,3 +161,29 @@ def test_an_archive_of_arrays_gives_exit_code_2(tmp_path, capsys):
 def test_the_version_is_that_of_the_distribution(capsys):
     assert run(lambda: app(["--version"])) == 0
     assert capsys.readouterr().out == f"sift-rerank {version('sift-rerank')}\n"
+
+
+def test_a_warning_is_a_note_of_one_line(capsys):
+    def warn():
+        warnings.simplefilter("default")
+        warnings.warn("local mode is slow\n for 20,000 points", UserWarning, stacklevel=1)
+
+    assert run(warn) == 0
+    assert capsys.readouterr().err == "note: local mode is slow for 20,000 points\n"
+
+
+def test_ctrl_c_inside_compiled_code_is_ctrl_c(capsys):
+    def interrupted():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise SystemError("returned a result with an exception set") from error
+
+    assert run(interrupted) == 130
+    assert capsys.readouterr().err == ""
+
+    def defect():
+        raise SystemError("something else")
+
+    with pytest.raises(SystemError):
+        run(defect)

@@ -76,7 +76,7 @@ def answered(capsys, *arguments):
 def test_a_mode_answers_from_what_it_reads_and_learns(capsys, mode, n_steps, n_chunks):
     record = answered(capsys, QUESTION, "--mode", mode, "-n", "3")
     assert (record["question"], record["mode"]) == (QUESTION, mode)
-    assert record["reasons"] == [f"mode {mode!r} was asked for"]
+    assert record["reasons"] == ["it was asked for"]
     assert len(record["chunks"]) == n_chunks
     assert all("shelf.take" in chunk["text"] for chunk in record["chunks"])
     assert (record["fine_tuning"] or {}).get("n_steps") == n_steps
@@ -101,7 +101,7 @@ def test_an_answer_is_printed_with_sources_decision_certainty_and_timings(capsys
     assert text
     assert captured.err == ""
     assert "shelf.md#" in about
-    assert "mode      fine_tune: mode 'fine_tune' was asked for" in about
+    assert "mode      fine_tune: it was asked for" in about
     assert "learning  2 steps, learned now; loss" in about
     assert "σ         0." in about
     assert "% of the variance at the question\n" in about

@@ -1,6 +1,7 @@
 """What `sift index` remembers saves reading and embedding, and never decides what is stored."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,20 @@ def test_it_agrees_with_what_index_documents_stores(loads, address, tmp_path):
         assert set().union(*again.unchanged.values()) == source.content_ids()
         other = FileMemory(address, "another").recall(found, stored)
         assert other.to_read.files == found.files
+
+
+def test_what_lacks_a_package_stays_as_it_is_stored(capsys, loads, address, tmp_path, monkeypatch):
+    (tmp_path / "docs/page.html").write_text("<h1>Birds</h1><p>They sing.", encoding="utf-8")
+    assert index(capsys, address)["n_added"] == 3
+    (tmp_path / "docs/page.html").write_text("<h1>Birds</h1><p>They fly.", encoding="utf-8")
+    with monkeypatch.context() as without:
+        without.delitem(sys.modules, "sift_core.reading.html")
+        without.setitem(sys.modules, "markdownify", None)
+        record = index(capsys, address)
+    assert (record["n_unchanged"], record["n_deleted"]) == (2, 0)
+    assert record["kept_files"] == ["docs/page.html"]
+    (skipped,) = [path for path in record["skipped"] if path["source"] == "docs/page.html"]
+    assert skipped["reason"] == "missing_package"
+    assert "install it with `pip install 'sift-rerank[files]'`" in skipped["detail"]
+    record = index(capsys, address)
+    assert (record["n_added"], record["n_deleted"]) == (1, 1)

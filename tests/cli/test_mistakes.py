@@ -127,7 +127,7 @@ def lambda_of_zero(folder):
 READS = "Read are .md, .rst, .txt, .py, .html and .pdf; the store was not touched"
 FORMS = "a store must be faiss:FOLDER, qdrant:FOLDER or qdrant:http://HOST:6333"
 MISTAKES = {
-    no_index: "no index at faiss:.sift; make one: sift index FOLDER --store 'faiss:.sift'",
+    no_index: "no index at faiss:.sift; make one: sift index FOLDER",
     store_of_another_kind: f"{FORMS}, got 'chroma:docs'",
     host_without_scheme: "'localhost:6333' looks like a host with a port; a server is written "
     "qdrant:http://localhost:6333",

@@ -63,4 +63,4 @@ def test_the_readme_answers_as_printed(documents, embeddings, capsys):
     exec(compile(block, "README.md", "exec"), names)
     assert names["result"]["mode"] == "context"
     assert len(names["result"]["context"]) == 3
-    assert capsys.readouterr().out.startswith("context because mode 'context' was asked for\n")
+    assert capsys.readouterr().out.startswith("context because it was asked for\n")

@@ -25,4 +25,4 @@ def test_the_examples_run_as_printed(embed_model, llm, nodes, capsys):
     exec(compile(examples[2], str(README), "exec"), names)
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2
-    assert printed[1] == "fine_tune [\"mode 'fine_tune' was asked for\"]"
+    assert printed[1] == "fine_tune ['it was asked for']"
