@@ -1,9 +1,11 @@
 """`sift diagnose` over small real indexes, with the real embedding model."""
 
 import json
+import logging
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from qdrant_client import QdrantClient, models
 
 from sift_core.candidates import FaissSource, index_documents
 from sift_core.cli import run
+from sift_core.cli.diagnose_command import _quiet_matplotlib
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.types import Document
 
@@ -74,8 +77,10 @@ def test_copies_are_found_told_and_drawn(monkeypatch, capfd, store, tmp_path):
     monkeypatch.setenv("COLUMNS", "60")
     code, out, err = sift(monkeypatch, capfd, "--store", store, "--html", str(page))
     assert (code, err) == (0, "")
-    assert re.search(r"SIFT would help: it frees \d\.\d of 10\s+places", out)
-    assert "stood in for" in " ".join(out.split())
+    said = " ".join(out.split())
+    assert said.index("Use SIFT here: of the 10 chunks") < said.index("Why, and what to do")
+    assert re.search(r"SIFT would free \d\.\d of 10 places \(90 % interval", said)
+    assert "stood in for" in said
     assert "\x1b" not in out
     assert max(map(len, out.splitlines()[:20])) <= 60
     html = page.read_text(encoding="utf-8")
@@ -164,7 +169,33 @@ def test_nan_in_a_foreign_store_names_the_chunk(monkeypatch, capfd, tmp_path, em
     FaissSource(index, documents, embedder_name=embedder.name).save(tmp_path)
     code, _, err = sift(monkeypatch, capfd, "--store", f"faiss:{tmp_path}")
     assert code == 2
-    assert "'d4' holds NaN" in err
+    assert "document 'd4' in the Faiss IndexFlatIP holds NaN" in err
+
+
+def test_without_matplotlib_the_text_comes_and_a_page_is_refused_before_the_work(
+    monkeypatch, capfd, store, tmp_path
+):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = sift(monkeypatch, capfd, "--store", store, "--sample", "5")
+    assert (code, err) == (0, "")
+    assert "--html FILE writes this with figures" in out
+    page = tmp_path / "report.html"
+    nowhere = ("--store", "faiss:nowhere", "--html", str(page))
+    code, out, err = sift(monkeypatch, capfd, *nowhere)
+    assert (code, out) == (2, "")
+    assert "pip install 'sift-rerank[eval]'" in err
+    assert not page.exists()
+
+
+def test_what_matplotlib_tells_of_its_fonts_stays_out_of_the_way(caplog):
+    fonts = logging.getLogger("matplotlib.font_manager")
+    with _quiet_matplotlib():
+        fonts.warning("Matplotlib is building the font cache; this may take a moment.")
+    assert caplog.text == ""
+    fonts.warning("as before")
+    assert "as before" in caplog.text
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")

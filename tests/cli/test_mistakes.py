@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub.hf_api
 import numpy as np
 import pytest
 
@@ -65,6 +66,10 @@ def no_model(folder):
 
 def model_with_a_typo(folder):
     return ["ask", "How?", "--store", "faiss:filled", "--model", "examples/tiny_ml/"]
+
+
+def no_network(folder):
+    return ["ask", "How?", "--store", "faiss:filled", "--model", "somebody/some-model"]
 
 
 def no_such_gpu(folder):
@@ -148,6 +153,9 @@ MISTAKES = {
     "nonsense.)",
     model_with_a_typo: "there is no model folder 'examples/tiny_ml/'; pass a folder with a model "
     "of transformers, or an id on the hub",
+    no_network: "the model 'somebody/some-model' is no folder here and was not downloaded before, "
+    "and the hub cannot be asked for it ({...}); check spelling and network, or pass a folder with "
+    "a model of transformers",
     no_such_gpu: "there is no device 'cuda:7' here {...}, only {...}; leave --device out to take "
     "the fastest that there is",
     folder_with_a_typo: "there is no file or folder 'dcos'; correct the path (the current folder "
@@ -183,6 +191,7 @@ def folder(tmp_path, monkeypatch, minilm):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.setattr(huggingface_hub.hf_api.api, "endpoint", "http://127.0.0.1:9")
     for name in ("SIFT_STORE", "SIFT_EMBEDDER", "SIFT_MODEL", "SIFT_CONFIG", "QDRANT_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "docs").mkdir()
