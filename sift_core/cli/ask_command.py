@@ -84,7 +84,13 @@ def ask(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer QUESTION from the index, and say from which chunks and why so."""
+    """Answer QUESTION from the index, and say from which chunks and why so.
+
+    Examples:
+    sift ask "How do I upload a file?" --model Qwen/Qwen2.5-0.5B-Instruct
+    sift ask "How do I upload a file?" --mode fine_tune --steps 20
+    sift ask --chat --mode context
+    """
     question = _checked_question(question, chat=chat, keep_documents=keep_documents)
     if seconds is not None and not 0 < seconds < float("inf"):
         raise InvalidInputError(f"--seconds must be > 0 and finite, got {seconds}")

@@ -7,7 +7,13 @@ from typing import Annotated
 
 from sift_core.cli.evaluation_language_modeling import language_modeling_command
 from sift_core.cli.evaluation_retrieval import read_record, retrieval_command
-from sift_core.cli.printing import form_of, part_names, print_results, refuse_unwritable
+from sift_core.cli.printing import (
+    form_of,
+    part_names,
+    print_json,
+    print_results,
+    refuse_unwritable,
+)
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.evaluation.running.results_file import ResultsFile, Row
 
@@ -84,6 +90,7 @@ def report_command(
         Path | None, typer.Option(help="Folder for the figures as PNG files, too")
     ] = None,
     title: Annotated[str, typer.Option(help="The report's heading")] = "Evaluation of SIFT",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
 ) -> None:
     """Write one HTML file with the tables and figures of what was measured."""
     from sift_core.evaluation.analysis.rows import Results
@@ -96,9 +103,12 @@ def report_command(
     if found or rows:
         refuse_unwritable("--output", output)
     path = write_report(found, output, rows, title=title, retrieval_configuration=record or None)
+    saved = save_figures(figures, found, rows) if figures else []
+    if as_json:
+        print_json({"report": str(path), "figures": [str(figure) for figure in saved]})
+        return
     typer.echo(f"Report: {path}")
     if figures:
-        saved = save_figures(figures, found, rows)
         typer.echo(f"Figures: {len(saved)} in {figures}")
 
 

@@ -53,7 +53,13 @@ def search(
     full: Annotated[bool, typer.Option("--full", help="Print the whole text of chunks.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the chunks that together say most about QUESTION."""
+    """Print the chunks that together say most about QUESTION.
+
+    Examples:
+    sift search "How do I upload a file and its description?" -n 5
+    sift search "What changed in 0.115?" --compare
+    sift search - --json < question.txt
+    """
     from sift_core.cli.stores import StoreAddress, open_store
     from sift_core.selection import selector_from_settings
 

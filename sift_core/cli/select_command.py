@@ -28,8 +28,13 @@ class KernelName(str, Enum):
 
 
 def select(
-    query: Annotated[Path, typer.Argument(help=".npy file with one embedding, shape (d,)")],
-    candidates: Annotated[Path, typer.Argument(help=".npy file with embeddings, shape (n, d)")],
+    query: Annotated[
+        Path, typer.Argument(metavar="QUERY", help=".npy file with one embedding, shape (d,)")
+    ],
+    candidates: Annotated[
+        Path,
+        typer.Argument(metavar="CANDIDATES", help=".npy file with embeddings, shape (n, d)"),
+    ],
     n_select: Annotated[int, typer.Option("-n", "--n-select", help="How many to choose")] = 10,
     kernel: Annotated[
         KernelName,
@@ -42,7 +47,12 @@ def select(
     allow_repeats: Annotated[bool, typer.Option(help="Choose one candidate several times")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
 ) -> None:
-    """Print which rows of CANDIDATES to take for QUERY, and how σ² falls."""
+    """Print which rows of CANDIDATES to take for QUERY, and how σ² falls.
+
+    Examples:
+    sift select query.npy candidates.npy -n 5
+    sift select query.npy candidates.npy --kernel linear --json
+    """
     selector = selector_from_settings(
         kernel=kernel.value, noise_variance=noise_variance, allow_repeats=allow_repeats
     )

@@ -89,6 +89,8 @@ def test_copies_are_found_told_and_drawn(monkeypatch, capfd, store, tmp_path):
     assert checker.open == []
     assert checker.links - {""} <= checker.anchors
     assert html.count("<img ") == 3
+    assert html.index("Use SIFT here") < html.index("Contents")
+    assert re.search('<span class="mark">(repeat|version)</span>', html)
     assert "http://" not in html.replace("http://www.w3.org", "")
 
 

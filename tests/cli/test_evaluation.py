@@ -220,8 +220,10 @@ def test_a_report_has_both_experiments_and_its_figures_are_files(results, tmp_pa
     retrieval.write_text(json.dumps({"rows": rows, "commit": "0badc0de"}), encoding="utf-8")
     output, figures = tmp_path / "new/report.html", tmp_path / "figures"
     options = ["--retrieval", retrieval, "--output", output, "--figures", figures]
-    assert sift_eval("report", results, *options) == 0
-    assert str(output) in capsys.readouterr().out
+    assert sift_eval("report", results, *options, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["report"] == str(output)
+    assert told["figures"] == [str(figures / Path(name).name) for name in told["figures"]]
     text = output.read_text(encoding="utf-8")
     assert "tiny_lm" in text
     assert "0badc0de" in text

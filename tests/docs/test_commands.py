@@ -71,6 +71,24 @@ def check_python(words):
         assert (ROOT / words[0]).is_file()
 
 
+def leaves(command, *names):
+    """Every command that does something, with its name."""
+    command = loaded(command)
+    if not hasattr(command, "commands"):
+        yield pytest.param(command, id=" ".join(names))
+    for name, below in getattr(command, "commands", {}).items():
+        yield from leaves(below, *names, name)
+
+
+@pytest.mark.parametrize("command", list(leaves(typer.main.get_command(application.app), "sift")))
+def test_help_shows_examples_that_can_be_called(command):
+    shown = f"{command.help or ''}\n{command.epilog or ''}"
+    examples = re.findall(r"(?:^|Example: )\s*(sift .*)$", shown, re.MULTILINE)
+    assert examples
+    for example in examples:
+        check_sift(shlex.split(example)[1:])
+
+
 @pytest.mark.parametrize("command", list(commands()))
 def test_the_command_is_there(command):
     program, *words = shlex.split(command, comments=True)
