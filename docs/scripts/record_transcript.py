@@ -89,7 +89,7 @@ SECTIONS = (
         text=(
             "The packages of an earlier installation were at hand here, so that pip had to build "
             "this library only. The first time it downloads them: see "
-            "[the README](measured.md) for their size."
+            "[the README](../README.md#what-was-measured) for their size."
         ),
         steps=(
             Step(command=f"git clone --quiet {REPOSITORY} sift-rerank", folder="."),

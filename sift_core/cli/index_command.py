@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sift_core.cli.index_printing import print_record, print_summary, reasons_of
+from sift_core.cli.index_progress import progress
 from sift_core.cli.settings import (
     DEFAULT_EMBEDDER,
     DEFAULT_STORE,
@@ -48,6 +50,12 @@ def index(
     max_file_size: Annotated[
         float, typer.Option(metavar="MB", min=0, help="Leave out files that are larger.")
     ] = 50,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune", help="Delete chunks of files that are still there, but not in the PATHs."
+        ),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="List every file that was left out, and why.")
     ] = False,
@@ -60,8 +68,9 @@ def index(
     listed.
 
     The store is made equal to all PATHs of one call: what is new or changed is embedded, what
-    stayed is left alone, and chunks of files that are no longer there are deleted. To add a folder,
-    call again with the old PATHs and the new one. Run it again after an interruption: it goes on
+    stayed is left alone, and chunks of files that are no longer there are deleted. PATHs that leave
+    out files of the store which are still there are refused: to add a folder, call again with the
+    old PATHs and the new one; --prune deletes them. Run it again after an interruption: it goes on
     where it was. Names of files are relative to the current folder, so call it from the same one.
 
     Examples:
@@ -69,7 +78,7 @@ def index(
     sift index docs --store qdrant:http://localhost:6333#handbook
     """
     from sift_core.cli.index_memory import FileMemory
-    from sift_core.cli.index_writing import Indexed, Plan, delete_stale, refuse_other_files
+    from sift_core.cli.index_writing import Indexed, Plan, delete_stale, refuse_to_drop
     from sift_core.cli.showing_text import stderr_console
     from sift_core.reading import find_files
 
@@ -83,9 +92,11 @@ def index(
     with ExitStack() as stack:
         opened, stored = None, {}
         if has_place(address):
+            stack.enter_context(_only_writer(address))
             opened = stack.enter_context(open_for_writing(address, embedder_name=embedder))
             stored = opened.files()
-            refuse_other_files(address, stored.values(), found)
+            if not prune:
+                refuse_to_drop(address, set(stored.values()), found)
         recorded = opened.source.embedder_name if opened else None
         name = embedder or recorded or DEFAULT_EMBEDDER
         memory = FileMemory(address, name)
@@ -102,6 +113,7 @@ def index(
             source = stack.enter_context(
                 create_or_open_store(address, embedder_name=name, dimension=dimension)
             )
+            stack.enter_context(_only_writer(address))
         if model is not None:
             report = _write_new(console, plan, source, reading, model)
             n_added, n_unchanged = report.n_added, n_unchanged + report.n_unchanged
@@ -113,6 +125,13 @@ def index(
         print_record(address, name, indexed, seconds)
     else:
         print_summary(address, name, indexed, seconds, verbose=verbose)
+
+
+def _only_writer(address: StoreAddress) -> AbstractContextManager[None]:
+    """Keep others from writing to a store; Qdrant does that itself."""
+    from sift_core.cli.index_lock import only_writer
+
+    return only_writer(Path(address.location)) if address.kind == "faiss" else nullcontext()
 
 
 def _nothing_to_read(paths: Sequence[str], skipped: Any) -> InvalidInputError:
@@ -141,9 +160,18 @@ def _read(
         embedder = load_embedder(embedder_name)
     n_bytes = sum(file.n_bytes for file in found.files)
     n_files = len(found.files)
-    with _bar(console, f"Reading {n_files} {'file' if n_files == 1 else 'files'}", n_bytes) as move:
-        reading = read_found(found, chunker_for(embedder), on_file=lambda file: move(file.n_bytes))
-    return reading, embedder
+    with progress(
+        console, f"Reading {n_files} {'file' if n_files == 1 else 'files'}", n_bytes
+    ) as move:
+        try:
+            reading = read_found(
+                found, chunker_for(embedder), on_file=lambda file: move(file.n_bytes)
+            )
+            return reading, embedder
+        except KeyboardInterrupt:
+            pass
+    console.print("Stopped while reading. The store is as it was.")
+    raise typer.Exit(130)
 
 
 def _write_new(
@@ -155,9 +183,13 @@ def _write_new(
 ) -> IndexingReport:
     """Embed and write what is new; say how far it came where it is interrupted."""
     from sift_core.cli.index_writing import ProgressEmbedder, write_new
+    from sift_core.cli.showing_text import one_line
 
+    if plan.largest is not None:
+        file, n_chunks = plan.largest
+        console.print(f"{one_line(file)} alone makes {n_chunks:,} of {plan.n_new:,} new chunks.")
     title = f"Embedding {plan.n_new:,} {'chunk' if plan.n_new == 1 else 'chunks'}"
-    with _bar(console, title, plan.n_new) as move:
+    with progress(console, title, plan.n_new) as move:
         counting = ProgressEmbedder(embedder, move)
         try:
             return write_new(source, reading, counting)
@@ -168,22 +200,3 @@ def _write_new(
         f"the same command goes on from there."
     )
     raise typer.Exit(130)
-
-
-@contextmanager
-def _bar(console: Console, title: str, total: int) -> Iterator[Any]:
-    """Give a function that moves a bar on; in a pipe, the title alone is printed."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    if total == 0:
-        yield lambda n: None
-        return
-    if not console.is_terminal:
-        console.print(f"{title} …")
-        yield lambda n: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeLeft())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda n: progress.advance(task, n)

@@ -57,7 +57,10 @@ def print_summary(
     )
     if plan.vanished_files:
         files = [one_line(file) for file in plan.vanished_files]
-        _say(f"No longer there: {some_of(files, everything=verbose)}")
+        _say(f"No longer in the PATHs, and deleted: {some_of(files, everything=verbose)}")
+    if plan.dropped_files:
+        files = [one_line(file) for file in plan.dropped_files]
+        _say(f"Left out now, and deleted from the store: {some_of(files, everything=verbose)}")
     if plan.kept_files:
         files = [one_line(file) for file in plan.kept_files]
         _say(f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
@@ -82,6 +85,7 @@ def print_record(
             "n_unchanged": indexed.n_unchanged,
             "n_deleted": len(indexed.plan.stale),
             "vanished_files": indexed.plan.vanished_files,
+            "dropped_files": indexed.plan.dropped_files,
             "kept_files": indexed.plan.kept_files,
             "skipped": [
                 {

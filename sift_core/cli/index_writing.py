@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +29,9 @@ CHUNKS_A_WRITE = 64  # what a killed process loses at most
 CHUNKS_A_STEP = 16  # of the progress bar
 N_WORDS_KEPT = 200_000
 IDS_A_REMOVAL = 1000
+MANY_CHUNKS = 1000  # minutes of embedding on a laptop
+LONGEST_WORD = 100  # characters; WordPiece makes one unknown token of a longer one
+CHARACTERS_A_TOKEN = 4  # about what tokenizers take of text that they know
 NOT_NOW = (SkipReason.UNREADABLE, SkipReason.MISSING_PACKAGE)  # nothing is known of the file
 
 
@@ -35,13 +40,15 @@ def chunker_for(embedder: SentenceTransformerEmbedder) -> Chunker:
 
     Tokens are counted word by word and remembered, some twenty times as fast as counting each
     text anew: exact for WordPiece (MiniLM, BERT), a few percent off for tokenizers that join
-    spaces to words, whose models read more than 256.
+    spaces to words, whose models read more than 256. What has no spaces (a dump, a key) counts by
+    its length at least: one unknown token would let any of it into one chunk.
     """
     n_marks = embedder.count_tokens("")
 
     @lru_cache(maxsize=N_WORDS_KEPT)
     def count(word: str) -> int:
-        return embedder.count_tokens(word) - n_marks
+        least = len(word) // CHARACTERS_A_TOKEN if len(word) > LONGEST_WORD else 0
+        return max(embedder.count_tokens(word) - n_marks, least)
 
     return Chunker(
         min(embedder.max_tokens or MAX_TOKENS, MAX_TOKENS),
@@ -59,7 +66,10 @@ class Plan:
         n_chunks_unread: Chunks of the files that did not change.
         n_files: Files whose text the store will hold, unreadable ones not counted.
         kept_files: Files that are stored, could not be read now, and keep their chunks.
-        vanished_files: Stored files that are no longer there.
+        vanished_files: Stored files that are no longer there, or not among the PATHs.
+        dropped_files: Stored files that are left out now, for what is said of them.
+        largest: The file that most of the new chunks are of, and how many; None where there is
+            no such file or little to do.
     """
 
     n_new: int
@@ -68,6 +78,8 @@ class Plan:
     n_files: int
     kept_files: tuple[str, ...]
     vanished_files: tuple[str, ...]
+    dropped_files: tuple[str, ...]
+    largest: tuple[str, int] | None
 
     @classmethod
     def of(
@@ -86,8 +98,8 @@ class Plan:
             stored: File of each stored chunk, by content id.
             unchanged: Content ids of files that were not read, since they are stored as they are.
         """
-        read = {content_id(document) for document in reading.documents}
-        current = read.union(*unchanged.values())
+        read = {content_id(document): document.metadata["source"] for document in reading.documents}
+        current = set(read).union(*unchanged.values())
         unreadable = tuple(path.source for path in reading.skipped if path.reason in NOT_NOW)
         is_kept = {
             file: file in unreadable or file.startswith(_folders(unreadable))
@@ -97,35 +109,52 @@ class Plan:
             key: file for key, file in stored.items() if key not in current and not is_kept[file]
         }
         files = {*reading.sources, *unchanged}
+        gone = set(stale.values()) - files
+        left_out = {path.source for path in reading.skipped}
         return cls(
             n_new=len(current - stored.keys()),
             stale=stale,
             n_chunks_unread=len(current) - len(read),
             n_files=len(files),
             kept_files=tuple(sorted(file for file in is_kept if is_kept[file])),
-            vanished_files=tuple(sorted(set(stale.values()) - files)),
+            vanished_files=tuple(sorted(gone - left_out)),
+            dropped_files=tuple(sorted(gone & left_out)),
+            largest=_largest([file for key, file in read.items() if key not in stored]),
         )
 
 
-def refuse_other_files(address: StoreAddress, stored: Collection[str], found: FoundFiles) -> None:
-    """Refuse to replace an index of quite other files, which is more often a mistake.
+def refuse_to_drop(address: StoreAddress, stored: Collection[str], found: FoundFiles) -> None:
+    """Refuse to delete what is stored of files that are merely not among the PATHs.
+
+    That is more often a mistake, and embedding them again takes its time.
 
     Args:
         address: The store.
-        stored: The file of each chunk in it.
+        stored: The files that it has chunks of.
         found: What was found to read now.
 
     Raises:
-        InvalidInputError: If chunks are stored, and none of a file that was found.
+        InvalidInputError: If a stored file is still there and not among those found, or none of
+            the stored ones is.
     """
     names = {file.source for file in found.files} | {path.source for path in found.skipped}
-    if not stored or names.intersection(stored):
-        return
-    raise InvalidInputError(
-        f"nothing in the index at {address} is of these PATHs; it holds "
-        f"{some_of(sorted(set(stored)))}, which would be deleted. Pass those PATHs as well, "
-        f"call it from the same folder as then (names are relative to it), or take another --store"
-    )
+    missing = sorted(set(stored) - names)
+    if stored and len(missing) == len(stored):
+        raise InvalidInputError(
+            f"nothing in the index at {address} is of these PATHs; it holds {some_of(missing)}, "
+            f"which would be deleted. Pass those PATHs as well, call it from the same folder as "
+            f"then (names are relative to it), or take another --store"
+        )
+    unreadable = _folders([path.source for path in found.skipped if path.reason in NOT_NOW])
+    outside = [
+        file for file in missing if os.path.lexists(file) and not file.startswith(unreadable)
+    ]
+    if outside:
+        raise InvalidInputError(
+            f"the PATHs leave out {some_of(outside)}, which the index at {address} holds and which "
+            f"{'is' if len(outside) == 1 else 'are'} still there. Pass those PATHs as well, or "
+            f"--prune to delete them from the index"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +237,18 @@ class ProgressEmbedder:
         self._n_embedded += len(texts)
         embeddings: FloatArray = np.concatenate(parts)
         return embeddings
+
+
+def _largest(files: Sequence[str]) -> tuple[str, int] | None:
+    """Return the file that more than half of many chunks are of, with their number.
+
+    Args:
+        files: Of each new chunk.
+    """
+    if len(files) < MANY_CHUNKS:
+        return None
+    file, n = Counter(files).most_common(1)[0]
+    return (file, n) if 2 * n > len(files) else None
 
 
 def _folders(sources: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -153,3 +155,92 @@ def test_a_folder_that_cannot_be_written_is_told(capsys, folder):
     (folder / "file").touch()
     error = index(capsys, "docs", "--store", f"faiss:file{os.sep}store", code=2).err
     assert "could not save into 'file/store'" in error
+
+
+def test_a_narrower_path_deletes_nothing_that_is_still_there(capsys, folder, store):
+    index(capsys, "docs", "--store", store)
+    error = index(capsys, "docs/cats.md", "--store", store, code=2).err
+    assert "the PATHs leave out docs/dogs.md, which the index at" in error
+    assert "is still there. Pass those PATHs as well, or --prune to delete them" in error
+    assert stored(store) == 2
+    pruned = record(capsys, "docs/cats.md", "--store", store, "--prune")
+    assert (pruned["n_deleted"], pruned["vanished_files"]) == (1, ["docs/dogs.md"])
+    assert stored(store) == 1
+
+
+def test_what_is_left_out_now_is_not_called_gone(capsys, folder):
+    index(capsys, "docs")
+    (folder / "docs/cats.md").write_bytes("Katzen mögen Mäuse".encode("latin-1"))
+    (folder / "docs/dogs.md").write_text(DOGS * 200, encoding="utf-8")
+    (folder / "docs/birds.md").write_text("# Birds\n\nThey sing.\n", encoding="utf-8")
+    out = index(capsys, "docs", "--max-file-size", "0.005").out
+    assert "Left out now, and deleted from the store: docs/cats.md, docs/dogs.md" in out
+    assert "No longer" not in out
+    assert "1 no valid text in its encoding: docs/cats.md" in out
+    assert "1 too large: docs/dogs.md" in out
+
+
+def test_the_second_of_two_writers_is_told_at_once(capsys, folder):
+    index(capsys, "docs")
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from pathlib import Path\n"
+            "from sift_core.cli.index_lock import only_writer\n"
+            "with only_writer(Path('.sift')):\n"
+            "    print('held', flush=True)\n"
+            "    input()\n",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        error = index(capsys, "docs", code=2).err
+        assert "another sift index is writing into '.sift'; wait until it has ended" in error
+        holder.communicate("\n")
+    assert record(capsys, "docs")["n_unchanged"] == 2
+
+
+def test_a_word_without_end_is_cut(folder, minilm):
+    from sift_core.cli.index_writing import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
+
+    chunks = chunker_for(minilm).split("x" * 50_000, format="text", document_id="x")
+    assert "".join(chunk.text for chunk in chunks) == "x" * 50_000
+    assert max(len(chunk.text) for chunk in chunks) <= (MAX_TOKENS + 1) * CHARACTERS_A_TOKEN
+
+
+def test_ctrl_c_while_reading_says_that_nothing_was_done(capsys, folder, monkeypatch):
+    from sift_core.reading import reader
+
+    def interrupted(file, chunker):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reader, "read_file", interrupted)
+    assert index(capsys, "docs", code=130).err.endswith(
+        "Stopped while reading. The store is as it was.\n"
+    )
+    assert not (folder / ".sift").exists()
+
+
+def test_a_file_that_most_is_of_is_named_before_it_is_embedded(folder, monkeypatch, capsys):
+    monkeypatch.setattr(index_writing, "MANY_CHUNKS", 2)
+    text = "\n\n".join(f"# Part {n}\n\n" + f"word{n} " * 60 for n in range(12))
+    (folder / "docs/dump.md").write_text(text, encoding="utf-8")
+    err = index(capsys, "docs").err
+    assert "docs/dump.md alone makes " in err
+    assert "new chunks.\nEmbedding" in err
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
+    from sift_core.cli import index_progress
+    from sift_core.cli.showing_text import stderr_console
+
+    monkeypatch.setattr(index_progress, "SECONDS_A_LINE", 0.0)
+    with index_progress.progress(stderr_console(), "Embedding 200 chunks", 200) as move:
+        for _ in range(200):
+            move(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["Embedding 200 chunks …", *(f"  {n} %" for n in range(10, 101, 10))]
