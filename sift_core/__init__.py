@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         CandidateSource,
         DocumentIndex,
         Embedder,
+        SamplableSource,
         Selector,
     )
     from sift_core.selection import (
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         AnswerMode,
         CandidatePool,
         Document,
+        DocumentSample,
         FineTuningReport,
         Query,
         Selection,
@@ -77,6 +79,7 @@ __all__ = [
     "ContextSelector",
     "Document",
     "DocumentIndex",
+    "DocumentSample",
     "Embedder",
     "ExperimentError",
     "Explanation",
@@ -97,6 +100,7 @@ __all__ = [
     "Reconstruction",
     "RepeatedNeighborSelector",
     "SIFTSelector",
+    "SamplableSource",
     "Selection",
     "Selector",
     "SiftError",
@@ -138,6 +142,7 @@ _NAMES_OF_MODULE = {
         "CandidateSource",
         "DocumentIndex",
         "Embedder",
+        "SamplableSource",
         "Selector",
     ),
     "selection": (
@@ -164,6 +169,7 @@ _NAMES_OF_MODULE = {
         "AnswerMode",
         "CandidatePool",
         "Document",
+        "DocumentSample",
         "FineTuningReport",
         "Query",
         "Selection",

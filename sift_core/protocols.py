@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from sift_core.types import Answer, CandidatePool, Document, FloatArray, Query, Selection
+import numpy as np
+
+from sift_core.types import (
+    Answer,
+    CandidatePool,
+    Document,
+    DocumentSample,
+    FloatArray,
+    Query,
+    Selection,
+)
 
 
 @runtime_checkable
@@ -63,6 +73,24 @@ class BatchCandidateSource(CandidateSource, Protocol):
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns, without blocking the event loop."""
+        ...
+
+
+@runtime_checkable
+class SamplableSource(CandidateSource, Protocol):
+    """A source that can draw documents at random, which tells what the whole store is like."""
+
+    def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
+        """Return up to `n_documents` random documents, all in random order where there are fewer.
+
+        Args:
+            n_documents: >= 1.
+            generator: What to draw with.
+
+        Raises:
+            CandidateSourceError: If the store fails, or a drawn vector is not finite.
+            InvalidInputError: If the store is empty, or an argument cannot be used.
+        """
         ...
 
 

@@ -203,6 +203,50 @@ class CandidatePool:
         )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DocumentSample:
+    """Documents drawn from a store at random: each was equally likely, and none comes twice.
+
+    Args:
+        document_ids: n identifiers, as the store spells them, in random order.
+        texts: n chunks.
+        embeddings: Shape (n, d), finite: the store's own vectors.
+        metadata: n mappings.
+        n_stored: How many documents the store holds, >= n.
+        is_seeded: Whether a generator with the same seed draws the same documents again.
+
+    Raises:
+        InvalidInputError: If lengths differ, a number is not finite, or `n_stored` is too small.
+    """
+
+    document_ids: Sequence[str]
+    texts: Sequence[str]
+    embeddings: FloatArray
+    metadata: Sequence[Metadata]
+    n_stored: int
+    is_seeded: bool = True
+
+    def __post_init__(self) -> None:
+        embeddings = as_finite_array("embeddings", self.embeddings, n_dimensions=2)
+        object.__setattr__(self, "embeddings", embeddings)
+        n = len(self.document_ids)
+        for name in ("texts", "embeddings", "metadata"):
+            if len(getattr(self, name)) != n:
+                raise InvalidInputError(
+                    f"all columns of a sample must have one row a document: {n} `document_ids` "
+                    f"but {len(getattr(self, name))} `{name}`"
+                )
+        if self.n_stored < n:
+            raise InvalidInputError(
+                f"`n_stored` must be at least the {n} documents that were drawn, got "
+                f"{self.n_stored}"
+            )
+
+    def __len__(self) -> int:
+        """Return the number of documents that were drawn."""
+        return len(self.document_ids)
+
+
 class StopReason(str, Enum):
     """Why a selector chose no further document."""
 

@@ -81,7 +81,13 @@ def test_importing_the_core_imports_numpy_alone(imported_by_the_core):
 
 
 @pytest.mark.parametrize(
-    "module", ["sift_core.selection.sift", "sift_core.candidates", "sift_core.testing"]
+    "module",
+    [
+        "sift_core.selection.sift",
+        "sift_core.candidates",
+        "sift_core.diagnosis",
+        "sift_core.testing",
+    ],
 )
 def test_these_modules_import_numpy_alone(module):
     assert run(NEW_PACKAGES.format(module=module)) == ["numpy"]
@@ -137,6 +143,8 @@ except sift_core.MissingDependencyError as error:
             "demo",
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
+        ("matplotlib", "from sift_core.diagnosis import html_report", "matplotlib", "eval"),
+        ("matplotlib", "import sift_core.diagnosis.figures", "matplotlib", "eval"),
         (
             "qdrant_edge",
             "from sift_core.candidates import EdgeSource",

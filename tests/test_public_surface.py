@@ -11,9 +11,10 @@ PACKAGES = [
     "sift_core",
     "sift_core.answering",
     "sift_core.candidates",
+    "sift_core.diagnosis",
     "sift_core.selection",
 ]
-VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client"}
+VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client", "html_report": "matplotlib"}
 
 
 def public(package):
@@ -84,6 +85,7 @@ def test_an_error_is_also_the_standard_one(error, standard):
 @pytest.mark.parametrize(
     "module",
     [
+        "sift_core.diagnosis.measuring",
         "sift_core.selection.baselines",
         "sift_core.selection.diagnostics",
         "sift_core.selection.hull_reconstruction",

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,15 @@ import numpy as np
 from sift_core.candidates.faiss_documents import DocumentLookup
 from sift_core.candidates.faiss_entries import check_not_on_gpu, entry_ids
 from sift_core.candidates.faiss_folder import folder_lock, is_saved_in, save_folder, sweep
-from sift_core.candidates.faiss_loading import open_index
-from sift_core.candidates.faiss_nearest import Filter, Found, NearestDocuments
+from sift_core.candidates.faiss_loading import agreed_name, check_has_all, open_index
+from sift_core.candidates.faiss_nearest import (
+    Filter,
+    Found,
+    NearestDocuments,
+    as_pool,
+    with_opposites,
+)
+from sift_core.candidates.faiss_sampling import sample_index
 from sift_core.candidates.faiss_search import check_index, faiss
 from sift_core.candidates.faiss_writing import IndexWriter
 from sift_core.candidates.query_checks import (
@@ -26,16 +32,12 @@ from sift_core.candidates.query_checks import (
     check_fetch_arguments,
     check_is_batch,
     check_is_callable,
-    cosine_similarities,
-    near_and_opposite,
 )
 from sift_core.candidates.read_write_lock import ReadWriteLock
-from sift_core.candidates.sqlite_changes import IndexState
+from sift_core.candidates.sampling import check_sample_arguments
 from sift_core.candidates.sqlite_documents import SQLiteDocuments
 from sift_core.errors import InvalidInputError, LossyVectorsWarning
-from sift_core.types import CandidatePool, CopiedOnRead, Document, FloatArray, Query
-
-_COLUMNS = attrgetter("document_id", "text", "metadata")
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 
 class FaissSource:
@@ -81,10 +83,10 @@ class FaissSource:
         n_documents, n_removed = len(lookup), 0
         if isinstance(documents, SQLiteDocuments):
             state = documents.state()
-            state = replace(state, embedder_name=_agreed_name(embedder_name, documents, state))
+            state = replace(state, embedder_name=agreed_name(embedder_name, documents, state))
             writer = IndexWriter(index, documents, lock, state=state, n_documents=n_documents)
             n_removed = state.n_removed
-            _check_has_all(index, documents, state, n_documents)
+            check_has_all(index, documents, state, n_documents)
         if index.ntotal > n_documents + n_removed:
             raise InvalidInputError(
                 f"the index holds {index.ntotal} vectors but there are {n_documents} "
@@ -179,7 +181,7 @@ class FaissSource:
         vectors = np.stack([as_float32(query.embedding) for query in queries])
         with self._lock.reading():
             found = self._find(vectors, n_candidates, filter)
-        pools = [_pool(query, row) for query, row in zip(queries, found, strict=True)]
+        pools = [as_pool(query, row) for query, row in zip(queries, found, strict=True)]
         if not self._include_opposite:
             return pools
         return [pool.take(np.argsort(-pool.similarities, kind="stable")) for pool in pools]
@@ -200,7 +202,27 @@ class FaissSource:
         both = np.concatenate([vectors, -vectors])
         found = self._nearest.find(both, k, keep=keep, n_deleted=n_deleted)
         near, opposite = found[: len(vectors)], found[len(vectors) :]
-        return [_merged(*pair, k) for pair in zip(near, opposite, strict=True)]
+        return [with_opposites(*pair, k) for pair in zip(near, opposite, strict=True)]
+
+    def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
+        """Return up to `n_documents` random documents, all in random order where there are fewer.
+
+        Reads the drawn documents and their vectors alone; where the index compresses, these are
+        approximations of unit length.
+
+        Args:
+            n_documents: >= 1.
+            generator: What to draw with.
+
+        Raises:
+            CandidateSourceError: If the index cannot give vectors back, an id has no document, or
+                a vector is not finite.
+            InvalidInputError: If there is no document, an argument cannot be used, or the index
+                is of a kind (IVF fast scan) whose entries cannot be drawn.
+        """
+        n_documents = check_sample_arguments(n_documents, generator)
+        with self._lock.reading(), self._nearest.turn:
+            return sample_index(self._index, self._lookup, n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Check that the index suits an embedder, and note its name where nothing is stored yet.
@@ -351,7 +373,7 @@ class FaissSource:
         """
         opened = open_index(Path(folder).absolute())
         try:
-            name = _agreed_name(embedder_name, opened.documents, opened.state)
+            name = agreed_name(embedder_name, opened.documents, opened.state)
             lock = ReadWriteLock()
             writer = IndexWriter(
                 opened.index,
@@ -369,56 +391,3 @@ class FaissSource:
             opened.documents.close()
             raise
         return source
-
-
-def _agreed_name(given: str | None, documents: SQLiteDocuments, state: IndexState) -> str | None:
-    """Return the name of the embedder, from whoever knows it."""
-    stored = state.embedder_name
-    if None not in (given, stored) and given != stored:
-        raise InvalidInputError(
-            f"the vectors that belong to {str(documents.path)!r} were made by {stored!r}, not by "
-            f"{given!r}; embed queries with that model, or index again"
-        )
-    return given or stored
-
-
-def _check_has_all(
-    index: Any, documents: SQLiteDocuments, state: IndexState, n_documents: int
-) -> None:
-    """Refuse an index that lacks what a source has written beside these documents."""
-    if state.snapshot is None:
-        return
-    if index.ntotal < n_documents or state.dimension != index.d:
-        raise InvalidInputError(
-            f"the index holds {index.ntotal} vectors of {index.d} dimensions, but a source has "
-            f"written {n_documents} documents with vectors of {state.dimension} dimensions to "
-            f"{str(documents.path)!r}; open that with FaissSource.load"
-        )
-
-
-def _merged(near: Found, opposite: Found, n_candidates: int) -> Found:
-    """Return half from each, the odd one near the query, none twice.
-
-    Where the halves overlap, more of either fill up.
-    """
-    n_near, _ = near_and_opposite(n_candidates)
-    near_rows = list(range(min(n_near, len(near.ids))))
-    seen = {near.ids[row] for row in near_rows}
-    others = [row for row, key in enumerate(opposite.ids) if key not in seen]
-    others = others[: n_candidates - len(near_rows)]
-    seen.update(opposite.ids[row] for row in others)
-    more = [row for row in range(len(near_rows), len(near.ids)) if near.ids[row] not in seen]
-    near_rows += more[: n_candidates - len(near_rows) - len(others)]
-    return near.take(near_rows).joined(opposite.take(others))
-
-
-def _pool(query: Query, found: Found) -> CandidatePool:
-    columns = zip(*map(_COLUMNS, found.documents), strict=True)
-    ids, texts, metadata = columns if found.documents else ((), (), ())
-    return CandidatePool(
-        document_ids=ids,
-        texts=texts,
-        embeddings=found.vectors,
-        similarities=cosine_similarities(query.embedding, found.vectors),
-        metadata=CopiedOnRead(metadata),
-    )

@@ -16,7 +16,7 @@ from sift_core.candidates.faiss_folder import BLOCK, MANIFEST, current_documents
 from sift_core.candidates.faiss_search import check_ids_complete, faiss
 from sift_core.candidates.sqlite_changes import Change, IndexState
 from sift_core.candidates.sqlite_documents import SQLiteDocuments
-from sift_core.errors import CandidateSourceError
+from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.types import IntArray
 
 _CHANGES_AT_ONCE = 4096
@@ -80,6 +80,39 @@ def check_have_entries(index: Any, ids: IntArray) -> None:
             f"the index of {index.ntotal} vectors does not belong to its {len(ids)} documents: "
             f"document {missing[0]} has no vector, nor have {len(missing) - 1} others; load or "
             f"save both together"
+        )
+
+
+def agreed_name(given: str | None, documents: SQLiteDocuments, state: IndexState) -> str | None:
+    """Return the name of the embedder, from whoever knows it.
+
+    Raises:
+        InvalidInputError: If both know it and differ.
+    """
+    stored = state.embedder_name
+    if None not in (given, stored) and given != stored:
+        raise InvalidInputError(
+            f"the vectors that belong to {str(documents.path)!r} were made by {stored!r}, not by "
+            f"{given!r}; embed queries with that model, or index again"
+        )
+    return given or stored
+
+
+def check_has_all(
+    index: Any, documents: SQLiteDocuments, state: IndexState, n_documents: int
+) -> None:
+    """Refuse an index that lacks what a source has written beside these documents.
+
+    Raises:
+        InvalidInputError: If it has fewer vectors, or of another dimension.
+    """
+    if state.snapshot is None:
+        return
+    if index.ntotal < n_documents or state.dimension != index.d:
+        raise InvalidInputError(
+            f"the index holds {index.ntotal} vectors of {index.d} dimensions, but a source has "
+            f"written {n_documents} documents with vectors of {state.dimension} dimensions to "
+            f"{str(documents.path)!r}; open that with FaissSource.load"
         )
 
 

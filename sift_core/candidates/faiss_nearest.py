@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,16 @@ from sift_core.candidates.faiss_search import (
     search,
     unit_rows,
 )
-from sift_core.types import Document, FloatArray, IntArray, Metadata
+from sift_core.candidates.query_checks import cosine_similarities, near_and_opposite
+from sift_core.types import (
+    CandidatePool,
+    CopiedOnRead,
+    Document,
+    FloatArray,
+    IntArray,
+    Metadata,
+    Query,
+)
 
 Filter: TypeAlias = Callable[[Metadata], bool]
 
@@ -28,6 +38,8 @@ Filter: TypeAlias = Callable[[Metadata], bool]
 # index, comparing only what passes the filter is cheaper. Guesses.
 _WIDER = 4
 _LARGEST_SHARE = 1 / 8
+
+_COLUMNS = attrgetter("document_id", "text", "metadata")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,7 +87,7 @@ class NearestDocuments:
         self.lossy_part = lossy_part(index)
         on_gpu = runs_on_gpu(index)
         self._most_hits = MOST_HITS_ON_GPU if on_gpu else 2**31 - 1
-        self._turn: AbstractContextManager[Any] = threading.Lock() if on_gpu else nullcontext()
+        self.turn: AbstractContextManager[Any] = threading.Lock() if on_gpu else nullcontext()
 
     def find(
         self, queries: FloatArray, k: int, *, keep: Filter | None = None, n_deleted: int = 0
@@ -138,7 +150,7 @@ class NearestDocuments:
 
     def _search(self, queries: FloatArray, k: int, *, allowed: IntArray | None = None) -> Hits:
         try:
-            with self._turn:
+            with self.turn:
                 hits = search(self._index, queries, k, allowed=allowed)
         except (RuntimeError, AssertionError) as error:
             raise failed_search(self._index, error) from error
@@ -170,3 +182,37 @@ class NearestDocuments:
         if rows == list(range(len(ids))):
             return Found(ids=present, documents=documents, vectors=vectors)
         return Found(ids=[present[row] for row in rows], documents=documents, vectors=vectors[rows])
+
+
+def with_opposites(near: Found, opposite: Found, n_candidates: int) -> Found:
+    """Return half from each, the odd one near the query, none twice.
+
+    Where the halves overlap, more of either fill up.
+
+    Args:
+        near: What is nearest to the query.
+        opposite: What is nearest to its opposite.
+        n_candidates: >= 1.
+    """
+    n_near, _ = near_and_opposite(n_candidates)
+    near_rows = list(range(min(n_near, len(near.ids))))
+    seen = {near.ids[row] for row in near_rows}
+    others = [row for row, key in enumerate(opposite.ids) if key not in seen]
+    others = others[: n_candidates - len(near_rows)]
+    seen.update(opposite.ids[row] for row in others)
+    more = [row for row in range(len(near_rows), len(near.ids)) if near.ids[row] not in seen]
+    near_rows += more[: n_candidates - len(near_rows) - len(others)]
+    return near.take(near_rows).joined(opposite.take(others))
+
+
+def as_pool(query: Query, found: Found) -> CandidatePool:
+    """Return what one query found as a pool, with cosines to it."""
+    columns = zip(*map(_COLUMNS, found.documents), strict=True)
+    ids, texts, metadata = columns if found.documents else ((), (), ())
+    return CandidatePool(
+        document_ids=ids,
+        texts=texts,
+        embeddings=found.vectors,
+        similarities=cosine_similarities(query.embedding, found.vectors),
+        metadata=CopiedOnRead(metadata),
+    )

@@ -14,10 +14,12 @@ from sift_core.candidates.query_checks import (
     cosine_similarities,
     near_and_opposite,
 )
+from sift_core.candidates.sampling import as_sample, check_sample_arguments, nothing_to_sample
 from sift_core.errors import InvalidInputError
 from sift_core.types import (
     CandidatePool,
     CopiedOnRead,
+    DocumentSample,
     FloatArray,
     Metadata,
     Query,
@@ -145,3 +147,27 @@ class InMemorySource:
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns; the search runs in a worker thread."""
         return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
+
+    def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
+        """Return up to `n_documents` random documents, all in random order where there are fewer.
+
+        Args:
+            n_documents: >= 1.
+            generator: What to draw with.
+
+        Raises:
+            InvalidInputError: If there is no document, or an argument cannot be used.
+        """
+        n_documents = check_sample_arguments(n_documents, generator)
+        documents = self._documents
+        if len(documents) == 0:
+            raise nothing_to_sample("memory")
+        rows = generator.permutation(len(documents))[:n_documents]
+        return as_sample(
+            "memory",
+            document_ids=[documents.document_ids[i] for i in rows],
+            texts=[documents.texts[i] for i in rows],
+            embeddings=documents.embeddings[rows],
+            metadata=[dict(documents.metadata[i]) for i in rows],
+            n_stored=len(documents),
+        )

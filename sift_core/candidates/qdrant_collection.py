@@ -8,13 +8,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from sift_core.candidates.deadline import Deadline, awithin, within
 from sift_core.candidates.qdrant_clients import is_local, timeout_s
 from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
 from sift_core.candidates.qdrant_points import PointReader
 from sift_core.candidates.qdrant_requests import Fusion, Prefetch, RequestMaker, rescored
-from sift_core.candidates.qdrant_writing import CollectionWriter, dense_sizes, dense_vectors
+from sift_core.candidates.qdrant_sampling import CollectionSampler
+from sift_core.candidates.qdrant_writing import CollectionWriter, check_has_opposites, vector_advice
 from sift_core.candidates.query_checks import with_opposite
+from sift_core.candidates.sampling import check_sample_arguments
 from sift_core.errors import (
     CandidateSourceError,
     InvalidInputError,
@@ -22,7 +26,7 @@ from sift_core.errors import (
     SiftError,
 )
 from sift_core.pacing import paced
-from sift_core.types import CandidatePool, Document, FloatArray, Query, check_text
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query, check_text
 
 try:
     from qdrant_client import AsyncQdrantClient, QdrantClient, models
@@ -173,7 +177,9 @@ class QdrantSource:
             advice = None
             if failure(error).is_refusal:
                 with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
-                    advice = _advice(within(deadline.left_s, lambda: self._information(client)))
+                    advice = vector_advice(
+                        within(deadline.left_s, lambda: self._information(client))
+                    )
             raise self._refusal(error, queries[0], advice) from error
 
     async def afetch_batch(
@@ -218,8 +224,33 @@ class QdrantSource:
             advice = None
             if failure(error).is_refusal:
                 with suppress(*STORE_ERRORS):
-                    advice = _advice(await awithin(deadline.left_s, self._information(client)))
+                    advice = vector_advice(
+                        await awithin(deadline.left_s, self._information(client))
+                    )
             raise self._refusal(error, queries[0], advice) from error
+
+    def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
+        """Return up to `n_documents` random points, all in random order where there are fewer.
+
+        Lists all ids, 10,000 a request, and reads the drawn points. Beyond a million points the
+        server draws (Qdrant 1.11 or later), with a seed of its own.
+
+        Args:
+            n_documents: >= 1.
+            generator: What to draw with.
+
+        Raises:
+            CandidateSourceError: If Qdrant fails, or a point lacks its text or a finite vector.
+            InvalidInputError: If the collection is empty or has no such vector, an argument cannot
+                be used, or the client is an `AsyncQdrantClient`.
+        """
+        n_documents = check_sample_arguments(n_documents, generator)
+        return CollectionSampler(
+            client=self._blocking_client(),
+            collection=self._collection,
+            reader=self._reader,
+            timeout_s=timeout_s(self._client),
+        ).sample(n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection (cosine), or check that it suits an embedder.
@@ -287,7 +318,7 @@ class QdrantSource:
     def _ask(self, client: QdrantClient, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer to all requests."""
         if self._requests.include_opposite and not self._has_opposites:
-            self._check_metric(self._information(client))
+            self._check_opposites(self._information(client))
         return self._send(client, requests)
 
     async def _ask_awaiting(
@@ -295,7 +326,7 @@ class QdrantSource:
     ) -> Any:
         """Return what `_ask` returns."""
         if self._requests.include_opposite and not self._has_opposites:
-            self._check_metric(await self._information(client))
+            self._check_opposites(await self._information(client))
         return await self._send(client, requests)
 
     def _information(self, client: Any) -> Any:
@@ -355,16 +386,8 @@ class QdrantSource:
             for query, points in zip(queries, found, strict=True)
         ]
 
-    def _check_metric(self, information: models.CollectionInfo) -> None:
-        vectors = dense_vectors(information).get(self._vector_name)
-        if vectors is not None and vectors.distance not in (
-            models.Distance.COSINE,
-            models.Distance.DOT,
-        ):
-            raise InvalidInputError(
-                f"`include_opposite` needs a collection by cosine or dot product, "
-                f"{self._collection!r} has {vectors.distance.value}; leave it out"
-            )
+    def _check_opposites(self, information: models.CollectionInfo) -> None:
+        check_has_opposites(information, self._collection, self._vector_name)
         self._has_opposites = True
 
     def _refusal(
@@ -375,11 +398,3 @@ class QdrantSource:
             f"(vector name {self._vector_name!r})"
         )
         return failure(error).as_error("search", place, advice)
-
-
-def _advice(information: models.CollectionInfo) -> str:
-    sizes = ", ".join(f"{name!r} of {n}" for name, n in dense_sizes(information).items())
-    return (
-        f"its dense vectors are {sizes or 'none'} (dimensions): is `vector_name` one of them, is "
-        f"the filter right, and were both embedded by one model?"
-    )

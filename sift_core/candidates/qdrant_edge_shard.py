@@ -13,6 +13,7 @@ import numpy as np
 
 from sift_core.candidates.qdrant_edge_folder import engine_failures, load_shard
 from sift_core.candidates.qdrant_edge_probes import scores_are_distances
+from sift_core.candidates.qdrant_edge_sampling import sample_shard
 from sift_core.candidates.qdrant_edge_writing import WritableShard
 from sift_core.candidates.query_checks import (
     check_fetch_arguments,
@@ -21,8 +22,9 @@ from sift_core.candidates.query_checks import (
     near_and_opposite,
     with_opposite,
 )
+from sift_core.candidates.sampling import check_sample_arguments
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import CandidatePool, Document, FloatArray, Query
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 try:
     import qdrant_edge as edge
@@ -202,6 +204,23 @@ class EdgeSource:
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns; see the class for what the event loop notices."""
         return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
+
+    def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
+        """Return up to `n_documents` random points, all in random order where there are fewer.
+
+        Lists all ids, 1 s for 100,000, and reads the drawn points.
+
+        Args:
+            n_documents: >= 1.
+            generator: What to draw with.
+
+        Raises:
+            CandidateSourceError: If the engine fails, a point lacks its vector or text, or the
+                vector is not finite.
+            InvalidInputError: If there is no point, or an argument cannot be used.
+        """
+        n_documents = check_sample_arguments(n_documents, generator)
+        return sample_shard(self._store, n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the shard, or check that it suits an embedder; record the embedder's name.

@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 
 from sift_core.candidates.query_checks import cosine_similarities
+from sift_core.candidates.sampling import as_sample, nothing_to_sample
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.types import CandidatePool, Document, FloatArray, Query, as_finite_array
+from sift_core.types import (
+    CandidatePool,
+    Document,
+    DocumentSample,
+    FloatArray,
+    Query,
+    as_finite_array,
+)
 
 # Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
 # integers or UUIDs, which a document's id seldom is.
@@ -47,33 +55,40 @@ class PointReader:
         Raises:
             CandidateSourceError: If a point lacks its vector or its text.
         """
-        d = len(query.embedding)
-        embeddings = self._embeddings(points, d)
-        point_ids = [point.id for point in points]
-        payloads = [dict(point.payload or {}) for point in points]
-        texts = list(map(self._take_text, point_ids, payloads))
-        ids = [
-            str(payload.pop(DOCUMENT_ID_KEY, point_id))
-            for point_id, payload in zip(point_ids, payloads, strict=True)
-        ]
+        columns = self._columns(points, len(query.embedding))
         relevance = None
         if scores_are_relevance:
             relevance = np.array([point.score for point in points], dtype=np.float64)
         try:
             # NaN, for instance, is the store's fault, not the caller's.
-            embeddings = as_finite_array("embeddings", embeddings, n_dimensions=2)
-            return CandidatePool(
-                document_ids=ids,
-                texts=texts,
-                embeddings=embeddings,
-                similarities=cosine_similarities(query.embedding, embeddings),
-                metadata=payloads,
-                relevance=relevance,
-            )
+            embeddings = as_finite_array("embeddings", columns["embeddings"], n_dimensions=2)
+            similarities = cosine_similarities(query.embedding, embeddings)
+            return CandidatePool(**columns, similarities=similarities, relevance=relevance)
         except InvalidInputError as error:
             raise CandidateSourceError(
                 f"{self.place} returned what cannot be used: {error}; write these points anew"
             ) from error
+
+    def sample(
+        self, points: Sequence[Any], *, n_stored: int, is_seeded: bool = True
+    ) -> DocumentSample:
+        """Return the points as a sample, in their order.
+
+        Args:
+            points: Each with `id`, `vector` and `payload`; none where they are all gone.
+            n_stored: As for `DocumentSample`.
+            is_seeded: Likewise.
+
+        Raises:
+            CandidateSourceError: If a point lacks its vector or its text, or a vector is not
+                finite.
+            InvalidInputError: If there is no point.
+        """
+        if not points:
+            raise nothing_to_sample(self.place)
+        first = self._vector(points[0])
+        columns = self._columns(points, len(first) if isinstance(first, list) else None)
+        return as_sample(self.place, **columns, n_stored=n_stored, is_seeded=is_seeded)
 
     def payload(self, document: Document) -> dict[str, Any]:
         """Return the payload from which `pool` reads the same document again.
@@ -92,8 +107,27 @@ class PointReader:
         payload[DOCUMENT_ID_KEY] = document.document_id
         return payload
 
-    def _embeddings(self, points: Sequence[Any], d: int) -> FloatArray:
-        """Return the dense vectors, float32, shape (n, d)."""
+    def _columns(self, points: Sequence[Any], d: int | None) -> dict[str, Any]:
+        """Return the columns of a pool or a sample, by name."""
+        embeddings = self._embeddings(points, d)
+        point_ids = [point.id for point in points]
+        payloads = [dict(point.payload or {}) for point in points]
+        texts = list(map(self._take_text, point_ids, payloads))
+        ids = [
+            str(payload.pop(DOCUMENT_ID_KEY, point_id))
+            for point_id, payload in zip(point_ids, payloads, strict=True)
+        ]
+        return {
+            "document_ids": ids,
+            "texts": texts,
+            "embeddings": embeddings,
+            "metadata": payloads,
+        }
+
+    def _embeddings(self, points: Sequence[Any], d: int | None) -> FloatArray:
+        """Return the dense vectors, float32, shape (n, d); d is None where the first has none."""
+        if d is None:
+            raise self._no_vector(points[0].id, "one dense vector", self._vector(points[0]))
         row = struct.Struct(f"{d}f")  # reads a list of floats three times as fast as NumPy
         try:
             # Packed one by one, while its numbers are in the processor's cache.
@@ -120,16 +154,15 @@ class PointReader:
         return vector[self.vector_name]
 
     def _check_shape(self, point_id: object, vector: Any, d: int) -> None:
-        try:
-            shape = np.shape(np.asarray(vector, dtype=np.float64))
-        except (TypeError, ValueError):
-            shape = ()
-        if shape != (d,):
-            raise CandidateSourceError(
-                f"point {point_id} of {self.place} must have one dense vector of {d} numbers, "
-                f"got {'none' if vector is None else f'shape {shape}'}; choose another "
-                f"`vector_name`"
-            )
+        if _shape(vector) != (d,):
+            raise self._no_vector(point_id, f"one dense vector of {d} numbers", vector)
+
+    def _no_vector(self, point_id: object, wanted: str, vector: Any) -> CandidateSourceError:
+        got = "none" if vector is None else f"shape {_shape(vector)}"
+        return CandidateSourceError(
+            f"point {point_id} of {self.place} must have {wanted}, got {got}; choose another "
+            f"`vector_name`"
+        )
 
     def _take_text(self, point_id: object, payload: dict[str, Any]) -> str:
         """Return a payload's text and take it out, so that metadata holds the rest."""
@@ -146,3 +179,11 @@ class PointReader:
                 f"{sorted(payload)}; pass the right `text_key` (dots lead into nested objects)"
             )
         return text
+
+
+def _shape(vector: Any) -> tuple[int, ...]:
+    """Return the shape of what should be a vector; () where it is no numbers."""
+    try:
+        return np.shape(np.asarray(vector, dtype=np.float64))
+    except (TypeError, ValueError):
+        return ()

@@ -163,3 +163,29 @@ def dense_vectors(information: models.CollectionInfo) -> dict[str, models.Vector
 def dense_sizes(information: models.CollectionInfo) -> dict[str, int]:
     """Return the dimension of each dense vector of a collection, by name."""
     return {name: config.size for name, config in dense_vectors(information).items()}
+
+
+def vector_advice(information: models.CollectionInfo) -> str:
+    """Return what to look at where a collection refuses a search."""
+    sizes = ", ".join(f"{name!r} of {n}" for name, n in dense_sizes(information).items())
+    return (
+        f"its dense vectors are {sizes or 'none'} (dimensions): is `vector_name` one of them, is "
+        f"the filter right, and were both embedded by one model?"
+    )
+
+
+def check_has_opposites(
+    information: models.CollectionInfo, collection: str, vector_name: str
+) -> None:
+    """Refuse a collection in which nothing is the opposite of a query.
+
+    Raises:
+        InvalidInputError: If its metric is a distance.
+    """
+    vectors = dense_vectors(information).get(vector_name)
+    has_opposites = (models.Distance.COSINE, models.Distance.DOT)
+    if vectors is not None and vectors.distance not in has_opposites:
+        raise InvalidInputError(
+            f"`include_opposite` needs a collection by cosine or dot product, "
+            f"{collection!r} has {vectors.distance.value}; leave it out"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import textwrap
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from sift_core.cli.settings import (
     ModelOption,
     StoreOption,
 )
+from sift_core.cli.showing_text import stderr_console, stdout_console
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -25,13 +27,10 @@ except ImportError as error:
     raise MissingDependencyError("typer", extra="cli") from error
 
 if TYPE_CHECKING:
-    import numpy as np
+    from rich.console import Console
 
     from sift_core.answering import AnswerEngine
-    from sift_core.candidates import FaissSource, QdrantSource
-    from sift_core.cli.stores import StoreAddress
-    from sift_core.diagnosis.chunk_sample import ChunkSample
-    from sift_core.diagnosis.diagnose import Diagnosis, OnProgress
+    from sift_core.diagnosis.measuring import Diagnosis, OnProgress
     from sift_core.diagnosis.recommendation import Recommendation
 
 _WIDEST = 110  # columns of text and tables: longer lines are hard to read
@@ -68,8 +67,8 @@ def diagnose(
 
     from sift_core.cli.search_retrieval import embedder_of
     from sift_core.cli.stores import StoreAddress, load_embedder, open_store
-    from sift_core.diagnosis.diagnose import N_CHUNKS
-    from sift_core.diagnosis.diagnose import diagnose as measured
+    from sift_core.diagnosis.measuring import diagnose as measured
+    from sift_core.diagnosis.measuring import draw_chunks
     from sift_core.diagnosis.questions import read_questions
     from sift_core.diagnosis.recommendation import recommend
 
@@ -80,14 +79,14 @@ def diagnose(
     questions = None if queries is None else read_questions(queries, sample, generator)
     with open_store(address, embedder_name=embedder) as source, _progress() as tell:
         tell("drawing chunks", 0, 1)
-        chunks = _sampled(address, source, max(N_CHUNKS, sample), generator)
+        chunks = draw_chunks(source, sample, generator)
         tell("loading the embedding model", 0, 1)
         encoder = embedder_of(source, address) if embedder is None else load_embedder(embedder)
         engine = None if model is None else _engine(model, tell)
         diagnosis = measured(
             source,
-            chunks,
             encoder,
+            sample=chunks,
             questions=questions,
             n_questions=sample,
             engine=engine,
@@ -109,9 +108,9 @@ def diagnose(
     _write_page(html, diagnosis, recommendation, facts)
     if as_json:
         from sift_core.cli.showing_text import print_json
-        from sift_core.diagnosis.tables import record
+        from sift_core.diagnosis.tables import as_record
 
-        print_json({**record(diagnosis, recommendation), "settings": facts})
+        print_json({**as_record(diagnosis, recommendation), "settings": facts})
     else:
         _print(diagnosis, recommendation, facts, html)
 
@@ -124,22 +123,6 @@ def _check_page(html: Path | None) -> None:
         raise MissingDependencyError("matplotlib", extra="eval")
     if html.is_dir():
         raise InvalidInputError(f"--html must name a file, and {str(html)!r} is a folder")
-
-
-def _sampled(
-    address: StoreAddress,
-    source: FaissSource | QdrantSource,
-    n_chunks: int,
-    generator: np.random.Generator,
-) -> ChunkSample:
-    source_of_any_kind: Any = source
-    if address.kind == "faiss":
-        from sift_core.diagnosis.faiss_chunks import sample_faiss
-
-        return sample_faiss(source_of_any_kind, n_chunks, generator)
-    from sift_core.diagnosis.qdrant_chunks import sample_qdrant
-
-    return sample_qdrant(source_of_any_kind, n_chunks, generator)
 
 
 def _engine(model: str, tell: OnProgress) -> AnswerEngine:
@@ -159,9 +142,10 @@ def _write_page(
 ) -> None:
     if html is None:
         return
-    from sift_core.diagnosis.html_report import html_report
+    with stderr_console().status("drawing figures"), _quiet_matplotlib():
+        from sift_core.diagnosis.html_page import html_report
 
-    page = html_report(diagnosis, recommendation, facts, title=f"Diagnosis of {facts['store']}")
+        page = html_report(diagnosis, recommendation, facts, title=f"Diagnosis of {facts['store']}")
     try:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(page, encoding="utf-8")
@@ -173,11 +157,21 @@ def _write_page(
 
 
 @contextmanager
+def _quiet_matplotlib() -> Iterator[None]:
+    """Keep matplotlib from telling how it builds its cache of fonts, as it does once a machine."""
+    logger = logging.getLogger("matplotlib")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
 def _progress() -> Iterator[OnProgress]:
     """Yield what shows progress on stderr, where that is a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from sift_core.cli.showing_text import stderr_console
 
     console = stderr_console()
     with Progress(
@@ -202,22 +196,22 @@ def _print(
     facts: dict[str, Any],
     html: Path | None,
 ) -> None:
-    from sift_core.cli.showing_text import stdout_console
-    from sift_core.diagnosis.tables import tables
+    from sift_core.diagnosis.tables import tables_of
 
     console = stdout_console()
     console.print(f"Diagnosis of {facts['store']}: {facts['chunks stored']:,} chunks")
     console.print()
-    console.print(recommendation.headline, style="bold")
+    headline = _wrapped(recommendation.headline, _width(console))
+    console.print("\n".join(headline), style="bold")
     for title, sentences in (
-        ("", recommendation.reasons),
+        ("Why, and what to do", recommendation.reasons),
         ("Would fine-tuning pay?", recommendation.fine_tuning),
         ("What limits this", recommendation.caveats),
     ):
         _print_list(console, title, sentences)
-    for table in tables(diagnosis).values():
+    for table in tables_of(diagnosis).values():
         console.print()
-        console.print(table.as_text(max_width=min(console.width, _WIDEST)).rstrip(), soft_wrap=True)
+        console.print(table.as_text(max_width=_width(console)).rstrip(), soft_wrap=True)
     console.print()
     if html is None:
         console.print("--html FILE writes this with figures, examples and definitions.")
@@ -225,14 +219,23 @@ def _print(
         console.print(f"Page: {html}", soft_wrap=True)
 
 
-def _print_list(console: Any, title: str, sentences: tuple[str, ...]) -> None:
+def _print_list(console: Console, title: str, sentences: tuple[str, ...]) -> None:
     """Print sentences with bullets whose further lines are indented."""
     if not sentences:
         return
     console.print()
     if title:
         console.print(title, style="bold")
-    width = max(20, min(console.width, _WIDEST) - 2)
     for sentence in sentences:
-        lines = textwrap.wrap(sentence, width)
+        lines = _wrapped(sentence, _width(console) - 2)
         console.print("\n".join(f"{'-' if i == 0 else ' '} {line}" for i, line in enumerate(lines)))
+
+
+def _width(console: Console) -> int:
+    return max(22, min(console.width, _WIDEST))
+
+
+def _wrapped(sentence: str, width: int) -> list[str]:
+    """Return lines of a sentence; a per cent sign stays beside its number."""
+    lines = textwrap.wrap(sentence.replace(" %", "\N{NO-BREAK SPACE}%"), width)
+    return [line.replace("\N{NO-BREAK SPACE}%", " %") for line in lines]

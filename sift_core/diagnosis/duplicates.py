@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sift_core.diagnosis.chunk_sample import ChunkSample, document_of, printable
+from sift_core.diagnosis.chunk_origins import document_of, printable
 from sift_core.diagnosis.fetching import fetch_all
 from sift_core.evaluation.analysis.statistics import Estimate, mean
 from sift_core.protocols import CandidateSource
-from sift_core.types import CandidatePool, FloatArray, Query
+from sift_core.types import CandidatePool, DocumentSample, FloatArray, Query
 
 # Cosine from which two chunks count as copies but for details; examples/demo.py has the same for
 # what would give a held-back passage away. Guess.
@@ -65,7 +65,7 @@ class Duplicates:
 
 def find_duplicates(
     source: CandidateSource,
-    sample: ChunkSample,
+    sample: DocumentSample,
     *,
     seed: int = 0,
     on_progress: Callable[[int, int], object] | None = None,
@@ -126,7 +126,7 @@ def _without_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-def _pair(sample: ChunkSample, i: int, pool: CandidatePool, row: int) -> Pair:
+def _pair(sample: DocumentSample, i: int, pool: CandidatePool, row: int) -> Pair:
     return Pair(
         cosine=float(pool.similarities[row]),
         first=printable(sample.texts[i], _EXCERPT),

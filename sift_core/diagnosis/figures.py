@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator  # a missing matplotlib is reported by figures.style
 
-from sift_core.diagnosis.diagnose import Diagnosis
+from sift_core.errors import MissingDependencyError
+
+try:  # before what draws for all: one of those modules needs matplotlib without saying so
+    from matplotlib.ticker import MaxNLocator
+except ImportError as error:
+    raise MissingDependencyError("matplotlib", extra="eval") from error
+
 from sift_core.diagnosis.duplicates import NEAR_DUPLICATE_COSINE, Duplicates
+from sift_core.diagnosis.measuring import Diagnosis
 from sift_core.diagnosis.pool_measures import N_SELECT, REDUNDANT_COSINE
 from sift_core.diagnosis.trial import Trial
 from sift_core.diagnosis.verdict import counts_versions, wasted_places
@@ -37,20 +43,20 @@ def places_bars(diagnosis: Diagnosis) -> CaptionedFigure:
     """
     by_versions = counts_versions(diagnosis)
     wasted = {
-        "nearest neighbours": [
+        f"nearest {N_SELECT}": [
             wasted_places(p.nearest, by_versions=by_versions) for p in diagnosis.pools
         ],
         "SIFT": [wasted_places(p.sift, by_versions=by_versions) for p in diagnosis.pools],
     }
     what = "a version of a more relevant one"
     if not by_versions:
-        what = f"redundant: its cosine to an earlier one of the ten is {REDUNDANT_COSINE} or more"
+        what = f"a repeat: its cosine to an earlier one of the ten is {REDUNDANT_COSINE} or more"
     means = ", ".join(f"{name} {np.mean(counts):.1f}" for name, counts in wasted.items())
     with drawing():
         figure = CaptionedFigure(
             _HEIGHT,
-            caption=f"How many questions waste so many of {N_SELECT} places. A place is wasted "
-            f"where its chunk is {what}.",
+            caption=f"For how many questions so many of {N_SELECT} places are wasted. A place is "
+            f"wasted where its chunk is {what}.",
             alt=f"Bar chart of questions by number of wasted places of {N_SELECT}. Means: {means}.",
         )
         axes = figure.subplots()
@@ -79,7 +85,7 @@ def places_bars(diagnosis: Diagnosis) -> CaptionedFigure:
 
 
 def pools_dots(diagnosis: Diagnosis) -> CaptionedFigure:
-    """Return the questions by how many contents their candidates have.
+    """Return the questions by how many different texts their candidates are.
 
     Args:
         diagnosis: With at least one question.
@@ -91,20 +97,22 @@ def pools_dots(diagnosis: Diagnosis) -> CaptionedFigure:
     with drawing():
         figure = CaptionedFigure(
             _HEIGHT,
-            caption="Questions from the one with the fewest contents to the one with the most. "
-            "Contents: candidates that are no version of a more relevant one. Effective number: "
-            "to how many chunks without anything in common the candidates amount.",
-            alt=f"Dot plot of contents and effective number for {len(pools)} questions. Contents "
-            f"range from {contents[0]} to {contents[-1]}, with a mean of {np.mean(contents):.0f}; "
-            f"the effective number has a mean of {np.mean(numbers):.0f}.",
+            caption="Each mark is a question, from the one with the fewest different texts among "
+            "its candidates to the one with the most. Versions of one text count once. Effective "
+            "number: to how many chunks with nothing in common the candidates amount.",
+            alt=f"Dot plot of different texts and effective number for {len(pools)} questions. "
+            f"The texts range from {contents[0]} to {contents[-1]}, {np.mean(contents):.0f} on "
+            f"average; the effective number is {np.mean(numbers):.0f} on average.",
         )
         axes = figure.subplots()
         places = np.arange(1, len(pools) + 1)
         axes.axhline(n_most, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="candidates")
-        axes.plot(places, contents, "o", color="#D55E00", label="contents")
-        axes.plot(places, numbers, "s", color="#0072B2", markerfacecolor="white", label="effective")
+        axes.plot(places, contents, "o", color="#D55E00", label="different texts")
+        axes.plot(
+            places, numbers, "s", color="#0072B2", markerfacecolor="white", label="effective number"
+        )
         axes.set_ylim(0, 1.08 * n_most)
-        axes.set_xlabel("question")
+        axes.set_xlabel("question, poorest first")
         axes.set_ylabel("chunks")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend_outside(figure, axes)
@@ -120,8 +128,7 @@ def copies_histogram(duplicates: Duplicates) -> CaptionedFigure:
         figure = CaptionedFigure(
             _HEIGHT,
             caption=f"Cosine of each of {len(cosines):,} sampled chunks to the other chunk that is "
-            f"nearest to it, exact copies included. To the right of the dashed line they count as "
-            f"near-duplicates.",
+            f"nearest to it. To the right of the dashed line they are near-copies, or exact ones.",
             alt=f"Histogram of cosines between {cosines.min():.2f} and {cosines.max():.2f}, median "
             f"{np.median(cosines):.2f}; {100 * share:.0f} % are {NEAR_DUPLICATE_COSINE} or more.",
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sift_core.diagnosis.chunk_sample import printable
+from sift_core.diagnosis.chunk_origins import printable
 from sift_core.selection import ContextSelector, NearestNeighborSelector, posterior_variances
 from sift_core.selection.context import KERNEL_DECAY, contents
 from sift_core.selection.diagnostics import irreducible_variance
@@ -34,12 +34,14 @@ class ChosenChunk:
         cosine: To the question.
         is_redundant: Whether an earlier one of the ten has a cosine of `REDUNDANT_COSINE` or
             more to it.
+        is_version: Whether it is a version of a more relevant candidate, chosen or not.
     """
 
     document_id: str
     opening: str
     cosine: float
     is_redundant: bool
+    is_version: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +219,7 @@ def _top_ten(
                 opening=printable(chosen.texts[i], _EXCERPT),
                 cosine=float(chosen.similarities[i]),
                 is_redundant=is_redundant[i],
+                is_version=not is_content[positions[i]],
             )
             for i in range(len(chosen))
         ),

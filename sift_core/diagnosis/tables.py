@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sift_core.diagnosis import pool_measures, trial
-from sift_core.diagnosis.diagnose import Diagnosis
 from sift_core.diagnosis.duplicates import NEAR_DUPLICATE_COSINE
+from sift_core.diagnosis.measuring import Diagnosis
 from sift_core.diagnosis.pool_measures import N_SELECT, REDUNDANT_COSINE, PoolMeasures, TopTen
 from sift_core.diagnosis.recommendation import Recommendation
 from sift_core.diagnosis.verdict import freed_places, repeated_places
@@ -16,24 +16,34 @@ from sift_core.evaluation.analysis.statistics import CONFIDENCE, Estimate
 from sift_core.evaluation.analysis.table import Cell, Table, missing, number, word
 from sift_core.types import AnswerMode
 
-_INTERVALS = f"In square brackets {CONFIDENCE:.0%} bootstrap intervals over".replace("%", " %")
+_INTERVALS = f"In brackets: {CONFIDENCE:.0%} bootstrap intervals over".replace("%", " %")
 
 _OF_TEN: tuple[tuple[str, Callable[[TopTen], float], int], ...] = (
-    (f"repeats (cosine ≥ {REDUNDANT_COSINE})", lambda ten: ten.n_redundant, 1),
+    ("repeats", lambda ten: ten.n_redundant, 1),
     ("versions of one text", lambda ten: ten.n_versions, 1),
-    ("σ² at the question", lambda ten: ten.variance, 3),
+    ("σ² left", lambda ten: ten.variance, 2),
 )
 _OF_POOL: tuple[tuple[str, str, Callable[[PoolMeasures], float], int], ...] = (
     ("candidates", "candidates", lambda pool: pool.n_candidates, 0),
-    ("contents", "contents", lambda pool: pool.n_contents, 0),
+    ("contents", "different texts among them", lambda pool: pool.n_contents, 0),
     ("effective_number", "effective number", lambda pool: pool.effective_number, 0),
-    ("mean_cosine", "cosine of two contents", lambda pool: pool.mean_cosine, 2),
-    ("variance_floor", "σ² that must remain", lambda pool: pool.floor, 3),
+    ("mean_cosine", "cosine of two different texts", lambda pool: pool.mean_cosine, 2),
+    ("variance_floor", "σ² that no choice removes", lambda pool: pool.floor, 2),
 )
 
 
-def tables(diagnosis: Diagnosis) -> dict[str, Table]:
-    """Return the tables by subject: "places", "pools", "copies" and "trial", as far as measured."""
+_NAMES = {
+    AnswerMode.BASE: "model alone",
+    AnswerMode.CONTEXT: "reading",
+    AnswerMode.FINE_TUNE: "fine-tuning",
+}
+
+
+def tables_of(diagnosis: Diagnosis) -> dict[str, Table]:
+    """Return the tables by subject: "places", "pools", "copies" and "trial", as far as measured.
+
+    A table has `as_text`, `as_markdown`, `as_html` and `as_records`.
+    """
     found: dict[str, Table] = {}
     if diagnosis.pools:
         found["places"] = _places(diagnosis)
@@ -45,8 +55,13 @@ def tables(diagnosis: Diagnosis) -> dict[str, Table]:
     return found
 
 
-def record(diagnosis: Diagnosis, recommendation: Recommendation) -> dict[str, Any]:
-    """Return everything as plain values that JSON can hold."""
+def as_record(diagnosis: Diagnosis, recommendation: Recommendation) -> dict[str, Any]:
+    """Return everything as plain values that JSON can hold: what `sift diagnose --json` prints.
+
+    Args:
+        diagnosis: What was measured; chunks of the questions are listed by id.
+        recommendation: What it means.
+    """
     found: dict[str, Any] = {
         "verdict": recommendation.verdict.value,
         "headline": recommendation.headline,
@@ -75,11 +90,18 @@ def record(diagnosis: Diagnosis, recommendation: Recommendation) -> dict[str, An
 def _places(diagnosis: Diagnosis) -> Table:
     rows = [_place_row(diagnosis, *line) for line in _OF_TEN]
     return Table(
-        title=f"What {N_SELECT} chosen chunks hold, mean over {len(diagnosis.pools)} questions",
-        heads=("", "nearest neighbours", "SIFT", "difference"),
+        title=f"The {N_SELECT} chosen chunks, {_averaged(diagnosis)}; lower is better",
+        heads=("", f"nearest {N_SELECT}", "SIFT", "difference"),
         rows=tuple(rows),
-        note=f"{_INTERVALS} questions, those of the difference paired. Lower is better.",
+        note=f"Repeat: cosine of {REDUNDANT_COSINE} or more to an earlier chunk. Version: nearly "
+        f"the same text as a more relevant candidate. σ²: how much of the question stays "
+        f"unexplained, 0 to 1. {_INTERVALS} questions.",
     )
+
+
+def _averaged(diagnosis: Diagnosis) -> str:
+    n = len(diagnosis.pools)
+    return "one question" if n == 1 else f"average of {n} questions"
 
 
 def _place_row(
@@ -98,10 +120,11 @@ def _pools(diagnosis: Diagnosis) -> Table:
         mean = _cell(diagnosis.over_questions(measure), digits)
         rows.append((word(name), mean, number(min(values), digits), number(max(values), digits)))
     return Table(
-        title="What there is to choose from, a question",
-        heads=("", "mean", "least", "most"),
+        title="What a question has to choose from",
+        heads=("", "average", "lowest", "highest"),
         rows=tuple(rows),
-        note=f"{_INTERVALS} questions.",
+        note=f"Candidates: the chunks nearest to the question. Effective number: to how many "
+        f"chunks with nothing in common they amount. {_INTERVALS} questions.",
     )
 
 
@@ -109,11 +132,11 @@ def _copies(diagnosis: Diagnosis) -> Table:
     found = diagnosis.duplicates
     assert found is not None
     lines = (
-        (f"near-duplicates (cosine ≥ {NEAR_DUPLICATE_COSINE}, other text)", found.near),
-        ("exact copies of a text", found.exact),
+        ("with an exact copy", found.exact),
+        (f"with a near-copy (cosine ≥ {NEAR_DUPLICATE_COSINE})", found.near),
     )
     return Table(
-        title=f"Copies in the collection, from {found.near.n:,} of {diagnosis.n_stored:,} chunks",
+        title=f"Copies: {found.near.n:,} random chunks of {diagnosis.n_stored:,}",
         heads=("", "% of chunks"),
         rows=tuple((word(name), _percent(share)) for name, share in lines),
         note=f"{_INTERVALS} chunks.",
@@ -126,13 +149,13 @@ def _trial(found: trial.Trial) -> Table:
         is_base = mode is AnswerMode.BASE
         against = missing() if is_base else _cell(found.difference(mode, AnswerMode.BASE), 3, "+")
         cells = (_cell(found.bits_per_byte(mode), 3), against, number(found.seconds(mode), 1))
-        rows.append((word(mode.value), *cells))
+        rows.append((word(_NAMES[mode]), *cells))
     return Table(
-        title=f"Bits per byte of {len(found.passages)} held-back passages, lower is better",
-        heads=("", "bits per byte", "less base", "seconds, median"),
+        title=f"{len(found.passages)} held-back passages, fewer bits per byte are better",
+        heads=("", "bits per byte", "difference to alone", "seconds, median"),
         rows=tuple(rows),
-        note=f"{_INTERVALS} passages, those of differences paired; where one contains 0, a "
-        f"difference is not shown. At most {found.n_steps} training steps.",
+        note=f"{_INTERVALS} passages; where that of a difference holds 0, there may be none. At "
+        f"most {found.n_steps} training steps.",
     )
 
 

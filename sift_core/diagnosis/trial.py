@@ -5,22 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sift_core.diagnosis.chunk_sample import (
-    ChunkSample,
-    document_of,
-    other_documents,
-    printable,
-)
+from sift_core.diagnosis.chunk_origins import document_of, other_documents, printable
 from sift_core.diagnosis.duplicates import NEAR_DUPLICATE_COSINE
 from sift_core.diagnosis.questions import stand_in
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.statistics import Estimate, mean
-from sift_core.pipeline import AnswerEngine
 from sift_core.protocols import CandidateSource, Embedder
-from sift_core.types import AnswerMode, CandidatePool, FloatArray, Query
+from sift_core.types import AnswerMode, CandidatePool, DocumentSample, FloatArray, Query
+
+if TYPE_CHECKING:  # torch, transformers and peft, seconds to import, for those who pass a model
+    from sift_core.pipeline import AnswerEngine
 
 N_PASSAGES = (
     8  # the fewest with which an interval means something; each costs a fine-tuning. Guess.
@@ -92,7 +90,7 @@ def try_model(
     engine: AnswerEngine,
     source: CandidateSource,
     embedder: Embedder,
-    sample: ChunkSample,
+    sample: DocumentSample,
     *,
     n_passages: int = N_PASSAGES,
     seed: int = 0,
@@ -155,7 +153,7 @@ def try_model(
     return Trial(passages=tuple(passages), n_steps=engine.n_steps, n_tried=n_tried, seed=seed)
 
 
-def _without_copies(pool: CandidatePool, sample: ChunkSample, row: int) -> list[int]:
+def _without_copies(pool: CandidatePool, sample: DocumentSample, row: int) -> list[int]:
     """Return the positions of candidates that do not give a sampled chunk away."""
     text = sample.texts[row]
     document = document_of(sample.document_ids[row], sample.metadata[row])
@@ -181,7 +179,7 @@ def _tried(
     engine: AnswerEngine,
     query: Query,
     pool: CandidatePool,
-    sample: ChunkSample,
+    sample: DocumentSample,
     row: int,
     done: Callable[[int], None],
 ) -> Passage:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from sift_core.diagnosis.diagnose import Diagnosis
+from sift_core.diagnosis.measuring import Diagnosis
 from sift_core.diagnosis.pool_measures import N_SELECT, PoolMeasures, TopTen
 from sift_core.evaluation.analysis.statistics import Estimate
 from sift_core.oversampling import CONTENTS_A_CHOICE, LARGEST_SHARE
@@ -38,38 +38,48 @@ class Verdict(str, Enum):
     """What SIFT would do for the collection."""
 
     HELPS = "helps"
+    """It frees places that nearest neighbours waste."""
     NOT_NEEDED = "not_needed"
+    """Nearest neighbours waste none."""
     FEW_CONTENTS = "few_contents"
+    """Places are wasted, and too few different texts are stored or fetched to fill them."""
     LITTLE = "little"
+    """Places are wasted, and it frees few of them."""
     UNCLEAR = "unclear"
+    """Too few questions were asked to tell."""
     TOO_SMALL = "too_small"
+    """The store has hardly more chunks than a prompt takes."""
 
 
 RULES = (
-    (Verdict.TOO_SMALL, f"the store has fewer than {FEWEST_TO_READ} chunks"),
+    (Verdict.TOO_SMALL, "Too small", f"the store has fewer than {FEWEST_TO_READ} chunks"),
     (
         Verdict.HELPS,
+        "Use SIFT",
         f"the whole interval of the places that SIFT frees is at or above "
         f"{PLACES_WORTH_FREEING:g} of {N_SELECT}",
     ),
     (
         Verdict.NOT_NEEDED,
-        f"the whole interval of the places in which nearest neighbours repeat themselves is below "
+        "Not needed",
+        f"the whole interval of the places that nearest neighbours waste is below "
         f"{PLACES_WORTH_FREEING:g} of {N_SELECT}",
     ),
     (
         Verdict.FEW_CONTENTS,
+        "Store or fetch more that is different",
         f"{SHARE_OF_POOR_POOLS:.0%} of the questions or more have fewer than {FEW_CONTENTS} "
-        f"contents among their candidates, or less than {FEW_OF_FEW:.0%} of these",
+        f"different texts among their candidates, or less than {FEW_OF_FEW:.0%} of these",
     ),
     (
         Verdict.LITTLE,
+        "Changes little",
         f"the whole interval of the places that SIFT frees is below {PLACES_WORTH_FREEING:g} of "
         f"{N_SELECT}",
     ),
-    (Verdict.UNCLEAR, "none of these"),
+    (Verdict.UNCLEAR, "No clear answer", "none of these"),
 )
-"""The verdicts in the order in which they are tried; the first that holds is given."""
+"""Verdict, its name and its rule, in the order in which they are tried; the first one counts."""
 
 
 def verdict_of(diagnosis: Diagnosis) -> Verdict:

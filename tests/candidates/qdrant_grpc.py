@@ -17,7 +17,7 @@ from qdrant_client.http.models import QueryRequest
 
 
 class Points(points_service_pb2_grpc.PointsServicer):
-    """The two calls that a source makes."""
+    """The calls that a source makes to fetch, and to draw a sample."""
 
     def __init__(self, client):
         self.client = client
@@ -41,6 +41,33 @@ class Points(points_service_pb2_grpc.PointsServicer):
         except ValueError as error:  # as the server says it of what it refuses
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"Wrong input: {error}")
         return [[self.point(hit) for hit in answer.points] for answer in found]
+
+    def Count(self, request, context):
+        with self.lock:
+            found = self.client.count(request.collection_name)
+        return points_pb2.CountResponse(result=points_pb2.CountResult(count=found.count))
+
+    def Scroll(self, request, context):
+        has_offset = request.HasField("offset")
+        with self.lock:
+            records, following = self.client.scroll(
+                request.collection_name,
+                limit=request.limit,
+                offset=GrpcToRest.convert_point_id(request.offset) if has_offset else None,
+            )
+        offset = None if following is None else RestToGrpc.convert_extended_point_id(following)
+        return points_pb2.ScrollResponse(
+            next_page_offset=offset, result=map(RestToGrpc.convert_record, records)
+        )
+
+    def Get(self, request, context):
+        with self.lock:
+            records = self.client.retrieve(
+                request.collection_name,
+                ids=[GrpcToRest.convert_point_id(one) for one in request.ids],
+                with_vectors=True,
+            )
+        return points_pb2.GetResponse(result=map(RestToGrpc.convert_record, records))
 
     @staticmethod
     def without_params(request: QueryRequest) -> QueryRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sift_core.candidates import InMemorySource
-from sift_core.diagnosis.chunk_sample import ChunkSample
+from sift_core.types import DocumentSample
 
 DIMENSION = 384
 
@@ -33,7 +33,7 @@ def sampled(rows, texts=None):
     )
     ids = [str(i) for i in range(len(rows))]
     source = InMemorySource(rows, texts, document_ids=ids)
-    sample = ChunkSample(
+    sample = DocumentSample(
         document_ids=ids,
         texts=texts,
         embeddings=rows,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sift_core.answering import AnswerEngine
-from sift_core.diagnosis.diagnose import diagnose
-from sift_core.diagnosis.html_report import html_report
+from sift_core.diagnosis.html_page import html_report
+from sift_core.diagnosis.measuring import diagnose
 from sift_core.diagnosis.recommendation import recommend
 from sift_core.diagnosis.trial import Passage, Trial, is_shown, try_model
 from sift_core.errors import InvalidInputError
@@ -61,7 +61,7 @@ def test_the_tiny_model_is_tried_on_passages_without_their_copies(engine):
 
     watching = Watching(language_model=engine.language_model, adapter_cache=None, n_steps=2)
     diagnosis = diagnose(
-        source, sample, RowEmbedder(rows), n_questions=5, engine=watching, n_passages=2
+        source, RowEmbedder(rows), sample=sample, n_questions=5, engine=watching, n_passages=2
     )
     trial = diagnosis.trial
     assert [passage.document_id for passage in trial.passages] == ["0", "1"]

@@ -1,21 +1,21 @@
 import numpy as np
 import pytest
 
-from sift_core.candidates import InMemorySource
-from sift_core.diagnosis.chunk_sample import ChunkSample
-from sift_core.diagnosis.diagnose import diagnose
+from sift_core.candidates import InMemorySource, MergedSource
+from sift_core.diagnosis.measuring import diagnose
 from sift_core.diagnosis.questions import Question, QuestionSet
 from sift_core.diagnosis.recommendation import recommend
-from sift_core.diagnosis.tables import record, tables
+from sift_core.diagnosis.tables import as_record, tables_of
 from sift_core.diagnosis.verdict import Verdict, freed_places, repeated_places
 from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.types import DocumentSample
 from tests.diagnosis.collections import RowEmbedder, noisy, orthogonal, sampled
 
 
 def diagnosed(rows, embedder_rows=None, **options):
     source, sample = sampled(rows)
     embedder = RowEmbedder(rows if embedder_rows is None else embedder_rows)
-    return diagnose(source, sample, embedder, **{"n_questions": 15, **options})
+    return diagnose(source, embedder, sample=sample, **{"n_questions": 15, **options})
 
 
 def related(n, seed=0):
@@ -27,8 +27,8 @@ def related(n, seed=0):
 def test_where_all_is_distinct_nobody_needs_this():
     found = recommend(diagnosed(related(150)))
     assert found.verdict is Verdict.NOT_NEEDED
-    assert "You do not need this" in found.headline
-    assert "0.0 of 10 places" in found.headline
+    assert "You do not need SIFT here" in found.headline
+    assert "0.0 on average repeat an earlier one" in found.headline
 
 
 def test_where_everything_stands_there_five_times_sift_helps():
@@ -44,9 +44,10 @@ def test_where_everything_stands_there_five_times_sift_helps():
 def test_two_hundred_copies_of_one_chunk_are_to_be_deduplicated():
     rows = np.repeat(orthogonal(1), 200, axis=0)
     source, sample = sampled(rows, ["Chunk 0 says one thing."] * 200)
-    found = recommend(diagnose(source, sample, RowEmbedder(rows)))
+    found = recommend(diagnose(source, RowEmbedder(rows), sample=sample))
     assert found.verdict is Verdict.FEW_CONTENTS
-    assert any("of 100 % of the chunks the text stands" in reason for reason in found.reasons)
+    assert any("100 % have an exact copy" in reason for reason in found.reasons)
+    assert any("Index each text once" in reason for reason in found.reasons)
     assert not any("OversamplingSource" in reason for reason in found.reasons)  # there is no more
 
 
@@ -63,15 +64,15 @@ def test_a_collection_of_few_chunks_is_too_small(n):
     found = recommend(diagnosis)
     assert found.verdict is Verdict.TOO_SMALL
     assert bool(diagnosis.pools) == (n > 10)
-    assert set(record(diagnosis, found)) >= {"verdict", "headline", "n_stored"}
-    assert ("places" in tables(diagnosis)) == (n > 10)
+    assert set(as_record(diagnosis, found)) >= {"verdict", "headline", "n_stored"}
+    assert ("places" in tables_of(diagnosis)) == (n > 10)
 
 
 def test_one_question_alone_shows_nothing():
     rows = np.repeat(related(50), 4, axis=0)
     found = recommend(diagnosed(rows, n_questions=1))
     assert found.verdict is Verdict.UNCLEAR
-    assert "no interval" in found.headline
+    assert any("no interval" in reason for reason in found.reasons)
 
 
 def test_where_all_cosines_are_high_versions_are_counted():
@@ -82,7 +83,15 @@ def test_where_all_cosines_are_high_versions_are_counted():
     assert diagnosis.over_questions(lambda pool: pool.nearest.n_redundant).value == 9
     found = recommend(diagnosis)
     assert found.verdict is Verdict.NOT_NEEDED
+    assert "0.0 on average are versions of a more relevant one" in found.headline
     assert any("places were counted by versions" in caveat for caveat in found.caveats)
+
+
+def test_every_report_says_how_many_copies_there_are_and_once_what_is_a_guess():
+    found = recommend(diagnosed(related(150)))
+    assert sum("0 % have an exact copy" in sentence for sentence in found.reasons) == 1
+    said = [found.headline, *found.reasons, *found.fine_tuning, *found.caveats]
+    assert " ".join(said).count("guess") == 1
 
 
 def test_stand_ins_do_not_count_their_own_document():
@@ -93,14 +102,14 @@ def test_stand_ins_do_not_count_their_own_document():
         document_ids=[f"{copy}-{i}" for copy in "ab" for i in range(60)],
         metadata=[{"source": f"page {i}"} for i in range(60)] * 2,
     )
-    sample = ChunkSample(
+    sample = DocumentSample(
         document_ids=["a-0", "a-1"],
         texts=["Chunk 0 says something of its own.", "Chunk 1 says something of its own."],
         embeddings=rows[:2],
         metadata=[{"source": "page 0"}, {"source": "page 1"}],
         n_stored=120,
     )
-    diagnosis = diagnose(source, sample, RowEmbedder(rows))
+    diagnosis = diagnose(source, RowEmbedder(rows), sample=sample)
     ids = [chunk.document_id for chunk in diagnosis.pools[0].nearest.chunks]
     assert not {"a-0", "b-0"} & set(ids)
     assert diagnosis.pools[0].n_candidates == 118
@@ -133,10 +142,38 @@ def test_a_store_that_dies_in_the_middle_ends_the_diagnosis_with_its_own_error()
             raise NotImplementedError
 
     with pytest.raises(CandidateSourceError, match="gone"):
-        diagnose(Dying(), sample, RowEmbedder(rows))
+        diagnose(Dying(), RowEmbedder(rows), sample=sample)
 
 
 def test_a_collection_without_words_needs_questions():
     source, sample = sampled(related(30), ["---"] * 30)
     with pytest.raises(InvalidInputError, match="--queries"):
-        diagnose(source, sample, RowEmbedder(related(30)))
+        diagnose(source, RowEmbedder(related(30)), sample=sample)
+
+
+def test_a_source_that_can_draw_needs_no_sample():
+    rows = related(60)
+    source, _ = sampled(rows)
+    first, again, other = (
+        diagnose(source, RowEmbedder(rows), n_questions=5, seed=seed) for seed in (0, 0, 1)
+    )
+    questions = [[one.chunk_id for one in d.questions.questions] for d in (first, again, other)]
+    assert (first.n_stored, first.n_sampled) == (60, 60)
+    assert questions[0] == questions[1] != questions[2]
+
+
+def test_a_source_that_cannot_draw_needs_a_sample():
+    rows = related(60)
+    source, sample = sampled(rows)
+    merged = MergedSource({"one": source})
+    with pytest.raises(InvalidInputError, match="a MergedSource cannot draw"):
+        diagnose(merged, RowEmbedder(rows))
+    assert diagnose(merged, RowEmbedder(rows), sample=sample).n_stored == 60
+
+
+def test_a_vector_that_is_all_zero_is_named():
+    rows = related(60)
+    rows[7] = 0
+    source, sample = sampled(rows)
+    with pytest.raises(CandidateSourceError, match="chunk '7' is all zero"):
+        diagnose(source, RowEmbedder(rows), sample=sample)

@@ -19,6 +19,8 @@ PUBLIC = [
     "sift_core.answering",
     "sift_core.candidates",
     "sift_core.chunking",
+    "sift_core.diagnosis",
+    "sift_core.reading",
     "sift_core.selection",
 ]
 FRAMEWORKS = ["langchain_sift", "llama_index.postprocessor.sift"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes  # a missing matplotlib is reported by figure_style
 
 from sift_core.evaluation.analysis.adaptive import (
     ALPHAS,
@@ -25,6 +25,9 @@ from sift_core.evaluation.figures.style import (
     drawing,
     legend_outside,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLOR = "#D55E00"
 

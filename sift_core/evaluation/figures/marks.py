@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes  # a missing matplotlib is reported by figure_style
 
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.rows import ArmRecord, Results
 from sift_core.evaluation.analysis.statistics import Estimate, mean
 from sift_core.evaluation.figures.style import BAND_ALPHA, MUTED, Style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BAND_CAPTION = "Error bars and bands are 90 % bootstrap confidence intervals over prompts."
 PAIRING_CAPTION = (

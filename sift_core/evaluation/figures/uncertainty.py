@@ -6,10 +6,9 @@ with the base model's bits per byte, which cannot be had at test time.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from matplotlib.axes import Axes  # a missing matplotlib is reported by figure_style
 
 from sift_core.evaluation.analysis.bootstrap import Floats
 from sift_core.evaluation.analysis.result_row import ArmLike, selector_label
@@ -29,6 +28,9 @@ from sift_core.evaluation.figures.style import (
     drawing,
     legend_outside,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _Measure: TypeAlias = tuple[str, Floats]
 

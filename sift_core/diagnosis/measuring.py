@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from sift_core.diagnosis.chunk_sample import ChunkSample, other_documents
+from sift_core.diagnosis.chunk_origins import (
+    check_comparable,
+    other_documents,
+    share_with_document,
+)
 from sift_core.diagnosis.duplicates import Duplicates, find_duplicates
 from sift_core.diagnosis.fetching import fetch_all
 from sift_core.diagnosis.pool_measures import N_SELECT, PoolMeasures, measure_pool
@@ -17,10 +21,12 @@ from sift_core.diagnosis.questions import Question, QuestionSet, stand_ins
 from sift_core.diagnosis.trial import Trial, try_model
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.statistics import Estimate, mean
-from sift_core.pipeline import AnswerEngine
-from sift_core.protocols import CandidateSource, Embedder
+from sift_core.protocols import CandidateSource, Embedder, SamplableSource
 from sift_core.selection.versions import FEWEST_TO_READ
-from sift_core.types import CandidatePool, Query
+from sift_core.types import CandidatePool, DocumentSample, Query
+
+if TYPE_CHECKING:  # torch, transformers and peft, seconds to import, for those who pass a model
+    from sift_core.pipeline import AnswerEngine
 
 N_QUESTIONS = 50
 N_CHUNKS = 400  # sampled for near-duplicates: a share is then known to ± 4 points (90 %)
@@ -63,7 +69,12 @@ class Diagnosis:
     @property
     def are_stand_ins(self) -> bool:
         """Whether sentences of the collection stood in for questions."""
-        return self.questions is not None and self.questions.origin is None
+        return self.questions is not None and self.origin is None
+
+    @property
+    def origin(self) -> str | None:
+        """The file that the questions are from; None where there is none."""
+        return None if self.questions is None else self.questions.origin
 
     def over_questions(self, measure: Callable[[PoolMeasures], float]) -> Estimate:
         """Return the mean of a measure over the questions, with its bootstrap interval.
@@ -76,9 +87,9 @@ class Diagnosis:
 
 def diagnose(
     source: CandidateSource,
-    sample: ChunkSample,
     embedder: Embedder,
     *,
+    sample: DocumentSample | None = None,
     questions: QuestionSet | None = None,
     n_questions: int = N_QUESTIONS,
     engine: AnswerEngine | None = None,
@@ -93,23 +104,38 @@ def diagnose(
     besides a model's fine-tunings.
 
     Args:
-        source: The store.
-        sample: Drawn from it, at least one chunk.
+        source: The store. Without `sample` it must be able to draw one (`SamplableSource`).
         embedder: The model behind its vectors.
-        questions: The user's own; None for openings of sampled chunks.
+        sample: Chunks that were drawn from it before, at least one; None to draw 400 of them.
+        questions: The user's own (`read_questions`); None for openings of sampled chunks.
         n_questions: How many stand-ins at most, >= 1.
         engine: A model to try on held-back passages; None for none.
-        n_passages: How many of those at most; None for `trial.N_PASSAGES`.
-        seed: Of the intervals.
+        n_passages: How many of those at most; None for 8.
+        seed: Of all draws and of the intervals.
         on_progress: Called after each part of the work.
 
     Raises:
-        CandidateSourceError: If the store fails.
-        InvalidInputError: If query and store do not fit together, or no chunk can stand in for
-            a question or be held back.
+        CandidateSourceError: If the store fails, or a sampled vector is not finite or all zero.
+        InvalidInputError: If the store is empty or cannot draw a sample, query and store do not
+            fit together, or no chunk can stand in for a question or be held back.
         AnswerError: If the model fails.
+
+    Example:
+        >>> from sift_core import InMemorySource
+        >>> from sift_core.diagnosis import diagnose, recommend
+        >>> from sift_core.testing import HashingEmbedder
+        >>> passages = [" ".join(f"word{i * j % 997}" for j in range(1, 9)) for i in range(1, 61)]
+        >>> texts = [f"{text}, edition {year}." for text in passages for year in range(4)]
+        >>> embedder = HashingEmbedder(dimension=256)
+        >>> source = InMemorySource(embedder.embed_documents(texts), texts)
+        >>> recommend(diagnose(source, embedder)).headline.partition(":")[0]
+        'Use SIFT here'
     """
     tell = on_progress or (lambda what, done, of: None)
+    if sample is None:
+        tell("drawing chunks", 0, 1)
+        sample = draw_chunks(source, n_questions, np.random.default_rng(seed))
+    check_comparable(sample)
     duplicates = find_duplicates(
         source, sample, seed=seed, on_progress=partial(tell, "looking for near-duplicates")
     )
@@ -143,10 +169,32 @@ def diagnose(
         questions=questions,
         pools=tuple(pools),
         n_kept_own=n_kept_own,
-        share_with_document=sample.share_with_document,
+        share_with_document=share_with_document(sample),
         trial=trial,
         seed=seed,
     )
+
+
+def draw_chunks(
+    source: CandidateSource, n_questions: int, generator: np.random.Generator
+) -> DocumentSample:
+    """Return as many random chunks as a diagnosis needs.
+
+    Args:
+        source: The store.
+        n_questions: How many of them may have to stand in for questions, >= 1.
+        generator: What to draw with.
+
+    Raises:
+        CandidateSourceError: If the store fails, or a drawn vector is not finite.
+        InvalidInputError: If the store is empty, or cannot draw.
+    """
+    if not isinstance(source, SamplableSource):
+        raise InvalidInputError(
+            f"a {type(source).__name__} cannot draw documents at random, since it has no `sample`; "
+            f"pass the `sample` of another source over the same store"
+        )
+    return source.sample(max(N_CHUNKS, n_questions), generator)
 
 
 def _pools(
