@@ -7,6 +7,7 @@ by Ctrl-C.
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -58,4 +59,9 @@ def _application() -> None:
 
 def main() -> None:
     """Run the `sift` command."""
-    sys.exit(run(_application))
+    try:
+        sys.exit(run(_application))
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.write("This is a defect of sift-rerank: report it with the lines above.\n")
+        sys.exit(1)

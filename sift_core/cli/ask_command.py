@@ -231,12 +231,13 @@ def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
             stream.close()
             raise
     with stream:
-        has_begun = False
+        has_begun, held = False, ""  # space is written once something follows it
         while piece is not None:
-            text = plain(piece) if has_begun else plain(piece).lstrip()
+            text = held + plain(piece) if has_begun else plain(piece).lstrip()
+            held = text[len(text.rstrip()) :]
             has_begun = has_begun or bool(text)
             if shows_text:
-                sys.stdout.write(text)
+                sys.stdout.write(text.rstrip())
                 sys.stdout.flush()
             piece = next(stream, None)
         answer = stream.answer()

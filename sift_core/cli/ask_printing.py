@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sift_core.answering import VariancePolicy
@@ -72,11 +73,11 @@ def print_about(console: Console, answer: Answer, *, n_lines: int = 0) -> None:
         _print_pair(
             console,
             "learning",
-            f"{report.n_steps} steps, {learned}; loss {report.losses[0]:.2f} → "
-            f"{report.losses[-1]:.2f} nats a token (first and last chunk)",
+            f"{report.n_steps} steps, {learned}; loss {fmean(report.losses):.2f} nats a token in "
+            f"the mean",
         )
     if answer.chunks is not None and len(answer.chunks):
-        _print_pair(console, "σ", _certainty(answer.standard_deviation))
+        _print_pair(console, "σ²", _certainty(answer.standard_deviation))
     _print_pair(console, "time", _times(answer))
     if answer.finish_reason == "length":
         _print_pair(
@@ -118,10 +119,13 @@ def _distinct(chunks: CandidatePool) -> tuple[CandidatePool, list[int]]:
 
 
 def _certainty(sigma: float) -> str:
-    """Return what σ at the question means; in the paper's setting it is 1 without sources."""
+    """Return what σ² at the question means; in the paper's setting it is 1 without sources."""
     share = 1.0 - sigma**2
     little = "" if share >= VariancePolicy().min_explained else "; they may be off the topic"
-    return f"{sigma:.2f}: the sources explain {share:.0%} of the variance at the question{little}"
+    return (
+        f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what is uncertain about the "
+        f"question{little}"
+    )
 
 
 def _times(answer: Answer) -> str:

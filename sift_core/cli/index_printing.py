@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sift_core.cli.showing_text import one_line, print_json, stdout_console
+from sift_core.cli.showing_text import one_line, print_json, say, stdout_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sift_core.cli.index_writing import Indexed
     from sift_core.cli.stores import StoreAddress
     from sift_core.reading import SkippedPath
@@ -48,24 +50,29 @@ def print_summary(
         seconds: How long it took.
         verbose: Whether every file that was left out is listed.
     """
+    console = stdout_console()
     plan = indexed.plan
     n_chunks = indexed.n_added + indexed.n_unchanged
-    _say(
+    say(
+        console,
         f"{_number(plan.n_files, 'file')}, {_number(n_chunks, 'chunk')} in {address} "
         f"({embedder_name}): {indexed.n_added:,} new, {indexed.n_unchanged:,} unchanged, "
-        f"{len(plan.stale):,} deleted, in {_duration(seconds)}."
+        f"{len(plan.stale):,} deleted, in {_duration(seconds)}.",
     )
     if plan.vanished_files:
         files = [one_line(file) for file in plan.vanished_files]
-        _say(f"No longer in the PATHs, and deleted: {some_of(files, everything=verbose)}")
+        say(console, f"No longer in the PATHs, and deleted: {some_of(files, everything=verbose)}")
     if plan.dropped_files:
         files = [one_line(file) for file in plan.dropped_files]
-        _say(f"Left out now, and deleted from the store: {some_of(files, everything=verbose)}")
+        say(
+            console,
+            f"Left out now, and deleted from the store: {some_of(files, everything=verbose)}",
+        )
     if plan.kept_files:
         files = [one_line(file) for file in plan.kept_files]
-        _say(f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
-    _print_skipped(indexed.skipped, verbose=verbose)
-    _say(f'Next: sift search "your question"{address.option}')
+        say(console, f"Not readable now, kept as stored: {some_of(files, everything=verbose)}")
+    _print_skipped(console, indexed.skipped, verbose=verbose)
+    say(console, f'Next: sift search "your question"{address.option}')
 
 
 def print_record(
@@ -100,26 +107,20 @@ def print_record(
     )
 
 
-def _print_skipped(skipped: Sequence[SkippedPath], *, verbose: bool) -> None:
+def _print_skipped(console: Console, skipped: Sequence[SkippedPath], *, verbose: bool) -> None:
     if not skipped:
         return
     hint = "" if verbose or len(skipped) <= N_NAMES_SHOWN else " (--verbose lists all)"
-    _say(f"Left out{hint}:")
+    say(console, f"Left out{hint}:")
     if not verbose:
         for line in reasons_of(skipped):
-            _say(f"  {line}")
+            say(console, f"  {line}")
         return
     for reason, paths in _by_reason(skipped):
-        _say(f"  {len(paths)} {reason}:")
+        say(console, f"  {len(paths)} {reason}:")
         for path in paths:
             detail = f" ({one_line(path.detail)})" if path.detail else ""
-            _say(f"    {one_line(path.source)}{detail}")
-
-
-def _say(line: str) -> None:
-    """Print a line; it is wrapped on a terminal, and stays one line in a pipe or file."""
-    console = stdout_console()
-    console.print(line, soft_wrap=not console.is_terminal)
+            say(console, f"    {one_line(path.source)}{detail}")
 
 
 def _by_reason(skipped: Iterable[SkippedPath]) -> list[tuple[str, list[SkippedPath]]]:

@@ -41,14 +41,20 @@ class Column:
 
     @property
     def n_redundant(self) -> int:
-        """Return how many of the chunks repeat an earlier one."""
+        """Return how many of the chunks are like an earlier one, copies counted."""
         return sum(repeat is not None for repeat in repeats_of(self.chunks.embeddings))
+
+    @property
+    def n_copies(self) -> int:
+        """Return how many of the chunks are nearly copies of an earlier one."""
+        return sum(repeat.is_copy for repeat in repeats_of(self.chunks.embeddings) if repeat)
 
     def record(self) -> dict[str, Any]:
         """Return the column for JSON."""
         record = {
             "chunks": chunk_records(self.chunks),
             "n_redundant": self.n_redundant,
+            "n_copies": self.n_copies,
             "question_variances": self.question_variances.tolist(),
             "explained": explained(self.question_variances.tolist()),
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sift_core.answering.policy import VariancePolicy
 from sift_core.cli.search_methods import Column
 from sift_core.cli.showing_chunks import LEGEND, print_chunks, repeats_of
-from sift_core.cli.showing_text import explained, source_of, sparkline
+from sift_core.cli.showing_text import explained, say, source_of, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,12 +29,12 @@ def print_search(
         n_lines: Lines of text of each chunk at most; None for all.
     """
     print_chunks(console, column.chunks, n_lines=n_lines)
-    _say(console, "")
+    say(console, "")
     for line in variance_lines(column.question_variances.tolist()):
-        _say(console, line)
-    _say(console, f"{_counts(column)}, chosen from {n_candidates} candidates.")
+        say(console, line)
+    say(console, f"{_counts(column)}, chosen from {n_candidates} candidates.")
     if column.n_redundant:
-        _say(console, LEGEND, style="dim")
+        say(console, LEGEND, style="dim")
 
 
 def print_comparison(console: Console, columns: Mapping[str, Column]) -> None:
@@ -50,10 +50,10 @@ def print_comparison(console: Console, columns: Mapping[str, Column]) -> None:
     nearest = set(columns["nearest"].positions.tolist())
     if console.width < SIDE_BY_SIDE_WIDTH:
         for column in shown:
-            _say(console, column.title, style="bold")
+            say(console, column.title, style="bold")
             for line in _lines(column, console.width, nearest):
                 console.print(line, soft_wrap=True)
-            _say(console, f"{_below(column)}\n")
+            say(console, f"{_below(column)}\n")
     else:
         width = (console.width - 2 * (len(shown) - 1)) // len(shown)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_footer=True)
@@ -70,8 +70,12 @@ def print_comparison(console: Console, columns: Mapping[str, Column]) -> None:
         for row in range(max(len(lines) for lines in cells)):
             table.add_row(*(lines[row] if row < len(lines) else "" for lines in cells))
         console.print(table)
-    _say(console, f"{LEGEND}; + not among the nearest neighbours.", style="dim")
-    _say(console, "σ²: what stays uncertain about the question, 1.00 before.", style="dim")
+    say(console, f"{LEGEND}.", style="dim")
+    say(
+        console,
+        "+ not among the nearest neighbours; σ²: what stays uncertain about the question.",
+        style="dim",
+    )
 
 
 def variance_lines(variances: Sequence[float]) -> list[str]:
@@ -115,10 +119,11 @@ def _below(column: Column) -> str:
 
 
 def _counts(column: Column) -> str:
-    n = len(column.chunks)
-    return f"{n} {'chunk' if n == 1 else 'chunks'}, {column.n_redundant or 'none'} redundant"
-
-
-def _say(console: Console, text: str, *, style: str = "") -> None:
-    """Print our own words, wrapped at words."""
-    console.print(text, style=style)
+    """Return how many chunks there are, and how many of them repeat an earlier one, and how."""
+    n, n_copies = len(column.chunks), column.n_copies
+    n_alike = column.n_redundant - n_copies
+    parts = [f"{n} {'chunk' if n == 1 else 'chunks'}"]
+    if n_copies:
+        parts.append(f"{n_copies} {'copy' if n_copies == 1 else 'copies'} ≡")
+    parts.append(f"{n_alike or 'none'} alike{' ≈' if n_alike else ''}")
+    return ", ".join(parts)

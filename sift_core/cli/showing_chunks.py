@@ -24,7 +24,10 @@ COPY_COSINE = 0.95
 # A chunk of Markdown often begins with its headings, which stand in the line above it already.
 _HEADING_LINES = re.compile(r"\A(?:\s*#{1,6}\s.*\n)+")
 
-LEGEND = f"≈ cosine ≥ {REDUNDANT_COSINE} with an earlier chunk, ≡ ≥ {COPY_COSINE}"
+LEGEND = (
+    f"≡ nearly a copy of an earlier chunk (cosine ≥ {COPY_COSINE}), "
+    f"≈ alike (≥ {REDUNDANT_COSINE}), which may add something"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ def source_of(metadata: Mapping[str, Any], document_id: str, width: int) -> str:
         document_id: Stands for the file where the metadata names none. One like "guide.md#3"
             tells a file's chunks apart.
         width: Columns that it takes at most. Where not all fits, first the outer headings go,
-            then the end of the innermost, then the folders, then the file's suffix.
+            then the end of the innermost, then the outer folders, then the file's suffix.
     """
     named = (metadata.get(key) for key in _SOURCE_KEYS)
     file = next((name for name in named if isinstance(name, str) and name), document_id)
@@ -87,7 +88,9 @@ def _short_file(file: str, width: int) -> str:
     if not name.split("#")[0]:  # the address of a folder
         return shortened(file, width, keep_end=True)
     bare = _SUFFIX.sub("", name)
-    for shown in (file, f"…/{name}", name, bare):
+    folders = file.split("/")[:-1]
+    ends = ["/".join(["…", *folders[i:], name]) for i in range(1, len(folders) + 1)]
+    for shown in (file, *ends, name, bare):
         if shortened(shown, width) == shown:
             return shown
     return shortened(bare, width, keep_end=True)
@@ -126,6 +129,12 @@ def stderr_console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, emoji=False, markup=False)
+
+
+def say(console: Console, text: str, *, style: str = "") -> None:
+    """Print words of our own, wrapped at words; in a pipe without COLUMNS a line stays one."""
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    console.print(text, style=style, soft_wrap=not has_width)
 
 
 def working(text: str) -> Status:

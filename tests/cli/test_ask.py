@@ -103,8 +103,8 @@ def test_an_answer_is_printed_with_sources_decision_certainty_and_timings(capsys
     assert "shelf.md#" in about
     assert "mode      fine_tune: it was asked for" in about
     assert "learning  2 steps, learned now; loss" in about
-    assert "σ         0." in about
-    assert "% of the variance at the question\n" in about
+    assert "σ²        1.00 → 0." in about
+    assert "% of what is uncertain about the question\n" in about
     for stage in ("embedding", "retrieval", "selection", "fine-tuning", "generation"):
         assert f"{stage} " in about
     assert "cut at 4 tokens; --max-new-tokens allows more" in about
