@@ -106,11 +106,21 @@ def _headline(verdict: Verdict, diagnosis: Diagnosis) -> str:
         )
     if verdict is Verdict.LITTLE:
         return f"SIFT would change little here: {both}."
-    own = "" if diagnosis.origin else ", or better your own (--queries FILE)"
-    return (
-        f"No clear answer yet: {both}. Ask more questions (--sample {4 * len(diagnosis.pools)})"
-        f"{own}."
-    )
+    freed = freed_places(diagnosis)
+    if freed.high - freed.low <= PLACES_WORTH_FREEING:  # not of one question, which has no interval
+        return f"Borderline: {both}, about as many as make SIFT worth it. {_how_to_know(diagnosis)}"
+    return f"No clear answer yet: {both}. {_how_to_know(diagnosis)}"
+
+
+def _how_to_know(diagnosis: Diagnosis) -> str:
+    """Return what would tell: intervals are half as wide with four times as many questions."""
+    n = 4 * len(diagnosis.pools)
+    asked = diagnosis.questions
+    if asked is None or asked.origin is None:
+        return f"Ask more questions (--sample {n}), or better your own (--queries FILE)."
+    if asked.n_found >= n:
+        return f"Ask more of your questions (--sample {n})."
+    return f"About {n} questions in {asked.origin} would tell."
 
 
 def _reasons(verdict: Verdict, diagnosis: Diagnosis) -> list[str]:

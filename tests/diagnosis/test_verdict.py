@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,26 @@ def test_one_question_alone_shows_nothing():
     rows = np.repeat(related(50), 4, axis=0)
     found = recommend(diagnosed(rows, n_questions=1))
     assert found.verdict is Verdict.UNCLEAR
+    assert found.headline.startswith("No clear answer yet: ")
+    assert found.headline.endswith("(--sample 4), or better your own (--queries FILE).")
     assert any("no interval" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("n_found", "advice"),
+    [
+        (2, "About 8 questions in own.txt would tell."),
+        (8, "Ask more of your questions (--sample 8)."),
+    ],
+)
+def test_advice_to_ask_more_is_one_that_can_be_followed(n_found, advice):
+    diagnosis = diagnosed(np.repeat(related(50), 4, axis=0), n_questions=2)
+    own = replace(diagnosis.questions, origin="own.txt", n_found=n_found)
+    freed = diagnosis.pools[0]
+    kept = replace(freed, sift=freed.nearest)  # SIFT frees places for one question of the two
+    found = recommend(replace(diagnosis, questions=own, pools=(freed, kept)))
+    assert found.verdict is Verdict.UNCLEAR
+    assert found.headline.endswith(advice)
 
 
 def test_where_all_cosines_are_high_versions_are_counted():
