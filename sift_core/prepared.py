@@ -114,6 +114,7 @@ class PreparedModel:
             answer,
             mode=_mode(reads=len(read) > 0, learns=len(learned) > 0),
             chunks=used,
+            n_read=len(read),
             standard_deviation=float(variances[-1] ** 0.5) if len(used) else float("nan"),
             reasons=reasons,
             timings={**self.timings, **answer.timings},

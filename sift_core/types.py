@@ -367,6 +367,7 @@ class Answer:
         mode: The mode that was used.
         chunks: The documents used, in order of choice: those read, then those learned
             from, which may repeat.
+        n_read: How many of `chunks` were read, the first ones; the others were learned from.
         standard_deviation: σ at the query given these documents; NaN without any.
         reasons: Why this mode was used, one sentence each.
         timings: Seconds by stage.
@@ -380,6 +381,7 @@ class Answer:
     text: str
     mode: AnswerMode
     chunks: CandidatePool | None = None
+    n_read: int = 0
     standard_deviation: float = float("nan")
     reasons: tuple[str, ...] = ()
     timings: Metadata = field(default_factory=dict)

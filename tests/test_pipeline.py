@@ -91,6 +91,7 @@ def test_each_mode_answers_and_says_what_it_used(make_engine, mode):
     assert answer.timings["generate"] > 0
     n_used = {"base": 0, "context": 10, "fine_tune": 10, "both": 20}[mode]
     assert len(answer.chunks) == n_used
+    assert answer.n_read == {"context": 10, "both": 10}.get(mode, 0)
     assert set(answer.chunks.texts) <= set(TEXTS)
     if mode == "base":
         assert answer.standard_deviation != answer.standard_deviation  # NaN

@@ -157,6 +157,7 @@ def _answer(generation: Generation, used: CandidatePool, seconds: float) -> Answ
         text=generation.text,
         mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
         chunks=used,
+        n_read=len(used),
         timings={"generate": seconds},
         n_prompt_tokens=generation.n_prompt_tokens,
         n_new_tokens=generation.n_new_tokens,

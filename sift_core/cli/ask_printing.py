@@ -40,7 +40,6 @@ def answer_record(question: str, answer: Answer, asked: Mapping[str, Any]) -> di
         answer: The answer.
         asked: What else is known about the question, such as the store.
     """
-    chunks = [] if answer.chunks is None else chunk_records(answer.chunks)
     return {
         "question": question,
         **asked,
@@ -53,8 +52,19 @@ def answer_record(question: str, answer: Answer, asked: Mapping[str, Any]) -> di
         "n_new_tokens": answer.n_new_tokens,
         "timings": dict(answer.timings),
         "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
-        "chunks": chunks,
+        "chunks": [] if answer.chunks is None else _source_records(answer.chunks, answer.n_read),
     }
+
+
+def _source_records(chunks: CandidatePool, n_read: int) -> list[dict[str, Any]]:
+    """Return each chunk once for JSON, with what it was used for."""
+    distinct, _ = _distinct(chunks)
+    read = set(chunks.document_ids[:n_read])
+    n_learned = Counter(chunks.document_ids[n_read:])
+    return [
+        {**record, "is_read": key in read, "n_times_learned": n_learned[key]}
+        for key, record in zip(distinct.document_ids, chunk_records(distinct), strict=True)
+    ]
 
 
 def print_about(console: Console, answer: Answer, *, n_lines: int = 0) -> None:

@@ -70,14 +70,17 @@ def answered(capsys, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("mode", "n_steps", "n_chunks"),
-    [("base", None, 0), ("context", None, 3), ("fine_tune", 2, 2), ("both", 2, 5)],
+    ("mode", "n_steps", "n_read"),
+    [("base", None, 0), ("context", None, 3), ("fine_tune", 2, 0), ("both", 2, 3)],
 )
-def test_a_mode_answers_from_what_it_reads_and_learns(capsys, mode, n_steps, n_chunks):
+def test_a_mode_answers_from_what_it_reads_and_learns(capsys, mode, n_steps, n_read):
     record = answered(capsys, QUESTION, "--mode", mode, "-n", "3")
     assert (record["question"], record["mode"]) == (QUESTION, mode)
     assert record["reasons"] == ["it was asked for"]
-    assert len(record["chunks"]) == n_chunks
+    chunks = record["chunks"]
+    assert len({chunk["document_id"] for chunk in chunks}) == len(chunks)
+    assert sum(chunk["is_read"] for chunk in chunks) == n_read
+    assert sum(chunk["n_times_learned"] for chunk in chunks) == (n_steps or 0)
     assert all("shelf.take" in chunk["text"] for chunk in record["chunks"])
     assert (record["fine_tuning"] or {}).get("n_steps") == n_steps
     assert (record["standard_deviation"] is None) == (mode == "base")
