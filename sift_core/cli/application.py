@@ -5,12 +5,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from sift_core.cli.settings import defaults_of, read_settings, settings_file
-from sift_core.errors import MissingDependencyError
+from sift_core.cli.command_options import (
+    CommandOption,
+    options_of,
+    unknown_variables,
+    wrong_variable,
+)
+from sift_core.cli.settings import (
+    defaults_of,
+    read_settings,
+    settings_file,
+    wrong_names,
+    wrong_values,
+)
+from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
 
 try:
     import typer
@@ -26,6 +41,7 @@ class _Command(NamedTuple):
     name: str  # of a function, or of a Typer application with commands of its own
     help: str
     has_settings: bool = True  # whether it takes SIFT_… variables and a table in sift.toml
+    reports_settings: bool = False  # whether it says itself what is wrong with them all
 
 
 _COMMANDS = {
@@ -38,13 +54,69 @@ _COMMANDS = {
         "diagnose_command", "diagnose", "Say how redundant a collection is, and what SIFT changes."
     ),
     "doctor": _Command(
-        "doctor_command", "doctor", "Say what is installed, what is missing and how to install it."
+        "doctor_command",
+        "doctor",
+        "Say what is installed, what is missing and how to install it.",
+        reports_settings=True,
     ),
     "select": _Command(
         "select_command", "select", "Choose rows of a .npy file; no store, no model.", False
     ),
     "eval": _Command("evaluation", "app", "Measure what the paper measured, on your data.", False),
 }
+
+
+class _ConfiguredCommand(TyperCommand):
+    """A command that is told by the environment and a settings file, too."""
+
+    options: Mapping[str, CommandOption]  # by flag
+    reports_settings: bool
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the settings, then the arguments; what is wrong with a setting is said of it."""
+        assert self.name is not None
+        asks_for_help = bool(set(args) & set(ctx.help_option_names))
+        is_lenient = self.reports_settings or asks_for_help or ctx.resilient_parsing
+        if not is_lenient:
+            for note in unknown_variables(self.name, self.options, os.environ):
+                typer.echo(f"note: {note}", err=True)
+        try:
+            ctx.default_map = self._defaults(config_of(ctx), is_lenient=is_lenient)
+        except SiftError:
+            if not is_lenient:
+                raise
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            wrong = self._wrong_variable(ctx, error)
+            if wrong is None:
+                raise
+            raise wrong from error
+
+    def _defaults(self, config: Path | None, *, is_lenient: bool) -> dict[str, Any]:
+        path = settings_file(config)
+        if path is None:
+            return {}
+        assert self.name is not None
+        settings = read_settings(path)
+        if not is_lenient:
+            faults = chain(
+                wrong_names(path, settings, configurable_names()),
+                wrong_values(path, settings, self.name, self.options),
+            )
+            if (first := next(faults, None)) is not None:
+                raise InvalidInputError(first)
+        return defaults_of(settings, self.name, self.options)
+
+    def _wrong_variable(self, ctx: Any, error: typer.BadParameter) -> InvalidInputError | None:
+        """Return the error of a variable that a refused value is from; None if it is from none."""
+        name = getattr(error.param, "name", None) or ""
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name != "ENVIRONMENT":
+            return None
+        return next(
+            (wrong_variable(each) for each in self.options.values() if each.parameter == name), None
+        )
 
 
 class _UnloadedCommand(TyperCommand):
@@ -60,16 +132,26 @@ class _UnloadedCommand(TyperCommand):
         found = getattr(import_module(f"sift_core.cli.{self._where.module}"), self._where.name)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
-        prefix = f"SIFT_{self.name.upper()}" if self._where.has_settings else None
         application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        application.command(self.name, context_settings={"auto_envvar_prefix": prefix})(found)
-        command = typer.main.get_command(application)
+        cls = _ConfiguredCommand if self._where.has_settings else TyperCommand
+        application.command(self.name, cls=cls)(found)
+        command: Any = typer.main.get_command(application)
         command.help = _unwrapped(command.help or "")
-        for parameter in command.params:
-            # Every option has a variable: the epilog says so once. Shared ones show theirs.
-            if not parameter.envvar and hasattr(parameter, "show_envvar"):
-                parameter.show_envvar = False
+        if self._where.has_settings:
+            command.reports_settings = self._where.reports_settings
+            command.options = options_of(self.name, found, command.params)
+            _name_variables(command)
         return command
+
+
+def _name_variables(command: Any) -> None:
+    """Let each option of a command be set by its variables, of which help shows shared ones."""
+    by_parameter = {option.parameter: option for option in command.options.values()}
+    for parameter in command.params:
+        if parameter.name in by_parameter:
+            # Every option has a variable of its own: the epilog says so once.
+            parameter.show_envvar = bool(parameter.envvar)
+            parameter.envvar = list(by_parameter[parameter.name].variables)
 
 
 class _LazyGroup(TyperGroup):
@@ -125,7 +207,6 @@ def _print_version(is_wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -137,19 +218,23 @@ def _root(
         typer.Option(envvar="SIFT_CONFIG", metavar="FILE", help="Settings, in TOML"),
     ] = None,
 ) -> None:
-    name = context.invoked_subcommand or ""
-    command = context.command.commands.get(name)  # type: ignore[attr-defined]  # a _LazyGroup
-    if command is None or name not in _COMMANDS or not _COMMANDS[name].has_settings:
-        return
-    path = settings_file(config)
-    if path is None:
-        return
-    tables = [other for other, where in _COMMANDS.items() if where.has_settings]
-    settings = read_settings(path, tables)
-    options = {
-        flag.removeprefix("--"): parameter.name
-        for parameter in command.params
-        for flag in parameter.opts
-        if flag.startswith("--") and flag != "--help"
+    """Take what stands before the command; a command reads the settings file itself."""
+
+
+def config_of(context: Any) -> Path | None:
+    """Return the settings file that a command's caller named; None for the usual places."""
+    found: Path | None = context.find_root().params.get("config")
+    return found
+
+
+def configurable_names() -> list[str]:
+    """Return the commands that have settings."""
+    return [name for name, where in _COMMANDS.items() if where.has_settings]
+
+
+def configurable_options() -> dict[str, Mapping[str, CommandOption]]:
+    """Return the options of each command that has settings, by flag; this loads the commands."""
+    return {
+        name: _UnloadedCommand(name, _COMMANDS[name]).load().options
+        for name in configurable_names()
     }
-    context.default_map = {name: defaults_of(path, settings, name, options)}

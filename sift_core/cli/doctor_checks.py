@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from sift_core.cache_folder import default_cache_folder
 from sift_core.errors import MissingDependencyError
@@ -35,6 +40,7 @@ PURPOSES = {
     "qdrant-edge": "Qdrant's engine in this process",
     "ray": "experiments on several machines",
 }
+_FOR_NVIDIA = {"faiss-gpu"}  # extras that are of no use without such a GPU
 _MIB = 2**20
 
 
@@ -68,12 +74,14 @@ class Part:
         purpose: What it is for.
         install: The command that brings what is missing.
         packages: What it needs.
+        is_of_use: Whether this machine could use it.
     """
 
     name: str
     purpose: str
     install: str
     packages: tuple[Package, ...]
+    is_of_use: bool = True
 
     @property
     def names(self) -> frozenset[str]:
@@ -121,7 +129,7 @@ def integrations() -> list[Part]:
             Part(
                 name=name,
                 purpose="LangChain" if "langchain" in name else "LlamaIndex",
-                install=f"pip install --upgrade {name}",
+                install=_install(name),
                 packages=(own, *needed),
             )
         )
@@ -172,13 +180,55 @@ def folders() -> dict[str, str]:
     }
 
 
+def has_nvidia_gpu() -> bool:
+    """Return whether NVIDIA's driver lists a GPU; it is asked by nvidia-smi."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return False
+    try:
+        listed = subprocess.run(
+            [program, "-L"], capture_output=True, text=True, errors="replace", timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return listed.returncode == 0 and "GPU " in listed.stdout
+
+
 def _extra(name: str) -> Part:
     return Part(
         name=name,
         purpose=PURPOSES.get(name, ""),
-        install=f"pip install --upgrade '{DISTRIBUTION}[{name}]'",
+        install=_install(DISTRIBUTION, extra=name),
         packages=packages_of(DISTRIBUTION, extra=name),
+        is_of_use=name not in _FOR_NVIDIA or has_nvidia_gpu(),
     )
+
+
+def _install(name: str, *, extra: str = "") -> str:
+    """Return how to install a distribution: from the folder that it, or ours, came from."""
+    bracket = f"[{extra}]" if extra else ""
+    origin = _origin(name)
+    if origin is None and name in INTEGRATIONS and (ours := _origin(DISTRIBUTION)):
+        origin = (ours[0] / "integrations" / name, ours[1])
+    if origin is not None and origin[0].is_dir():
+        option = "-e " if origin[1] else ""
+        return f"pip install {option}{shlex.quote(f'{origin[0]}{bracket}')}"
+    return f"pip install --upgrade {shlex.quote(f'{name}{bracket}')}"
+
+
+def _origin(name: str) -> tuple[Path, bool] | None:
+    """Return the folder that a distribution was installed from, and whether editable; or None."""
+    try:
+        recorded = metadata.distribution(name).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return None
+    if recorded is None:
+        return None
+    url = json.loads(recorded)
+    if "dir_info" not in url:
+        return None
+    folder = Path(url2pathname(urlsplit(url["url"]).path))
+    return folder, bool(url["dir_info"].get("editable"))
 
 
 def _states(requirements: Iterator[Requirement], extra: str) -> Iterator[Package]:

@@ -6,12 +6,14 @@ settings: they come from the environment alone (QDRANT_API_KEY).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from sift_core.cli.command_options import CommandOption, as_toml
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -78,15 +80,11 @@ def settings_file(given: str | Path | None) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def read_settings(path: Path, commands: Iterable[str]) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     """Return what a settings file holds: shared settings, and a table for each command.
 
-    Args:
-        path: The file.
-        commands: Names of the commands that may have a table.
-
     Raises:
-        InvalidInputError: If the file cannot be read, has another key, or holds a secret.
+        InvalidInputError: If the file cannot be read.
         MissingDependencyError: If this Python (3.10) cannot read TOML and tomli is missing.
     """
     try:
@@ -100,57 +98,96 @@ def read_settings(path: Path, commands: Iterable[str]) -> dict[str, Any]:
             f"the settings file {str(path)!r} is no TOML: {error}; a text stands in quotes, as in "
             f"store = {DEFAULT_STORE!r}"
         ) from error
+    return settings
+
+
+def wrong_names(path: Path, settings: Mapping[str, Any], commands: Iterable[str]) -> Iterator[str]:
+    """Yield what is wrong with the keys and tables at the top of a settings file.
+
+    Args:
+        path: The file, for messages.
+        settings: What `read_settings` returned.
+        commands: Names of the commands that may have a table.
+    """
     tables = sorted(commands)
     for key, value in settings.items():
         is_table = isinstance(value, dict)
         if key not in (tables if is_table else SHARED):
-            _refuse_secrets(path, [key, *(value if is_table else ())])
-            raise InvalidInputError(
+            yield _secret(path, [key, *(value if is_table else ())]) or (
                 f"the settings file {str(path)!r} has the unknown {'table' if is_table else 'key'} "
                 f"{key!r}; there are {', '.join(SHARED)} and the tables "
                 f"{', '.join(f'[{name}]' for name in tables)}"
             )
-    return settings
 
 
-def defaults_of(
-    path: Path, settings: Mapping[str, Any], command: str, options: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return what a settings file says about one command, by the names of its parameters.
-
-    A command's own table goes before what stands at the top.
+def wrong_values(
+    path: Path, settings: Mapping[str, Any], command: str, options: Mapping[str, CommandOption]
+) -> Iterator[str]:
+    """Yield what is wrong with what a settings file says to one command.
 
     Args:
         path: The file, for messages.
         settings: What `read_settings` returned.
         command: The command's name.
-        options: Parameter of each option: {"json": "as_json"} for `--json`.
-
-    Raises:
-        InvalidInputError: If the command's table has a key that is no option of it, a table or a
-            secret.
+        options: Its options, by flag.
     """
-    table = settings.get(command, {})
-    for key, value in table.items():
-        name = key.replace("_", "-")
-        if name not in options or isinstance(value, dict):
-            _refuse_secrets(path, [key])
-            raise InvalidInputError(
+    for table, key, value in _said_to(settings, command, options):
+        place = f" in [{table}]" if table else ""
+        option = options.get(key.replace("_", "-"))
+        if option is None:
+            yield _secret(path, [key]) or (
                 f"the settings file {str(path)!r} has the unknown key {key!r} in [{command}]; "
                 f"there are {', '.join(sorted(options))}"
             )
-    shared = {key: settings[key] for key in SHARED if key in settings and key in options}
-    return {options[key.replace("_", "-")]: value for key, value in {**shared, **table}.items()}
+            continue
+        try:
+            option.converted(value)
+        except ValueError:
+            yield (
+                f"the settings file {str(path)!r} has {key} = {as_toml(value)}{place}: it must be "
+                f"{option.allowed}"
+            )
 
 
-def _refuse_secrets(path: Path, keys: Iterable[str]) -> None:
-    """Refuse a key that seems to name a secret, without showing its value."""
+def defaults_of(
+    settings: Mapping[str, Any], command: str, options: Mapping[str, CommandOption]
+) -> dict[str, Any]:
+    """Return what a settings file says to one command, by the names of its parameters.
+
+    A command's own table goes before what stands at the top. What `wrong_values` finds is left
+    out.
+    """
+    found = {}
+    for _, key, value in _said_to(settings, command, options):
+        option = options.get(key.replace("_", "-"))
+        if option is not None:
+            with contextlib.suppress(ValueError):
+                found[option.parameter] = option.converted(value)
+    return found
+
+
+def _said_to(
+    settings: Mapping[str, Any], command: str, options: Mapping[str, CommandOption]
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield table ("" for the top), key and value of what one command is told; its own last."""
+    for key in SHARED:
+        if key in options and key in settings and not isinstance(settings[key], dict):
+            yield "", key, settings[key]
+    table = settings.get(command)
+    if isinstance(table, dict):
+        for key, value in table.items():
+            yield command, key, value
+
+
+def _secret(path: Path, keys: Iterable[str]) -> str | None:
+    """Return a refusal of keys that seem to name a secret, without values; None if none does."""
     for key in keys:
         if _SECRET_WORDS & set(re.split(r"[^a-z]+", key.lower())):
-            raise InvalidInputError(
+            return (
                 f"the settings file {str(path)!r} holds {key!r}; secrets belong into the "
                 f"environment (QDRANT_API_KEY), where no file or backup keeps them: remove it"
             )
+    return None
 
 
 def _loads(text: str) -> dict[str, Any]:
