@@ -1,0 +1,131 @@
+"""What does `sift search --compare` find for the questions of a documentation corpus?
+
+    python -m benchmarks.demo_questions --data ../shared/data [--json FILE]
+
+Pages are cut and embedded as `sift index` does, and 10 of the 200 nearest chunks are chosen as the
+command chooses them: nearest neighbours, MMR, SIFT's default. Recall counts gold pages of which a
+chunk was chosen; copies and alike are marked as on the screen. Intervals are 90 % bootstrap
+intervals over questions, of differences from nearest neighbours. The corpus has no other split,
+so nothing was tuned on it, and it has few questions: read the intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.embedding_cache import project_cache
+from benchmarks.records import write_record
+from sift_core import ContextSelector, InMemorySource
+from sift_core.cli.index_writing import chunker_for
+from sift_core.cli.search_methods import Column, compared_columns
+from sift_core.embedders import SentenceTransformerEmbedder
+from sift_core.evaluation.analysis.statistics import mean, paired_difference
+from sift_core.types import Document, Query
+
+N_SELECT = 10
+N_CANDIDATES = 200
+MEASURES = ("recall", "recall_several", "copies", "alike", "variance")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file of JSON lines, packed or not."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def chunks_of(
+    pages: Sequence[Mapping[str, Any]], embedder: SentenceTransformerEmbedder
+) -> list[Document]:
+    """Return the chunks of all pages; "source" in their metadata is the page's id."""
+    chunker = chunker_for(embedder)
+    return [
+        chunk
+        for page in pages
+        for chunk in chunker.split(page["text"], format="markdown", document_id=page["id"])
+    ]
+
+
+def measures_of(column: Column, gold: Sequence[str]) -> dict[str, float]:
+    """Return what is measured of one choice for one question."""
+    pages = {metadata["source"] for metadata in column.chunks.metadata}
+    found = {
+        "recall": len(pages.intersection(gold)) / len(gold),
+        "copies": float(column.n_copies),
+        "alike": float(column.n_redundant - column.n_copies),
+        "variance": float(column.question_variances[-1]),
+    }
+    return {**found, "recall_several": found["recall"]} if len(gold) > 1 else found
+
+
+def measure(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Return every measure by method and question."""
+    embedder = SentenceTransformerEmbedder()
+    documents = chunks_of(read_lines(folder / "pages.jsonl.gz"), embedder)
+    texts = [document.text for document in documents]
+    source = InMemorySource(
+        project_cache().embed(texts, "chunks"),
+        texts,
+        document_ids=[document.document_id for document in documents],
+        metadata=[document.metadata for document in documents],
+        embedder_name=embedder.name,
+    )
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for record in read_lines(folder / "questions.jsonl"):
+        query = Query(
+            text=record["question"],
+            embedding=embedder.embed_query(record["question"]),
+            embedder_name=embedder.name,
+        )
+        pool = source.fetch(query, N_CANDIDATES)
+        for name, column in compared_columns(query, pool, ContextSelector(), N_SELECT).items():
+            for key, value in measures_of(column, record["gold"]).items():
+                found.setdefault(name, {}).setdefault(key, {})[record["id"]] = value
+    print(f"{len(documents)} chunks, {len(found['sift']['recall'])} questions")
+    return found
+
+
+def rows_of(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[dict[str, Any]]:
+    """Return a row a method and measure: mean, and difference from nearest neighbours."""
+    rows = []
+    for method, measures in found.items():
+        for key in MEASURES:
+            values = measures[key]
+            beside = paired_difference(values, found["nearest"][key])
+            rows.append(
+                {
+                    "method": method,
+                    "measure": key,
+                    "n_questions": len(values),
+                    "mean": round(mean(list(values.values())).value, 4),
+                    "difference": round(beside.value, 4),
+                    "low": round(beside.low, 4),
+                    "high": round(beside.high, 4),
+                }
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds demo/")
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    arguments = parser.parse_args()
+    rows = rows_of(measure(arguments.data / "demo"))
+    for row in rows:
+        print(
+            f"{row['method']:8} {row['measure']:15} {row['mean']:7.3f}  "
+            f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        )
+    if arguments.json is not None:
+        packages = ["numpy", "numba", "sentence-transformers", "semantic-text-splitter"]
+        write_record(arguments.json, rows=rows, bars=[], packages=packages)
+
+
+if __name__ == "__main__":
+    main()
