@@ -208,6 +208,81 @@ def test_every_visible_character_is_kept_once_in_order(format, text, max_charact
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=150, deadline=None)
+@given(text=any_text, max_characters=st.integers(16, 120))
+def test_a_stump_has_no_neighbour_with_room_for_it(format, text, max_characters):
+    chunks = split(text, format, max_characters)
+    spans = [(chunk.metadata["start"], chunk.metadata["end"]) for chunk in chunks]
+    for i, chunk in enumerate(chunks):
+        if len(chunk.text.strip()) < max_characters // 8:
+            assert i == 0 or spans[i][1] - spans[i - 1][0] > max_characters
+            assert i == len(spans) - 1 or spans[i + 1][1] - spans[i][0] > max_characters
+
+
+sentences = st.integers(3, 12).map(lambda n: " ".join(["Some"] + ["words"] * n) + ".")
+code_lines = st.sampled_from(["x = 1", "def f(a):", "    return a", "", "print(x)", "| a | b |"])
+code_blocks = st.lists(code_lines, min_size=1, max_size=9).map(
+    lambda lines: "```python\nfirst\n" + "\n".join(lines) + "\n```"
+)
+lists = st.lists(sentences, min_size=1, max_size=6).map(
+    lambda items: "\n".join(f"* {item}" for item in items)
+)
+lead_ins = st.sampled_from(["Do this:", "Here is a longer lead-in, of many words:"])
+sections = st.lists(st.one_of(sentences, code_blocks, lists, lead_ins), min_size=1, max_size=6).map(
+    lambda blocks: "\n\n".join(["## A title", "A first sentence.", *blocks])
+)
+pages = st.lists(sections, min_size=1, max_size=4).map("\n\n".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=pages, max_characters=st.integers(120, 400))
+def test_pages_have_no_stump_and_no_cut_in_a_block_of_code_that_fits(text, max_characters):
+    chunks = split(text, "markdown", max_characters)
+    assert_lossless(text, chunks, max_characters)
+    starts = {chunk.metadata["start"] for chunk in chunks}
+    for block in re.finditer(r"^```python\n.*?^```$", text, re.MULTILINE | re.DOTALL):
+        if len(block[0]) <= max_characters:
+            assert not starts & set(range(block.start() + 1, block.end()))
+    for chunk in chunks:
+        assert not chunk.text.endswith(("## A title", "```python"))
+
+
+def test_a_lead_in_goes_with_what_it_leads_to():
+    words = "Some words before it, which fill the first chunk. " * 2
+    code = "```python\nfrom thing import main\n\nmain()\n```"
+    text = f"{words}\n\nTo run it, write:\n\n{code}\n\nThe last words of a page."
+    assert texts_of(split(text, "markdown", 130)) == [
+        words.strip(),
+        f"To run it, write:\n\n{code}\n\nThe last words of a page.",
+    ]
+
+
+def test_a_lead_in_takes_the_first_items_of_a_list_that_does_not_fit_with_it():
+    items = [f"* Item {i} of a list, in some words." for i in range(4)]
+    text = "\n".join(["A sentence before them. " * 4, "", "These are the items:", "", *items])
+    before, *parts = texts_of(split(text, "markdown", 150))
+    assert before == ("A sentence before them. " * 4).strip()
+    assert parts == ["\n".join(["These are the items:", "", *items[:2]]), "\n".join(items[2:])]
+
+
+def test_the_cut_before_a_stump_moves_to_a_better_place():
+    functions = [f"def f{i}(x):\n    return x + {i}" for i in range(3)]
+    code = "\n\n".join(functions) + "\n\n    x"
+    text = "```python\n" + code + "\n```\n\n# Next\n\n" + "Words of the next section. " * 3
+    chunks = texts_of(split(text, "markdown", 100))
+    assert chunks[:2] == [
+        "```python\n" + "\n\n".join(functions[:2]),
+        functions[2] + "\n\n    x\n```",
+    ]
+
+
+def test_a_short_section_is_not_filled_up_with_the_end_of_another():
+    words = "Words of a section that is as long as a chunk may be, at the most. " * 2
+    text = f"# A\n\n{words}\n\n# B\n\nShort.\n\n# C\n\n{words}"
+    assert texts_of(split(text, "markdown", 140))[1] == "# B\n\nShort."
+
+
+@pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=100, deadline=None)
 @given(text=any_text, max_characters=st.integers(2, 80), data=st.data())
 def test_overlapping_chunks_add_only_the_end_of_the_chunk_before(
@@ -296,9 +371,8 @@ def test_an_rst_directive_that_does_not_fit_is_cut_between_its_paragraphs():
 def test_python_keeps_functions_whole_with_their_indentation_and_decorators():
     assert texts_of(split(MODULE, "python", 140)) == [
         '"""A module."""\n\nimport os',
-        "class Cat:",
-        '    """Purrs."""\n\n    def purr(self) -> str:\n        """Return the sound."""\n'
-        '        return "purr " * 3',
+        'class Cat:\n    """Purrs."""\n\n    def purr(self) -> str:\n'
+        '        """Return the sound."""\n        return "purr " * 3',
         '    def sleep(self, hours: int) -> None:\n        """Sleep."""\n'
         '        for _ in range(hours):\n            print("z")',
         "@cached\ndef feed(cat: Cat) -> bool:\n    return bool(cat)",
@@ -651,7 +725,7 @@ def test_real_documentation_keeps_code_blocks_that_fit_and_no_heading_stands_alo
     with gzip.open(PAGES, "rt", encoding="utf-8") as lines:
         pages = [json.loads(line)["text"] for line in lines]
     pages = random.Random(0).sample(pages, min(60, len(pages)))
-    n_blocks = n_whole = n_alone = n_chunks = 0
+    n_blocks = n_whole = n_alone = n_stumps = n_chunks = 0
     for page in pages:
         chunks = split(page, "markdown", 1000)
         assert_lossless(page, chunks, 1000)
@@ -660,10 +734,12 @@ def test_real_documentation_keeps_code_blocks_that_fit_and_no_heading_stands_alo
                 n_blocks += 1
                 n_whole += any(block in chunk.text for chunk in chunks)
         n_chunks += len(chunks)
+        n_stumps += sum(len(chunk.text) < 80 for chunk in chunks)
         n_alone += sum(re.fullmatch(r"#+ .*", chunk.text) is not None for chunk in chunks)
     assert n_blocks > 50
     assert n_whole == n_blocks
     assert n_alone <= 0.005 * n_chunks
+    assert n_stumps <= 0.005 * n_chunks
 
 
 def test_a_megabyte_of_markdown_takes_seconds():

@@ -11,8 +11,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, get_args
 
+from sift_core.chunking.boundaries import Span
 from sift_core.chunking.headings import Heading, markdown_headings, path_at, rst_headings
-from sift_core.chunking.spans import VISIBLE, Span, SpanCutter, TextFormat
+from sift_core.chunking.spans import VISIBLE, SpanCutter, TextFormat
 from sift_core.errors import InvalidInputError
 from sift_core.types import Document, Metadata, as_count, check_text
 
@@ -38,7 +39,10 @@ class Chunker:
     Those are, best first: headings by level, blocks (paragraphs, list items, tables, code
     blocks; functions and statements; directives and literal blocks), lines, sentences,
     words, characters. What fits is kept whole, and neighbours are joined up to the size. A
-    heading alone, or marks without a word, go with what follows.
+    heading alone, or marks without a word, go with what follows; so does a last line that opens
+    it ("as follows:"), where it fits. What is shorter than an eighth of a chunk is joined to a
+    neighbour, or takes some of its text (of a paragraph or list, never of a function or of a
+    fenced block of code that fits, nor from under another heading), where either can be.
 
     Nothing is lost or repeated but whitespace at both ends: without overlap, the chunks hold
     every other character once, in order. The cut is deterministic, by semantic-text-splitter

@@ -9,6 +9,16 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
+from sift_core.chunking.boundaries import (
+    AT_BLOCK,
+    AT_LINE,
+    AT_SENTENCE,
+    AT_WORD,
+    WORD,
+    Boundaries,
+    Boundary,
+    Span,
+)
 from sift_core.chunking.headings import Heading
 from sift_core.errors import MissingDependencyError
 
@@ -21,9 +31,7 @@ except ImportError as error:
     raise MissingDependencyError(package, extra="index") from error
 
 TextFormat = Literal["markdown", "rst", "python", "text"]
-Span = tuple[int, int]
 
-_WORD = re.compile(r"\w")
 _OPENING_FENCE = re.compile(r"^[ \t]*(`{3,}[^`\n]*|~{3,}[^\n]*)\n\s*\Z", re.MULTILINE)
 VISIBLE = re.compile(r"\S")
 _LINE_START = re.compile(r"^", re.MULTILINE)
@@ -55,18 +63,26 @@ class SpanCutter:
         self._headings = headings
         self._capacity = capacity
         self._count = count
+        # Less is a stump. An eighth, from reading what is that short in FastAPI's documentation:
+        # up to 32 of 256 tokens it is mostly a lead-in, a list's item or the end of some code.
+        self._minimum = capacity // 8
+        self._sizes: dict[Span, int] = {}
+        self._boundaries = Boundaries(text, format, headings, self._fits)
 
     def spans(self) -> list[Span]:
         """Return (start, end) of each chunk, in order; what is between them is whitespace."""
         whole = (0, len(self._text))
         cut = self._sections if self._format == "rst" else self._cut
-        return self._with_indentation(self._with_openers(self._visible(cut(whole))))
+        spans = self._with_openers(self._visible(cut(whole)))
+        return self._without_stumps(self._with_lead_ins(self._with_indentation(spans)))
 
     def overlap_start(self, before: Span, start: int, overlap: int) -> int:
         """Return where a chunk starts that repeats at most `overlap` of the span before it.
 
         That is the start of a line, else of a word, else `start`.
         """
+        if not overlap:
+            return start
         for pattern in (_LINE_START, _WORD_START):
             places = [match.start() for match in pattern.finditer(self._text, before[0], start)]
             first = bisect_left(
@@ -77,7 +93,9 @@ class SpanCutter:
         return start
 
     def _size(self, span: Span) -> int:
-        return self._count(self._text[slice(*span)])
+        if span not in self._sizes:
+            self._sizes[span] = self._count(self._text[slice(*span)])
+        return self._sizes[span]
 
     def _visible(self, spans: Sequence[Span]) -> list[Span]:
         return [span for span in spans if VISIBLE.search(self._text, *span)]
@@ -147,12 +165,12 @@ class SpanCutter:
         kept: list[Span] = []
         while ahead:
             span = ahead.popleft()
-            if kept and not _WORD.search(self._text, *span) and self._fits((kept[-1][0], span[1])):
+            if kept and not WORD.search(self._text, *span) and self._fits((kept[-1][0], span[1])):
                 kept[-1] = (kept[-1][0], span[1])
             elif ahead and self._only_opens(span) and (parts := self._opened(span, ahead[0])):
                 ahead.popleft()
                 ahead.extendleft(reversed(parts))
-            elif kept and not _WORD.search(self._text, *span):
+            elif kept and not WORD.search(self._text, *span):
                 line = self._last_line(kept[-1], span)
                 kept[-1:] = [(kept[-1][0], line), (line, span[1])] if line else [kept[-1], span]
             else:
@@ -166,8 +184,8 @@ class SpanCutter:
         """
         for match in reversed(list(_LINE_START.finditer(self._text, *before))):
             line = match.start()
-            if _WORD.search(self._text, line, before[1]):
-                keeps_a_word = _WORD.search(self._text, before[0], line)
+            if WORD.search(self._text, line, before[1]):
+                keeps_a_word = WORD.search(self._text, before[0], line)
                 return line if keeps_a_word and self._fits((line, closing[1])) else None
         return None
 
@@ -177,10 +195,10 @@ class SpanCutter:
         first = bisect_left(self._headings, span[0], key=lambda heading: heading.start)
         position = span[0]
         for heading in self._headings[first:]:
-            if heading.end > end or _WORD.search(self._text, position, heading.start):
+            if heading.end > end or WORD.search(self._text, position, heading.start):
                 break
             position = heading.end
-        return not _WORD.search(self._text, position, end)
+        return not WORD.search(self._text, position, end)
 
     def _without_fence(self, span: Span) -> int:
         """Return where a span ends if the line that opens a block of code at its end is left off.
@@ -210,6 +228,140 @@ class SpanCutter:
                 start = line
             kept.append((start, end))
         return kept
+
+    def _with_lead_ins(self, spans: Sequence[Span]) -> list[Span]:
+        """Return spans where a last line that opens what follows, like "as follows:", starts it.
+
+        It stays where it does not fit there, or where what is left before it would be a stump.
+        """
+        kept: deque[Span] = deque()
+        for span in reversed(spans):
+            rest: Span | None = span
+            while rest and kept and (opened := self._lead_in(rest, kept[0])):
+                kept.popleft()
+                kept.extendleft(reversed(opened))
+                start = opened[0][0]
+                rest = (rest[0], start) if start > rest[0] else None
+            if rest:
+                kept.appendleft(rest)
+        return list(kept)
+
+    def _lead_in(self, span: Span, following: Span) -> list[Span]:
+        """Return `following` with what opens it at the end of `span`; nothing if it stays there.
+
+        `following` is cut in two where it does not fit otherwise and has a good place for that.
+        """
+        boundaries = self._boundaries
+        if not boundaries.opens(span) or boundaries.strength(span, following[0]) > AT_BLOCK:
+            return []
+        lines = [place for place in boundaries.lines(span, span[1]) if place.strength > AT_SENTENCE]
+        line = lines[-1].offset if lines else span[0]
+        sentences = [
+            place
+            for place in boundaries.inside_lines((line, span[1]))
+            if place.strength == AT_SENTENCE
+        ]
+        starts = [line, *(place.offset for place in sentences[-1:])]
+        starts = [start for start in starts if self._stands_alone((span[0], start))]
+        for start in [*starts, span[0]]:
+            if self._fits((start, following[1])):
+                return [(start, following[1])]
+        for start in starts:
+            if parts := self._balanced((start, following[0]), following, least=AT_LINE):
+                return parts
+        return []
+
+    def _is_stump(self, span: Span) -> bool:
+        """Whether a span is too short without the whitespace at its ends."""
+        text = self._text[slice(*span)]
+        start = span[0] + len(text) - len(text.lstrip())
+        return self._size((start, start + len(text.strip()))) < self._minimum
+
+    def _stands_alone(self, span: Span) -> bool:
+        """Whether a span is neither a stump nor only opens what follows."""
+        return not (self._is_stump(span) or self._only_opens(span))
+
+    def _without_stumps(self, spans: Sequence[Span]) -> list[Span]:
+        """Return spans in which what is shorter than `_minimum` is joined to a neighbour.
+
+        Where neither has room, the cut between the two moves to where both are long enough.
+        Each step leaves fewer stumps, so it ends.
+        """
+        mended = list(spans)
+        i = 0
+        while i < len(mended):
+            step = self._mended(mended, i) if self._is_stump(mended[i]) else None
+            if step is None:
+                i += 1
+                continue
+            first, parts = step
+            mended[first : first + 2] = parts
+            i = max(0, first - 1)
+        return mended
+
+    def _mended(self, spans: Sequence[Span], i: int) -> tuple[int, list[Span]] | None:
+        """Return where the pair starts that takes the place of stump `i`, and what it becomes.
+
+        Joins where the text breaks least; a neighbour's part is moved before the stump is joined
+        over a heading, and never over one.
+        """
+        firsts = [first for first in (i - 1, i) if 0 <= first < len(spans) - 1]
+        strengths = {
+            first: self._boundaries.strength(spans[first], spans[first + 1][0]) for first in firsts
+        }
+        firsts.sort(key=lambda first: strengths[first])
+        inner = [first for first in firsts if strengths[first] <= AT_BLOCK]
+        for first in inner:
+            if self._fits((spans[first][0], spans[first + 1][1])):
+                return first, [(spans[first][0], spans[first + 1][1])]
+        for first in inner:
+            if parts := self._balanced(spans[first], spans[first + 1]):
+                return first, parts
+        for first in firsts:
+            if self._fits((spans[first][0], spans[first + 1][1])):
+                return first, [(spans[first][0], spans[first + 1][1])]
+        return None
+
+    def _balanced(self, first: Span, second: Span, least: int = AT_WORD) -> list[Span]:
+        """Return both spans cut at the best place that leaves neither a stump; nothing if none.
+
+        Args:
+            first: One span.
+            second: The next.
+            least: How much the text must break there at least.
+        """
+        whole = (first[0], second[1])
+        lines = self._boundaries.lines(whole, second[0])
+        for places in (
+            [place for place in lines if place.strength > AT_SENTENCE],
+            sorted([*lines, *self._boundaries.inside_lines(whole)], key=lambda place: place.offset),
+        ):
+            possible = self._between_stumps(
+                whole, [place for place in places if place.strength >= least]
+            )
+            middle = (whole[0] + whole[1]) // 2
+            possible.sort(
+                key=lambda place: (-place.strength, place.indentation, abs(place.offset - middle))
+            )
+            for place in possible:
+                parts = [(whole[0], place.offset), (place.offset, whole[1])]
+                if all(self._fits(part) and self._stands_alone(part) for part in parts):
+                    return parts
+        return []
+
+    def _between_stumps(self, whole: Span, places: Sequence[Boundary]) -> list[Boundary]:
+        """Return the places where both parts should be long enough and fit, by few counts."""
+
+        def is_late_enough(place: Boundary) -> bool:
+            start, at, end = whole[0], place.offset, whole[1]
+            return self._fits((at, end)) and not self._is_stump((start, at))
+
+        def is_too_late(place: Boundary) -> bool:
+            start, at, end = whole[0], place.offset, whole[1]
+            return not self._fits((start, at)) or self._is_stump((at, end))
+
+        first = bisect_left(places, True, key=is_late_enough)
+        return list(places[first : bisect_left(places, True, lo=first, key=is_too_late)])
 
 
 def _splitter(format: TextFormat, capacity: int, count: Callable[[str], int]) -> Any:
