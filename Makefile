@@ -7,6 +7,7 @@ DISTRIBUTIONS := . $(LLAMA_INDEX) integrations/langchain-sift
 INSTALLED := $(VENV)/.installed
 RESULTS := benchmarks/results
 DATA ?= ../shared/data
+WORKERS ?= 2
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -26,8 +27,8 @@ $(INSTALLED): $(SOURCES)
 demo: $(INSTALLED) ## answer questions over the Python documentation; QUESTION="..." asks your own
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED")
 
-test: $(INSTALLED) ## run all tests that need no network; ARGS=-v prints the tables of stores and faults
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED) ## run all tests that need no network; ARGS=-v prints the tables of stores and faults, WORKERS=0 takes one process
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -104,7 +104,7 @@ SECTIONS = (
     Section(
         title="Is everything there?",
         text="The middle of the list of parts is left out.",
-        steps=(Step(command="sift doctor", head=12, tail=9),),
+        steps=(Step(command="sift doctor", head=19, tail=9),),
     ),
     Section(
         title="Two mistakes",

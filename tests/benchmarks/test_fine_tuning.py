@@ -60,7 +60,9 @@ def test_a_model_has_the_same_weights_each_time_and_leaves_the_generator_alone(s
 
 
 @pytest.mark.parametrize(
-    ("make", "millions"), [(gpt2, 124), (llama_1b, 1236), (llama_3b, 3213)], ids=lambda x: str(x)
+    ("make", "millions"),
+    [(gpt2, 124), (llama_1b, 1236), (llama_3b, 3213)],
+    ids=["gpt2", "llama_1b", "llama_3b"],
 )
 def test_shapes_have_the_sizes_of_their_names(make, millions):
     with torch.device("meta"):

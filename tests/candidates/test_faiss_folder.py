@@ -448,7 +448,9 @@ def test_loading_while_others_save_gives_one_state_or_the_other(folder):
     thread.start()
     found, errors = [], []
     try:
-        for _ in range(60):
+        for n_loads in range(1000):
+            if n_loads >= 60 and len(set(found)) == 2:  # on a busy machine one may wait for long
+                break
             try:
                 found.append(len(contents(FaissSource.load(folder))))
             except CandidateSourceError as error:
@@ -458,7 +460,7 @@ def test_loading_while_others_save_gives_one_state_or_the_other(folder):
         thread.join()
     assert set(found) == {5, 6}
     assert all("is missing" in error for error in errors)  # replaced twice within one load
-    assert len(errors) < 10
+    assert len(errors) < 0.2 * len(found)
 
 
 def test_a_source_that_was_replaced_still_answers(folder):

@@ -17,10 +17,6 @@ CHECKED = [
     "guides/context-or-fine-tuning.md",
     "guides/scaling.md",
 ]
-ELSEWHERE = {  # pages of the site that are made of files of the repository
-    "benchmark-log.md": ROOT / "benchmarks/LOG.md",
-    "measured.md": ROOT / "README.md",
-}
 # No measurements: versions, names of papers, what the reader sets, and code.
 NOT_CLAIMED = re.compile(r"```.*?^```$|`[^`\n]+`|arXiv \S+|!\[.*?\]|λ = [.\d]+", re.DOTALL | re.M)
 NUMBER = re.compile(r"(?<![\w.])\d*\.\d+(?![\w.]*\w)")
@@ -35,7 +31,6 @@ def sections(page):
 def sources_of(page, section):
     for target in LINK.findall(section):
         path = (page.parent / target).resolve()
-        path = ELSEWHERE.get(str(path.relative_to(DOCS)), path)
         if path.exists():
             yield path.read_text(encoding="utf-8")
 

@@ -256,9 +256,7 @@ def test_a_bound_stop_string_ends_the_answer(answer, question):
 def test_the_mode_can_come_from_the_configuration(answer, question):
     configurable = answer.configurable_fields(mode=ConfigurableField(id="mode"))
     config = {"configurable": {"mode": "context"}}
-    assert configurable.invoke(question, config=config)["reasons"] == [
-        "it was asked for"
-    ]
+    assert configurable.invoke(question, config=config)["reasons"] == ["it was asked for"]
     assert configurable.invoke(question)["reasons"] == answer.invoke(question)["reasons"]
 
 
