@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from sift_core.types import Answer, CandidatePool
 if TYPE_CHECKING:
     from rich.console import Console
 
+LONG_SELECTION_S = 0.3  # it takes milliseconds; the first of a process loads Numba or compiles
 N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
 
 _UNBROKEN = "\u00a0"  # a space that keeps a stage, its number and its unit on one line
@@ -139,9 +141,12 @@ def _certainty(sigma: float) -> str:
 
 
 def _times(answer: Answer) -> str:
+    names = dict(_STAGES)
+    if answer.timings.get("select", 0.0) > LONG_SELECTION_S and "numba" in sys.modules:
+        names["select"] = "selection and loading its compiled code"
     parts = [
         f"{name}{_UNBROKEN}{answer.timings[stage]:.2f}{_UNBROKEN}s"
-        for stage, name in _STAGES.items()
+        for stage, name in names.items()
         if stage in answer.timings
     ]
     seconds = answer.timings.get("generate", 0.0)

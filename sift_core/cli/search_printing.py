@@ -115,7 +115,7 @@ def _lines(column: Column, width: int, nearest: set[int]) -> list[Text]:
 
 
 def _below(column: Column) -> str:
-    return f"{_counts(column)}, σ² {column.question_variances[-1]:.2f}"
+    return f"{_counts(column)}\nσ² {column.question_variances[-1]:.2f}"
 
 
 def _counts(column: Column) -> str:
