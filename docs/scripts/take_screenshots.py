@@ -22,7 +22,7 @@ from rich.text import Text
 
 IMAGES = ROOT / "docs" / "images"
 SCALE = 2  # device pixels a CSS pixel, for sharp letters
-REPORT_SIZE = (900, 1375)  # CSS pixels of the report that are shown, from its top
+REPORT_SIZE = (900, 1790)  # CSS pixels of the report that are shown, from its top
 N_COLORS = 128  # of a picture: a few kilobytes instead of many
 
 COMMANDS = {
