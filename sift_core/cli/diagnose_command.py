@@ -65,7 +65,7 @@ def diagnose(
     """
     import numpy as np
 
-    from sift_core.cli.search_retrieval import embedder_of
+    from sift_core.cli.search_retrieval import embedder_name_of
     from sift_core.cli.stores import StoreAddress, load_embedder, open_store
     from sift_core.diagnosis.measuring import diagnose as measured
     from sift_core.diagnosis.measuring import draw_chunks
@@ -81,7 +81,7 @@ def diagnose(
         tell("drawing chunks", 0, 1)
         chunks = draw_chunks(source, sample, generator)
         tell("loading the embedding model", 0, 1)
-        encoder = embedder_of(source, address) if embedder is None else load_embedder(embedder)
+        encoder = load_embedder(embedder or embedder_name_of(source, address))
         engine = None if model is None else _engine(model, tell)
         diagnosis = measured(
             source,

@@ -41,7 +41,20 @@ def embedder_of(
         InvalidInputError: If nobody said which model that is, or there is no such model.
     """
     from sift_core.cli.showing_text import working
-    from sift_core.cli.stores import load_embedder, stored_embedder_name
+    from sift_core.cli.stores import load_embedder
+
+    name = embedder_name_of(source, address)
+    with working(f"Loading the embedder {name} …"):
+        return load_embedder(name)
+
+
+def embedder_name_of(source: FaissSource | QdrantSource, address: StoreAddress) -> str:
+    """Return the name of the model that embedded an opened store's documents.
+
+    Raises:
+        InvalidInputError: If nobody said which model that is.
+    """
+    from sift_core.cli.stores import stored_embedder_name
 
     name = stored_embedder_name(source)
     if name is None:
@@ -49,8 +62,7 @@ def embedder_of(
             f"the store {address} does not say which model embedded its documents; pass it with "
             f"--embedder"
         )
-    with working(f"Loading the embedder {name} …"):
-        return load_embedder(name)
+    return name
 
 
 def retrieved(

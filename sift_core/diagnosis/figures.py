@@ -8,7 +8,7 @@ import numpy as np
 
 from sift_core.errors import MissingDependencyError
 
-try:  # before what draws for all: one of those modules needs matplotlib without saying so
+try:
     from matplotlib.ticker import MaxNLocator
 except ImportError as error:
     raise MissingDependencyError("matplotlib", extra="eval") from error
