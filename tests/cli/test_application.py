@@ -187,3 +187,14 @@ def test_ctrl_c_inside_compiled_code_is_ctrl_c(capsys):
 
     with pytest.raises(SystemError):
         run(defect)
+
+
+def test_a_defect_of_ours_is_shown_and_asked_to_be_reported():
+    program = "import sift_core.cli as cli; cli._application = lambda: 1 / 0; cli.main()"
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 1
+    *_, error, advice = finished.stderr.splitlines()
+    assert error == "ZeroDivisionError: division by zero"
+    assert advice == "This is a defect of sift-rerank: report it with the lines above."
