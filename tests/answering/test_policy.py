@@ -43,6 +43,16 @@ def test_documents_that_fit_are_read():
     assert "100 tokens fit into the 900" in decision.reasons[1]
 
 
+def test_many_lessons_about_something_else_do_not_make_a_topic():
+    lessons = tuple(1 - 0.17 - 0.0035 * n for n in range(50))  # as of a question about bread
+    changes = {**TOO_LONG, "variance_read": 0.9, "learn_tokens": (50,) * 50}
+    decision = decide(variances_learned=lessons, **changes)
+    assert decision.mode is AnswerMode.BASE
+    assert "explain 20% of the variance at the query, less than 25%" in decision.reasons[0]
+    on_topic = tuple(1 - 0.5 - 0.005 * n for n in range(50))
+    assert decide(variances_learned=on_topic, **changes).mode is AnswerMode.FINE_TUNE
+
+
 def test_exactly_full_still_fits():
     assert decide(context_tokens=900, read_tokens=900).mode is AnswerMode.CONTEXT
 
