@@ -10,7 +10,6 @@ from pathlib import Path
 
 import faiss
 import numpy as np
-import qdrant_edge
 from qdrant_client import QdrantClient
 
 from benchmarks.candidates_server import answering
@@ -18,7 +17,8 @@ from benchmarks.report import Report
 from benchmarks.selection_data import collection, queries
 from benchmarks.timing import medians_ms, timed
 from sift_core import ContextSelector, Document, InMemorySource, Query
-from sift_core.candidates import EdgeSource, FaissSource, QdrantSource, SQLiteDocuments
+from sift_core.sources import FaissSource, QdrantSource
+from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
 
 OURS, BARE = "fetch", "bare call"
 DIMENSIONS = (384, 1024)

@@ -43,7 +43,7 @@ from sift_core import CandidatePool, ContextSelector
 from sift_core import oversampling as rule
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval.redundancy import as_is
-from sift_core.oversampling import fetch_distinct
+from sift_core.sources.oversampling import fetch_distinct
 
 PACKAGES = ["numpy", "numba", "faiss-cpu", "sentence-transformers", "sift-rerank"]
 N_CANDIDATES, MANY_CANDIDATES = 200, 1000
@@ -119,7 +119,7 @@ class Found:
 
 @contextmanager
 def other_rule(numbers: Mapping[str, float]) -> Iterator[None]:
-    """Let `sift_core.oversampling` work with other numbers inside the block."""
+    """Let `sift_core.sources.oversampling` work with other numbers inside the block."""
     before = {name: getattr(rule, name) for name in numbers}
     try:
         vars(rule).update(numbers)

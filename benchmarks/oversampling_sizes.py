@@ -12,7 +12,7 @@ Measure = Callable[[np.ndarray, np.ndarray], float]  # (query (d,), unit rows (n
 
 
 def n_contents(query: np.ndarray, rows: np.ndarray) -> float:
-    """Return the number of contents, what `sift_core.oversampling` counts."""
+    """Return the number of contents, what `sift_core.sources.oversampling` counts."""
     return float(len(contents(query, rows)))
 
 

@@ -41,9 +41,10 @@ from sift_core import (
     Query,
 )
 from sift_core.answering import AnswerEngine, Choice, LanguageModel
-from sift_core.candidates import QdrantSource, index_documents
 from sift_core.cli import run
+from sift_core.documents import index_documents
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
+from sift_core.sources import QdrantSource
 
 ROOT = Path(__file__).parent.parent
 COLLECTION = "standard-library"

@@ -12,8 +12,8 @@ from qdrant_client import QdrantClient
 from transformers.utils import logging as transformers_logging
 
 from sift_core import CandidateSourceError
-from sift_core.candidates import QdrantSource
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
+from sift_core.sources import QdrantSource
 
 ROOT = Path(__file__).parent.parent
 TINY_LM = ROOT / "examples/tiny_lm"

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sift_core.candidates.in_memory import InMemorySource
     from sift_core.errors import (
         AdapterCacheWarning,
         AnswerError,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
         NumericalError,
         SiftError,
     )
-    from sift_core.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
     from sift_core.pacing import paced
     from sift_core.protocols import (
         Answerer,
@@ -53,6 +51,8 @@ if TYPE_CHECKING:
         select,
         selector_from_settings,
     )
+    from sift_core.sources.in_memory import InMemorySource
+    from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
     from sift_core.types import (
         Answer,
         AnswerMode,
@@ -117,7 +117,7 @@ __all__ = [
 ]
 
 _NAMES_OF_MODULE = {
-    "candidates.in_memory": ("InMemorySource",),
+    "sources.in_memory": ("InMemorySource",),
     "errors": (
         "AdapterCacheWarning",
         "AnswerError",
@@ -130,7 +130,7 @@ _NAMES_OF_MODULE = {
         "NumericalError",
         "SiftError",
     ),
-    "oversampling": (
+    "sources.oversampling": (
         "OversamplingSource",
         "afetch_distinct",
         "fetch_distinct",

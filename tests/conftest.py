@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.candidates.outcome_tables import MARKS, FaultAnswer, contract_table, fault_table
 from tests.example_runs import ExampleRuns
+from tests.sources.outcome_tables import MARKS, FaultAnswer, contract_table, fault_table
 
 VERBS = ("zip", "unzip", "walk", "list", "copy", "move", "count", "pack", "hash", "drop")
 MODULE = '"""Work with folders."""\n\n' + "\n".join(
@@ -30,7 +30,7 @@ def example_runs(tmp_path_factory):
     runs.stop()
 
 
-# Here and not in tests/candidates: of several processes the first one reads no other conftest.
+# Here and not in tests/sources: of several processes the first one reads no other conftest.
 contract_marks: dict[str, dict[str, str]] = {}  # source -> test -> worst mark of its cases
 fault_answers: dict[tuple[str, str], dict[str, FaultAnswer]] = {}  # fault, client -> call
 

@@ -84,7 +84,7 @@ def test_importing_the_core_imports_numpy_alone(imported_by_the_core):
     "module",
     [
         "sift_core.selection.sift",
-        "sift_core.candidates",
+        "sift_core.sources",
         "sift_core.diagnosis",
         "sift_core.testing",
     ],
@@ -95,7 +95,7 @@ def test_these_modules_import_numpy_alone(module):
 
 @pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="needs Faiss")
 def test_the_probe_would_notice_a_heavy_import():
-    assert "faiss" in run(NEW_PACKAGES.format(module="sift_core.candidates.faiss_index"))
+    assert "faiss" in run(NEW_PACKAGES.format(module="sift_core.sources.faiss.index"))
 
 
 def test_importing_the_core_leaves_the_process_alone():
@@ -115,7 +115,7 @@ print(json.dumps(before == state()))
 MISSING = """
 import json, sys
 sys.modules[{vendor!r}] = None
-import sift_core, sift_core.candidates
+import sift_core, sift_core.sources
 try:
     {statement}
 except sift_core.MissingDependencyError as error:
@@ -126,16 +126,16 @@ except sift_core.MissingDependencyError as error:
 @pytest.mark.parametrize(
     ("vendor", "statement", "package", "extra"),
     [
-        ("faiss", "from sift_core.candidates import FaissSource", "faiss-cpu", "faiss"),
-        ("faiss", "sift_core.candidates.FaissSource", "faiss-cpu", "faiss"),
-        ("faiss", "import sift_core.candidates.faiss_index", "faiss-cpu", "faiss"),
+        ("faiss", "from sift_core.sources import FaissSource", "faiss-cpu", "faiss"),
+        ("faiss", "sift_core.sources.FaissSource", "faiss-cpu", "faiss"),
+        ("faiss", "import sift_core.sources.faiss.index", "faiss-cpu", "faiss"),
         (
             "qdrant_client",
-            "from sift_core.candidates import QdrantSource",
+            "from sift_core.sources import QdrantSource",
             "qdrant-client",
             "qdrant",
         ),
-        ("grpc", "import sift_core.candidates.qdrant_collection", "qdrant-client", "qdrant"),
+        ("grpc", "import sift_core.sources.qdrant.collection", "qdrant-client", "qdrant"),
         (
             "sentence_transformers",
             "import sift_core.embedders",
@@ -147,13 +147,13 @@ except sift_core.MissingDependencyError as error:
         ("matplotlib", "import sift_core.diagnosis.figures", "matplotlib", "eval"),
         (
             "qdrant_edge",
-            "from sift_core.candidates import EdgeSource",
+            "from sift_core.sources import EdgeSource",
             "qdrant-edge-py",
             "qdrant-edge",
         ),
         (
             "semantic_text_splitter",
-            "from sift_core.chunking import Chunker",
+            "from sift_core.documents import Chunker",
             "semantic-text-splitter",
             "index",
         ),
@@ -168,7 +168,7 @@ def test_a_missing_vendor_is_named_with_its_extra(vendor, statement, package, ex
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    import sift_core.candidates
+    import sift_core.sources
 
     with pytest.raises(AttributeError, match="has no attribute 'ChromaSource'"):
-        _ = sift_core.candidates.ChromaSource
+        _ = sift_core.sources.ChromaSource

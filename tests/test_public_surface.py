@@ -10,7 +10,7 @@ import sift_core.errors
 PACKAGES = [
     "sift_core",
     "sift_core.answering",
-    "sift_core.candidates",
+    "sift_core.sources",
     "sift_core.diagnosis",
     "sift_core.selection",
 ]
@@ -87,11 +87,11 @@ def test_an_error_is_also_the_standard_one(error, standard):
     [
         "sift_core.diagnosis.measuring",
         "sift_core.selection.baselines",
-        "sift_core.selection.diagnostics",
+        "sift_core.selection.explain",
         "sift_core.selection.hull_reconstruction",
         "sift_core.selection.kernels",
         "sift_core.selection.posterior",
-        "sift_core.selection.settings",
+        "sift_core.selection.select",
         "sift_core.selection.sift",
         "sift_core.testing",
         "sift_core.types",
@@ -100,7 +100,7 @@ def test_an_error_is_also_the_standard_one(error, standard):
 def test_the_examples_in_docstrings_run(module):
     results = doctest.testmod(importlib.import_module(module), report=True)
     assert results.failed == 0
-    if module == "sift_core.selection.settings":
+    if module == "sift_core.selection.select":
         assert results.attempted > 0
 
 

@@ -6,25 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sift_core.answering.adapter_cache import AdapterCache
-    from sift_core.answering.adapters import Adapter
+    from sift_core.answering.choosing import Choice
     from sift_core.answering.cost_cache import cached_cost_model
     from sift_core.answering.cost_model import CostModel
-    from sift_core.answering.fine_tuning import FineTuned, fine_tune, fine_tuned
+    from sift_core.answering.engine import AnswerEngine
     from sift_core.answering.fine_tuning_answerer import FineTuningAnswerer
-    from sift_core.answering.generation import Generation
     from sift_core.answering.in_context import InContextAnswerer
-    from sift_core.answering.language_model import LanguageModel
     from sift_core.answering.learned_policy import CalibrationExample, LearnedPolicy
-    from sift_core.answering.many_queries import adapt_many
+    from sift_core.answering.learning.adapter_cache import AdapterCache
+    from sift_core.answering.learning.adapters import Adapter
+    from sift_core.answering.learning.fine_tuning import FineTuned, fine_tune, fine_tuned
+    from sift_core.answering.learning.settings import FineTuningSettings
+    from sift_core.answering.model.generation import Generation
+    from sift_core.answering.model.language_model import LanguageModel
     from sift_core.answering.policy import Decision, Policy, VariancePolicy
-    from sift_core.answering.settings import FineTuningSettings
+    from sift_core.answering.prepared import PreparedModel
+    from sift_core.answering.sessions import Session
     from sift_core.answering.situation import Situation
-    from sift_core.choosing import Choice
-    from sift_core.pipeline import AnswerEngine
-    from sift_core.prepared import PreparedModel
-    from sift_core.sessions import Session
-    from sift_core.streaming import AnswerStream, AsyncAnswerStream
+    from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 
 __all__ = [
     "Adapter",
@@ -48,41 +47,36 @@ __all__ = [
     "Session",
     "Situation",
     "VariancePolicy",
-    "adapt_many",
     "cached_cost_model",
     "fine_tune",
     "fine_tuned",
 ]
 
-_ABOVE = {  # they compose all stages, so they live above them: name → module
-    "AnswerEngine": "sift_core.pipeline",
-    "AnswerStream": "sift_core.streaming",
-    "AsyncAnswerStream": "sift_core.streaming",
-    "Choice": "sift_core.choosing",
-    "PreparedModel": "sift_core.prepared",
-    "Session": "sift_core.sessions",
-}
 _MODULES = {
-    **_ABOVE,
-    "Adapter": "sift_core.answering.adapters",
-    "AdapterCache": "sift_core.answering.adapter_cache",
+    "AnswerEngine": "sift_core.answering.engine",
+    "AnswerStream": "sift_core.answering.streams",
+    "AsyncAnswerStream": "sift_core.answering.streams",
+    "Choice": "sift_core.answering.choosing",
+    "PreparedModel": "sift_core.answering.prepared",
+    "Session": "sift_core.answering.sessions",
+    "Adapter": "sift_core.answering.learning.adapters",
+    "AdapterCache": "sift_core.answering.learning.adapter_cache",
     "CalibrationExample": "sift_core.answering.learned_policy",
     "CostModel": "sift_core.answering.cost_model",
     "Decision": "sift_core.answering.policy",
-    "FineTuned": "sift_core.answering.fine_tuning",
+    "FineTuned": "sift_core.answering.learning.fine_tuning",
     "FineTuningAnswerer": "sift_core.answering.fine_tuning_answerer",
-    "FineTuningSettings": "sift_core.answering.settings",
-    "Generation": "sift_core.answering.generation",
+    "FineTuningSettings": "sift_core.answering.learning.settings",
+    "Generation": "sift_core.answering.model.generation",
     "InContextAnswerer": "sift_core.answering.in_context",
-    "LanguageModel": "sift_core.answering.language_model",
+    "LanguageModel": "sift_core.answering.model.language_model",
     "LearnedPolicy": "sift_core.answering.learned_policy",
     "Policy": "sift_core.answering.policy",
     "Situation": "sift_core.answering.situation",
     "VariancePolicy": "sift_core.answering.policy",
-    "adapt_many": "sift_core.answering.many_queries",
     "cached_cost_model": "sift_core.answering.cost_cache",
-    "fine_tune": "sift_core.answering.fine_tuning",
-    "fine_tuned": "sift_core.answering.fine_tuning",
+    "fine_tune": "sift_core.answering.learning.fine_tuning",
+    "fine_tuned": "sift_core.answering.learning.fine_tuning",
 }
 
 

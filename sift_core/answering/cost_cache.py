@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sift_core.answering.cost_model import CostModel
-from sift_core.answering.language_model import LanguageModel
-from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.language_model import LanguageModel
 from sift_core.cache_folder import default_cache_folder
 from sift_core.errors import MissingDependencyError
 

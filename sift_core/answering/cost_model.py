@@ -10,9 +10,9 @@ from itertools import count, pairwise
 from math import isfinite
 from typing import Any
 
-from sift_core.answering.fine_tuning import fine_tuned
-from sift_core.answering.language_model import LanguageModel
-from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.learning.fine_tuning import fine_tuned
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.situation import LEARNING, MODES, READING, PredictedSeconds
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode

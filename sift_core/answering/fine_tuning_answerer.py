@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from sift_core.answering.fine_tuning import fine_tuned
 from sift_core.answering.in_context import InContextAnswerer
-from sift_core.answering.language_model import LanguageModel
-from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.learning.fine_tuning import fine_tuned
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.language_model import LanguageModel
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 

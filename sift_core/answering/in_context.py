@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sift_core.answering.generation import CHUNK_SEPARATOR, Generation, Prompt
-from sift_core.answering.language_model import LanguageModel
-from sift_core.answering.prefix_cache import PrefixCache
+from sift_core.answering.model.generation import CHUNK_SEPARATOR, Generation, Prompt
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.prefix_cache import PrefixCache
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 

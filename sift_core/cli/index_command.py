@@ -32,10 +32,10 @@ from sift_core.errors import InvalidInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sift_core.candidates import FaissSource, IndexingReport, QdrantSource
     from sift_core.cli.index_writing import Plan
+    from sift_core.documents import FileReading, FoundFiles, IndexingReport
     from sift_core.embedders import SentenceTransformerEmbedder
-    from sift_core.reading import FileReading, FoundFiles
+    from sift_core.sources import FaissSource, QdrantSource
 
 MEGABYTE = 1_000_000
 
@@ -80,7 +80,7 @@ def index(
     from sift_core.cli.index_memory import FileMemory
     from sift_core.cli.index_writing import Indexed, Plan, delete_stale, refuse_to_drop
     from sift_core.cli.showing_text import stderr_console
-    from sift_core.reading import find_files
+    from sift_core.documents import find_files
 
     started = time.perf_counter()
     console = stderr_console()
@@ -152,7 +152,7 @@ def _read(
     """
     from sift_core.cli.index_writing import chunker_for
     from sift_core.cli.showing_text import working
-    from sift_core.reading import FileReading, read_found
+    from sift_core.documents import FileReading, read_found
 
     if not found.files:
         return FileReading(documents=(), sources=(), skipped=found.skipped), None

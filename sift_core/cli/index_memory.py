@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import sift_core
-from sift_core.candidates import content_id
 from sift_core.cli.index_writing import NOT_NOW
 from sift_core.cli.stores import StoreAddress
-from sift_core.reading import FileReading, FoundFile, FoundFiles, SkippedPath, SkipReason
+from sift_core.documents import FileReading, FoundFile, FoundFiles, SkippedPath, SkipReason
+from sift_core.sources import content_id
 
 NAME = "files.json"
 _PACKAGES = (  # whose next version may cut or read otherwise

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sift_core.cli.index_writing import Indexed
     from sift_core.cli.stores import StoreAddress
-    from sift_core.reading import SkippedPath
+    from sift_core.documents import SkippedPath
 
 N_NAMES_SHOWN = 3
 

@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sift_core.candidates import IndexingReport, content_id, index_documents
-from sift_core.chunking import Chunker
 from sift_core.cli.index_printing import some_of
 from sift_core.cli.stores import StoreAddress
+from sift_core.documents import (
+    Chunker,
+    FileReading,
+    FoundFiles,
+    IndexingReport,
+    SkippedPath,
+    SkipReason,
+    index_documents,
+)
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex, Embedder
-from sift_core.reading import FileReading, FoundFiles, SkippedPath, SkipReason
+from sift_core.sources import content_id
 from sift_core.types import FloatArray
 
 if TYPE_CHECKING:

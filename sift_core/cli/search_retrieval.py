@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sift_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from sift_core.candidates import FaissSource, QdrantSource
     from sift_core.cli.stores import StoreAddress
     from sift_core.embedders import SentenceTransformerEmbedder
     from sift_core.protocols import CandidateSource, Embedder
+    from sift_core.sources import FaissSource, QdrantSource
     from sift_core.types import CandidatePool, Query
 
 
@@ -86,7 +86,7 @@ def retrieved(
     Raises:
         CandidateSourceError: If the store fails.
     """
-    from sift_core.oversampling import OversamplingSource
+    from sift_core.sources.oversampling import OversamplingSource
     from sift_core.types import Query
 
     query = Query(

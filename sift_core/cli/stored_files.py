@@ -18,8 +18,8 @@ def faiss_files(folder: Path) -> dict[str, str]:
     Raises:
         CandidateSourceError: If the documents cannot be read.
     """
-    from sift_core.candidates import SQLiteDocuments
-    from sift_core.candidates.faiss_folder import current_documents
+    from sift_core.sources.faiss.folder import current_documents
+    from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
 
     path = current_documents(folder)
     if path is None:
@@ -37,8 +37,8 @@ def qdrant_files(client: QdrantClient, collection: str) -> dict[str, str]:
     Raises:
         CandidateSourceError: If Qdrant fails.
     """
-    from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
-    from sift_core.candidates.qdrant_points import DOCUMENT_ID_KEY
+    from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
+    from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY
 
     found: dict[str, str] = {}
     offset = None

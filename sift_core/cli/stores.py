@@ -21,8 +21,8 @@ from sift_core.errors import CandidateSourceError, InvalidInputError
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
-    from sift_core.candidates import FaissSource, QdrantSource
     from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.sources import FaissSource, QdrantSource
 
 DEFAULT_COLLECTION = "sift"
 API_KEY_VARIABLE = "QDRANT_API_KEY"
@@ -147,7 +147,7 @@ def open_for_writing(
             `may_be_new` is false.
     """
     if address.kind == "faiss":
-        from sift_core.candidates import FaissSource
+        from sift_core.sources import FaissSource
 
         source = FaissSource.load(address.location)
         _check_embedder(address, source.embedder_name, embedder_name)
@@ -159,7 +159,7 @@ def open_for_writing(
             raise _no_index(address)
         recorded = _recorded_embedder(client, address) if is_there else None
         _check_embedder(address, recorded, embedder_name)
-        from sift_core.candidates import QdrantSource
+        from sift_core.sources import QdrantSource
 
         yield OpenedStore(
             source=QdrantSource(
@@ -250,8 +250,8 @@ def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | No
 
 
 def _begin_faiss_folder(address: StoreAddress, embedder_name: str, dimension: int) -> None:
-    from sift_core.candidates.faiss_index import FaissSource
-    from sift_core.candidates.faiss_search import faiss
+    from sift_core.sources.faiss.index import FaissSource
+    from sift_core.sources.faiss.search import faiss
 
     # Exact, and every document can be removed again; fast enough up to some 100,000 chunks.
     index = faiss.IndexFlatIP(dimension)
@@ -261,7 +261,7 @@ def _begin_faiss_folder(address: StoreAddress, embedder_name: str, dimension: in
 @contextmanager
 def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
     # The source's own module first: it names the extra where qdrant-client is missing.
-    from sift_core.candidates.qdrant_failures import STORE_ERRORS
+    from sift_core.sources.qdrant.failures import STORE_ERRORS
 
     from qdrant_client import QdrantClient  # isort: skip
 
@@ -287,7 +287,7 @@ def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
 
 
 def _collection_exists(client: QdrantClient, address: StoreAddress) -> bool:
-    from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
+    from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
 
     try:
         return client.collection_exists(address.collection)
@@ -296,8 +296,8 @@ def _collection_exists(client: QdrantClient, address: StoreAddress) -> bool:
 
 
 def _recorded_embedder(client: QdrantClient, address: StoreAddress) -> str | None:
-    from sift_core.candidates.qdrant_failures import STORE_ERRORS, failure
-    from sift_core.candidates.qdrant_writing import EMBEDDER_KEY
+    from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
+    from sift_core.sources.qdrant.writing import EMBEDDER_KEY
 
     try:
         information = client.get_collection(address.collection)

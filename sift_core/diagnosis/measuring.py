@@ -22,11 +22,11 @@ from sift_core.diagnosis.trial import Trial, try_model
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.statistics import Estimate, mean
 from sift_core.protocols import CandidateSource, Embedder, SamplableSource
-from sift_core.selection.versions import FEWEST_TO_READ
+from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.types import CandidatePool, DocumentSample, Query
 
 if TYPE_CHECKING:  # torch, transformers and peft, seconds to import, for those who pass a model
-    from sift_core.pipeline import AnswerEngine
+    from sift_core.answering.engine import AnswerEngine
 
 N_QUESTIONS = 50
 N_CHUNKS = 400  # sampled for near-duplicates: a share is then known to ± 4 points (90 %)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sift_core.diagnosis.chunk_origins import printable
 from sift_core.selection import ContextSelector, NearestNeighborSelector, posterior_variances
 from sift_core.selection.context import KERNEL_DECAY, contents
-from sift_core.selection.diagnostics import irreducible_variance
+from sift_core.selection.explain import irreducible_variance
 from sift_core.types import CandidatePool, FloatArray, IntArray, Query
 
 N_SELECT = 10

@@ -22,7 +22,7 @@ from sift_core.diagnosis.verdict import (
     verdict_of,
 )
 from sift_core.evaluation.analysis.statistics import CONFIDENCE, Estimate
-from sift_core.selection.versions import FEWEST_TO_READ
+from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.types import AnswerMode
 
 CHARACTERS_A_TOKEN = 4  # of English in usual tokenizers. Rule of thumb.

@@ -18,7 +18,7 @@ from sift_core.protocols import CandidateSource, Embedder
 from sift_core.types import AnswerMode, CandidatePool, DocumentSample, FloatArray, Query
 
 if TYPE_CHECKING:  # torch, transformers and peft, seconds to import, for those who pass a model
-    from sift_core.pipeline import AnswerEngine
+    from sift_core.answering.engine import AnswerEngine
 
 N_PASSAGES = (
     8  # the fewest with which an interval means something; each costs a fine-tuning. Guess.

@@ -11,8 +11,8 @@ from enum import Enum
 from sift_core.diagnosis.measuring import Diagnosis
 from sift_core.diagnosis.pool_measures import N_SELECT, PoolMeasures, TopTen
 from sift_core.evaluation.analysis.statistics import Estimate
-from sift_core.oversampling import CONTENTS_A_CHOICE, LARGEST_SHARE
-from sift_core.selection.versions import FEWEST_TO_READ
+from sift_core.selection.near_duplicates import FEWEST_TO_READ
+from sift_core.sources.oversampling import CONTENTS_A_CHOICE, LARGEST_SHARE
 
 # Of ten places, so many must come free for SIFT to be worth its few milliseconds. Guess; what a
 # free place is worth was measured, see `MEASURED_GAIN`.

@@ -6,12 +6,12 @@ from sift_core.selection.baselines import (
     UncertaintySamplingSelector,
 )
 from sift_core.selection.context import ContextSelector
-from sift_core.selection.diagnostics import Explanation, explain, irreducible_variance
+from sift_core.selection.explain import Explanation, explain, irreducible_variance
 from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
-from sift_core.selection.lazy_greedy import LazySIFTSelector
+from sift_core.selection.lazy import LazySIFTSelector
 from sift_core.selection.posterior import posterior_variances
-from sift_core.selection.settings import select, selector_from_settings
+from sift_core.selection.select import select, selector_from_settings
 from sift_core.selection.sift import SIFTSelector
 
 __all__ = [

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import RBFKernel, unit_rows
+from sift_core.selection.near_duplicates import first_versions, merge_radius, novelties
 from sift_core.selection.posterior import Posterior, checked_arrays, checked_rows, is_matrix
-from sift_core.selection.versions import first_versions, merge_radius, novelties
 from sift_core.types import (
     FloatArray,
     IntArray,

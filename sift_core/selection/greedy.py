@@ -104,7 +104,7 @@ class GreedySelector:
         """
         if self.backend == "numpy" or (self.backend == "auto" and not _numba_works()):
             return None
-        return import_module("sift_core.selection.compiled")
+        return import_module("sift_core.selection._numba")
 
     def _choose(
         self, posterior: Posterior, n_select: int, tiers: Tiers, *, allow_repeats: bool
@@ -142,7 +142,7 @@ class GreedySelector:
 def _numba_works() -> bool:
     """Tell whether Numba can be imported: a release of its own refuses newer NumPys."""
     try:
-        import_module("sift_core.selection.compiled")
+        import_module("sift_core.selection._numba")
     except MissingDependencyError:
         return False
     return True

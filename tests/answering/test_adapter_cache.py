@@ -12,16 +12,16 @@ from peft import PeftModel
 
 from sift_core import InvalidInputError
 from sift_core.answering import FineTuningSettings
-from sift_core.answering.adapter_cache import AdapterCache, adapter_key
-from sift_core.answering.adapter_folder import ABANDONED_S, RECORD_NAME
-from sift_core.answering.adapters import (
+from sift_core.answering.learning.adapter_cache import AdapterCache, adapter_key
+from sift_core.answering.learning.adapter_folder import ABANDONED_S, RECORD_NAME
+from sift_core.answering.learning.adapters import (
     CONFIG_NAME,
     WEIGHTS_NAME,
     AdaptedLayer,
     Adapter,
     AdapterLayout,
 )
-from sift_core.answering.fine_tuning import fine_tune
+from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.errors import AdapterCacheWarning
 from sift_core.types import FineTuningReport
 

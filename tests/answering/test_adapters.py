@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 from peft import LoraConfig, get_peft_model  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from sift_core.answering.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter  # noqa: E402
-from sift_core.answering.fine_tuning import fine_tune  # noqa: E402
-from sift_core.answering.language_model import LanguageModel  # noqa: E402
-from sift_core.answering.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.learning.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter  # noqa: E402
+from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
+from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
 from sift_core.errors import InvalidInputError  # noqa: E402
 from tests.answering.plain_peft import (  # noqa: E402
     TEXTS,

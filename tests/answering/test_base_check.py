@@ -7,9 +7,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import base_check
-from sift_core.answering.base_check import BaseCheck, digest_of, fingerprint
-from sift_core.answering.fine_tuning import fine_tune
-from sift_core.answering.settings import FineTuningSettings
+from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.base_check import BaseCheck, digest_of, fingerprint
 
 NAME = "model.layers.1.mlp.up_proj.weight"
 

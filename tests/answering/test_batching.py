@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import StoppingCriteria
 
-from sift_core.answering.batching import generate_batch
-from sift_core.answering.generation import ListenerError, TextWatcher
-from sift_core.answering.turns import Turns
+from sift_core.answering.model.batching import generate_batch
+from sift_core.answering.model.generation import ListenerError, TextWatcher
+from sift_core.answering.model.turns import Turns
 from sift_core.errors import InvalidInputError
 
 PROMPTS = [[5, 80, 90], [0, 66, 67, 68, 69, 70, 71, 72], [9], [100, 101, 102, 103]]

@@ -13,8 +13,8 @@ from transformers.pytorch_utils import Conv1D
 
 from sift_core import AnswerError, AnswerMode, CandidatePool, InvalidInputError, Query
 from sift_core.answering import FineTuningAnswerer, FineTuningSettings, LanguageModel, fine_tuned
-from sift_core.answering.fine_tuning import fine_tune
-from sift_core.answering.learners import LoraLearner
+from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.learners import LoraLearner
 
 FAST = FineTuningSettings(learning_rate=1e-2)  # a random model learns little at 5e-4
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cow ate the hay"]

@@ -3,7 +3,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core import InvalidInputError  # noqa: E402
-from sift_core.answering.generation import (  # noqa: E402
+from sift_core.answering.model.generation import (  # noqa: E402
     TextWatcher,
     as_conversation,
     as_plain_text,

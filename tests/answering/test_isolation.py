@@ -18,7 +18,7 @@ from sift_core.answering import (
     fine_tune,
     fine_tuned,
 )
-from sift_core.answering.turns import MAX_QUEUED, N_WORKERS, Turns
+from sift_core.answering.model.turns import MAX_QUEUED, N_WORKERS, Turns
 from sift_core.selection import NearestNeighborSelector
 from sift_core.testing import HashingEmbedder
 

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import LanguageModel
-from sift_core.answering.model_parts import ModelParts
+from sift_core.answering.model.parts import ModelParts
 
 
 def windows_of(lm, n_tokens, *, window, context="", monkeypatch):

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
-from sift_core.answering.adapters import Adapter  # noqa: E402
-from sift_core.answering.fine_tuning import fine_tune  # noqa: E402
-from sift_core.answering.language_model import LanguageModel  # noqa: E402
-from sift_core.answering.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.learning.adapters import Adapter  # noqa: E402
+from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
+from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
 from tests.answering.plain_peft import (  # noqa: E402
     TEXTS,
     head_name,

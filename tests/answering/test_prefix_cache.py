@@ -12,7 +12,7 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from sift_core.answering.prefix_cache import PrefixCache, generate_with_prefix
+from sift_core.answering.model.prefix_cache import PrefixCache, generate_with_prefix
 from sift_core.errors import InvalidInputError
 
 CHUNKS = [0, *range(60, 90)]

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from sift_core.answering import InContextAnswerer
-from sift_core.answering.prompt_tokens import chat_chunk, prompt_ids, text_ids
+from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
 from sift_core.errors import InvalidInputError
 from sift_core.types import CandidatePool, Query
 

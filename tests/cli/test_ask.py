@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sift_core import Answer, AnswerMode, Document
-from sift_core.candidates import index_documents
 from sift_core.cli import run
 from sift_core.cli.application import app
 from sift_core.cli.ask_printing import print_about
 from sift_core.cli.showing_text import stdout_console
 from sift_core.cli.stores import StoreAddress, create_or_open_store, load_embedder
+from sift_core.documents import index_documents
 
 TINY_LM = str(Path(__file__).parents[2] / "examples/tiny_lm")
 QUESTION = "How do I take books from the shelf?"

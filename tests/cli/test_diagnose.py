@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient, models
 
-from sift_core.candidates import FaissSource, index_documents
 from sift_core.cli import run
 from sift_core.cli.diagnose_command import _quiet_matplotlib
+from sift_core.documents import index_documents
 from sift_core.embedders import SentenceTransformerEmbedder
+from sift_core.sources import FaissSource
 from sift_core.types import Document
 
 SUBJECTS = ["bread", "rain", "chess", "trains", "whales", "glass", "violins", "taxes", "maps"]

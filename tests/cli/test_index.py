@@ -213,7 +213,7 @@ def test_a_word_without_end_is_cut(folder, minilm):
 
 
 def test_ctrl_c_while_reading_says_that_nothing_was_done(capsys, folder, monkeypatch):
-    from sift_core.reading import reader
+    from sift_core.documents import reader
 
     def interrupted(file, chunker):
         raise KeyboardInterrupt

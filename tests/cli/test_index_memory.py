@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sift_core.candidates import content_id, index_documents
-from sift_core.chunking import Chunker
 from sift_core.cli import index_command, run
 from sift_core.cli.application import app
 from sift_core.cli.index_memory import NAME, FileMemory
 from sift_core.cli.stores import StoreAddress, create_or_open_store, open_store
-from sift_core.reading import find_files, read_found
+from sift_core.documents import Chunker, find_files, index_documents, read_found
+from sift_core.sources import content_id
 from sift_core.testing import HashingEmbedder
 
 EMBEDDER = HashingEmbedder(32)
@@ -73,7 +72,7 @@ def test_nothing_is_loaded_where_nothing_changed(capsys, loads, address):
 
 
 def test_only_a_changed_file_is_read(capsys, loads, address, monkeypatch, tmp_path):
-    from sift_core.reading import reader
+    from sift_core.documents import reader
 
     index(capsys, address)
     (tmp_path / "docs/cats.md").write_text("# Cats\n\nThey hunt.\n", encoding="utf-8")
@@ -185,7 +184,7 @@ def test_what_lacks_a_package_stays_as_it_is_stored(capsys, loads, address, tmp_
     assert index(capsys, address)["n_added"] == 3
     (tmp_path / "docs/page.html").write_text("<h1>Birds</h1><p>They fly.", encoding="utf-8")
     with monkeypatch.context() as without:
-        without.delitem(sys.modules, "sift_core.reading.html")
+        without.delitem(sys.modules, "sift_core.documents.html")
         without.setitem(sys.modules, "markdownify", None)
         record = index(capsys, address)
     assert (record["n_unchanged"], record["n_deleted"]) == (2, 0)

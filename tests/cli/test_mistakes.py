@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from sift_core import Document, InvalidInputError, select
-from sift_core.candidates import index_documents
 from sift_core.cli import run
 from sift_core.cli.application import app
 from sift_core.cli.stores import StoreAddress, create_or_open_store, load_embedder
+from sift_core.documents import index_documents
 
 ROOT = Path(__file__).parents[2]
 TINY_LM = str(ROOT / "examples/tiny_lm")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from sift_core import ContextSelector, Document, Query, SIFTSelector, posterior_variances
-from sift_core.candidates import index_documents
 from sift_core.cli import run
 from sift_core.cli.application import app
 from sift_core.cli.stores import StoreAddress, create_or_open_store, load_embedder, open_store
+from sift_core.documents import index_documents
 
 QUESTION = "How do I read a CSV file and compress it?"
 TEXTS = [

@@ -8,7 +8,7 @@ from qdrant_client import QdrantClient
 from sift_core.cli import index_command, run, stores
 from sift_core.cli.application import app
 from sift_core.cli.stores import load_embedder
-from tests.candidates.qdrant_rest import serving
+from tests.sources.qdrant_rest import serving
 
 TOPICS = ("cats", "dogs", "birds", "boats", "trains", "clouds")
 

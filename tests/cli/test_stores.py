@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from sift_core import Document
-from sift_core.candidates import index_documents
 from sift_core.cli.stores import (
     StoreAddress,
     create_or_open_store,
@@ -12,6 +11,7 @@ from sift_core.cli.stores import (
     open_store,
     stored_embedder_name,
 )
+from sift_core.documents import index_documents
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.testing import HashingEmbedder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sift_core.candidates import InMemorySource
+from sift_core.sources import InMemorySource
 from sift_core.types import DocumentSample
 
 DIMENSION = 384

@@ -3,13 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sift_core.candidates import InMemorySource, MergedSource
 from sift_core.diagnosis.measuring import diagnose
 from sift_core.diagnosis.questions import Question, QuestionSet
 from sift_core.diagnosis.recommendation import recommend
 from sift_core.diagnosis.tables import as_record, tables_of
 from sift_core.diagnosis.verdict import Verdict, freed_places, repeated_places
 from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.sources import InMemorySource, MergedSource
 from sift_core.types import DocumentSample
 from tests.diagnosis.collections import RowEmbedder, noisy, orthogonal, sampled
 

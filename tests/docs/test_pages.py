@@ -81,7 +81,7 @@ def environment(request, monkeypatch):
     if "QDRANT_URL" not in request.getfixturevalue("page").read_text(encoding="utf-8"):
         yield
         return
-    from tests.candidates.qdrant_rest import serving
+    from tests.sources.qdrant_rest import serving
 
     qdrant_client = pytest.importorskip("qdrant_client")
     client = qdrant_client.QdrantClient(":memory:")

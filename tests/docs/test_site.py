@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "sift_core",
     "sift_core.answering",
-    "sift_core.candidates",
-    "sift_core.chunking",
+    "sift_core.sources",
+    "sift_core.documents",
     "sift_core.diagnosis",
-    "sift_core.reading",
+    "sift_core.documents",
     "sift_core.selection",
 ]
 FRAMEWORKS = ["langchain_sift", "llama_index.postprocessor.sift"]

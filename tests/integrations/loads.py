@@ -22,7 +22,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from langchain_sift import SIFTRetriever as LangChainRetriever
 from llama_index.postprocessor.sift import SIFTReranker
 from llama_index.postprocessor.sift import SIFTRetriever as LlamaRetriever
-from tests.candidates.qdrant_rest import serving
+from tests.sources.qdrant_rest import serving
 
 N_QUESTIONS = 100
 N_CANDIDATES = 20  # as many as each question has documents

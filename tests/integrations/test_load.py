@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("llama_index.postprocessor.sift")
 pytest.importorskip("langchain_sift")
 
-from tests.candidates.qdrant_faults import answered
 from tests.integrations import loads
 from tests.integrations.loads import misfit, question
+from tests.sources.qdrant_faults import answered
 
 pytestmark = pytest.mark.parametrize("way", loads.WAYS)
 # One object kept a query would be 1,500 blocks. Measured, of which none leaks: 15 to 161.

@@ -12,7 +12,7 @@ PACKAGES = [
     ROOT / "integrations/llama-index-postprocessor-sift/llama_index/postprocessor/sift",
 ]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
-PUBLIC_PACKAGES = ["sift_core", "sift_core.answering", "sift_core.candidates"]
+PUBLIC_PACKAGES = ["sift_core", "sift_core.answering", "sift_core.sources"]
 MAX_LINES = 150
 
 
@@ -50,7 +50,7 @@ def test_both_packages_are_looked_at_and_use_the_core():
         ("from sift_core.answering import AnswerEngine, Choice", []),
         ("def f():\n    from sift_core.types import Query", [("sift_core.types", "Query")]),
         ("from sift_core import errors", [("sift_core", "errors")]),
-        ("from sift_core.candidates import qdrant", [("sift_core.candidates", "qdrant")]),
+        ("from sift_core.sources import qdrant", [("sift_core.sources", "qdrant")]),
         ("import sift_core.selection.sift", [("sift_core.selection.sift", "*")]),
         ("import sift_core_other", []),
     ],

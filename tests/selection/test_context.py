@@ -8,7 +8,7 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.selection import ContextSelector, NearestNeighborSelector, context
-from sift_core.selection.versions import merge_radius
+from sift_core.selection.near_duplicates import merge_radius
 from sift_core.types import StopReason
 
 # The rule's numbers, as its docstring and decision 0006 have them.

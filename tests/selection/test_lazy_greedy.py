@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.protocols import Selector
 from sift_core.selection import LinearKernel, RBFKernel, SIFTSelector, posterior_variances
-from sift_core.selection.lazy_greedy import LazySIFTSelector
+from sift_core.selection.lazy import LazySIFTSelector
 from sift_core.types import StopReason
 
 settings.register_profile("lazy", deadline=None, derandomize=True, max_examples=60)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection.versions import (
+from sift_core.selection.near_duplicates import (
     LIKELY_VERSIONS,
     NEVER_VERSIONS,
     SURELY_VERSIONS,

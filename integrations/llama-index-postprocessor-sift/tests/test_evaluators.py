@@ -32,7 +32,7 @@ async def index(request, build_index, nodes, embed_model):
         yield build_index("faiss", nodes, embed_model)
         return
     server_module = pytest.importorskip(
-        "tests.candidates.qdrant_rest", reason="the server that speaks Qdrant's REST is not here"
+        "tests.sources.qdrant_rest", reason="the server that speaks Qdrant's REST is not here"
     )
     local = build_index("qdrant", nodes, embed_model).vector_store.client
     with server_module.serving(local) as server:

@@ -82,7 +82,7 @@ async def test_embeddings_are_returned_only_if_asked_for(
 @pytest.fixture
 def served(nodes, embed_model):
     """An index over a Qdrant server, built over HTTP, and the paths that were asked for."""
-    rest = pytest.importorskip("tests.candidates.qdrant_rest", reason="is in the repository alone")
+    rest = pytest.importorskip("tests.sources.qdrant_rest", reason="is in the repository alone")
     with rest.serving(QdrantClient(":memory:")) as server:
         server.client.create_collection(
             "docs",

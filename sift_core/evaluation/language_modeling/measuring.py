@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from sift_core.answering import FineTuningSettings, InContextAnswerer, LanguageModel
-from sift_core.answering.fine_tuning import FineTuned, fine_tuned
+from sift_core.answering.learning.fine_tuning import FineTuned, fine_tuned
 from sift_core.evaluation.language_modeling.arms import Arm
 from sift_core.types import CandidatePool
 

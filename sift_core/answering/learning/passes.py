@@ -1,0 +1,239 @@
+"""One forward and backward pass over windows of tokens, for each scope of learning."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sift_core.answering.learning.head_loss import backward_through_head, target_losses
+from sift_core.answering.learning.recomputing import recomputing
+from sift_core.answering.model.hooks import LayerCall, LayerReachedError, LayerRecorder
+from sift_core.answering.model.parts import ModelParts
+from sift_core.answering.model.windows import TokenWindow
+from sift_core.errors import MissingDependencyError
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingDependencyError("torch", extra="fine-tune") from error
+
+ACTIVATION_BYTES = 2**28  # guess: 340 chunks of 512 tokens at GPT-2's width in bfloat16
+
+Ending: TypeAlias = Callable[[torch.Tensor], object]
+"""Takes the gradient at the hidden states of the targets on through the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedWindow:
+    """A window, and what each of its targets weighs in the loss."""
+
+    window: TokenWindow
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Activations:
+    """What the frozen part of a model makes of one window.
+
+    Args:
+        hidden: The hidden state from which on things are learned, shape (1, n, width).
+        calls: The calls that lead from it to the head; none if it is the head's input.
+    """
+
+    hidden: torch.Tensor
+    calls: Sequence[LayerCall] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the memory of the hidden state and of what else the calls are given."""
+        tensors = {self.hidden.data_ptr(): self.hidden}
+        for call in self.calls:
+            tensors.update((tensor.data_ptr(), tensor) for tensor in call.tensors())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+@dataclass(kw_only=True, eq=False)
+class ActivationCache:
+    """Activations of the windows used last, by window and scope. They hold for every query."""
+
+    max_bytes: int = ACTIVATION_BYTES
+    _kept: OrderedDict[tuple[object, ...], Activations] = field(default_factory=OrderedDict)
+    _n_bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, key: tuple[object, ...]) -> Activations | None:
+        """Return what is kept under a key, None if nothing is."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[object, ...], activations: Activations) -> None:
+        """Keep activations; those used longest ago make room for them."""
+        with self._lock:
+            if key in self._kept or activations.n_bytes > self.max_bytes:
+                return
+            self._kept[key] = activations
+            self._n_bytes += activations.n_bytes
+            while self._n_bytes > self.max_bytes and self._kept:
+                _, dropped = self._kept.popitem(last=False)
+                self._n_bytes -= dropped.n_bytes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Passes:
+    """Forward and backward passes of one model with what is in force in this flow of control.
+
+    Args:
+        model: The model, or its private copy.
+        parts: Its parts.
+        kept: Activations of the part that does not learn.
+        n_top_layers: How many layers learn; None if all do, 0 if only the head does.
+    """
+
+    model: Any
+    parts: ModelParts
+    kept: ActivationCache
+    n_top_layers: int | None = None
+
+    def backward(
+        self, rows: Sequence[WeightedWindow], *, checkpointing: bool = False
+    ) -> list[float]:
+        """Add the gradient of the rows' weighted loss to what learns; return each row's part.
+
+        Args:
+            rows: Windows, computed in one pass; padded on the right to the longest.
+            checkpointing: Whether to compute activations again, one layer at a time.
+        """
+        device = self.model.device
+        with torch.inference_mode(False), torch.enable_grad():  # also inside a server's no_grad
+            targets = torch.tensor([t for row in rows for t in row.window.targets], device=device)
+            weights = torch.tensor(
+                [row.weight for row in rows for _ in row.window.targets], device=device
+            )
+            with recomputing():
+                hidden, ending = self._forward([row.window for row in rows], checkpointing)
+            losses, gradient = backward_through_head(
+                self.parts,
+                self.model,
+                hidden.detach(),
+                targets,
+                weights,
+                ends_here=not hidden.requires_grad,
+            )
+            if hidden.requires_grad:
+                ending(gradient)
+        sizes = [len(row.window.targets) for row in rows]
+        return [float(part.sum()) for part in torch.split(losses * weights, sizes)]
+
+    def loss(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets in nats."""
+        with torch.inference_mode(False), torch.no_grad():
+            inputs = torch.tensor([window.inputs], device=self.model.device)
+            targets = torch.tensor(window.targets, device=self.model.device)
+            hidden = self.parts.hidden(self.model, inputs, None)[0, target_rows(window)]
+            return float(target_losses(self.parts, self.model, hidden, targets).sum())
+
+    def _forward(
+        self, windows: Sequence[TokenWindow], checkpointing: bool
+    ) -> tuple[torch.Tensor, Ending]:
+        """Return the hidden states of all targets (n, width), and the way back from them."""
+        if self.n_top_layers is not None and self.parts.can_repeat(self.model):
+            hidden = [self._from_kept(window) for window in windows]
+        elif checkpointing and self.parts.can_repeat(self.model):
+            return self._checkpointed(windows)
+        else:
+            inputs, mask = padded([window.inputs for window in windows], self.model.device)
+            whole = self.parts.hidden(self.model, inputs, mask)
+            hidden = [whole[i, target_rows(window)] for i, window in enumerate(windows)]
+        joined = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
+        return joined, joined.backward
+
+    def _from_kept(self, window: TokenWindow) -> torch.Tensor:
+        """Return the hidden states of a window's targets, from the first layer that learns on."""
+        key = (self.n_top_layers, self.model.dtype, self.model.device, tuple(window.inputs))
+        kept = self.kept.get(key)
+        if kept is None:
+            kept = self._activations(window)
+            self.kept.put(key, kept)
+        hidden = kept.hidden
+        for call in kept.calls:
+            hidden = call.repeated(hidden)
+        return hidden[0, target_rows(window)]
+
+    def _activations(self, window: TokenWindow) -> Activations:
+        inputs = torch.tensor([window.inputs], device=self.model.device)
+        if not self.n_top_layers:
+            with torch.no_grad():
+                return Activations(hidden=self.parts.hidden(self.model, inputs, None))
+        layers, behind = self._recorded(inputs, None)
+        calls = layers[-self.n_top_layers :]
+        return Activations(
+            hidden=calls[0].hidden, calls=[call.bare() for call in (*calls, *behind)]
+        )
+
+    def _recorded(
+        self, inputs: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[list[LayerCall], list[LayerCall]]:
+        recorder = self.parts.recorder()
+        with recorder.in_force(), torch.no_grad():
+            self.parts.hidden(self.model, inputs, mask)
+        return self.parts.split(recorder.calls)
+
+    def _checkpointed(self, windows: Sequence[TokenWindow]) -> tuple[torch.Tensor, Ending]:
+        """Keep each layer's input alone, and run it again when its gradient is due.
+
+        Layer by layer from here rather than by `torch.utils.checkpoint`, whose second forward pass
+        runs in a thread of autograd's, which is in no query's context.
+        """
+        inputs, mask = padded([window.inputs for window in windows], self.model.device)
+        layers, behind = self._recorded(inputs, mask)
+        last = (behind[0].hidden if behind else layers[-1].repeated(layers[-1].hidden)).detach()
+        last.requires_grad_()
+        whole = last
+        for call in behind:
+            whole = call.repeated(whole)
+        joined = torch.cat([whole[i, target_rows(window)] for i, window in enumerate(windows)])
+
+        def ending(gradient: torch.Tensor) -> None:
+            joined.backward(gradient)  # type: ignore[no-untyped-call]
+            flowing = last.grad
+            while layers:
+                call = layers.pop()
+                hidden = call.hidden.detach().requires_grad_()
+                call.repeated(hidden).backward(flowing)  # type: ignore[no-untyped-call]
+                flowing = hidden.grad
+            front = self._front(inputs, mask)
+            if front.requires_grad:  # embeddings that learn, or linear layers before the layers
+                front.backward(flowing)  # type: ignore[no-untyped-call]
+
+        return joined, ending
+
+    def _front(self, inputs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return what the first layer is given."""
+        first = self.parts.layers[0]
+        recorder = LayerRecorder(modules=frozenset([first]), stops_at=first)
+        try:
+            with recorder.in_force():
+                return self.parts.hidden(self.model, inputs, mask)
+        except LayerReachedError as reached:
+            return reached.hidden
+
+
+def padded(rows: Sequence[Sequence[int]], device: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return token ids (rows, longest), padded on the right, and their mask; None if none is."""
+    longest = max(len(row) for row in rows)
+    inputs = torch.tensor([[*row, *([0] * (longest - len(row)))] for row in rows], device=device)
+    if all(len(row) == longest for row in rows):
+        return inputs, None
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    return inputs, (torch.arange(longest, device=device) < lengths[:, None]).long()
+
+
+def target_rows(window: TokenWindow) -> slice:
+    """Return where in a window's hidden states its targets are predicted."""
+    return slice(len(window.inputs) - len(window.targets), len(window.inputs))

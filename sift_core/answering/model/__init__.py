@@ -1,0 +1,1 @@
+"""A causal language model: prompts, generation, turns, and whether its weights are as they were."""

@@ -1,0 +1,194 @@
+"""Prompts, and the text of a model while it comes into being: pieces of it, and where it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from sift_core.answering.model.turns import Turns
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.types import FinishReason, Message, as_messages, check_text
+
+try:
+    import torch
+    from transformers import StoppingCriteria
+except ImportError as error:
+    raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
+
+CHUNK_SEPARATOR = "\n\n"
+REPLACEMENT = "\ufffd"  # what a tokenizer decodes the first bytes of a character to
+
+Prompt: TypeAlias = str | Sequence[Message]
+"""A text, or the messages of a chat, of which the last is to be answered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What a model wrote.
+
+    Args:
+        text: Without the prompt, special tokens and the stop string that ended it.
+        n_prompt_tokens: What it read.
+        n_new_tokens: What it wrote, tokens of a stop string included.
+        finish_reason: "stop" or "length".
+    """
+
+    text: str
+    n_prompt_tokens: int
+    n_new_tokens: int
+    finish_reason: FinishReason
+
+
+class ListenerError(Exception):
+    """Carries what `on_text` raised past those who catch a model's own errors.
+
+    Args:
+        error: What was raised.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def as_conversation(prompt: Prompt) -> Sequence[Message]:
+    """Return the messages of a prompt; a text is one of the user's.
+
+    Raises:
+        InvalidInputError: If it is neither a text nor messages, or there is none.
+    """
+    if isinstance(prompt, str):
+        check_text("prompt", prompt)
+        return [{"role": "user", "content": prompt}]
+    messages = as_messages("prompt", prompt)
+    if not messages:
+        raise InvalidInputError("`prompt` must have at least one message, got none")
+    return messages
+
+
+def as_plain_text(messages: Sequence[Message]) -> str:
+    """Return a chat as a model without a chat template reads it.
+
+    One message stands as it is. Several have a line each that begins with who speaks.
+    """
+    if len(messages) == 1:
+        return messages[0]["content"]
+    said = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
+    return CHUNK_SEPARATOR.join([*said, "Assistant:"])
+
+
+class TextWatcher(StoppingCriteria):
+    """Reads along while a model writes: passes the text on, and stops it at a stop string.
+
+    Text is held back while it may be the beginning of a stop string, or of a character.
+    Decodes all new tokens at each step: O(n²) in their number, small beside the model.
+
+    Args:
+        tokenizer: The model's.
+        n_prompt_tokens: Tokens that are not the model's.
+        stop: Texts that end the text; none of them empty.
+        on_text: Called with each new piece.
+        turns: Passed on after each token, and given up while `on_text` runs.
+
+    Raises:
+        InvalidInputError: If a stop string is empty or no text.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        n_prompt_tokens: int,
+        stop: Sequence[str] = (),
+        on_text: Callable[[str], object] | None = None,
+        turns: Turns | None = None,
+    ) -> None:
+        if isinstance(stop, str):
+            raise InvalidInputError(f"`stop` must be a sequence of texts, got one text: {stop!r}")
+        for text in stop:
+            check_text("stop", text)
+            if not text:
+                raise InvalidInputError("`stop` must not hold an empty text: it ends every answer")
+        self._tokenizer = tokenizer
+        self._n_prompt_tokens = n_prompt_tokens
+        self._stop = tuple(stop)
+        self._on_text = on_text
+        self._turns = turns or Turns()
+        self._n_passed_on = 0
+
+    def __call__(
+        self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **_: Any
+    ) -> torch.BoolTensor:
+        """Return whether the text is at its end, one truth value a row."""
+        n_rows = len(input_ids)
+        is_over = torch.zeros(n_rows, dtype=torch.bool, device=input_ids.device)
+        if n_rows == 1 and (self._stop or self._on_text is not None):
+            text = self._decoded(input_ids[0, self._n_prompt_tokens :].tolist())
+            end = self._end(text)
+            is_over[0] = end is not None
+            self._pass_on(text[: self._n_certain(text) if end is None else end])
+        self._turns.pass_on()
+        return is_over  # type: ignore[return-value]  # torch's own annotation is narrower
+
+    def finished(
+        self,
+        new_ids: Sequence[int],
+        *,
+        max_new_tokens: int,
+        ends: int | Sequence[int] | None = None,
+    ) -> Generation:
+        """Return what was written, after the rest of it was passed on.
+
+        Args:
+            new_ids: Tokens that the model wrote.
+            max_new_tokens: How many it could write.
+            ends: The token or tokens that end a text; None for the tokenizer's.
+        """
+        text = self._decoded(new_ids)
+        end = self._end(text)
+        text = text if end is None else text[:end]
+        self._pass_on(text)
+        is_whole = end is not None or len(new_ids) < max_new_tokens or self._ended(new_ids, ends)
+        return Generation(
+            text=text,
+            n_prompt_tokens=self._n_prompt_tokens,
+            n_new_tokens=len(new_ids),
+            finish_reason="stop" if is_whole else "length",
+        )
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def _ended(self, new_ids: Sequence[int], ends: int | Sequence[int] | None) -> bool:
+        ends = self._tokenizer.eos_token_id if ends is None else ends
+        known = ends if isinstance(ends, Sequence) else [ends]
+        return bool(new_ids) and new_ids[-1] in known
+
+    def _end(self, text: str) -> int | None:
+        """Return where the first stop string begins; None if there is none."""
+        found = [start for stop in self._stop if (start := text.find(stop)) >= 0]
+        return min(found, default=None)
+
+    def _n_certain(self, text: str) -> int:
+        """Return how many characters nothing that follows can take back."""
+        certain = len(text.rstrip(REPLACEMENT))
+        for stop in self._stop:
+            for size in range(min(len(stop) - 1, len(text)), 0, -1):
+                if text.endswith(stop[:size]):
+                    certain = min(certain, len(text) - size)
+                    break
+        return certain
+
+    def _pass_on(self, text: str) -> None:
+        if self._on_text is not None and len(text) > self._n_passed_on:
+            piece = text[self._n_passed_on :]
+            self._n_passed_on = len(text)
+            try:
+                with self._turns.given_up():
+                    self._on_text(piece)
+            except Exception as error:  # whatever it is, it is the listener's own
+                raise ListenerError(error) from error

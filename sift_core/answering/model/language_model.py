@@ -1,0 +1,485 @@
+"""A causal language model with its tokenizer: score a text, continue a prompt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+from sift_core.answering.learning.adapters import Adapter
+from sift_core.answering.learning.head_loss import target_losses
+from sift_core.answering.learning.learners import ModelCopy, in_force
+from sift_core.answering.learning.passes import ActivationCache, target_rows
+from sift_core.answering.learning.settings import ChunkFormat
+from sift_core.answering.model.base_check import BaseCheck
+from sift_core.answering.model.batching import generate_batch
+from sift_core.answering.model.generation import (
+    CHUNK_SEPARATOR,
+    Generation,
+    ListenerError,
+    Prompt,
+    TextWatcher,
+)
+from sift_core.answering.model.hooks import model_in_force
+from sift_core.answering.model.parts import parts_of
+from sift_core.answering.model.prefix_cache import PrefixCache, generate_with_prefix
+from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
+from sift_core.answering.model.turns import turns_of
+from sift_core.answering.model.windows import TokenWindow, rolling_windows
+from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+from sift_core.types import as_count, check_text
+
+try:
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteriaList
+except ImportError as error:
+    raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
+
+# No such model, no such device, a broken file, a missing tokenizer backend, other shapes.
+_LOADING_ERRORS = (
+    AssertionError,  # torch: built without CUDA
+    ImportError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    ValueError,
+)
+
+
+# Model → key of the adapter that is in force in this flow of control.
+_adapter_keys: ContextVar[Mapping[Any, str | None]] = ContextVar(
+    "sift_adapter_key", default=MappingProxyType({})
+)
+# One a model, whatever wraps it.
+_activations: WeakKeyDictionary[Any, ActivationCache] = WeakKeyDictionary()
+_identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+class LanguageModel:
+    """A frozen causal LM of transformers and its tokenizer.
+
+    Any number of threads and asyncio tasks may use a model at once, each with an adapter of its
+    own (`adapted`): they take turns, a training step or a token each, and so answers asked for
+    concurrently equal those asked for one after another. The model's weights are never written
+    to.
+
+    Args:
+        model: Any causal LM of transformers. It is set to evaluation mode and frozen, and its
+            layers get hooks.
+        tokenizer: The tokenizer it was trained with, with a BOS or EOS token.
+        name: The model's name on the hub, for those who read its adapters; "" if it has none.
+
+    Raises:
+        InvalidInputError: If the tokenizer has neither, or knows more tokens than the
+            model, or the model carries an adapter already.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, name: str = "") -> None:
+        prefix = tokenizer.bos_token_id
+        if prefix is None:
+            prefix = tokenizer.eos_token_id
+        if prefix is None:
+            raise InvalidInputError(
+                "the tokenizer must have a BOS or EOS token to start a text with; set "
+                "`tokenizer.bos_token`"
+            )
+        if hasattr(model, "peft_config"):
+            raise InvalidInputError(
+                "the model carries a PEFT adapter; pass `model.merge_and_unload()` instead"
+            )
+        n_embedded = model.get_input_embeddings().num_embeddings
+        if len(tokenizer) > n_embedded:
+            raise InvalidInputError(
+                f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; "
+                f"load both from one place"
+            )
+        devices = {str(parameter.device) for parameter in model.parameters()}
+        if len(devices) > 1:
+            raise InvalidInputError(
+                f"the model's weights must be on one device, got {sorted(devices)}; load it "
+                f"without `device_map`, or in four bits"
+            )
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.name = name
+        self._prefix_id: int = prefix
+        self.turns = turns_of(self.model)
+        self.parts = parts_of(self.model)
+        self.activations = _activations.setdefault(self.model, ActivationCache())
+        self.identity = _identities.setdefault(self.model, uuid4().hex)
+        self._base = BaseCheck(self.model)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        trust_remote_code: bool = False,
+        **options: Any,
+    ) -> LanguageModel:
+        """Return the model of that name.
+
+        Only safetensors weights are read.
+
+        Args:
+            name: Folder or id on the hub.
+            device: As in torch; a GPU where there is one if None.
+            dtype: "float32", "bfloat16" or "float16", or "auto" for that of the stored weights. If
+                None float32 on a CPU and as stored on a GPU. bfloat16 is about twice as fast on
+                processors that compute in it.
+            trust_remote_code: Whether code of the model's repository may run. Read it first.
+            **options: Passed to transformers' `from_pretrained`, for instance
+                `quantization_config` for a base in four bits on a GPU (needs bitsandbytes and
+                accelerate).
+
+        Raises:
+            InvalidInputError: If there is no such model, or it is not a causal LM.
+        """
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = dtype or ("float32" if device == "cpu" else "auto")
+        if "quantization_config" in options:
+            options.setdefault("device_map", {"": device})  # it cannot be moved afterwards
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(name), trust_remote_code=trust_remote_code
+            )
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                str(name),
+                dtype=dtype,
+                use_safetensors=True,
+                output_loading_info=True,
+                trust_remote_code=trust_remote_code,
+                **options,
+            )
+            model, loading = loaded
+            if "device_map" not in options:
+                model.to(device)
+        except _LOADING_ERRORS as error:
+            first_line = str(error).strip().split("\n")[0]
+            raise InvalidInputError(
+                f"no causal language model {str(name)!r} on device {device!r}: {first_line} Pass "
+                f"a folder with a model of transformers, or an id that the hub knows and a network."
+            ) from error
+        if loading["missing_keys"]:
+            raise InvalidInputError(
+                f"the weights of {str(name)!r} are incomplete: {len(loading['missing_keys'])} are "
+                f"missing, {sorted(loading['missing_keys'])[0]!r} the first; load the whole model"
+            )
+        return cls(model, tokenizer, name=str(name))
+
+    @contextmanager
+    def adapted(self, learned: Adapter | ModelCopy | None) -> Iterator[None]:
+        """Use what was learned for the `with` block, in this flow of control alone.
+
+        Other threads and asyncio tasks are not concerned. Blocks may be nested; the innermost
+        counts.
+
+        Args:
+            learned: From `fine_tune`, or `Adapter.load`; None for the model as it is.
+
+        Raises:
+            InvalidInputError: If it was made for another model.
+        """
+        key = None if learned is None else learned.key
+        token = _adapter_keys.set({**_adapter_keys.get(), self.model: key})
+        try:
+            with in_force(self.model, learned):
+                yield
+        finally:
+            _adapter_keys.reset(token)
+
+    @property
+    def can_checkpoint(self) -> bool:
+        """Whether activations can be computed again in a backward pass, to save memory."""
+        return self.parts.can_repeat(self.model)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all weights, the same wherever and whenever the model is loaded.
+
+        Computed at the first call, at about 1 GB a second.
+        """
+        return self._base.fingerprint
+
+    def verify_base(self, *, exact: bool = False) -> None:
+        """Refuse to go on with a model whose weights have changed since it was wrapped.
+
+        Args:
+            exact: Whether to compare every bit with what the first exact check, or
+                `fingerprint`, read: at about 1 GB a second. If not, versions, addresses, flags and
+                a sample of the bits, in about a millisecond.
+
+        Raises:
+            AnswerError: If something differs; the message names it.
+        """
+        if exact:
+            self._base.exact()
+        else:
+            self._base.cheap()
+
+    @property
+    def window(self) -> int:
+        """Number of tokens that the model sees at once, prompt and answer together."""
+        config = self.model.config.get_text_config()
+        names = ("max_position_embeddings", "max_seq_len")  # the second is MPT's
+        limits = [getattr(config, name, None) for name in names]
+        limits.append(self.tokenizer.model_max_length)  # a huge number where none is known
+        known = [int(limit) for limit in limits if limit is not None and limit < 10**9]
+        return min(known) if known else 2048  # guess, for models that state no limit
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return the text's tokens without any added at its ends.
+
+        Raises:
+            InvalidInputError: If it is not text.
+        """
+        check_text("text", text)
+        return text_ids(self.tokenizer, text)
+
+    def n_tokens(self, text: str) -> int:
+        """Return how many tokens the text takes."""
+        return len(self.token_ids(text))
+
+    def windows(self, text: str, *, context: str = "") -> list[TokenWindow]:
+        """Return the forward passes in which every token of `text` is predicted once.
+
+        Without a context these are the rolling windows of lm-evaluation-harness: the
+        text follows the BOS (or EOS) token, and a later window predicts its tokens with
+        as much of the earlier text as fits. With one, every window begins with it.
+
+        Raises:
+            InvalidInputError: If the context leaves no room for a token of `text`.
+        """
+        ids = self.token_ids(text)
+        lead: list[int] = [self._prefix_id]
+        if context:
+            lead += self.token_ids(context + CHUNK_SEPARATOR)
+        if len(lead) > self.window:
+            raise InvalidInputError(
+                f"a context of {len(lead)} tokens leaves no room for text in a window of "
+                f"{self.window}; pass fewer or shorter chunks"
+            )
+        return list(rolling_windows(ids, lead, width=self.window, keep_lead=bool(context)))
+
+    def chunk_windows(
+        self, text: str, *, chunk_format: ChunkFormat = "text", request: str = ""
+    ) -> list[TokenWindow]:
+        """Return the forward passes in which a chunk is learned from; see `FineTuningSettings`.
+
+        Raises:
+            InvalidInputError: If the format is "chat" and the tokenizer has no chat template.
+        """
+        if chunk_format == "text" or not self.token_ids(text):
+            return self.windows(text)
+        lead, targets = chat_chunk(self.tokenizer, text, request)
+        if len(lead) > self.window:
+            raise InvalidInputError(
+                f"`chat_request` takes {len(lead)} tokens of a window of {self.window}; shorten it"
+            )
+        return list(rolling_windows(targets, lead, width=self.window, keep_lead=True))
+
+    def bits_per_byte(self, text: str, *, context: str = "") -> float:
+        """Return the code length of `text` under the model, in bits per UTF-8 byte.
+
+        Lower is better. Costs one forward pass a window.
+
+        Args:
+            text: What to predict, not empty.
+            context: What the model may read first; its own tokens do not count.
+
+        Raises:
+            InvalidInputError: If `text` is empty or `context` fills the window.
+            AnswerError: If the model fails.
+
+        References:
+            Gao et al. (2020), The Pile, section 3.1.
+        """
+        windows = self.windows(text, context=context)
+        if not windows:
+            raise InvalidInputError("`text` must not be empty: it has no bits per byte")
+        try:
+            nats = sum(self._nats(window) for window in windows)
+        except RuntimeError as error:  # out of memory is one of them
+            raise AnswerError(f"the model could not score a text: {error}") from error
+        return nats / math.log(2) / len(text.encode())
+
+    def _nats(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets."""
+        model = model_in_force(self.model)
+        parts = parts_of(model)
+        with self.turns.taken(), torch.inference_mode():
+            inputs = torch.tensor([window.inputs], device=model.device)
+            targets = torch.tensor(window.targets, device=model.device)
+            hidden = parts.hidden(model, inputs, None)[0, target_rows(window)]
+            return float(target_losses(parts, model, hidden, targets).sum())
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int = 64,
+        stop: Sequence[str] = (),
+        on_text: Callable[[str], object] | None = None,
+        prefixes: PrefixCache | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Return the model's continuation of `prompt`, greedy unless `options` say otherwise.
+
+        Args:
+            prompt: A text, or the messages of a chat, the last of which is answered. Where
+                the tokenizer has a chat template it spells them; elsewhere a text stands as
+                it is.
+            max_new_tokens: Length of the continuation at most, >= 1.
+            stop: Texts that end the continuation; what is returned ends before them.
+            on_text: Called with each new piece of the text as soon as it is certain; the
+                pieces add up to the whole. What it raises ends the generation and passes on.
+            prefixes: From `read`, with the same adapter in force: what need not be read again.
+            **options: Passed to `transformers`' `generate` as they are. Beams are not
+                followed: their text comes in one piece at the end.
+
+        Raises:
+            InvalidInputError: If prompt and continuation do not fit into the window, a stop
+                string is empty, or an option is unknown or out of its range.
+            AnswerError: If the model fails.
+        """
+        ids = self.check_prompt(prompt, max_new_tokens)
+        watcher = TextWatcher(
+            self.tokenizer,
+            n_prompt_tokens=len(ids),
+            stop=stop,
+            on_text=on_text,
+            turns=self.turns,
+        )
+        criteria = [*(options.pop("stopping_criteria", None) or []), watcher]
+        settings = {"do_sample": False, "pad_token_id": self._prefix_id, **options}
+        with _generation_errors(options), self.turns.taken(), torch.inference_mode():
+            model = model_in_force(self.model)
+            inputs = torch.tensor([ids], device=model.device)
+            output = generate_with_prefix(
+                model,
+                inputs,
+                None if self._adapter_key == "" else prefixes,
+                self._adapter_key,
+                keep=False,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=max_new_tokens,
+                stopping_criteria=StoppingCriteriaList(criteria),
+                **settings,
+            )
+            new_ids = getattr(output, "sequences", output)[0, len(ids) :].tolist()
+            ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
+            return watcher.finished(new_ids, max_new_tokens=max_new_tokens, ends=ends)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int = 64,
+        stop: Sequence[str] = (),
+        **options: Any,
+    ) -> list[Generation]:
+        """Return what `generate` returns for each prompt, computed as one batch.
+
+        Memory and time are those of the longest prompt, times their number. Greedy texts are
+        the same but for ties within rounding.
+
+        Args:
+            prompts: As for `generate`.
+            max_new_tokens: Length of each continuation at most, >= 1.
+            stop: As for `generate`.
+            **options: As for `generate`.
+
+        Raises:
+            InvalidInputError: As for `generate`.
+            AnswerError: If the model fails.
+        """
+        ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
+        with _generation_errors(options), self.turns.taken(), torch.inference_mode():
+            return generate_batch(
+                model_in_force(self.model),
+                self.tokenizer,
+                ids,
+                max_new_tokens=max_new_tokens,
+                stop=stop,
+                pad_id=self._prefix_id,
+                turns=self.turns,
+                **options,
+            )
+
+    def read(self, ids: Sequence[int]) -> PrefixCache:
+        """Return what the model makes of the tokens that prompts begin with, for `generate`.
+
+        Of use with the adapter alone that is in force now. Empty where a model's keys and values
+        cannot be cut.
+
+        Raises:
+            AnswerError: If the model fails.
+        """
+        prefixes = PrefixCache(
+            max_bytes=1 << 62
+        )  # one beginning, which must fit into memory anyway
+        if not ids or self._adapter_key == "":
+            return prefixes
+        with _generation_errors({}), self.turns.taken(), torch.inference_mode():
+            if not self.parts.can_repeat(self.model):
+                return prefixes
+            model = model_in_force(self.model)
+            inputs = torch.tensor([ids], device=model.device)
+            output = parts_of(model).trunk(input_ids=inputs, use_cache=True)
+            prefixes.put(self._adapter_key, ids, output.past_key_values)
+        return prefixes
+
+    @property
+    def _adapter_key(self) -> str | None:
+        return _adapter_keys.get().get(self.model)
+
+    def check_prompt(self, prompt: Prompt, max_new_tokens: int) -> list[int]:
+        """Return the prompt's tokens if they and an answer fit into the window.
+
+        Raises:
+            InvalidInputError: If they don't, or `max_new_tokens` < 1.
+        """
+        n_new = as_count("max_new_tokens", max_new_tokens, minimum=1)
+        ids = self.prompt_ids(prompt)
+        if len(ids) + n_new > self.window:
+            raise InvalidInputError(
+                f"a prompt of {len(ids)} tokens and {n_new} new ones do not fit into the model's "
+                f"window of {self.window}; shorten one of them"
+            )
+        return ids
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Return the tokens that `generate` starts from.
+
+        Raises:
+            InvalidInputError: If the prompt is none, or the chat template refuses it.
+        """
+        return prompt_ids(self.tokenizer, prompt, self._prefix_id)
+
+
+@contextmanager
+def _generation_errors(options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what transformers and torch raise into errors of ours, and let a listener's pass."""
+    try:
+        yield
+    except ListenerError as stopped:
+        raise stopped.error from None
+    except RuntimeError as error:
+        raise AnswerError(f"the model could not generate: {error}") from error
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"the model cannot generate with {sorted(options)}: {error}; see "
+            f"transformers.GenerationConfig for what there is"
+        ) from error

@@ -1,0 +1,308 @@
+"""The parts of a causal LM that fine-tuning works with, found once a model and tried before use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sift_core.answering.learning.adapters import AdaptedLayer, AdapterLayout
+from sift_core.answering.learning.recomputing import watch_cheap
+from sift_core.answering.model.hooks import (
+    LayerCall,
+    LayerRecorder,
+    LoraPair,
+    pairs_in_force,
+    watch_calls,
+    watch_linear,
+)
+from sift_core.answering.model.out_of_memory import is_out_of_memory
+from sift_core.errors import InvalidInputError, MissingDependencyError
+
+try:
+    import torch
+    from transformers.pytorch_utils import Conv1D
+except ImportError as error:
+    raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
+
+
+@dataclass(kw_only=True, eq=False)
+class ModelParts:
+    """Where the linear layers, the decoder layers and the head of a model are.
+
+    Args:
+        linears: Dotted name → every linear layer but the head.
+        head_name: Dotted name of the output head.
+        head: The output head; its weight may be the embeddings' own.
+        trunk: All that comes before the head.
+        layers: The decoder layers; none where they cannot be told.
+        behind: Modules that may stand between the last layer and the head.
+        layer_prefix: Dotted name of the list of decoder layers, and a dot.
+        config: The model's configuration.
+    """
+
+    linears: Mapping[str, Any]
+    head_name: str
+    head: Any
+    trunk: Any
+    layers: Sequence[Any]
+    behind: Sequence[Any]
+    layer_prefix: str
+    config: Any
+    _tried: dict[str, bool] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def modules(self) -> frozenset[Any]:
+        """Return everything that an adapter may add to."""
+        return frozenset([*self.linears.values(), self.head])
+
+    @property
+    def is_quantized(self) -> bool:
+        """Return whether a linear layer's weights are no floating point numbers."""
+        return any(
+            not layer.weight.is_floating_point()
+            or type(layer).__module__.startswith("bitsandbytes")
+            for layer in self.linears.values()
+        )
+
+    @property
+    def n_vocabulary(self) -> int:
+        """Return the number of logits a token."""
+        return _widths(self.head)[1]
+
+    def layout(
+        self, *, rank: int, n_top_layers: int | None = None, head: bool = False
+    ) -> AdapterLayout:
+        """Return the layout of an adapter on all linear layers, the top ones' or the head.
+
+        Raises:
+            InvalidInputError: If the model has no such layers.
+        """
+        chosen = {self.head_name: self.head} if head else dict(self.linears)
+        if not chosen:
+            raise InvalidInputError(
+                "the model has no linear layers of PyTorch, transformers or bitsandbytes that an "
+                "adapter could add to; load it unquantised or through bitsandbytes"
+            )
+        if n_top_layers is not None:
+            if not 1 <= n_top_layers <= len(self.layers):
+                raise InvalidInputError(
+                    f'`scope` must be at most "top:{len(self.layers)}" for a model of so many '
+                    f'layers, got "top:{n_top_layers}"'
+                    if self.layers
+                    else 'the layers of this model cannot be told; pass the scope "all" or "head"'
+                )
+            first = len(self.layers) - n_top_layers
+            starts = tuple(f"{self.layer_prefix}{i}." for i in range(first, len(self.layers)))
+            chosen = {name: m for name, m in chosen.items() if name.startswith(starts)}
+        return AdapterLayout(
+            layers=tuple(
+                AdaptedLayer(name=name, n_in=_widths(m)[0], n_out=_widths(m)[1])
+                for name, m in chosen.items()
+            ),
+            rank=rank,
+            fan_in_fan_out=any(isinstance(m, Conv1D) for m in chosen.values()),
+        )
+
+    def module(self, name: str) -> Any:
+        """Return a layer that an adapter adds to.
+
+        Raises:
+            InvalidInputError: If the model has none of that name.
+        """
+        found = self.head if name == self.head_name else self.linears.get(name)
+        if found is None:
+            raise InvalidInputError(
+                f"the adapter adds to a layer {name!r} that the model does not have; use it with "
+                f"the model that it was made for"
+            )
+        return found
+
+    def widths(self, name: str) -> tuple[int, int]:
+        """Return (n_in, n_out) of a layer that an adapter adds to."""
+        return _widths(self.module(name))
+
+    def hidden(self, model: Any, inputs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return what the head reads, shape (rows, n, width); the logits where that is unknown."""
+        if not self._is_known(model, "head"):
+            logits: torch.Tensor = model(
+                input_ids=inputs, attention_mask=mask, use_cache=False
+            ).logits
+            return logits
+        output: torch.Tensor = self.trunk(
+            input_ids=inputs, attention_mask=mask, use_cache=False
+        ).last_hidden_state
+        return output
+
+    def logits(self, model: Any, hidden: torch.Tensor) -> torch.Tensor:
+        """Return float32 logits, shape (..., n_vocabulary), of what `hidden` returned."""
+        return self._logits(hidden) if self._is_known(model, "head") else hidden.float()
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(hidden)
+        scale = getattr(self.config, "logit_scale", None)  # Cohere
+        divisor = getattr(self.config, "logits_scaling", None)  # Granite
+        cap = getattr(self.config, "final_logit_softcapping", None)  # Gemma 2
+        if scale is not None:
+            logits = logits * scale
+        if divisor is not None:
+            logits = logits / divisor
+        if cap is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits.float()
+
+    def can_repeat(self, model: Any) -> bool:
+        """Return whether layers can be run one by one from a recorded hidden state."""
+        return (
+            bool(self.layers) and self._is_known(model, "head") and self._is_known(model, "layers")
+        )
+
+    def recorder(self) -> LayerRecorder:
+        """Return a recorder of all decoder layers and what stands behind them."""
+        return LayerRecorder(modules=frozenset([*self.layers, *self.behind]))
+
+    def split(self, calls: Sequence[LayerCall]) -> tuple[list[LayerCall], list[LayerCall]]:
+        """Return the calls of the layers, and of what was called after the last of them."""
+        last = max(i for i, call in enumerate(calls) if call.module is self.layers[-1])
+        layers = set(self.layers)
+        return [call for call in calls[: last + 1] if call.module in layers], list(
+            calls[last + 1 :]
+        )
+
+    def _is_known(self, model: Any, part: str) -> bool:
+        """Return whether a part does what it is taken for, tried once."""
+        if part not in self._tried:
+            with self._lock:
+                if part not in self._tried:
+                    tried = self._head_is_right if part == "head" else self._layers_are_right
+                    nothing = pairs_in_force({}, instead_of=self.modules)
+                    with torch.inference_mode(False), torch.no_grad(), nothing:
+                        try:
+                            self._tried[part] = tried(model)
+                        except _OTHER_KIND_OF_MODEL as error:
+                            if is_out_of_memory(error):
+                                raise
+                            self._tried[part] = False
+        return self._tried[part]
+
+    def _example(self, model: Any) -> torch.Tensor:
+        n = min(8, model.get_input_embeddings().num_embeddings)
+        return torch.arange(n, device=model.device)[None]
+
+    def _head_is_right(self, model: Any) -> bool:
+        inputs = self._example(model)
+        expected = model(input_ids=inputs, use_cache=False).logits.float()
+        hidden = self.trunk(input_ids=inputs, use_cache=False).last_hidden_state
+        return _is_close(self._logits(hidden), expected)
+
+    def _layers_are_right(self, model: Any) -> bool:
+        recorder = self.recorder()
+        with recorder.in_force():
+            expected = self.trunk(input_ids=self._example(model), use_cache=False).last_hidden_state
+        layers, behind = self.split(recorder.calls)
+        if [call.module for call in layers] != list(self.layers) or self._share_gradients(model):
+            return False
+        hidden = layers[0].hidden
+        for call in (*layers, *behind):
+            if not torch.equal(hidden, call.hidden):
+                return False
+            hidden = call.repeated(hidden)
+        return torch.equal(hidden, expected)
+
+    def _share_gradients(self, model: Any) -> bool:
+        """Return whether something that learns reaches a layer beside its hidden state.
+
+        As keys and values of another layer do in some models: the gradient through them would
+        be lost where layers run one by one.
+        """
+        recorder = self.recorder()
+        pairs = {}
+        for module in self.linears.values():
+            n_in, n_out = _widths(module)
+            a = torch.zeros(1, n_in, device=model.device, dtype=model.dtype, requires_grad=True)
+            b = torch.zeros(n_out, 1, device=model.device, dtype=model.dtype, requires_grad=True)
+            pairs[module] = LoraPair(a=a, b=b, scale=1.0)
+        with (
+            torch.enable_grad(),
+            pairs_in_force(pairs, instead_of=self.modules),
+            recorder.in_force(),
+        ):
+            self.trunk(input_ids=self._example(model), use_cache=False)
+        return any(tensor.requires_grad for call in recorder.calls for tensor in call.tensors())
+
+
+def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
+    if values.shape != expected.shape:
+        return False
+    return float((values - expected).abs().max()) <= 1e-3 * float(expected.abs().max())
+
+
+def _widths(linear: Any) -> tuple[int, int]:
+    """Return (n_in, n_out) of a linear layer; a quantised one's weight has another shape."""
+    if isinstance(linear, Conv1D):
+        n_in, n_out = linear.weight.shape
+        return int(n_in), int(n_out)
+    return int(linear.in_features), int(linear.out_features)
+
+
+# RuntimeError: shapes that do not fit, where layers keep a state between calls.
+_OTHER_KIND_OF_MODEL = (TypeError, KeyError, AttributeError, ValueError, IndexError, RuntimeError)
+
+_parts: WeakKeyDictionary[Any, ModelParts] = WeakKeyDictionary()
+_parts_lock = threading.Lock()
+
+
+def parts_of(model: Any) -> ModelParts:
+    """Return the parts of a model, always the same; the first call puts hooks on its layers."""
+    with _parts_lock:
+        if model not in _parts:
+            _parts[model] = _find(model)
+        return _parts[model]
+
+
+def _find(model: Any) -> ModelParts:
+    head = model.get_output_embeddings()
+    if head is None:
+        raise InvalidInputError(
+            "the model has no output head over a vocabulary; load it by `AutoModelForCausalLM`"
+        )
+    names = {module: name for name, module in model.named_modules()}
+    linears = {
+        name: module
+        for module, name in names.items()
+        if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
+    }
+    trunk = model.base_model
+    config = model.config.get_text_config()
+    decoder = model.get_decoder() or trunk
+    lists = [
+        module
+        for module in decoder.modules()
+        if isinstance(module, torch.nn.ModuleList)
+        and len(module) == getattr(config, "num_hidden_layers", None)
+    ]
+    layers, behind, prefix = [], [], ""
+    if lists:
+        layers, prefix = list(lists[0]), f"{names[lists[0]]}."
+        owner = model.get_submodule(names[lists[0]].rpartition(".")[0])
+        behind = [child for child in owner.children() if child is not lists[0]]
+    for module in (*linears.values(), head):
+        watch_linear(module)
+    for module in (*layers, *behind):
+        watch_calls(module)
+    for module in names:
+        watch_cheap(module)
+    return ModelParts(
+        linears=linears,
+        head_name=names[head],
+        head=head,
+        trunk=None if trunk is model else trunk,  # as it is where the parts have no common names
+        layers=layers,
+        behind=behind,
+        layer_prefix=prefix,
+        config=config,
+    )

@@ -1,0 +1,296 @@
+"""Tokens of texts and chats, in which what a text spells never becomes a control token.
+
+A control token is one that ends a text or opens a turn: every special token, and what else the
+chat template writes by name. A retrieved chunk that spells one ("<|im_end|>", "</s>") is read as
+those characters, so that it can't end the user's turn and speak for the system. What such a
+text asks for in plain words is not, and cannot be, filtered here.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sift_core.answering.model.generation import Prompt, as_conversation, as_plain_text
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.types import Message, check_text
+
+try:
+    from jinja2 import TemplateError
+except ImportError as error:
+    raise MissingDependencyError("jinja2", extra="fine-tune") from error
+
+# Encoded before a text from the middle of another one: SentencePiece's tokenizers add a space at
+# the start of whatever they read. The second is for texts that merge with a newline.
+_ANCHORS = ("\n", "a")
+
+_twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_twins_lock = threading.Lock()
+
+
+def text_ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the text's tokens, none of them added at its ends and none a control token.
+
+    A text that spells no control token is read as the tokenizer reads it. One that does is
+    read a second time, and decodes to itself like any other; only where a tokenizer has a
+    control token of a single character is that character left out.
+
+    Args:
+        tokenizer: Any of transformers, in Rust or in Python.
+        text: May be empty.
+
+    Raises:
+        InvalidInputError: If it is not text.
+    """
+    check_text("text", text)
+    return _literal_ids(tokenizer, text, _controls(tokenizer), inside=False)
+
+
+def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
+    """Return the tokens that an answer to `prompt` starts from.
+
+    With a chat template, only the template opens and ends turns: contents that spell control
+    tokens are read as text, and none is ever rendered as a template. Other chats get exactly
+    the tokens of `tokenizer.apply_chat_template`.
+
+    Args:
+        tokenizer: The model's.
+        prompt: A text, or the messages of a chat.
+        prefix_id: Token that a text starts with where there is no chat template.
+
+    Raises:
+        InvalidInputError: If the prompt is none, or the chat template refuses it.
+    """
+    messages = as_conversation(prompt)
+    if not getattr(tokenizer, "chat_template", None):
+        return [prefix_id, *text_ids(tokenizer, as_plain_text(messages))]
+    hider = _Hider(tokenizer)
+    safe = hider.hidden(messages)
+    if hider.n_hidden:
+        return hider.ids(_applied(tokenizer, safe, add_generation_prompt=True, tokenize=False))
+    encoded = _applied(tokenizer, safe, add_generation_prompt=True, return_dict=True)
+    return list(encoded["input_ids"])
+
+
+def chat_chunk(tokenizer: Any, text: str, request: str) -> tuple[list[int], list[int]]:
+    """Return a text as the assistant's turn of a chat, to fine-tune an instruction model on.
+
+    Args:
+        tokenizer: The model's, with a chat template.
+        text: What the assistant says. Where the template strips contents, so is this.
+        request: What the user says before.
+
+    Returns:
+        The tokens up to where the assistant speaks, as `prompt_ids(tokenizer, request, …)` gives
+        them and what the template itself always puts before an answer; and those to learn:
+        the text and the token that ends the turn (EOS where the template writes nothing).
+
+    Raises:
+        InvalidInputError: If there is no chat template, or it refuses such a chat or leaves
+            out the assistant's words.
+    """
+    check_text("text", text)
+    if not getattr(tokenizer, "chat_template", None):
+        raise InvalidInputError(
+            "chunks can be turns of a chat only where the tokenizer has a chat template; use "
+            "`chunk_format='text'`"
+        )
+    hider = _Hider(tokenizer)
+    asked = hider.hidden(as_conversation(request))
+    opened = _applied(tokenizer, asked, add_generation_prompt=True, tokenize=False)
+    core = text.strip()
+    mark = hider.hide(core)
+    start = text.find(core)
+
+    def halves(content: str) -> tuple[str, str]:
+        turns = [*asked, {"role": "assistant", "content": content}]
+        before, found, after = _applied(tokenizer, turns, tokenize=False).partition(mark)
+        if not found:
+            raise InvalidInputError(
+                "the model's chat template leaves out what the assistant says last; use "
+                "`chunk_format='text'`"
+            )
+        return before, after
+
+    before, after = halves(mark)
+    spaced_before, spaced_after = halves(text[:start] + mark + text[start + len(core) :])
+    body = spaced_before[len(before) :] + core + spaced_after[: len(spaced_after) - len(after)]
+
+    controls = hider.controls
+    glue = before[len(opened) :] if before.startswith(opened) else ""
+    is_written = controls.pattern.search(glue) is not None  # Qwen3's empty block of thoughts
+    lead = opened + glue if is_written else opened
+    end = controls.pattern.search(after)
+    body = ("" if is_written else glue) + body + (after[: end.start()] if end else after)
+    targets = _literal_ids(tokenizer, body, controls, inside=True)
+    if end:
+        targets.append(tokenizer.convert_tokens_to_ids(end.group()))
+    elif not after and tokenizer.eos_token_id is not None:
+        targets.append(tokenizer.eos_token_id)
+    return hider.ids(lead), targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Controls:
+    """The control tokens of a tokenizer: their ids, and a pattern of how they are spelled."""
+
+    ids: frozenset[int]
+    pattern: re.Pattern[str]
+
+    def are_in(self, ids: Sequence[int]) -> bool:
+        return not self.ids.isdisjoint(ids)
+
+
+def _controls(tokenizer: Any, *, special_only: bool = False) -> _Controls:
+    """Return the control tokens; `special_only` leaves out what just the template names."""
+    found = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    declared = getattr(tokenizer, "chat_control_tokens", None) or ()  # of transformers 5
+    for token_id, token in getattr(tokenizer, "added_tokens_decoder", {}).items():
+        word = token.content
+        # Gemma adds runs of newlines and the like, which templates write as ordinary text.
+        is_named = word in template and not word.isspace() and not word.isalnum()
+        if token.special or (not special_only and (word in declared or is_named)):
+            found[token_id] = word
+    longest_first = sorted((word for word in found.values() if word), key=len, reverse=True)
+    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    if tokenizer.unk_token_id not in ends:  # stands for characters without a token
+        found.pop(tokenizer.unk_token_id, None)
+    return _Controls(
+        ids=frozenset(found),
+        pattern=re.compile("|".join(map(re.escape, longest_first)) or "(?!)"),
+    )
+
+
+class _Hider:
+    """Puts random digits in the place of control tokens in contents, and takes them out again.
+
+    The template so sees the rest of a content as it is, may strip it or look inside it; digits
+    survive a change of case.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.controls = _controls(tokenizer)
+        self._special = _controls(tokenizer, special_only=True)
+        self._nonce = f"{secrets.randbelow(10**24):024d}"  # nobody's text can contain it
+        self._hidden: list[str] = []
+
+    @property
+    def n_hidden(self) -> int:
+        return len(self._hidden)
+
+    def hide(self, text: str) -> str:
+        """Return what stands for `text`."""
+        self._hidden.append(text)
+        return f"{self._nonce}{len(self._hidden) - 1:09d}"
+
+    def hidden(self, messages: Sequence[Message]) -> list[dict[str, str]]:
+        """Return the messages with their control tokens hidden."""
+        return [{**message, "content": self._safe(message)} for message in messages]
+
+    def ids(self, rendered: str) -> list[int]:
+        """Return the tokens of a rendered chat, with what was hidden read as text."""
+        ids: list[int] = []
+        read: dict[tuple[str, bool], list[int]] = {}  # one text may spell a token very often
+        pieces = re.split(f"{self._nonce}([0-9]{{9}})", rendered)
+        for i, piece in enumerate(pieces):
+            inside = bool(ids)
+            if i % 2:
+                text = self._hidden[int(piece)]
+                if (text, inside) not in read:
+                    read[text, inside] = _literal_ids(
+                        self._tokenizer, text, self.controls, inside=inside
+                    )
+                ids += read[text, inside]
+            else:
+                ids += _ids(self._tokenizer, piece, inside=inside)
+        return ids
+
+    def _safe(self, message: Message) -> str:
+        content = message["content"]
+        # What the model said itself: a template looks for its "</think>".
+        controls = self._special if message["role"] == "assistant" else self.controls
+        if not controls.are_in(_ids(self._tokenizer, content)):
+            return content
+        rest = set(controls.pattern.split(content))
+        if not any(controls.are_in(_ids(self._tokenizer, piece)) for piece in rest):
+            return controls.pattern.sub(lambda found: self.hide(found.group()), content)
+        core = content.strip()  # a control token that only normalising the text brings about
+        start = content.find(core)
+        return content[:start] + self.hide(core) + content[start + len(core) :]
+
+
+def _applied(tokenizer: Any, messages: Sequence[Message], **options: Any) -> Any:
+    try:
+        return tokenizer.apply_chat_template([dict(message) for message in messages], **options)
+    except (TemplateError, TypeError, ValueError) as error:
+        roles = [message["role"] for message in messages]
+        raise InvalidInputError(
+            f"the model's chat template refuses messages of the roles {roles}: {error}; "
+            f"many want no system message, and user and assistant in turn"
+        ) from error
+
+
+def _ids(tokenizer: Any, text: str, *, inside: bool = False) -> list[int]:
+    """Return the tokens of `text`; `inside`: as they are in the middle of a text."""
+    if not text:
+        return []
+    for anchor in _ANCHORS if inside else ():
+        lead = _ids(tokenizer, anchor)
+        ids = _ids(tokenizer, anchor + text)
+        if ids[: len(lead)] == lead:
+            return ids[len(lead) :]
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _literal_ids(tokenizer: Any, text: str, controls: _Controls, *, inside: bool) -> list[int]:
+    """Return the tokens of `text` as characters; no control token is among them."""
+    ids = _ids(tokenizer, text, inside=inside)
+    if not controls.are_in(ids):
+        return ids
+    twin = _twin(tokenizer)
+    ids = _ids(twin, text, inside=inside)
+    if not controls.are_in(ids):
+        return ids
+    # Unigram models find special tokens in their vocabulary even so, and added tokens that are
+    # not marked special are found always: cut behind the first character of each.
+    cuts = [0, *(found.start() + 1 for found in controls.pattern.finditer(text)), len(text)]
+    ids = []
+    for start, end in pairwise(cuts):
+        ids += _halved_ids(twin, text[start:end], controls, inside=inside or start > 0)
+    return ids
+
+
+def _halved_ids(tokenizer: Any, text: str, controls: _Controls, *, inside: bool) -> list[int]:
+    """Return the tokens of `text`, cut in halves until no half has a control token."""
+    ids = _ids(tokenizer, text, inside=inside)
+    if not controls.are_in(ids):
+        return ids
+    if len(text) < 2:
+        return []
+    middle = len(text) // 2
+    first = _halved_ids(tokenizer, text[:middle], controls, inside=inside)
+    return first + _halved_ids(tokenizer, text[middle:], controls, inside=True)
+
+
+def _twin(tokenizer: Any) -> Any:
+    """Return a copy that reads special tokens as text.
+
+    A copy, because tokenizers in Rust keep that setting for all threads at once. Made when a
+    text first needs it, again when tokens were added since.
+    """
+    with _twins_lock:
+        kept = _twins.get(tokenizer)
+        if kept is None or len(kept) != len(tokenizer):
+            kept = copy.deepcopy(tokenizer)
+            kept.split_special_tokens = True
+            _twins[tokenizer] = kept
+        return kept

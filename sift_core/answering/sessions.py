@@ -1,0 +1,146 @@
+"""One fine-tuning, many questions: a prepared model that answers in every way an engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+from sift_core.answering.choosing import Choice
+from sift_core.answering.prepared import PreparedModel
+from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, Produce
+from sift_core.errors import InvalidInputError
+from sift_core.types import Answer, FineTuningReport, Message, Query, check_question
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session:
+    """Answers follow-up questions from what was chosen, read and learned once.
+
+    Made by `AnswerEngine.session`. Any number of threads and asyncio tasks may ask at once;
+    each answer is the one that it would be alone. Questions do not see one another unless
+    `history` says what was said. What every prompt begins with (the chunks, where they are
+    read, no other history precedes them, and all fit) is computed once. An answer's
+    `standard_deviation` is that at the question which the session was opened with, and its
+    `timings` are its own.
+
+    Args:
+        model: What was chosen and learned.
+        timings: Seconds by stage, of choosing and learning.
+        produce: Makes the computation of an answer that a stream reads.
+    """
+
+    model: PreparedModel
+    timings: Mapping[str, float]
+    produce: Callable[[PreparedModel, Query, dict[str, Any]], Produce]
+
+    @property
+    def choice(self) -> Choice:
+        """Return mode, reasons and documents."""
+        return self.model.choice
+
+    @property
+    def report(self) -> FineTuningReport | None:
+        """Return how the model learned; None if it did not."""
+        return None if self.model.tuned is None else self.model.tuned.report
+
+    def answer(
+        self,
+        question: str,
+        *,
+        history: Sequence[Message] | None = None,
+        on_text: Callable[[str], object] | None = None,
+        **generation: Any,
+    ) -> Answer:
+        """Return the answer to a question.
+
+        Args:
+            question: In words, not empty.
+            history: What was said before, oldest first; the session's own if None.
+            on_text: Called with each piece of the answer's text as it comes.
+            **generation: How to generate, for this answer alone.
+
+        Raises:
+            InvalidInputError: If the question is empty or too long for the window.
+            AnswerError: If the model fails.
+        """
+        query = self._query(question, history)
+        return self.model.answer(query, on_text=on_text, **generation)
+
+    async def aanswer(
+        self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
+    ) -> Answer:
+        """Return what `answer` returns, without blocking the event loop."""
+        async with self.astream(question, history=history, **generation) as stream:
+            return await stream.answer()
+
+    def answers(self, questions: Sequence[str], **generation: Any) -> list[Answer]:
+        """Return the answers to several questions, computed as one batch.
+
+        Faster than one after another where the machine has memory for all of them. Greedy texts
+        are the same but for ties within rounding.
+
+        Raises:
+            InvalidInputError: If a question is empty or too long for the window.
+            AnswerError: If the model fails.
+        """
+        if isinstance(questions, str):
+            raise InvalidInputError("`questions` must be a sequence of questions, got one text")
+        queries = [self._query(question, None) for question in questions]
+        return self.model.answers(queries, **generation)
+
+    def stream(
+        self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
+    ) -> AnswerStream:
+        """Return the answer in pieces of text, as the model writes it, in another thread."""
+        query = self._query(question, history)
+        produce = self.produce(self.model, query, generation)
+        return AnswerStream(produce, self.model.answerer.language_model.turns.submit)
+
+    def astream(
+        self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
+    ) -> AsyncAnswerStream:
+        """Return the answer in pieces of text, as the model writes it."""
+        query = self._query(question, history)
+        produce = self.produce(self.model, query, generation)
+        return AsyncAnswerStream(produce, self.model.answerer.language_model.turns.submit)
+
+    def bits_per_byte(self, text: str) -> float:
+        """Return the code length of `text` after all that was read and learned, in bits per byte.
+
+        Raises:
+            InvalidInputError: If `text` is empty.
+        """
+        return self.model.bits_per_byte(text)
+
+    def close(self) -> None:
+        """Give back what the scope "full" learned in; questions are refused afterwards there."""
+        self.model.release()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _query(self, question: str, history: Sequence[Message] | None) -> Query:
+        check_question(question)
+        query = self.choice.query
+        return replace(query, text=question, history=query.history if history is None else history)

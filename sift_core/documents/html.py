@@ -1,0 +1,139 @@
+"""The main content of an HTML page, as Markdown."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import warnings
+from typing import Any
+
+from sift_core.documents.skipped import SkipError, SkipReason
+from sift_core.errors import MissingDependencyError
+
+try:
+    import bs4
+    from markdownify import MarkdownConverter
+except ImportError as error:
+    package = "beautifulsoup4" if error.name == "bs4" else "markdownify"
+    raise MissingDependencyError(package, extra="files") from error
+
+_NEVER_TEXT = ["script", "style", "template", "noscript", "svg", "iframe", "button"]
+_AROUND = ["nav", "header", "footer", "aside"]  # of a page that marks no main content
+_HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
+_LANGUAGE = re.compile(r"(?:language|lang|highlight(?:-source)?|brush)[-:]\s*([\w+#]+)")
+
+
+def markdown_of_html(content: bytes) -> str:
+    r"""Return the main content of a page as Markdown: headings, lists, tables and code stay.
+
+    That is what lies in `<main>`, in an element with the role "main" or in the one `<article>`;
+    else in the body without navigation, header, footer and asides. Links and images lose their
+    addresses, which say nothing to an embedder. A page without a heading of level 1 begins with its
+    title as one.
+
+    Args:
+        content: The file. Its encoding is what a byte order mark, the XML declaration or a `<meta>`
+            says; without one UTF-8 or else Windows-1252, as browsers do.
+
+    Raises:
+        SkipError: If the page is not in the encoding that it declares, is nested too deeply, or
+            has no text.
+    """
+    with warnings.catch_warnings():
+        # XHTML is read as HTML on purpose; a page that looks like a URL or a path is one line.
+        warnings.simplefilter("ignore", bs4.XMLParsedAsHTMLWarning)
+        warnings.simplefilter("ignore", bs4.MarkupResemblesLocatorWarning)
+        try:
+            page = bs4.BeautifulSoup(_decoded(content), "html.parser")
+            return _markdown(page)
+        except RecursionError as error:
+            raise SkipError(SkipReason.BROKEN, "its elements are nested too deeply") from error
+
+
+def _decoded(content: bytes) -> str:
+    """Return the text of a page."""
+    if b"\0" in content and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SkipError(SkipReason.BINARY)
+    declared = bs4.dammit.EncodingDetector.find_declared_encoding(content, is_html=True)
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if content.startswith(mark):
+            declared = encoding
+    if declared is None:
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            return content.decode("cp1252", "replace")
+    try:
+        # Browsers read Latin-1 as Windows-1252, which adds the quotation marks that people type.
+        name = codecs.lookup(declared).name
+        return content.decode("cp1252" if name in ("iso8859-1", "ascii") else name)
+    except (LookupError, UnicodeDecodeError) as error:
+        raise SkipError(SkipReason.ENCODING, f"declares {declared}: {error}") from error
+
+
+def _markdown(page: bs4.BeautifulSoup) -> str:
+    title = page.title.get_text(" ", strip=True) if page.title else ""
+    main = _main(page)
+    for mark in main.find_all("a"):  # the ¶ or # beside a heading
+        if mark.find_parent(_HEADINGS) and len(mark.get_text(strip=True)) <= 1:
+            mark.decompose()
+    text = _CONVERTER.convert_soup(main).strip()
+    if not text:
+        raise SkipError(SkipReason.EMPTY, "a page without text; made by JavaScript?")
+    if title and not main.find("h1"):
+        text = f"# {title}\n\n{text}"
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _main(page: bs4.BeautifulSoup) -> Any:
+    """Return the element with the main content, without what is never read."""
+    for element in [*page.find_all(_NEVER_TEXT), *page.find_all(hidden=True)]:
+        element.extract()
+    for mark in page.find_all(string=_is_declaration):
+        mark.extract()
+    articles = page.find_all("article")
+    marked = page.find("main") or page.find(role="main")
+    if marked is None and len(articles) == 1:
+        marked = articles[0]
+    if marked is not None and marked.get_text(strip=True):
+        for element in marked.find_all("nav"):
+            element.extract()
+        return marked
+    body = page.body or page
+    for element in body.find_all(_AROUND):
+        element.extract()
+    if page.title:
+        page.title.extract()
+    return body
+
+
+def _is_declaration(text: object) -> bool:
+    """Return whether it is a comment or something like `<?xml ...?>`, which is no text."""
+    is_text = isinstance(text, bs4.element.CData)
+    return isinstance(text, bs4.element.PreformattedString) and not is_text
+
+
+def _language(pre: Any) -> str:
+    """Return the language of a code block, from the classes of it, what is in it and around it."""
+    for element in (pre.find("code"), pre, pre.parent, pre.parent and pre.parent.parent):
+        if element is None:
+            continue
+        match = _LANGUAGE.search(" ".join(element.get("class") or []))
+        if match and match[1] not in ("default", "none", "notranslate"):
+            return match[1]
+    return ""
+
+
+_CONVERTER = MarkdownConverter(
+    heading_style="ATX",
+    bullets="-",
+    strip=["a", "img"],
+    escape_asterisks=False,
+    escape_underscores=False,
+    escape_misc=False,
+    code_language_callback=_language,
+)

@@ -1,0 +1,304 @@
+"""Making an index equal to a collection of documents, by as little work as that takes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.protocols import DocumentIndex, Embedder
+from sift_core.sources.content_ids import content_id
+from sift_core.types import Document, FloatArray, as_count
+
+_logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# Guesses: long enough for a rate limit of requests a minute or a restart, short enough to notice.
+MAX_WAITS = 5
+LONGEST_WAIT_S = 60.0
+
+# Ids in one request to delete: 36 kB of them.
+_N_IDS_A_DELETION = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexingReport:
+    """What `index_documents` found and did.
+
+    Args:
+        n_documents: Documents that were read, equal ones counted once: `n_added + n_unchanged`.
+        n_added: Of these, embedded and written by this call.
+        n_unchanged: Of these, stored already and left alone.
+        n_deleted: Stored documents that were not among those read, and were deleted.
+        n_duplicates: How many times a document came that equals an earlier one.
+    """
+
+    n_documents: int
+    n_added: int
+    n_unchanged: int
+    n_deleted: int
+    n_duplicates: int
+
+
+def index_documents(
+    source: DocumentIndex,
+    documents: Iterable[Document],
+    embedder: Embedder,
+    *,
+    batch_size: int = 256,
+    resume: bool = True,
+    delete_vanished: bool = True,
+    progress: bool = True,
+) -> IndexingReport:
+    """Make a store hold exactly these documents, each once, and report what that took.
+
+    A document is stored under an id made from its id, text and metadata (`content_id`), so
+    one that changed is a new one and its old version has vanished. Two documents with one
+    `document_id` and different texts are both stored.
+
+    The process may be killed at any moment: what finished batches wrote stays, and the same
+    call again embeds only what is missing. Nothing is deleted before all documents were read
+    and stored, so neither an error of the iterable nor a kill loses a document. Meanwhile
+    the store answers queries, from old and new versions alike. One call at a time may write
+    to one store.
+
+    Memory holds one batch and the ids (about 250 bytes a document). The next batch is read
+    when the last one is written, so a slow store slows the reading down.
+
+    Where the store answers "later" with a time (`CandidateSourceError.retry_after_s`), the
+    same call is made again after it, up to 5 times in a row, if it is at most 60 seconds.
+
+    Args:
+        source: A store that can be written: a `FaissSource` loaded from a folder, a
+            `QdrantSource` or an `EdgeSource`.
+        documents: Any iterable, read once; a generator need not fit in memory.
+        embedder: The model that queries will be embedded with.
+        batch_size: Documents embedded and written at once, >= 1.
+        resume: Whether to leave alone what is stored. False embeds and writes everything
+            again, in place.
+        delete_vanished: Whether to delete what this function stored earlier and is no longer
+            among `documents`. In Qdrant and the edge engine points of others are left alone; in
+            a `FaissSource` all documents count as stored by this function.
+        progress: Whether to show a bar on stderr: if that is a terminal, and tqdm installed
+            (extra `index`).
+
+    Raises:
+        InvalidInputError: If `source` cannot be written or has another embedder, `documents`
+            holds anything but documents that JSON can hold, the embedder returns anything
+            but one finite non-zero row a document, or there are no documents at all and
+            everything stored would be deleted: an empty folder is more often a mistake.
+            `source.remove(sorted(source.content_ids()))` does that on purpose.
+        CandidateSourceError: If the store fails; says how many documents are safely stored.
+            Errors of the iterable and the embedder come through as they are.
+    """
+    _check_arguments(source, documents, embedder)
+    batch_size = as_count("batch_size", batch_size, minimum=1)
+    writer = _Writer(source, embedder)
+    stored = writer.content_ids()
+    _check_embedder(source, embedder)  # now the store has been asked
+    seen: set[str] = set()
+    batch: dict[str, Document] = {}
+    n_read = 0
+    with _progress_bar(documents, wanted=progress) as advance:
+        for document in documents:
+            key = _checked_id(document, n_read)
+            n_read += 1
+            is_new = key not in seen and not (resume and key in stored)
+            seen.add(key)
+            if not is_new:
+                advance(1)
+                continue
+            batch[key] = document
+            if len(batch) == batch_size:
+                writer.add(batch)
+                advance(len(batch))
+                batch = {}
+        if batch:
+            writer.add(batch)
+            advance(len(batch))
+    vanished = stored - seen if delete_vanished else set()
+    if vanished and not seen:
+        raise InvalidInputError(
+            f"`documents` yielded nothing, so all {len(vanished)} stored documents would be "
+            f"deleted; was the right folder read? To delete them on purpose, call "
+            f"`source.remove(sorted(source.content_ids()))`; to keep them, pass "
+            f"`delete_vanished=False`"
+        )
+    writer.remove(sorted(vanished))
+    if seen:
+        writer.complete()
+    return IndexingReport(
+        n_documents=len(seen),
+        n_added=writer.n_added,
+        n_unchanged=len(seen) - writer.n_added,
+        n_deleted=len(vanished),
+        n_duplicates=n_read - len(seen),
+    )
+
+
+class _Writer:
+    """Writes to one index, waits when it asks for that, and counts what is safely stored."""
+
+    def __init__(self, source: DocumentIndex, embedder: Embedder) -> None:
+        self._source = source
+        self._embedder = embedder
+        self._dimension: int | None = None
+        self.n_added = 0
+
+    def content_ids(self) -> set[str]:
+        """Return what is stored."""
+        return self._ask(self._source.content_ids)
+
+    def add(self, batch: dict[str, Document]) -> None:
+        """Embed and write documents, by their ids; all are checked before one is written."""
+        documents = list(batch.values())
+        embeddings = _checked_embeddings(
+            self._embedder.embed_documents([document.text for document in documents]),
+            documents,
+            self._dimension,
+        )
+        if self._dimension is None:
+            dimension = embeddings.shape[1]
+            prepare = partial(self._source.prepare, embedder_name=self._embedder.name)
+            self._ask(partial(prepare, dimension=dimension))
+            self._dimension = dimension
+        self._ask(partial(self._source.add, list(batch), documents, embeddings))
+        self.n_added += len(documents)
+
+    def remove(self, content_ids: Sequence[str]) -> None:
+        """Delete documents, some at a time."""
+        for start in range(0, len(content_ids), _N_IDS_A_DELETION):
+            part = content_ids[start : start + _N_IDS_A_DELETION]
+            self._ask(partial(self._source.remove, part))
+
+    def complete(self) -> None:
+        """Tell the store that all documents are in."""
+        self._ask(self._source.complete)
+
+    def _ask(self, operation: Callable[[], _T]) -> _T:
+        """Return what `operation` returns, called again while the store says "later"."""
+        n_waits = 0
+        while True:
+            try:
+                return operation()
+            except CandidateSourceError as error:
+                wait_s = error.retry_after_s
+                if wait_s is None or n_waits == MAX_WAITS or not wait_s <= LONGEST_WAIT_S:
+                    raise self._with_account(error, n_waits) from error
+                _logger.info("asking the store again in %g s, as it said: %s", wait_s, error)
+                time.sleep(max(wait_s, 0.0))
+                n_waits += 1
+
+    def _with_account(self, error: CandidateSourceError, n_waits: int) -> CandidateSourceError:
+        """Return the error with what it means for the documents."""
+        waits = f" after waiting {n_waits} times as it said" if n_waits else ""
+        return CandidateSourceError(
+            f"indexing stopped{waits}, with {self.n_added} new documents safely stored; call "
+            f"`index_documents` again to go on from there. The store: {error}",
+            retry_after_s=error.retry_after_s,
+        )
+
+
+def _check_arguments(source: object, documents: object, embedder: object) -> None:
+    """Refuse what can be refused before any work."""
+    if not isinstance(source, DocumentIndex):
+        raise InvalidInputError(
+            f"`source` must be a store that can be written: a FaissSource loaded from a folder, "
+            f"a QdrantSource or an EdgeSource (an InMemorySource is read-only), got "
+            f"{type(source).__name__}"
+        )
+    if not isinstance(embedder, Embedder):
+        raise InvalidInputError(
+            f"`embedder` must have a name, embed_query and embed_documents, got "
+            f"{type(embedder).__name__}"
+        )
+    if not isinstance(documents, Iterable):
+        raise InvalidInputError(
+            f"`documents` must be an iterable of Document, got {type(documents).__name__}"
+        )
+    _check_embedder(source, embedder)
+
+
+def _check_embedder(source: DocumentIndex, embedder: Embedder) -> None:
+    if source.embedder_name is not None and source.embedder_name != embedder.name:
+        raise InvalidInputError(
+            f"the store holds vectors of {source.embedder_name!r}, which cannot be mixed with "
+            f"those of {embedder.name!r}; pass that embedder, or index into a new store"
+        )
+
+
+def _checked_id(document: object, position: int) -> str:
+    """Return the content id of what the iterable yielded at `position`."""
+    if not isinstance(document, Document):
+        raise InvalidInputError(
+            f"`documents` must yield Document, got {type(document).__name__} at {position}"
+        )
+    return content_id(document)
+
+
+def _checked_embeddings(
+    embeddings: object, documents: Sequence[Document], dimension: int | None
+) -> FloatArray:
+    """Return embeddings (n, d) as float32, one row for each of n documents.
+
+    Args:
+        embeddings: What the embedder returned.
+        documents: n of them, for the messages.
+        dimension: d of the earlier batches; None for the first.
+
+    Raises:
+        InvalidInputError: If the shape is another, or a row is not finite or all zero.
+    """
+    try:
+        array, cause = np.asarray(embeddings), None
+    except (TypeError, ValueError) as error:  # rows of several lengths; a tensor on a GPU
+        array, cause = np.asarray(None), error
+    n, d = array.shape if array.ndim == 2 else (0, 0)
+    if array.dtype.kind not in "fiu" or n != len(documents) or d == 0 or d != (dimension or d):
+        raise InvalidInputError(
+            f"the embedder must return real numbers of shape ({len(documents)}, "
+            f"{dimension or 'd'}) for documents {documents[0].document_id!r} to "
+            f"{documents[-1].document_id!r}, got {type(embeddings).__name__} of shape "
+            f"{array.shape} and dtype {array.dtype}"
+        ) from cause
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused below
+        rows: FloatArray = np.ascontiguousarray(array, dtype=np.float32)
+    _check_rows(np.all(np.isfinite(rows), axis=1), "finite as float32", documents)
+    _check_rows(np.any(rows, axis=1), "other than all zero", documents)
+    return rows
+
+
+def _check_rows(are_right: npt.NDArray[np.bool_], need: str, documents: Sequence[Document]) -> None:
+    """Refuse a batch of embeddings some of which are wrong, naming the first."""
+    wrong = np.flatnonzero(~are_right)
+    if len(wrong):
+        document = documents[int(wrong[0])]
+        raise InvalidInputError(
+            f"the embedding of document {document.document_id!r} must be {need}; so must "
+            f"{len(wrong) - 1} others of its batch. Its text has {len(document.text)} "
+            f"characters: is there something to embed?"
+        )
+
+
+@contextmanager
+def _progress_bar(documents: Iterable[Document], *, wanted: bool) -> Iterator[Callable[[int], Any]]:
+    """Give a function that moves the bar on by so many documents, or does nothing."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        wanted = False
+    if not wanted:
+        yield lambda n_documents: None
+        return
+    total = len(documents) if isinstance(documents, Sized) else None
+    only_on_a_terminal = None  # as tqdm spells it
+    with tqdm(total=total, desc="indexing", unit=" documents", disable=only_on_a_terminal) as bar:
+        yield bar.update

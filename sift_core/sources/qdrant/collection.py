@@ -1,0 +1,400 @@
+"""Candidates from a Qdrant collection: in memory, in a folder or on a server alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sift_core.errors import (
+    CandidateSourceError,
+    InvalidInputError,
+    MissingDependencyError,
+    SiftError,
+)
+from sift_core.pacing import paced
+from sift_core.sources.checks import with_opposite
+from sift_core.sources.qdrant.clients import is_local, timeout_s
+from sift_core.sources.qdrant.deadline import Deadline, awithin, within
+from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
+from sift_core.sources.qdrant.points import PointReader
+from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
+from sift_core.sources.qdrant.sampling import CollectionSampler
+from sift_core.sources.qdrant.writing import CollectionWriter, check_has_opposites, vector_advice
+from sift_core.sources.sampling import check_sample_arguments
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query, check_text
+
+try:
+    from qdrant_client import AsyncQdrantClient, QdrantClient, models
+except ImportError as error:
+    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
+
+
+class QdrantSource:
+    """Nearest neighbours from a Qdrant collection, vectors and payload in one trip.
+
+    Safe for as many threads as the client is: remote clients are, local ones for reading.
+    Timeouts and retries are the client's own (`QdrantClient(timeout=…)`; for retries of
+    connections `transport=httpx.HTTPTransport(retries=…)`). Its `timeout` is also the longest
+    that a whole fetch takes, a minute where it has none: the client alone would wait for
+    ever for a server that sends a byte now and then.
+
+    Written to by `index_documents`; a collection that is not there is then created, and
+    points that others have written are left alone.
+
+    Args:
+        client: A `QdrantClient` of any kind (REST, gRPC, folder, ":memory:"), or an
+            `AsyncQdrantClient` for `afetch`.
+        collection: Name of the collection, or an alias.
+        vector_name: Which of the collection's dense vectors to search; "" for the unnamed
+            one. Other vectors, sparse ones and multivectors may stand beside it.
+        text_key: Payload key of the chunk's text; dots lead into nested objects.
+        embedder_name: Model behind the vectors; queries made by another are refused.
+        include_opposite: Whether half of the candidates are those nearest to the opposite
+            of the query: what is negatively similar informs as well. Cosine and dot alone.
+        search_params: Qdrant's own, for instance `hnsw_ef` or `exact`. Quantised vectors are
+            ranked again by the originals unless `quantization` in it says otherwise (local
+            clients know none). Prefetches have parameters of their own.
+        score_threshold: Leaves out what scores worse, in the collection's metric or, with
+            `fusion`, in fused scores.
+        prefetch: Called with the query and the number of candidates; returns Qdrant's
+            prefetches, for instance one over sparse vectors. What they find is ranked by
+            the dense vectors, or by `fusion`.
+        fusion: What ranks what `prefetch` finds, for instance `models.Fusion.RRF` or another
+            query of Qdrant's. The order is then the fused one, and the fused scores are the
+            pool's `relevance`.
+
+    Raises:
+        InvalidInputError: If `fusion` comes without `prefetch`, or either with
+            `include_opposite`.
+    """
+
+    def __init__(
+        self,
+        client: QdrantClient | AsyncQdrantClient,
+        collection: str,
+        *,
+        vector_name: str = "",
+        text_key: str = "text",
+        embedder_name: str | None = None,
+        include_opposite: bool = False,
+        search_params: models.SearchParams | None = None,
+        score_threshold: float | None = None,
+        prefetch: Prefetch | None = None,
+        fusion: Fusion | None = None,
+    ) -> None:
+        if not isinstance(client, QdrantClient | AsyncQdrantClient):
+            raise InvalidInputError(
+                f"`client` must be a QdrantClient or an AsyncQdrantClient, got "
+                f"{type(client).__name__}; QdrantClient(url=…) makes one"
+            )
+        check_text("text_key", text_key)
+        self._client = client
+        self._collection = collection
+        self._vector_name = vector_name
+        self._reader = PointReader(
+            place=f"Qdrant collection {collection!r}", vector_name=vector_name, text_key=text_key
+        )
+        self.embedder_name = embedder_name
+        self._requests = RequestMaker(
+            vector_name=vector_name,
+            include_opposite=include_opposite,
+            search_params=search_params if is_local(client) else rescored(search_params),
+            score_threshold=score_threshold,
+            prefetch=prefetch,
+            fusion=fusion,
+        )
+        self._has_opposites = False  # looked up once
+
+    def fetch(
+        self,
+        query: Query,
+        n_candidates: int,
+        *,
+        filter: models.Filter | None = None,
+    ) -> CandidatePool:
+        """Return the collection's nearest documents, nearest first by its own metric.
+
+        `similarities` are cosines, whatever the metric. With `fusion` the order is the
+        fused one.
+
+        Args:
+            query: What to look for.
+            n_candidates: How many at most, >= 1.
+            filter: A Qdrant filter over the payload; holds for prefetches too.
+
+        Raises:
+            CandidateSourceError: If Qdrant cannot be reached, is busy, has no such
+                collection or vector, the vector has another dimension, or a point lacks its
+                vector or text.
+            InvalidInputError: If an argument cannot be used, the query is another embedder's,
+                or the collection is empty.
+        """
+        return self.fetch_batch([query], n_candidates, filter=filter)[0]
+
+    async def afetch(
+        self,
+        query: Query,
+        n_candidates: int,
+        *,
+        filter: models.Filter | None = None,
+    ) -> CandidatePool:
+        """Return what `fetch` returns: natively with an `AsyncQdrantClient`, else in a thread."""
+        return (await self.afetch_batch([query], n_candidates, filter=filter))[0]
+
+    def fetch_batch(
+        self,
+        queries: Sequence[Query],
+        n_candidates: int,
+        *,
+        filter: models.Filter | None = None,
+    ) -> list[CandidatePool]:
+        """Return what `fetch` returns for each query, in one trip."""
+        requests = self._requests.make(
+            queries, n_candidates, filter, embedder_name=self.embedder_name
+        )
+        if not requests:
+            return []
+        client = self._blocking_client()
+        read = partial(
+            self._pools,
+            queries,
+            requests,
+            n_candidates=n_candidates,
+            is_filtered=filter is not None,
+        )
+        deadline = self._deadline()
+        try:
+            # Read where it arrived: handing it to another core first costs a fifth of the time.
+            return within(deadline.left_s, lambda: read(self._ask(client, requests)))
+        except SiftError:
+            raise
+        except STORE_ERRORS as error:
+            advice = None
+            if failure(error).is_refusal:
+                with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
+                    advice = vector_advice(
+                        within(deadline.left_s, lambda: self._information(client))
+                    )
+            raise self._refusal(error, queries[0], advice) from error
+
+    async def afetch_batch(
+        self,
+        queries: Sequence[Query],
+        n_candidates: int,
+        *,
+        filter: models.Filter | None = None,
+    ) -> list[CandidatePool]:
+        """Return what `fetch_batch` returns: natively with an `AsyncQdrantClient`.
+
+        At a pace (`sift_core.paced`), so that many answers do not block the event loop.
+        """
+        client = self._client
+        if not isinstance(client, AsyncQdrantClient):
+            return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
+        requests = self._requests.make(
+            queries, n_candidates, filter, embedder_name=self.embedder_name
+        )
+        if not requests:
+            return []
+        dimension = len(queries[0].embedding)
+        async with paced(n_candidates * len(requests), dimension):
+            responses = await self._awaited(client, queries, requests)
+        return self._pools(
+            queries, requests, responses, n_candidates=n_candidates, is_filtered=filter is not None
+        )
+
+    async def _awaited(
+        self,
+        client: AsyncQdrantClient,
+        queries: Sequence[Query],
+        requests: list[models.QueryRequest],
+    ) -> Any:
+        """Return what `_ask` returns, within the client's timeout."""
+        deadline = self._deadline()
+        try:
+            return await awithin(deadline.left_s, self._ask_awaiting(client, requests))
+        except InvalidInputError:
+            raise
+        except STORE_ERRORS as error:
+            advice = None
+            if failure(error).is_refusal:
+                with suppress(*STORE_ERRORS):
+                    advice = vector_advice(
+                        await awithin(deadline.left_s, self._information(client))
+                    )
+            raise self._refusal(error, queries[0], advice) from error
+
+    def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
+        """Return up to `n_documents` random points, all in random order where there are fewer.
+
+        Lists all ids, 10,000 a request, and reads the drawn points. Beyond a million points the
+        server draws (Qdrant 1.11 or later), with a seed of its own.
+
+        Args:
+            n_documents: >= 1.
+            generator: What to draw with.
+
+        Raises:
+            CandidateSourceError: If Qdrant fails, or a point lacks its text or a finite vector.
+            InvalidInputError: If the collection is empty or has no such vector, an argument cannot
+                be used, or the client is an `AsyncQdrantClient`.
+        """
+        n_documents = check_sample_arguments(n_documents, generator)
+        return CollectionSampler(
+            client=self._blocking_client(),
+            collection=self._collection,
+            reader=self._reader,
+            timeout_s=timeout_s(self._client),
+        ).sample(n_documents, generator)
+
+    def prepare(self, *, embedder_name: str, dimension: int) -> None:
+        """Create the collection (cosine), or check that it suits an embedder.
+
+        Raises:
+            CandidateSourceError: If Qdrant fails.
+            InvalidInputError: If the collection has no such dense vector, or holds vectors
+                of another dimension or embedder.
+        """
+        self._writer().prepare(embedder_name=embedder_name, dimension=dimension)
+        self._adopt(embedder_name)
+
+    def content_ids(self) -> set[str]:
+        """Return the ids of what `index_documents` has stored, read in pages of 10,000.
+
+        Also takes over the embedder's name where the collection has it and this source not.
+
+        Raises:
+            CandidateSourceError: If Qdrant fails.
+            InvalidInputError: If the collection names another embedder than this source.
+        """
+        writer = self._writer()
+        self._adopt(writer.embedder_name())
+        return writer.content_ids()
+
+    def add(
+        self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
+    ) -> None:
+        """Store documents with embeddings (n, d); returns when Qdrant has applied it all."""
+        self._writer().add(content_ids, documents, embeddings)
+
+    def remove(self, content_ids: Sequence[str]) -> None:
+        """Delete points; returns when Qdrant has applied it."""
+        self._writer().remove(content_ids)
+
+    def complete(self) -> None:
+        """Do nothing: a server builds its graphs by itself, a local client has none."""
+
+    def _adopt(self, recorded: str | None) -> None:
+        if recorded is None:
+            return
+        if self.embedder_name not in (None, recorded):
+            raise InvalidInputError(
+                f"collection {self._collection!r} was embedded by {recorded!r}, this source says "
+                f"{self.embedder_name!r}; take that model, or another collection"
+            )
+        self.embedder_name = recorded
+
+    def _writer(self) -> CollectionWriter:
+        return CollectionWriter(
+            client=self._blocking_client(),
+            collection=self._collection,
+            reader=self._reader,
+            timeout_s=timeout_s(self._client),
+        )
+
+    def _blocking_client(self) -> QdrantClient:
+        if isinstance(self._client, AsyncQdrantClient):
+            raise InvalidInputError(
+                "an AsyncQdrantClient serves `afetch` and `afetch_batch` only; await these, or "
+                "pass a QdrantClient"
+            )
+        return self._client
+
+    def _ask(self, client: QdrantClient, requests: list[models.QueryRequest]) -> Any:
+        """Return the client's answer to all requests."""
+        if self._requests.include_opposite and not self._has_opposites:
+            self._check_opposites(self._information(client))
+        return self._send(client, requests)
+
+    async def _ask_awaiting(
+        self, client: AsyncQdrantClient, requests: list[models.QueryRequest]
+    ) -> Any:
+        """Return what `_ask` returns."""
+        if self._requests.include_opposite and not self._has_opposites:
+            self._check_opposites(await self._information(client))
+        return await self._send(client, requests)
+
+    def _information(self, client: Any) -> Any:
+        """Return what the collection is like, or what to await for it."""
+        return client.get_collection(self._collection)
+
+    def _deadline(self) -> Deadline:
+        """Return when a fetch that begins now is given up."""
+        return Deadline(timeout_s(self._client))
+
+    def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
+        """Return the client's answer, or what to await for it: both have the same methods."""
+        if len(requests) > 1:
+            return client.query_batch_points(self._collection, requests=requests)
+        (request,) = requests
+        return client.query_points(
+            self._collection,
+            query=request.query,
+            prefetch=request.prefetch,
+            using=request.using,
+            query_filter=request.filter,
+            search_params=request.params,
+            score_threshold=request.score_threshold,
+            limit=request.limit,
+            with_payload=request.with_payload,
+            with_vectors=request.with_vector,
+        )
+
+    def _pools(
+        self,
+        queries: Sequence[Query],
+        requests: Sequence[models.QueryRequest],
+        responses: Any,
+        *,
+        n_candidates: int,
+        is_filtered: bool,
+    ) -> list[CandidatePool]:
+        answers = [responses] if len(requests) == 1 else responses or []
+        if len(answers) != len(requests) or None in answers:
+            raise CandidateSourceError(
+                f"{self._reader.place} gave {len(answers)} answers to {len(requests)} queries; "
+                f"do the versions of server and client fit?"
+            )
+        found = [answer.points for answer in answers]
+        if self._requests.include_opposite:
+            found = [
+                with_opposite(found[i], found[i + 1], n_candidates) for i in range(0, len(found), 2)
+            ]
+        may_be_empty = is_filtered or self._requests.restricts
+        if not may_be_empty and not all(found):
+            raise InvalidInputError(
+                f"there are no documents to fetch from in {self._collection!r} (vector name "
+                f"{self._vector_name!r}); add some first"
+            )
+        return [
+            self._reader.pool(query, points, scores_are_relevance=self._requests.fusion is not None)
+            for query, points in zip(queries, found, strict=True)
+        ]
+
+    def _check_opposites(self, information: models.CollectionInfo) -> None:
+        check_has_opposites(information, self._collection, self._vector_name)
+        self._has_opposites = True
+
+    def _refusal(
+        self, error: Exception, query: Query, advice: str | None = None
+    ) -> CandidateSourceError:
+        place = (
+            f"collection {self._collection!r} with a vector of {len(query.embedding)} numbers "
+            f"(vector name {self._vector_name!r})"
+        )
+        return failure(error).as_error("search", place, advice)

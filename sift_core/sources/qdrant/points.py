@@ -1,0 +1,189 @@
+"""Points as Qdrant's clients and its embedded engine return them, and the pool they make."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.sources.checks import cosine_similarities
+from sift_core.sources.sampling import as_sample, nothing_to_sample
+from sift_core.types import (
+    CandidatePool,
+    Document,
+    DocumentSample,
+    FloatArray,
+    Query,
+    as_finite_array,
+)
+
+# Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
+# integers or UUIDs, which a document's id seldom is.
+DOCUMENT_ID_KEY = "sift_document_id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointReader:
+    """Reads points with vectors and payload, whatever client or engine they come from.
+
+    Args:
+        place: What error messages call the store, for instance "Qdrant collection 'docs'".
+        vector_name: Which named vector to read; "" for the unnamed one.
+        text_key: Payload key of the chunk's text; dots lead into nested objects, unless the
+            payload has a key that is spelled with them.
+    """
+
+    place: str
+    vector_name: str
+    text_key: str
+
+    def pool(
+        self, query: Query, points: Sequence[Any], *, scores_are_relevance: bool = False
+    ) -> CandidatePool:
+        """Return the points as a pool, in their order.
+
+        Args:
+            query: What was asked.
+            points: Each with `id`, `score`, `vector` and `payload`.
+            scores_are_relevance: Whether the scores say more than the cosine does (fused or
+                reranked results), and so are kept.
+
+        Raises:
+            CandidateSourceError: If a point lacks its vector or its text.
+        """
+        columns = self._columns(points, len(query.embedding))
+        relevance = None
+        if scores_are_relevance:
+            relevance = np.array([point.score for point in points], dtype=np.float64)
+        try:
+            # NaN, for instance, is the store's fault, not the caller's.
+            embeddings = as_finite_array("embeddings", columns["embeddings"], n_dimensions=2)
+            similarities = cosine_similarities(query.embedding, embeddings)
+            return CandidatePool(**columns, similarities=similarities, relevance=relevance)
+        except InvalidInputError as error:
+            raise CandidateSourceError(
+                f"{self.place} returned what cannot be used: {error}; write these points anew"
+            ) from error
+
+    def sample(
+        self, points: Sequence[Any], *, n_stored: int, is_seeded: bool = True
+    ) -> DocumentSample:
+        """Return the points as a sample, in their order.
+
+        Args:
+            points: Each with `id`, `vector` and `payload`; none where they are all gone.
+            n_stored: As for `DocumentSample`.
+            is_seeded: Likewise.
+
+        Raises:
+            CandidateSourceError: If a point lacks its vector or its text, or a vector is not
+                finite.
+            InvalidInputError: If there is no point.
+        """
+        if not points:
+            raise nothing_to_sample(self.place)
+        first = self._vector(points[0])
+        columns = self._columns(points, len(first) if isinstance(first, list) else None)
+        return as_sample(self.place, **columns, n_stored=n_stored, is_seeded=is_seeded)
+
+    def payload(self, document: Document) -> dict[str, Any]:
+        """Return the payload from which `pool` reads the same document again.
+
+        Raises:
+            InvalidInputError: If the metadata has a key that the payload needs for itself.
+        """
+        payload = dict(document.metadata)
+        for key in (self.text_key, DOCUMENT_ID_KEY):
+            if key in payload:
+                raise InvalidInputError(
+                    f"the metadata of document {document.document_id!r} must not have the key "
+                    f"{key!r}, which the payload keeps for itself; rename it"
+                )
+        payload[self.text_key] = document.text
+        payload[DOCUMENT_ID_KEY] = document.document_id
+        return payload
+
+    def _columns(self, points: Sequence[Any], d: int | None) -> dict[str, Any]:
+        """Return the columns of a pool or a sample, by name."""
+        embeddings = self._embeddings(points, d)
+        point_ids = [point.id for point in points]
+        payloads = [dict(point.payload or {}) for point in points]
+        texts = list(map(self._take_text, point_ids, payloads))
+        ids = [
+            str(payload.pop(DOCUMENT_ID_KEY, point_id))
+            for point_id, payload in zip(point_ids, payloads, strict=True)
+        ]
+        return {
+            "document_ids": ids,
+            "texts": texts,
+            "embeddings": embeddings,
+            "metadata": payloads,
+        }
+
+    def _embeddings(self, points: Sequence[Any], d: int | None) -> FloatArray:
+        """Return the dense vectors, float32, shape (n, d); d is None where the first has none."""
+        if d is None:
+            raise self._no_vector(points[0].id, "one dense vector", self._vector(points[0]))
+        row = struct.Struct(f"{d}f")  # reads a list of floats three times as fast as NumPy
+        try:
+            # Packed one by one, while its numbers are in the processor's cache.
+            rows = bytearray().join([row.pack(*self._vector(point)) for point in points])
+        except (TypeError, struct.error, OverflowError):  # another length, or no numbers
+            vectors = [self._vector(point) for point in points]
+            for point, vector in zip(points, vectors, strict=True):
+                self._check_shape(point.id, vector, d)
+            with np.errstate(over="ignore"):  # too large for float32: refused as not finite
+                return np.array(vectors, dtype=np.float32)
+        return np.frombuffer(rows, dtype=np.float32).reshape(len(points), d)
+
+    def _vector(self, point: Any) -> Any:
+        """Return a point's vector; the unnamed one comes as a list, named ones in a mapping."""
+        vector = point.vector
+        if isinstance(vector, list) or not isinstance(vector, Mapping):
+            return vector
+        if self.vector_name not in vector:
+            raise CandidateSourceError(
+                f"point {point.id} of {self.place} has the vectors {sorted(vector)} but not "
+                f"{self.vector_name!r}; pass a dense one as `vector_name`, or leave such points "
+                f"out by a filter with HasVectorCondition(has_vector={self.vector_name!r})"
+            )
+        return vector[self.vector_name]
+
+    def _check_shape(self, point_id: object, vector: Any, d: int) -> None:
+        if _shape(vector) != (d,):
+            raise self._no_vector(point_id, f"one dense vector of {d} numbers", vector)
+
+    def _no_vector(self, point_id: object, wanted: str, vector: Any) -> CandidateSourceError:
+        got = "none" if vector is None else f"shape {_shape(vector)}"
+        return CandidateSourceError(
+            f"point {point_id} of {self.place} must have {wanted}, got {got}; choose another "
+            f"`vector_name`"
+        )
+
+    def _take_text(self, point_id: object, payload: dict[str, Any]) -> str:
+        """Return a payload's text and take it out, so that metadata holds the rest."""
+        holder, key = payload, self.text_key
+        while key not in holder and "." in key:
+            outer, key = key.split(".", 1)
+            if not isinstance(holder.get(outer), Mapping):
+                break
+            holder[outer] = holder = dict(holder[outer])  # the client's object stays whole
+        text = holder.pop(key, None)
+        if not isinstance(text, str):
+            raise CandidateSourceError(
+                f"point {point_id} of {self.place} has no text under {self.text_key!r}, only "
+                f"{sorted(payload)}; pass the right `text_key` (dots lead into nested objects)"
+            )
+        return text
+
+
+def _shape(vector: Any) -> tuple[int, ...]:
+    """Return the shape of what should be a vector; () where it is no numbers."""
+    try:
+        return np.shape(np.asarray(vector, dtype=np.float64))
+    except (TypeError, ValueError):
+        return ()

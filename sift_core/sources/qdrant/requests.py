@@ -1,0 +1,130 @@
+"""What is asked of Qdrant for a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.sources.checks import (
+    as_float32,
+    check_fetch_arguments,
+    check_is_batch,
+    check_ranking,
+    near_and_opposite,
+)
+from sift_core.types import FloatArray, Query
+
+try:
+    from pydantic import ValidationError
+    from qdrant_client import models
+except ImportError as error:
+    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
+
+Prefetch: TypeAlias = Callable[[Query, int], "models.Prefetch | Sequence[models.Prefetch]"]
+Fusion: TypeAlias = "models.Fusion | models.FusionQuery | models.RrfQuery | models.FormulaQuery"
+
+# Qdrant ranks quantised vectors by the originals again if asked; for others this says nothing.
+RESCORE = models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestMaker:
+    """Makes the requests of a `QdrantSource`, whose docstring explains the options.
+
+    Raises:
+        InvalidInputError: If options do not go together.
+    """
+
+    vector_name: str
+    include_opposite: bool
+    search_params: models.SearchParams | None
+    score_threshold: float | None
+    prefetch: Prefetch | None
+    fusion: Fusion | None
+
+    def __post_init__(self) -> None:
+        check_ranking(
+            prefetch=self.prefetch, fusion=self.fusion, include_opposite=self.include_opposite
+        )
+
+    @property
+    def restricts(self) -> bool:
+        """Whether an answer may be empty although there are documents."""
+        return self.score_threshold is not None or self.prefetch is not None
+
+    def make(
+        self,
+        queries: Sequence[Query],
+        n_candidates: int,
+        condition: models.Filter | None,
+        *,
+        embedder_name: str | None,
+    ) -> list[models.QueryRequest]:
+        """Return what to ask: one request a query, or two with the opposites.
+
+        Raises:
+            InvalidInputError: If an argument or an option cannot be used.
+        """
+        check_is_batch(queries)
+        if not isinstance(condition, models.Filter | None):
+            raise InvalidInputError(
+                f"`filter` must be a qdrant_client.models.Filter, got {type(condition).__module__}."
+                f"{type(condition).__name__}; each kind of store has its own kind of filter"
+            )
+        requests = []
+        for query in queries:
+            n = check_fetch_arguments(
+                query,
+                n_candidates,
+                dimension=None,
+                embedder_name=embedder_name,
+            )
+            if self.include_opposite:
+                near, far = near_and_opposite(n)
+                requests.append(self._request(query, query.embedding, near, condition))
+                # Qdrant takes no limit of 0; `with_opposite` leaves out what is too much.
+                requests.append(self._request(query, -query.embedding, max(1, far), condition))
+            else:
+                requests.append(self._request(query, query.embedding, n, condition))
+        return requests
+
+    def _ranking(self) -> Fusion | None:
+        """Return what ranks prefetched points, as a query."""
+        if isinstance(self.fusion, models.Fusion):
+            return models.FusionQuery(fusion=self.fusion)
+        return self.fusion
+
+    def _request(
+        self, query: Query, direction: FloatArray, n: int, condition: models.Filter | None
+    ) -> models.QueryRequest:
+        nearest = models.NearestQuery(nearest=as_float32(direction).tolist())
+        prefetch = None if self.prefetch is None else self.prefetch(query, n)
+        try:
+            return models.QueryRequest(
+                query=nearest if self.fusion is None else self._ranking(),
+                prefetch=list(prefetch) if isinstance(prefetch, Sequence) else prefetch,
+                using=self.vector_name or None if self.fusion is None else None,
+                filter=condition,
+                params=self.search_params if self.fusion is None else None,
+                score_threshold=self.score_threshold,
+                limit=n,
+                with_payload=True,
+                with_vector=[self.vector_name] if self.vector_name else True,
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InvalidInputError(
+                f"`search_params`, `score_threshold`, `fusion` and what `prefetch` returns must be "
+                f"as qdrant_client.models has them: {first['msg']} at {first['loc']}"
+            ) from error
+
+
+def rescored(params: models.SearchParams | None) -> models.SearchParams:
+    """Return parameters with which quantised vectors are ranked by the originals again."""
+    if params is None:
+        return RESCORE
+    if not isinstance(params, models.SearchParams) or params.quantization is not None:
+        return params
+    return params.model_copy(update={"quantization": RESCORE.quantization})

@@ -1,0 +1,769 @@
+import ast
+import gzip
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("semantic_text_splitter")
+
+from sift_core.documents import FORMAT_OF_SUFFIX, Chunker
+from sift_core.documents.headings import markdown_headings, rst_headings
+from sift_core.errors import InvalidInputError
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT.parent / "shared" / "data" / "demo" / "pages.jsonl.gz"
+FORMATS = ["markdown", "rst", "python", "text"]
+
+GUIDE_MD = """\
+---
+title: not a heading
+---
+
+# The guide
+
+What it is about, in a paragraph.
+
+## Installing
+
+Run this:
+
+```bash
+pip install thing
+# not a heading
+
+thing --help
+```
+
+### Deeper #
+
+Below it.
+
+Using it
+--------
+
+| Name | Meaning |
+|------|---------|
+| a    | alpha   |
+
+1. one item
+2. another
+
+   of two paragraphs
+"""
+
+GUIDE_RST = """\
+.. _guide:
+
+=========
+The guide
+=========
+
+What it is about, in a paragraph.
+
+Installing
+==========
+
+Run this::
+
+    pip install thing
+
+    thing --help
+
+.. code-block:: python
+   :linenos:
+
+   def main():
+
+       return 0
+
+.. _using:
+.. _use:
+
+Using it
+--------
+
+======  =======
+Name    Meaning
+======  =======
+a       alpha
+======  =======
+
+Last words
+==========
+
+The end.
+"""
+
+MODULE = '''\
+"""A module."""
+
+import os
+
+
+class Cat:
+    """Purrs."""
+
+    def purr(self) -> str:
+        """Return the sound."""
+        return "purr " * 3
+
+    def sleep(self, hours: int) -> None:
+        """Sleep."""
+        for _ in range(hours):
+            print("z")
+
+
+@cached
+def feed(cat: Cat) -> bool:
+    return bool(cat)
+'''
+
+
+def split(text, format, max_characters=1000, **options):
+    return Chunker(max_characters, **options).split(text, format=format, document_id="x")
+
+
+def texts_of(chunks):
+    return [chunk.text for chunk in chunks]
+
+
+def visible(text):
+    return "".join(text.split())
+
+
+def assert_lossless(text, chunks, max_characters):
+    """Every visible character once, in order, in chunks that are no larger than allowed."""
+    assert "".join(visible(chunk.text) for chunk in chunks) == visible(text)
+    for chunk in chunks:
+        start, end = chunk.metadata["start"], chunk.metadata["end"]
+        assert text[start:end].strip() == chunk.text.strip() != ""
+        assert chunk.text == chunk.text.rstrip()
+        assert len(chunk.text) <= end - start <= max_characters
+    assert all(a.metadata["end"] <= b.metadata["start"] for a, b in pairwise(chunks))
+    assert [chunk.document_id for chunk in chunks] == [f"x#{i}" for i in range(len(chunks))]
+
+
+bits = st.sampled_from(
+    [
+        *(
+            "# ",
+            "## a\n",
+            "Title\n===\n",
+            "Title\n---\n",
+            "```\n",
+            "~~~py\n",
+            "    ",
+            "\t",
+            "- ",
+            "1. ",
+        ),
+        *("| a | b |\n|---|---|\n", "> ", "[a](b)", "**", "`", "\n", "\n\n", "\r\n", "\r", "\x0c"),
+        *(
+            "::\n\n",
+            ".. note::\n\n",
+            "   x\n",
+            ".. _t:\n",
+            "+--+\n",
+            "=====\n",
+            '"""',
+            "def f():\n",
+        ),
+        *(
+            "class A:\n",
+            "(",
+            ")",
+            "x = 1\n",
+            "#",
+            "word ",
+            "A sentence. ",
+            "👩‍👩‍👧",
+            "e\u0301",
+            "\u2028",
+        ),
+        *("\ufeff", "<!-- ", "---\n", "\\", "\x00", "漢字", "a" * 50, " " * 20, "\xa0"),
+    ]
+)
+any_text = st.text(max_size=80) | st.lists(bits | st.text(max_size=5), max_size=60).map("".join)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=150, deadline=None)
+@given(text=any_text, max_characters=st.integers(1, 120))
+@example(text="", max_characters=1)
+@example(text=" \r\n\t\n", max_characters=1)
+@example(text="x" * 5000, max_characters=100)
+@example(text="漢" * 500 + " 👩‍👩‍👧" * 100, max_characters=7)
+def test_every_visible_character_is_kept_once_in_order(format, text, max_characters):
+    assert_lossless(text, split(text, format, max_characters), max_characters)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=150, deadline=None)
+@given(text=any_text, max_characters=st.integers(16, 120))
+def test_a_stump_has_no_neighbour_with_room_for_it(format, text, max_characters):
+    chunks = split(text, format, max_characters)
+    spans = [(chunk.metadata["start"], chunk.metadata["end"]) for chunk in chunks]
+    for i, chunk in enumerate(chunks):
+        if len(chunk.text.strip()) < max_characters // 8:
+            assert i == 0 or spans[i][1] - spans[i - 1][0] > max_characters
+            assert i == len(spans) - 1 or spans[i + 1][1] - spans[i][0] > max_characters
+
+
+sentences = st.integers(3, 12).map(lambda n: " ".join(["Some"] + ["words"] * n) + ".")
+code_lines = st.sampled_from(["x = 1", "def f(a):", "    return a", "", "print(x)", "| a | b |"])
+code_blocks = st.lists(code_lines, min_size=1, max_size=9).map(
+    lambda lines: "```python\nfirst\n" + "\n".join(lines) + "\n```"
+)
+lists = st.lists(sentences, min_size=1, max_size=6).map(
+    lambda items: "\n".join(f"* {item}" for item in items)
+)
+lead_ins = st.sampled_from(["Do this:", "Here is a longer lead-in, of many words:"])
+sections = st.lists(st.one_of(sentences, code_blocks, lists, lead_ins), min_size=1, max_size=6).map(
+    lambda blocks: "\n\n".join(["## A title", "A first sentence.", *blocks])
+)
+pages = st.lists(sections, min_size=1, max_size=4).map("\n\n".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=pages, max_characters=st.integers(120, 400))
+def test_pages_have_no_stump_and_no_cut_in_a_block_of_code_that_fits(text, max_characters):
+    chunks = split(text, "markdown", max_characters)
+    assert_lossless(text, chunks, max_characters)
+    starts = {chunk.metadata["start"] for chunk in chunks}
+    for block in re.finditer(r"^```python\n.*?^```$", text, re.MULTILINE | re.DOTALL):
+        if len(block[0]) <= max_characters:
+            assert not starts & set(range(block.start() + 1, block.end()))
+    for chunk in chunks:
+        assert not chunk.text.endswith(("## A title", "```python"))
+
+
+def test_a_lead_in_goes_with_what_it_leads_to():
+    words = "Some words before it, which fill the first chunk. " * 2
+    code = "```python\nfrom thing import main\n\nmain()\n```"
+    text = f"{words}\n\nTo run it, write:\n\n{code}\n\nThe last words of a page."
+    assert texts_of(split(text, "markdown", 130)) == [
+        words.strip(),
+        f"To run it, write:\n\n{code}\n\nThe last words of a page.",
+    ]
+
+
+def test_a_lead_in_takes_the_first_items_of_a_list_that_does_not_fit_with_it():
+    items = [f"* Item {i} of a list, in some words." for i in range(4)]
+    text = "\n".join(["A sentence before them. " * 4, "", "These are the items:", "", *items])
+    before, *parts = texts_of(split(text, "markdown", 150))
+    assert before == ("A sentence before them. " * 4).strip()
+    assert parts == ["\n".join(["These are the items:", "", *items[:2]]), "\n".join(items[2:])]
+
+
+def test_the_cut_before_a_stump_moves_to_a_better_place():
+    functions = [f"def f{i}(x):\n    return x + {i}" for i in range(3)]
+    code = "\n\n".join(functions) + "\n\n    x"
+    text = "```python\n" + code + "\n```\n\n# Next\n\n" + "Words of the next section. " * 3
+    chunks = texts_of(split(text, "markdown", 100))
+    assert chunks[:2] == [
+        "```python\n" + "\n\n".join(functions[:2]),
+        functions[2] + "\n\n    x\n```",
+    ]
+
+
+def test_a_short_section_is_not_filled_up_with_the_end_of_another():
+    words = "Words of a section that is as long as a chunk may be, at the most. " * 2
+    text = f"# A\n\n{words}\n\n# B\n\nShort.\n\n# C\n\n{words}"
+    assert texts_of(split(text, "markdown", 140))[1] == "# B\n\nShort."
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=100, deadline=None)
+@given(text=any_text, max_characters=st.integers(2, 80), data=st.data())
+def test_overlapping_chunks_add_only_the_end_of_the_chunk_before(
+    format, text, max_characters, data
+):
+    overlap = data.draw(st.integers(1, max_characters - 1))
+    plain = split(text, format, max_characters - overlap)
+    chunks = split(text, format, max_characters, overlap=overlap)
+    assert [c.metadata["end"] for c in chunks] == [c.metadata["end"] for c in plain]
+    for before, without, chunk in zip([None, *plain], plain, chunks, strict=False):
+        start = chunk.metadata["start"]
+        assert 0 <= without.metadata["start"] - start <= overlap
+        assert before is None or start >= before.metadata["start"]
+        assert chunk.metadata["end"] - start <= max_characters
+        assert visible(text[start : chunk.metadata["end"]]) == visible(chunk.text)
+
+
+def test_markdown_is_cut_at_headings_and_keeps_blocks_whole():
+    assert texts_of(split(GUIDE_MD, "markdown", 120)) == [
+        "---\ntitle: not a heading\n---",
+        "# The guide\n\nWhat it is about, in a paragraph.",
+        "## Installing\n\nRun this:\n\n```bash\npip install thing\n# not a heading\n\n"
+        "thing --help\n```\n\n### Deeper #\n\nBelow it.",
+        "Using it\n--------\n\n| Name | Meaning |\n|------|---------|\n| a    | alpha   |",
+        "1. one item\n2. another\n\n   of two paragraphs",
+    ]
+
+
+def test_markdown_chunks_know_the_headings_above_them():
+    paths = [chunk.metadata.get("heading") for chunk in split(GUIDE_MD, "markdown", 70)]
+    assert paths[:2] == [None, ["The guide"]]
+    assert set(map(tuple, paths[2:])) == {
+        ("The guide", "Installing"),
+        ("The guide", "Installing", "Deeper"),
+        ("The guide", "Using it"),
+    }
+
+
+def test_the_heading_is_that_of_the_first_visible_line():
+    chunks = split("# A\n\n- one\n- two\n\n\n\n# B\n\nText.", "markdown", 22)
+    assert [(chunk.text, chunk.metadata["heading"]) for chunk in chunks] == [
+        ("# A\n\n- one\n- two", ["A"]),
+        ("# B\n\nText.", ["B"]),
+    ]
+    (chunk,) = split("\n\n# A\n\nText.", "markdown")
+    assert chunk.metadata == {"source": "x", "start": 0, "end": 12, "heading": ["A"]}
+
+
+def test_rst_is_cut_at_titles_and_keeps_directives_and_literal_blocks_whole():
+    chunks = split(GUIDE_RST, "rst", 130)
+    assert texts_of(chunks) == [
+        ".. _guide:\n\n=========\nThe guide\n=========\n\nWhat it is about, in a paragraph.",
+        "Installing\n==========\n\nRun this::\n\n    pip install thing\n\n    thing --help",
+        ".. code-block:: python\n   :linenos:\n\n   def main():\n\n       return 0",
+        ".. _using:\n.. _use:\n\nUsing it\n--------\n\n======  =======\nName    Meaning\n"
+        "======  =======\na       alpha\n======  =======",
+        "Last words\n==========\n\nThe end.",
+    ]
+    assert [chunk.metadata["heading"] for chunk in chunks] == [
+        ["The guide"],
+        ["The guide", "Installing"],
+        ["The guide", "Installing"],
+        ["The guide", "Installing", "Using it"],
+        ["The guide", "Last words"],
+    ]
+
+
+def test_small_rst_sections_share_a_chunk_until_a_higher_title():
+    rst = "A\n=\n\na\n\nB\n-\n\nb\n\nC\n-\n\nc\n\nD\n=\n\nd\n"
+    assert texts_of(split(rst, "rst", 28)) == [
+        "A\n=\n\na\n\nB\n-\n\nb\n\nC\n-\n\nc",
+        "D\n=\n\nd",
+    ]
+    assert texts_of(split(rst, "rst", 20)) == ["A\n=\n\na\n\nB\n-\n\nb", "C\n-\n\nc", "D\n=\n\nd"]
+
+
+def test_an_rst_directive_that_does_not_fit_is_cut_between_its_paragraphs():
+    paragraphs = [f"   Paragraph {i} says *something* about ``code`` here." for i in range(8)]
+    rst = ".. function:: f()\n\n" + "\n\n".join(paragraphs) + "\n\nAfter.\n"
+    chunks = texts_of(split(rst, "rst", 160))
+    assert len(chunks) > 3
+    whole = [line for chunk in chunks for line in chunk.split("\n") if line]
+    assert whole == [".. function:: f()", *paragraphs, "After."]
+
+
+def test_python_keeps_functions_whole_with_their_indentation_and_decorators():
+    assert texts_of(split(MODULE, "python", 140)) == [
+        '"""A module."""\n\nimport os',
+        'class Cat:\n    """Purrs."""\n\n    def purr(self) -> str:\n'
+        '        """Return the sound."""\n        return "purr " * 3',
+        '    def sleep(self, hours: int) -> None:\n        """Sleep."""\n'
+        '        for _ in range(hours):\n            print("z")',
+        "@cached\ndef feed(cat: Cat) -> bool:\n    return bool(cat)",
+    ]
+
+
+def test_plain_text_is_cut_between_paragraphs_then_sentences_then_words():
+    text = "One. Two two.\n\nThree three three. Four."
+    assert texts_of(split(text, "text", 30)) == ["One. Two two.", "Three three three. Four."]
+    assert texts_of(split(text, "text", 20)) == ["One. Two two.", "Three three three.", "Four."]
+    assert texts_of(split("three words here", "text", 11)) == ["three words", "here"]
+
+
+@pytest.mark.parametrize("format", ["markdown", "rst"])
+def test_a_heading_goes_with_the_beginning_of_what_does_not_fit_under_it(format):
+    mark = {"markdown": "# Title\n\n", "rst": "Title\n=====\n\n"}[format]
+    text = mark + "A first sentence. A second sentence. A third sentence."
+    chunks = texts_of(split(text, format, 55))
+    assert len(chunks) == 2
+    assert chunks[0].startswith(mark + "A first sentence.")
+
+
+@pytest.mark.parametrize("fence", ["```Python", "~~~ python title='a`b'", "    ```py hl_lines=3"])
+@pytest.mark.parametrize("before", ["", "# Title\n\n", "Some words before the code.\n\n"])
+def test_the_line_that_opens_a_block_of_code_goes_with_its_beginning(before, fence):
+    code = "".join(f"value_{i} = function_{i}()\n\n\n" for i in range(20))
+    text = f"{before}{fence}\n{code}{fence.split()[0][:3]}\n"
+    for max_characters in range(90, 200, 10):
+        chunks = split(text, "markdown", max_characters)
+        assert_lossless(text, chunks, max_characters)
+        assert all("function" in chunk.text or "before" in chunk.text for chunk in chunks)
+
+
+def test_marks_without_a_word_do_not_stand_alone():
+    docstring = "    " + "Words of a long docstring. " * 8
+    module = f'def f():\n    """\n{docstring}\n    """\n    return 1\n'
+    for max_characters in range(40, 200, 10):
+        chunks = texts_of(split(module, "python", max_characters))
+        assert all(re.search(r"\w", chunk) for chunk in chunks)
+
+
+def test_a_very_long_line_without_spaces_is_cut_anyway():
+    chunks = split("ab" * 50_000, "text", 1000)
+    assert [len(chunk.text) for chunk in chunks] == [1000] * 100
+
+
+def test_windows_line_ends_are_cut_at_the_same_places():
+    windows = GUIDE_MD.replace("\n", "\r\n")
+    here = [visible(text) for text in texts_of(split(GUIDE_MD, "markdown", 140))]
+    there = [visible(text) for text in texts_of(split(windows, "markdown", 150))]
+    assert there == here
+    assert [h.path for h in markdown_headings(windows)] == [
+        h.path for h in markdown_headings(GUIDE_MD)
+    ]
+    assert [h.path for h in rst_headings(GUIDE_RST.replace("\n", "\r\n"))] == [
+        h.path for h in rst_headings(GUIDE_RST)
+    ]
+
+
+def test_an_overlap_starts_with_a_line_or_else_a_word():
+    # 19 - 9 = 10 characters a chunk: one line each. Of "one two\n" all 8 fit into 9, of
+    # "three four" (10) the last word.
+    lines = texts_of(split("one two\nthree four\nfive six\n", "text", 19, overlap=9))
+    assert lines == ["one two", "one two\nthree four", "four\nfive six"]
+    # 12 characters a chunk: two words each. Of them "beta " (5) and "delta " (6) fit into 6.
+    words = texts_of(split("alpha beta gamma delta epsilon zeta", "text", 18, overlap=6))
+    assert words == ["alpha beta", "beta gamma delta", "delta epsilon zeta"]
+
+
+def count_words(text):
+    return len(text.split())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("overlap", [0, 5])
+def test_the_size_can_be_counted_in_the_callers_unit(format, overlap):
+    text = {"markdown": GUIDE_MD, "rst": GUIDE_RST, "python": MODULE}.get(format, GUIDE_MD)
+    chunks = split(text, format, 12, overlap=overlap, size=count_words)
+    assert len(chunks) > 2
+    assert max(count_words(chunk.text) for chunk in chunks) <= 12
+    if not overlap:
+        assert "".join(visible(chunk.text) for chunk in chunks) == visible(text)
+
+
+def test_an_error_of_the_callers_size_comes_through():
+    def broken(text):
+        raise RuntimeError("no tokenizer")
+
+    with pytest.raises(RuntimeError, match="no tokenizer"):
+        split("some text", "text", size=broken)
+
+
+def test_chunks_carry_the_callers_metadata_and_their_own():
+    chunker = Chunker(40)
+    (one,) = chunker.split("A text.", format="text", document_id="d", metadata={"year": 1})
+    assert one.metadata == {"year": 1, "source": "d", "start": 0, "end": 7}
+    assert chunker.split("", format="text", document_id="d") == []
+    assert chunker.split(" \n\t\n", format="markdown", document_id="d") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Chunker(0), "`max_characters` must be >= 1"),
+        (lambda: Chunker(10.0), "`max_characters` must be a whole number"),
+        (lambda: Chunker(10, overlap=-1), "`overlap` must be >= 0"),
+        (lambda: Chunker(10, overlap=10), "`overlap` must be < `max_characters` = 10, got 10"),
+        (lambda: Chunker(10, size=3), "`size` must be a function of a text, got int"),
+        (lambda: split("x", "html"), "one of markdown, rst, python, text, got 'html'"),
+        (lambda: split(b"x", "text"), "`text` must be a string, got bytes"),
+        (lambda: split("\ud800", "text"), "`text` holds the character"),
+        (
+            lambda: Chunker().split("x", format="text", document_id="d", metadata={"end": 1}),
+            "chunks have a 'end' of their own; rename yours",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises(InvalidInputError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("# A b #", ("A b",)),
+        ("   ###### Deep", ("Deep",)),
+        ("#", ("",)),
+        ("# C#", ("C#",)),
+        ("#hashtag", None),
+        ("####### seven", None),
+        ("    # code", None),
+        ("~~~\n# code\n~~~", None),
+        ("````\n```\n# code\n````", None),
+        ("```\n# never closed", None),
+        ("``` `a` ```\n# A", ("A",)),
+        ("Two\n===", ("Two",)),
+        ("- item\n---", None),
+        ("\n---\n", None),
+        ("> quote\n---", None),
+    ],
+)
+def test_markdown_headings_by_hand(line, path):
+    headings = markdown_headings("\n" + line + "\n")
+    assert [heading.path for heading in headings] == ([] if path is None else [path])
+
+
+@pytest.mark.parametrize(
+    ("text", "titles"),
+    [
+        ("Title\n=====\n", ["Title"]),
+        ("Much longer\n====\n", ["Much longer"]),  # docutils warns and takes it
+        ("Longer\n===\n", []),
+        ("A\n-\n", ["A"]),
+        ("=====\n Title\n=====\n", ["Title"]),
+        ("text\nTitle\n=====\n", []),
+        ("    Title\n    =====\n", []),
+        (" Title\n======\n", []),
+        ("a\n\n-----\n\nb\n", []),
+        ("====  ====\na     b\n====  ====\n", []),
+        ("Title\n==-==\n", []),
+    ],
+)
+def test_rst_titles_by_hand(text, titles):
+    assert [heading.path[-1] for heading in rst_headings(text)] == titles
+
+
+def test_rst_levels_are_the_styles_in_order_of_appearance():
+    text = "~~~~\nDoc\n~~~~\n\nA\n~~~~\n\nB\n''''\n\nC\n~~~~\n"
+    assert [(h.level, h.path) for h in rst_headings(text)] == [
+        (1, ("Doc",)),
+        (2, ("Doc", "A")),
+        (3, ("Doc", "A", "B")),
+        (2, ("Doc", "C")),
+    ]
+
+
+def write(folder, files):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def test_a_folder_gives_its_files_in_order_by_their_formats(tmp_path):
+    write(
+        tmp_path,
+        {
+            "b.md": "# Title\n\nText.\n",
+            "a.TXT": "# no title\n",
+            "sub/z.rst": "Title\n=====\n\nText.\n",
+            "sub/deep/m.py": "x = 1\n",
+            "a/n.pyi": "x: int\n",
+            "empty.md": "\n",
+            "picture.png": b"\x89PNG",
+            ".hidden.md": "no",
+            ".git/x.md": "no",
+        },
+    )
+    chunks = list(Chunker().split_folder(str(tmp_path)))
+    assert [(chunk.document_id, chunk.metadata.get("heading")) for chunk in chunks] == [
+        ("a.TXT#0", None),
+        ("b.md#0", ["Title"]),
+        ("a/n.pyi#0", None),
+        ("sub/z.rst#0", ["Title"]),
+        ("sub/deep/m.py#0", None),
+    ]
+    assert chunks == list(Chunker().split_folder(tmp_path))
+
+
+def test_a_file_is_named_by_its_place_under_the_root(tmp_path):
+    write(tmp_path, {"docs/a.md": "Text.\n"})
+    chunker = Chunker()
+    (here,) = chunker.split_file(tmp_path / "docs" / "a.md")
+    (there,) = chunker.split_file(str(tmp_path / "docs" / "a.md"), root=str(tmp_path))
+    assert (here.document_id, there.document_id) == ("a.md#0", "docs/a.md#0")
+    assert there.metadata["source"] == "docs/a.md"
+    with pytest.raises(InvalidInputError, match=r"a\.md must lie under `root`"):
+        chunker.split_file(tmp_path / "docs" / "a.md", root=tmp_path / "other")
+    with pytest.raises(InvalidInputError, match=r"a\.html must have one of the suffixes \.md, "):
+        chunker.split_file("a.html")
+
+
+def test_encodings_and_line_ends_of_files(tmp_path):
+    write(
+        tmp_path,
+        {
+            "bom.md": b"\xef\xbb\xbf# T\xc3\xa4g\r\n\r\nText.\r\n",
+            "cookie.py": b"# -*- coding: latin-1 -*-\nx = '\xe4'\n",
+            "mac.txt": b"one\rtwo",
+        },
+    )
+    assert texts_of(Chunker().split_folder(tmp_path)) == [
+        "# Täg\n\nText.",
+        "# -*- coding: latin-1 -*-\nx = 'ä'",
+        "one\ntwo",
+    ]
+
+
+UNREADABLE = {
+    "latin.txt": b"caf\xe9",
+    "nulls.md": b"a\x00b",
+    "utf16.txt": "text".encode("utf-16"),
+    "cookie.py": b"# coding: nonsense\n",
+    "bytes.py": b"# coding: base64\n",
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_file_that_is_not_text_is_an_error_that_names_it(tmp_path, name):
+    write(tmp_path, {"a.md": "first", name: UNREADABLE[name], "z.md": "last"})
+    chunks = Chunker().split_folder(tmp_path)
+    assert next(chunks).text == "first"
+    with pytest.raises(InvalidInputError, match=re.escape(name)):
+        list(chunks)
+
+
+def test_files_that_cannot_be_read_can_be_left_out_with_a_warning_each(tmp_path):
+    write(tmp_path, {"a.md": "first", **UNREADABLE, "z.md": "last"})
+    os.symlink("nowhere", tmp_path / "dangling.md")
+    os.symlink("loop.md", tmp_path / "loop.md")
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.warns(UserWarning, match="left out: ") as warned:
+        chunks = list(Chunker().split_folder(tmp_path, skip_unreadable=True))
+    assert texts_of(chunks) == ["first", "last"]
+    named = sorted({*UNREADABLE, "dangling.md", "loop.md", "pipe.txt"})
+    assert len(warned) == len(named)
+    for name in named:
+        assert sum(f"{name} " in str(warning.message) for warning in warned) == 1
+
+
+def test_a_folder_that_goes_away_while_it_is_read_is_an_error(tmp_path):
+    write(tmp_path, {"a.md": "first", "sub/b.md": "second"})
+    for skip in (False, True):
+        chunks = Chunker().split_folder(tmp_path, skip_unreadable=skip)
+        next(chunks)
+        (tmp_path / "sub").rename(tmp_path / "moved")
+        if skip:
+            with pytest.warns(UserWarning, match="sub could not be read"):
+                assert list(chunks) == []
+        else:
+            with pytest.raises(InvalidInputError, match="sub could not be read"):
+                list(chunks)
+        (tmp_path / "moved").rename(tmp_path / "sub")
+
+
+def test_links_to_files_are_followed_and_loops_of_links_are_not(tmp_path):
+    write(tmp_path, {"docs/a.md": "text", "other/b.md": "linked"})
+    os.symlink("../other/b.md", tmp_path / "docs" / "link.md")
+    os.symlink("..", tmp_path / "docs" / "up")
+    os.symlink("../other", tmp_path / "docs" / "sideways")
+    chunks = list(Chunker().split_folder(tmp_path / "docs"))
+    assert [chunk.document_id for chunk in chunks] == ["a.md#0", "link.md#0"]
+
+
+def test_what_is_no_folder_is_refused_at_once(tmp_path):
+    with pytest.raises(InvalidInputError, match="`folder` must be a folder, got"):
+        Chunker().split_folder(tmp_path / "nothing")
+
+
+def real_files():
+    folders = [ROOT / "docs", ROOT / "sift_core"]
+    files = [path for folder in folders for path in sorted(folder.rglob("*"))]
+    return [ROOT / "README.md", *(path for path in files if path.suffix in FORMAT_OF_SUFFIX)]
+
+
+def test_a_size_that_is_no_whole_number_is_rounded_up():
+    chunks = Chunker(2, size=lambda text: len(text) / 4).split(
+        "four five six seven", format="text", document_id="x"
+    )
+    assert [chunk.text for chunk in chunks] == ["four", "five six", "seven"]
+
+
+def test_a_bracket_at_the_end_takes_the_line_before_it_along():
+    text = "aaaa bbbb\ncccc dddd\n)"  # 20 characters before the bracket, 21 with it
+    chunks = split(text, "text", 20)
+    assert [chunk.text for chunk in chunks] == ["aaaa bbbb", "cccc dddd\n)"]
+    assert [chunk.text for chunk in split("cccc dddd\n)", "text", 10)] == ["cccc dddd", ")"]
+
+
+@pytest.mark.parametrize("max_characters", [200, 1000])
+def test_the_files_of_this_repository(max_characters):
+    for path in real_files():
+        text = path.read_text(encoding="utf-8")
+        format = FORMAT_OF_SUFFIX[path.suffix]
+        chunks = split(text, format, max_characters)
+        assert_lossless(text, chunks, max_characters)
+        assert all(re.search(r"\w", chunk.text) for chunk in chunks)
+
+
+def test_functions_of_real_modules_that_fit_are_never_cut():
+    n_functions = 0
+    for path in real_files():
+        if path.suffix != ".py":
+            continue
+        text = path.read_text(encoding="utf-8")
+        chunks = texts_of(split(text, "python", 1200))
+        for node in ast.walk(ast.parse(text)):
+            source = (
+                ast.get_source_segment(text, node) if isinstance(node, ast.FunctionDef) else None
+            )
+            if source and len(source) <= 1000:
+                n_functions += 1
+                assert any(source in chunk for chunk in chunks), (path, node.name)
+    assert n_functions > 100
+
+
+@pytest.mark.skipif(not PAGES.exists(), reason="the shared documentation corpus is not here")
+def test_real_documentation_keeps_code_blocks_that_fit_and_no_heading_stands_alone():
+    with gzip.open(PAGES, "rt", encoding="utf-8") as lines:
+        pages = [json.loads(line)["text"] for line in lines]
+    pages = random.Random(0).sample(pages, min(60, len(pages)))
+    n_blocks = n_whole = n_alone = n_stumps = n_chunks = 0
+    for page in pages:
+        chunks = split(page, "markdown", 1000)
+        assert_lossless(page, chunks, 1000)
+        for block in re.findall(r"^```\w*\n.*?^```$", page, re.MULTILINE | re.DOTALL):
+            if len(block) <= 1000:
+                n_blocks += 1
+                n_whole += any(block in chunk.text for chunk in chunks)
+        n_chunks += len(chunks)
+        n_stumps += sum(len(chunk.text) < 80 for chunk in chunks)
+        n_alone += sum(re.fullmatch(r"#+ .*", chunk.text) is not None for chunk in chunks)
+    assert n_blocks > 50
+    assert n_whole == n_blocks
+    assert n_alone <= 0.005 * n_chunks
+    assert n_stumps <= 0.005 * n_chunks
+
+
+def test_a_megabyte_of_markdown_takes_seconds():
+    section = "## Section\n\n" + "A sentence of some words, as they are. " * 40 + "\n\n"
+    text = section * (1_000_000 // len(section))
+    start = time.perf_counter()
+    assert len(split(text, "markdown")) > 900
+    assert time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("missing", ["semantic_text_splitter", "tree_sitter_rst"])
+def test_a_missing_library_names_its_extra(missing):
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "try:\n    import sift_core.documents\n"
+        "except ImportError as error:\n    print(type(error).__name__, error)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    package = missing.replace("_", "-")
+    assert run.stdout.startswith(f"MissingDependencyError `{package}` could not be imported")
+    assert "sift-rerank[index]" in run.stdout

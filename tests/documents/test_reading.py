@@ -1,0 +1,221 @@
+"""Files and folders become chunks; what does not is listed with the reason."""
+
+import os
+from io import BytesIO
+
+import pypdf
+import pytest
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+from sift_core.documents import Chunker, SkipReason, read_files
+from sift_core.documents.finding import find_files
+from sift_core.documents.html import markdown_of_html
+from sift_core.errors import InvalidInputError
+
+
+def pdf(*pages, password=None):
+    """Return a PDF with a line of text a page; a page without text for ""."""
+    writer = pypdf.PdfWriter()
+    for text in pages:
+        page = writer.add_blank_page(300, 300)
+        font = DictionaryObject(
+            {
+                NameObject("/Type"): NameObject("/Font"),
+                NameObject("/Subtype"): NameObject("/Type1"),
+                NameObject("/BaseFont"): NameObject("/Helvetica"),
+            }
+        )
+        page[NameObject("/Resources")] = DictionaryObject(
+            {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
+        )
+        if text:
+            stream = DecodedStreamObject()
+            stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
+            page[NameObject("/Contents")] = writer._add_object(stream)
+    if password:
+        writer.encrypt(password, algorithm="RC4-128")
+    file = BytesIO()
+    writer.write(file)
+    return file.getvalue()
+
+
+def fill(folder, **files):
+    """Write files; "__" in a name is a folder, "_dot_" a dot."""
+    for name, content in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def reasons(reading):
+    return {path.source: path.reason for path in reading.skipped}
+
+
+def test_every_kind_of_file_is_read_under_its_path_from_the_base(tmp_path):
+    fill(
+        tmp_path,
+        a_dot_md="# Cats\n\nThey purr.",
+        b__c_dot_html="<h1>Dogs</h1><p>They bark.</p>",
+        b__d_dot_pdf=pdf("Cows moo."),
+        e_dot_rst="Birds\n=====\n\nThey sing.",
+        f_dot_py='"""Bees hum."""',
+        g_dot_txt="Fish swim.",
+    )
+    reading = read_files([tmp_path], base=tmp_path)
+    assert reading.sources == ("a.md", "e.rst", "f.py", "g.txt", "b/c.html", "b/d.pdf")
+    assert [document.document_id for document in reading.documents] == [
+        f"{source}#0" for source in reading.sources
+    ]
+    by_source = {document.metadata["source"]: document for document in reading.documents}
+    assert by_source["b/c.html"].metadata["heading"] == ["Dogs"]
+    assert by_source["b/c.html"].text == "# Dogs\n\nThey bark."
+    assert by_source["b/d.pdf"].text == "Cows moo."
+    assert reading.skipped == ()
+
+
+def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
+    fill(
+        tmp_path,
+        good_dot_md="text",
+        _dot_git__config="x",
+        _dot_env="x",
+        node_modules__x_dot_md="x",
+        venv2__pyvenv_dot_cfg="",
+        venv2__x_dot_md="x",
+        picture_dot_png=b"\x89PNG",
+        LICENSE="x",
+        binary_dot_txt=b"a\0b",
+        latin_dot_txt="café".encode("latin-1"),
+        empty_dot_md="",
+        blank_dot_md=" \n\n",
+        broken_dot_pdf=b"%PDF-1.4 nonsense",
+        scanned_dot_pdf=pdf("", ""),
+        secret_dot_pdf=pdf("text", password="secret"),
+        shell_dot_html="<html><body><script>app()</script></body></html>",
+        wrong_dot_html='<meta charset="utf-8">café'.encode("latin-1"),
+        large_dot_md="x" * 100_000,
+        bad_dot_py="# coding: no-such-codec\n",
+    )
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere.md")
+    (tmp_path / "circle.md").symlink_to(tmp_path / "circle.md")
+    os.mkfifo(tmp_path / "pipe.txt")
+    reading = read_files([tmp_path], base=tmp_path, max_bytes=50_000)
+    assert reading.sources == ("good.md",)
+    assert reasons(reading) == {
+        ".git/": SkipReason.HIDDEN,
+        ".env": SkipReason.HIDDEN,
+        "node_modules/": SkipReason.CACHE,
+        "venv2/": SkipReason.CACHE,
+        "loop/": SkipReason.LINK,
+        "picture.png": SkipReason.UNKNOWN_SUFFIX,
+        "LICENSE": SkipReason.UNKNOWN_SUFFIX,
+        "binary.txt": SkipReason.BINARY,
+        "latin.txt": SkipReason.ENCODING,
+        "wrong.html": SkipReason.ENCODING,
+        "bad.py": SkipReason.ENCODING,
+        "empty.md": SkipReason.EMPTY,
+        "blank.md": SkipReason.EMPTY,
+        "shell.html": SkipReason.EMPTY,
+        "broken.pdf": SkipReason.BROKEN,
+        "scanned.pdf": SkipReason.NO_TEXT,
+        "secret.pdf": SkipReason.ENCRYPTED,
+        "large.md": SkipReason.TOO_LARGE,
+        "gone.md": SkipReason.UNREADABLE,
+        "circle.md": SkipReason.UNREADABLE,
+        "pipe.txt": SkipReason.UNREADABLE,
+    }
+
+
+def test_what_is_named_itself_is_read_whatever_its_name(tmp_path):
+    fill(tmp_path, _dot_notes__x_dot_md="hidden", LICENSE="do what you like")
+    reading = read_files([tmp_path / ".notes", tmp_path / "LICENSE"], base=tmp_path)
+    assert reading.sources == (".notes/x.md", "LICENSE")
+
+
+def test_two_roots_do_not_collide_and_a_file_found_twice_is_read_once(tmp_path, monkeypatch):
+    fill(tmp_path, a__x_dot_md="first", b__x_dot_md="second")
+    monkeypatch.chdir(tmp_path / "a")
+    paths = ["../b", ".", "x.md", tmp_path / "b" / "x.md"]
+    assert read_files(paths).sources == ("../b/x.md", "x.md")
+
+
+@pytest.mark.parametrize("path", ["nowhere", ""])
+def test_a_path_without_a_file_is_an_error(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"no file or folder 'nowhere'|must not be empty"):
+        find_files([path])
+
+
+def test_line_ends_and_marks_of_windows_give_the_same_text(tmp_path):
+    fill(tmp_path, a_dot_txt=b"\xef\xbb\xbfone\r\ntwo", b_dot_txt="one\ntwo".encode("utf-16"))
+    texts = {document.text for document in read_files([tmp_path]).documents}
+    assert texts == {"one\ntwo"}
+
+
+def test_chunks_of_a_pdf_know_their_pages(tmp_path):
+    fill(tmp_path, a_dot_pdf=pdf("Cats purr at night.", "", "Dogs bark by day."))
+    (whole,) = read_files([tmp_path], base=tmp_path).documents
+    assert (whole.metadata["page"], whole.metadata["last_page"]) == (1, 3)
+    parts = read_files([tmp_path], base=tmp_path, chunker=Chunker(20)).documents
+    assert [(part.document_id, part.text, part.metadata["page"]) for part in parts] == [
+        ("a.pdf#0", "Cats purr at night.", 1),
+        ("a.pdf#1", "Dogs bark by day.", 3),
+    ]
+    assert parts[1].metadata["last_page"] == 3
+
+
+PAGE = """<html><head><title>The title</title><style>p {}</style></head><body>
+<nav>menu</nav><header>banner</header>{body}<aside>adverts</aside><footer>imprint</footer>
+</body></html>"""
+BODIES = {
+    "main": "<div>around</div><main><nav>on this page</nav><h1>A</h1><p>b</p></main>",
+    "role": "<div>around</div><div role=main><h1>A</h1><p>b</p></div>",
+    "article": "<div>around</div><article><h1>A</h1><p>b</p></article>",
+    "body": "<div><h1>A</h1><p>b</p></div>",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_the_main_content_of_a_page_is_read(body):
+    assert markdown_of_html(PAGE.replace("{body}", body).encode()) == "# A\n\nb"
+
+
+def test_several_articles_are_all_read():
+    body = "<article><h2>A</h2></article><article><h2>B</h2></article>"
+    text = markdown_of_html(PAGE.replace("{body}", body).encode())
+    assert text == "# The title\n\n## A\n\n## B"
+
+
+def test_headings_code_and_names_survive_and_addresses_do_not():
+    page = (
+        '<main><h2>Use it<a class="headerlink" href="#use">¶</a></h2>'
+        '<div class="highlight-python"><pre>def index_documents():\n    pass</pre></div>'
+        '<p>See <a href="https://example.org/x">the_guide</a><img src="x.png" alt="y">.</p></main>'
+    )
+    assert markdown_of_html(page.encode()) == (
+        "## Use it\n\n```python\ndef index_documents():\n    pass\n```\n\nSee the_guide."
+    )
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<meta charset="iso-8859-1"><p>café</p>'.encode("latin-1"),
+        '<?xml version="1.0" encoding="utf-16"?><p>café</p>'.encode("utf-16"),
+        "<p>café</p>".encode(),
+        "<p>café</p>".encode("latin-1"),
+        '<meta http-equiv="Content-Type" content="text/html; charset=shift_jis">猫'.encode("cp932"),
+    ],
+    ids=["declared latin-1", "utf-16 with a mark", "bare utf-8", "bare latin-1", "shift_jis"],
+)
+def test_the_encoding_of_a_page_is_respected(page):
+    assert markdown_of_html(page) in ("café", "猫")
+
+
+def test_a_page_nested_too_deeply_is_left_out_and_ends_nothing(tmp_path):
+    fill(tmp_path, deep_dot_html="<div>" * 50_000 + "text", good_dot_md="text")
+    reading = read_files([tmp_path], base=tmp_path)
+    assert reading.sources == ("good.md",)
+    assert reasons(reading) == {"deep.html": SkipReason.BROKEN}

@@ -1,0 +1,238 @@
+"""Many threads and tasks at once on one source: every answer is its own query's."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import wait
+from contextlib import closing
+
+import httpx
+import numpy as np
+import pytest
+
+from sift_core.errors import CandidateSourceError
+from sift_core.sources import QdrantSource
+from tests.sources import qdrant_faults as faults
+
+qdrant_client = pytest.importorskip("qdrant_client")
+
+N_THREADS, QUERIES_A_THREAD = 32, 4
+N_TASKS = 200
+LIMIT_S = 60  # of a whole test: what takes longer hangs
+PATIENT = {"timeout": 30, "check_compatibility": False}
+
+# What the client of a server elsewhere has; for this machine it sets no limit and keeps no
+# connection alive.
+FAR = {**PATIENT, "limits": httpx.Limits(max_connections=100, max_keepalive_connections=20)}
+
+
+def finished(futures):
+    """Return the results of threads, in order; fail if one hangs."""
+    _, missing = wait(futures, timeout=LIMIT_S)
+    assert not missing, f"{len(missing)} of {len(futures)} threads hang"
+    return [future.result() for future in futures]
+
+
+def run(awaitable):
+    """Return what a coroutine returns, run in a loop of its own; fail if it hangs."""
+    return finished([faults.started(asyncio.run, awaitable)])[0]
+
+
+def asked(corpus, i):
+    """Return the arguments of the i-th call: query, number of candidates."""
+    return corpus.query(i), 3 + i % 8
+
+
+def told(pool):
+    """Return a pool as a value that can be compared."""
+    return (
+        pool.document_ids,
+        pool.texts,
+        tuple(map(repr, pool.metadata)),
+        pool.embeddings.round(5).tobytes(),
+        pool.similarities.round(5).tobytes(),
+    )
+
+
+def told_all(pools):
+    return tuple(told(pool) for pool in pools)
+
+
+def in_threads(ask, n_threads=N_THREADS):
+    """Return the answers `ask(i)`, asked from threads that all start at once."""
+    together = threading.Barrier(n_threads)
+
+    def several(thread):
+        together.wait(LIMIT_S)
+        return [ask(i) for i in range(thread, n_threads * QUERIES_A_THREAD, n_threads)]
+
+    rows = finished([faults.started(several, thread) for thread in range(n_threads)])
+    return [rows[i % n_threads][i // n_threads] for i in range(n_threads * QUERIES_A_THREAD)]
+
+
+def test_32_threads_are_answered_as_one_is(concurrent_store, corpus):
+    source = concurrent_store.source
+
+    def fetch(i):
+        return told(source.fetch(*asked(corpus, i)))
+
+    serial = [fetch(i) for i in range(N_THREADS * QUERIES_A_THREAD)]
+    assert len(set(serial)) == len(serial)
+    assert in_threads(fetch) == serial
+
+
+def test_32_threads_with_batches_are_answered_as_one_is(concurrent_store, corpus):
+    source = concurrent_store.source
+
+    def fetch_batch(i):
+        queries = [corpus.query(3 * i + j) for j in range(3)]
+        return told_all(source.fetch_batch(queries, 3 + i % 8))
+
+    serial = [fetch_batch(i) for i in range(N_THREADS * QUERIES_A_THREAD)]
+    assert len(set(serial)) == len(serial)
+    assert in_threads(fetch_batch) == serial
+
+
+async def gathered(source, corpus, n_tasks=N_TASKS):
+    calls = (source.afetch(*asked(corpus, i)) for i in range(n_tasks))
+    return [told(pool) for pool in await asyncio.gather(*calls)]
+
+
+def test_200_tasks_are_answered_as_one_is(concurrent_store, corpus):
+    source = concurrent_store.source
+    serial = [told(source.fetch(*asked(corpus, i))) for i in range(N_TASKS)]
+    assert run(gathered(source, corpus)) == serial
+
+
+@pytest.fixture(scope="module")
+def serial(shared_rest_server, corpus):
+    """What 200 calls, one after another, are answered by the server."""
+    with closing(qdrant_client.QdrantClient(url=shared_rest_server.url, **PATIENT)) as client:
+        source = QdrantSource(client, "docs")
+        return [told(source.fetch(*asked(corpus, i))) for i in range(N_TASKS)]
+
+
+def awaited(client, experiment):
+    """Return what an experiment with a source over an async client returns; close the client."""
+
+    async def experiment_and_close():
+        try:
+            return await experiment(QdrantSource(client, "docs"))
+        finally:
+            await client.close()
+
+    return run(experiment_and_close())
+
+
+def remote(server, **options):
+    return qdrant_client.AsyncQdrantClient(url=server.url, **options)
+
+
+@pytest.mark.parametrize("options", [PATIENT, FAR], ids=["near", "far"])
+def test_200_tasks_on_an_async_remote_client(shared_rest_server, corpus, serial, options):
+    client = remote(shared_rest_server, **options)
+    assert awaited(client, lambda source: gathered(source, corpus)) == serial
+
+
+def test_200_tasks_on_an_async_local_client(filled_async_client, corpus, reference):
+    answers = awaited(filled_async_client, lambda source: gathered(source, corpus))
+    for i, answer in enumerate(answers):
+        expected = reference.fetch(*asked(corpus, i))
+        assert answer[:2] == (expected.document_ids, expected.texts)
+
+
+def test_32_tasks_with_batches(shared_rest_server, corpus, serial):
+    async def fetch_batches(source):
+        queries = [[corpus.query(3 * i + j) for j in range(3)] for i in range(32)]
+        return await asyncio.gather(*(source.afetch_batch(three, 10) for three in queries))
+
+    batches = awaited(remote(shared_rest_server, **FAR), fetch_batches)
+    for i, pools in enumerate(batches):
+        for j, pool in enumerate(pools):
+            expected_ids = serial[3 * i + j][0]
+            assert pool.document_ids[: len(expected_ids)] == expected_ids
+
+
+def test_a_call_that_fails_leaves_the_other_threads_whole(shared_rest_server, corpus, serial):
+    with closing(qdrant_client.QdrantClient(url=shared_rest_server.url, **FAR)) as client:
+        source = QdrantSource(client, "docs")
+
+        def fetch(i):
+            try:
+                return told(source.fetch(*asked(corpus, i)))
+            except CandidateSourceError:
+                return None
+
+        shared_rest_server.fail(faults.cut, first=20, times=1)
+        answers = in_threads(fetch)
+        shared_rest_server.fail(None)
+        failed = [i for i, answer in enumerate(answers) if answer is None]
+        assert len(failed) == 1
+        expected = [None if i in failed else serial[i] for i in range(len(answers))]
+        assert answers == expected
+
+
+def test_cancelled_tasks_leave_the_others_whole_and_give_their_connections_back(
+    rest_server, corpus, serial
+):
+    few = httpx.Limits(max_connections=20, max_keepalive_connections=20)
+
+    async def cancel_every_third(source):
+        rest_server.delay_s = 0.1
+        tasks = [asyncio.create_task(source.afetch(*asked(corpus, i))) for i in range(60)]
+        await asyncio.sleep(0.15)  # some are answered, some are read, some still queue
+        for task in tasks[::3]:
+            task.cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        rest_server.delay_s = 0
+        return answers, await gathered(source, corpus, 40)
+
+    client = remote(rest_server, **{**PATIENT, "limits": few})
+    answers, after = awaited(client, cancel_every_third)
+    cancelled = [i for i, a in enumerate(answers) if isinstance(a, asyncio.CancelledError)]
+    assert cancelled
+    assert set(cancelled) <= set(range(0, 60, 3))
+    for i in sorted(set(range(60)) - set(cancelled)):
+        assert told(answers[i]) == serial[i]
+    assert after == serial[:40]
+
+
+def test_tasks_that_get_no_connection_in_time_say_so_in_time(rest_server, corpus, serial):
+    two = httpx.Limits(max_connections=2)
+
+    async def timed(call):
+        started = time.perf_counter()
+        with pytest.raises(CandidateSourceError) as caught:
+            await call
+        return time.perf_counter() - started, str(caught.value)
+
+    async def too_many(source):
+        rest_server.fail(faults.late(2.5))
+        calls = (source.afetch(*asked(corpus, i)) for i in range(12))
+        refusals = await asyncio.gather(*map(timed, calls))
+        rest_server.fail(None)
+        return refusals, await gathered(source, corpus, 12)
+
+    client = remote(rest_server, **{**PATIENT, "limits": two, "timeout": 1})
+    refusals, after = awaited(client, too_many)
+    for seconds, message in refusals:
+        assert seconds < 2
+        assert "'docs'" in message
+        advice = message.partition("timed out")[2]
+        assert any(word in advice for word in ("`timeout`", "connections", "at once"))
+    assert after == serial[:12]
+
+
+def test_threads_of_one_answer_do_not_see_each_others_arrays(concurrent_store, corpus):
+    source, query = concurrent_store.source, corpus.query(1)
+    first = source.fetch(query, 5)
+    expected = told(first)
+
+    def spoil(i):
+        pool = source.fetch(query, 5)
+        before = told(pool)
+        pool.embeddings[:] = np.nan
+        pool.metadata[0]["parity"] = i
+        return before
+
+    assert set(in_threads(spoil, 8)) == {expected}

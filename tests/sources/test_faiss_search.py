@@ -1,0 +1,339 @@
+from functools import cache
+
+import numpy as np
+import pytest
+
+faiss = pytest.importorskip("faiss")
+
+from sift_core.sources import faiss_search  # noqa: E402  # needs faiss
+from sift_core.sources.faiss.search import (  # noqa: E402
+    failed_search,
+    lossy_part,
+    runs_on_gpu,
+    search,
+    unit_rows,
+)
+from tests.sources.faiss_corpus import built, vectors  # noqa: E402
+
+N, D, K = 300, 16, 25
+
+EXACT = [
+    "Flat",
+    "IDMap,Flat",
+    "IDMap2,Flat",
+    "HNSW16,Flat",
+    "NSG16,Flat",
+    "IVF4,Flat",
+    "IVF4_HNSW8,Flat",
+    "RR16,Flat",
+    "RR16,IVF4,Flat",
+    "RR32,Flat",
+    "PCAR16,Flat",
+    "L2norm,IVF4,Flat",
+    "Pad32,Flat",
+    "IDMap,IVF4,Flat",
+    "IDMap2,RR16,IVF4,Flat",
+    "IDMap,HNSW16,Flat",
+    "RR16,HNSW16,Flat",
+    "PQ4x4,RFlat",
+    "IDMap2,SQ8,RFlat",
+    "IVF4,SQ8,RFlat",
+]
+LOSSY = [
+    "PQ4x4",
+    "PQ4x4fs",
+    "SQ8",
+    "SQfp16",
+    "IVF4,SQ8",
+    "IVF4,PQ4x4",
+    "IVF4,PQ4x4fs",
+    "IDMap,IVF4,PQ4x4fs",
+    "HNSW16,SQ8",
+    "NSG16,SQ8",
+    "PCA8,Flat",
+    "OPQ4,PQ4x4",
+    "RaBitQ",
+    "IVF4,RaBitQ",
+    "RQ4x4",
+    "IVF4,RQ4x4",
+    "PQ4x4,Refine(SQfp16)",
+]
+OWN = ("IDMap", "IVF", "RR16,IVF", "L2norm,IVF")
+
+
+def filled(description, metric=faiss.METRIC_INNER_PRODUCT):
+    """Return an index that searches widely, and the row of `vectors` behind each id."""
+    data, rows = serialized(description, metric)
+    return faiss.deserialize_index(data), rows
+
+
+@cache
+def serialized(description, metric):
+    has_ids = description.startswith(OWN) and not description.endswith("RFlat")
+    has_ids |= description.startswith("IDMap")
+    ids = 7 * np.arange(N)[::-1] + 1000 if has_ids else np.arange(N)
+    index = built(description, N, metric=metric, ids=ids if has_ids else None, d=D)
+    ivf = faiss.try_extract_index_ivf(index)
+    if ivf is None and "RFlat" in description and description.startswith("IVF"):
+        ivf = faiss.downcast_index(index.base_index)
+    if ivf is not None:
+        ivf.nprobe = 4
+    rows = {int(key): row for row, key in enumerate(ids)}
+    return faiss.serialize_index(index), rows
+
+
+def rows_of(hits, rows):
+    return np.array([[rows[key] for key in found] for found in hits.ids.tolist()])
+
+
+def nearest(queries, k, metric, among=None):
+    """Return the rows of the k nearest vectors, by a dense product or distance."""
+    stored = vectors(N, D).astype(np.float64)
+    distances = -queries @ stored.T
+    if metric == faiss.METRIC_L2:
+        distances = ((queries[:, None] - stored) ** 2).sum(axis=2)
+    if among is not None:
+        distances[:, np.setdiff1d(np.arange(N), among)] = np.inf
+    return np.argsort(distances, axis=1)[:, :k]
+
+
+QUERIES = 2 * vectors(3, D, seed=9)
+
+
+@pytest.mark.parametrize("metric", [faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2], ids=["ip", "l2"])
+@pytest.mark.parametrize("description", EXACT)
+def test_an_exact_index_gives_the_nearest_vectors_as_they_were_added(description, metric):
+    index, rows = filled(description, metric)
+    hits = search(index, QUERIES, K)
+    found = rows_of(hits, rows)
+    expected = nearest(QUERIES, K, metric)
+    # A graph, and a refined code, may miss a few; PCA moves the origin of inner products.
+    recall = [len(np.intersect1d(*pair)) for pair in zip(found, expected, strict=True)]
+    assert min(recall) >= (0.4 if "RFlat" in description else 0.85) * K
+    np.testing.assert_allclose(hits.vectors, vectors(N, D)[found], atol=1e-6)
+    assert hits.vectors.dtype == np.float32
+
+
+@pytest.mark.parametrize("description", ["Flat", "IDMap,Flat", "IVF4,Flat", "IDMap2,IVF4,Flat"])
+def test_hits_are_those_of_a_bare_search_in_its_order(description):
+    index, _ = filled(description)
+    _, ids = index.search(QUERIES, K)
+    np.testing.assert_array_equal(search(index, QUERIES, K).ids, ids)
+
+
+@pytest.mark.parametrize("description", EXACT + LOSSY)
+def test_every_kind_can_be_restricted_to_some_ids(description):
+    index, rows = filled(description)
+    allowed = np.array(sorted(rows))[::6]  # 50 of 300
+    hits = search(index, QUERIES, K, allowed=allowed)
+    assert hits.ids.shape == (3, K)
+    assert np.isin(hits.ids, allowed).all()
+    assert all(len(set(found)) == K for found in hits.ids.tolist())
+    if description in EXACT and not description.startswith(("PQ", "IDMap2,SQ", "IVF4,SQ", "PCA")):
+        among = [rows[key] for key in allowed.tolist()]
+        expected = nearest(QUERIES, K, faiss.METRIC_INNER_PRODUCT, among)
+        np.testing.assert_array_equal(rows_of(hits, rows), expected)
+        np.testing.assert_allclose(hits.vectors, vectors(N, D)[expected], atol=1e-6)
+
+
+@pytest.mark.parametrize("description", LOSSY)
+def test_a_compressing_index_gives_back_something_near(description):
+    index, rows = filled(description)
+    hits = search(index, QUERIES, K)
+    originals = vectors(N, D)[rows_of(hits, rows)]
+    cosines = (unit_rows(hits.vectors) * originals).sum(axis=2)
+    assert cosines.mean() > 0.6
+
+
+@pytest.mark.parametrize("with_map", [False, True])
+@pytest.mark.parametrize("description", ["IVF4,Flat", "IVF4,PQ4x4fs"])
+def test_a_direct_map_changes_nothing(description, with_map):
+    index, rows = filled(description)
+    plain = search(index, QUERIES, K, allowed=np.array(sorted(rows)))
+    if with_map:
+        index.set_direct_map_type(faiss.DirectMap.Hashtable)
+    mapped = search(index, QUERIES, K, allowed=np.array(sorted(rows)))
+    np.testing.assert_array_equal(mapped.ids, plain.ids)
+    np.testing.assert_array_equal(mapped.vectors, plain.vectors)
+
+
+def test_vectors_are_found_in_lists_that_one_query_alone_would_not_probe():
+    index, rows = filled("IVF4,Flat")
+    hits = search(index, QUERIES, K)
+    index.nprobe = 1  # the hits lie in all four
+    found = faiss_search._vectors_of(index, QUERIES, hits.ids)
+    np.testing.assert_array_equal(found, vectors(N, D)[rows_of(hits, rows)])
+
+
+def test_lists_that_hold_fewer_leave_places_empty():
+    index, _ = filled("IVF4,Flat")
+    index.nprobe = 1
+    hits = search(index, QUERIES, 200)
+    _, ids = index.search(QUERIES, 200)
+    np.testing.assert_array_equal(hits.ids, ids)
+    assert (hits.ids[:, -1] == -1).all()
+
+
+def test_a_rotated_index_with_empty_places_has_no_numbers_from_them():
+    index, _ = filled("RR16,IVF4,Flat")
+    faiss.extract_index_ivf(index).nprobe = 1
+    hits = search(index, QUERIES, 200)
+    assert (hits.ids[:, -1] == -1).all()
+    assert np.isfinite(hits.vectors).all()
+
+
+def test_settings_of_an_ivf_index_hold_when_it_is_restricted():
+    index, rows = filled("IVF4,PQ4x4")
+    every = np.array(sorted(rows))
+    index.nprobe = 1
+    few = search(index, QUERIES, N, allowed=every)
+    assert ((few.ids >= 0).sum(axis=1) < N).all()
+    np.testing.assert_array_equal(few.ids, index.search(QUERIES, N)[1])
+    index.nprobe = 4
+    assert (search(index, QUERIES, N, allowed=every).ids >= 0).all()
+
+
+def test_a_graph_with_a_narrow_beam_fills_the_list():
+    index, _ = filled("HNSW16,Flat")
+    assert index.hnsw.efSearch == 16
+    _, all_ids = index.search(QUERIES, N)
+    assert (all_ids < 0).any()  # what Faiss does by itself
+    for k in (200, N):
+        hits = search(index, QUERIES, k)
+        expected = nearest(QUERIES, k, faiss.METRIC_INNER_PRODUCT)
+        assert (hits.ids >= 0).all()
+        recall = np.mean([len(np.intersect1d(*p)) for p in zip(hits.ids, expected, strict=True)])
+        assert recall >= 0.98 * k
+    assert index.hnsw.efSearch == 16
+
+
+def test_a_graph_with_a_narrow_beam_finds_nearly_all_that_are_near():
+    n, k = 3000, 100
+    index = faiss.IndexHNSWFlat(D, 16, faiss.METRIC_INNER_PRODUCT)
+    index.add(vectors(n, D))
+    queries = vectors(20, D, seed=5)
+    expected = np.argsort(-queries @ vectors(n, D).T, axis=1)[:, :k]
+
+    def recall(ids):
+        return np.mean([len(np.intersect1d(*pair)) for pair in zip(ids, expected, strict=True)]) / k
+
+    assert recall(index.search(queries, k)[1]) < 0.95
+    assert recall(search(index, queries, k).ids) > 0.97
+    index.hnsw.efSearch = 2000  # wider than the answer: as it is
+    assert recall(search(index, queries, k).ids) > 0.999
+
+
+def test_a_graph_whose_nodes_nothing_leads_to_is_left_aside():
+    index = faiss.IndexHNSWFlat(D, 4, faiss.METRIC_INNER_PRODUCT)
+    index.add(vectors(N, D))
+    links = faiss.vector_to_array(index.hnsw.neighbors)
+    faiss.copy_array_to_vector(np.full_like(links, -1), index.hnsw.neighbors)
+    assert (search(index, QUERIES, 9).ids == nearest(QUERIES, 9, faiss.METRIC_INNER_PRODUCT)).all()
+
+
+def refined_graph(*, with_links):
+    """Return a graph whose hits another index ranks; without links it finds hardly any."""
+    graph = faiss.IndexHNSWSQ(D, faiss.ScalarQuantizer.QT_8bit, 4, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexRefineFlat(graph)
+    index.train(vectors(N, D))
+    index.add(vectors(N, D))
+    if not with_links:
+        links = faiss.vector_to_array(graph.hnsw.neighbors)
+        faiss.copy_array_to_vector(np.full_like(links, -1), graph.hnsw.neighbors)
+    return index, graph
+
+
+def test_a_refined_graph_that_finds_too_few_is_left_aside():
+    index, _graph = refined_graph(with_links=False)
+    hits = search(index, QUERIES, 9)
+    expected = nearest(QUERIES, 9, faiss.METRIC_INNER_PRODUCT)
+    np.testing.assert_array_equal(hits.ids, expected)
+    np.testing.assert_array_equal(hits.vectors, vectors(N, D)[expected])
+
+
+def test_a_refined_graph_is_left_aside_where_only_some_ids_are_allowed():
+    index, _graph = refined_graph(with_links=True)
+    allowed = np.arange(0, N, 40)
+    k = len(allowed)
+    hits = search(index, QUERIES, k, allowed=allowed)
+    expected = nearest(QUERIES, k, faiss.METRIC_INNER_PRODUCT, among=allowed)
+    np.testing.assert_array_equal(hits.ids, expected)
+
+
+def test_an_id_map_whose_change_was_interrupted_is_not_searched():
+    index, _ = filled("IDMap,Flat")
+    faiss.downcast_index(index.index).add(vectors(1, D))
+    with pytest.raises(RuntimeError, match=rf"holds {N} ids for {N + 1} vectors.*interrupted"):
+        search(index, QUERIES, 3)
+
+
+def test_no_ids_allowed_finds_nothing():
+    index, _ = filled("IDMap,Flat")
+    assert (search(index, QUERIES, 3, allowed=np.array([5])).ids == -1).all()
+
+
+def test_an_index_inside_another_is_known_by_its_own_class():
+    inner = built("IVF4,Flat", N, d=D)
+    generic = faiss.IndexPreTransform(faiss.RandomRotationMatrix(D, D), inner).index
+    assert type(generic) is faiss.Index
+    assert search(generic, QUERIES, 3, allowed=np.arange(N)).ids.shape == (3, 3)
+
+
+@pytest.mark.parametrize("description", EXACT)
+def test_exact_kinds_are_known(description):
+    assert lossy_part(filled(description)[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("description", "part"),
+    [
+        ("PQ4x4", "IndexPQ"),
+        ("IDMap2,SQ8", "IndexScalarQuantizer"),
+        ("IVF4,PQ4x4", "IndexIVFPQ"),
+        ("HNSW16,SQ8", "IndexScalarQuantizer"),
+        ("PCA8,Flat", "PCAMatrix"),
+        ("RR8,Flat", "RandomRotationMatrix"),
+        ("RR16,SQ8", "IndexScalarQuantizer"),
+        ("PQ4x4,Refine(SQfp16)", "IndexScalarQuantizer"),
+        ("RaBitQ", "IndexRaBitQ"),
+        ("RQ4x4", "IndexResidualQuantizer"),
+    ],
+)
+def test_the_part_that_compresses_is_named(description, part):
+    assert lossy_part(filled(description)[0]) == part
+
+
+def test_dimensions_that_are_left_out_are_a_loss():
+    kept = faiss.RemapDimensionsTransform(D, D - 1, False)
+    assert lossy_part(faiss.IndexPreTransform(kept, faiss.IndexFlatL2(D - 1))) is not None
+
+
+class GpuIndexFlat(faiss.IndexFlatIP):
+    """Stands for one that faiss-gpu has."""
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (faiss.IndexFlatIP(D), False),
+        (GpuIndexFlat(D), True),
+        (faiss.index_factory(D, "IDMap2,RR16,IVF4,SQ8,RFlat"), False),
+    ],
+)
+def test_a_gpu_index_is_known_by_its_class(index, expected):
+    assert runs_on_gpu(index) is expected
+
+
+def test_unit_rows_by_hand():
+    rows = np.float32([[[3, 4], [0, 0]]])
+    assert unit_rows(rows).tolist() == [[[np.float32(0.6), np.float32(0.8)], [0, 0]]]
+    large = np.float32([[3e38, 3e38]])  # whose squares leave float32
+    np.testing.assert_allclose(unit_rows(large), [[0.5**0.5, 0.5**0.5]], rtol=1e-6)
+
+
+def test_a_failure_names_the_index_and_says_what_to_do():
+    cpu = failed_search(faiss.IndexFlatIP(D), RuntimeError("no"))
+    assert "IndexFlatIP of 0 vectors could not search" in str(cpu)
+    gpu = failed_search(GpuIndexFlat(D), RuntimeError("no"))
+    assert "at most 2048 hits" in str(gpu)
+    assert "index_gpu_to_cpu" in str(gpu)

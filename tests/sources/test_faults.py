@@ -1,0 +1,428 @@
+"""Every way in which a server fails, met by the real remote clients over real sockets.
+
+Each case ends in a `CandidateSourceError` with cause and advice within the client's timeout,
+and the same source works again once the fault is over. `pytest -v` prints a table of them.
+"""
+
+import asyncio
+import re
+import ssl
+import threading
+import time
+from concurrent.futures import wait
+from contextlib import closing, contextmanager
+
+import httpx
+import pytest
+
+from sift_core.errors import CandidateSourceError, SiftError
+from sift_core.sources import QdrantSource
+from tests.sources import qdrant_faults as faults
+from tests.sources.qdrant_faults import FAULTS, TIMEOUT_S
+
+qdrant_client = pytest.importorskip("qdrant_client")
+trustme = pytest.importorskip("trustme")
+models = qdrant_client.models
+
+HANG_S = 5  # an answer that takes longer is a hang, and the test gives up
+KEPT_ALIVE = httpx.Limits(max_connections=10, max_keepalive_connections=5)
+
+
+class Asker:
+    """A source over one of the real remote clients, asked with a hard limit of time."""
+
+    kind: str
+
+    def __init__(self, url, **options):
+        settings = {"timeout": TIMEOUT_S, "check_compatibility": False, **options}
+        self.client = self.connected(url, settings)
+        self.source = QdrantSource(self.client, "docs")
+
+    def ask(self, call, corpus):
+        """Return the pools that a call of the source brings; fail if it hangs."""
+        queries = [corpus.query(seed) for seed in range(3)]
+        single = call == "fetch"
+        future = self.start(call, queries[0] if single else queries, 5)
+        done, _ = wait([future], timeout=HANG_S)
+        if not done:
+            future.cancel()  # no thread can be: it ends with the connection
+            pytest.fail(f"{self.kind} {call} hangs: no end within {HANG_S} s")
+        return [future.result()] if single else future.result()
+
+
+class SyncAsker(Asker):
+    kind = "sync"
+
+    def connected(self, url, settings):
+        return qdrant_client.QdrantClient(url=url, **settings)
+
+    def start(self, call, *arguments):
+        return faults.started(getattr(self.source, call), *arguments)
+
+    def close(self):
+        self.client.close()
+
+
+class AsyncAsker(Asker):
+    kind = "async"
+
+    def connected(self, url, settings):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        return qdrant_client.AsyncQdrantClient(url=url, **settings)
+
+    def start(self, call, *arguments):
+        awaited = getattr(self.source, f"a{call}")(*arguments)
+        return asyncio.run_coroutine_threadsafe(awaited, self.loop)
+
+    def close(self):
+        asyncio.run_coroutine_threadsafe(self.client.close(), self.loop).result(HANG_S)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture(params=[SyncAsker, AsyncAsker], ids=["sync", "async"], scope="module")
+def client_kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def asker(client_kind, shared_rest_server):
+    """A source whose server's faults are switched on and off; the collection stays as it is."""
+    with closing(client_kind(shared_rest_server.url)) as asker:
+        yield asker
+
+
+class Experiment:
+    """One fault: a source that works, the error while it lasts, the source that works again."""
+
+    def __init__(self, asker, call, corpus, record):
+        self.asker, self.call, self.corpus, self.record = asker, call, corpus, record
+
+    def pools(self):
+        return self.asker.ask(self.call, self.corpus)
+
+    def works(self):
+        """Return what is found, and remember how long a healthy call takes."""
+        started = time.perf_counter()
+        pools = self.pools()
+        self.margin_s = 0.5 + 5 * (time.perf_counter() - started)
+        assert [len(pool) for pool in pools] == [5] * len(pools)
+        return [pool.document_ids for pool in pools]
+
+    def fails(self, name, *, cause, advice, retry_after_s=None, has_cause=True):
+        """Assert that the call ends in the right error in time; return the message."""
+        self.record("fault", (name, self.asker.kind, self.call))
+        started = time.perf_counter()
+        with pytest.raises(CandidateSourceError) as caught:
+            self.pools()
+        seconds = time.perf_counter() - started
+        message = str(caught.value)
+        told = message.partition("): ")[2] or message
+        self.record("fault answer", (seconds, " ".join(told.split())[:60].strip()))
+        assert seconds <= TIMEOUT_S + self.margin_s
+        assert "'docs'" in message
+        assert_told(message, cause, advice)
+        assert (caught.value.__cause__ is not None) == has_cause
+        assert_seconds(caught.value.retry_after_s, retry_after_s)
+        return message
+
+
+def assert_told(message, cause, advice):
+    """Assert that a message has the cause and, after it, the advice."""
+    told = re.search(cause, message)
+    assert told, message
+    assert re.search(advice, message[told.end() :]), message
+
+
+def assert_seconds(seconds, expected):
+    if expected is faults.NO_TIME:
+        assert seconds in (None, 0)
+    elif expected is None:
+        assert seconds is None
+    else:
+        low, high = expected
+        assert low <= seconds <= high
+
+
+@pytest.fixture(params=["fetch", "fetch_batch"])
+def call(request):
+    return request.param
+
+
+CASES = [
+    pytest.param(name, call, id=f"{name}-{call}")
+    for name, fault in FAULTS.items()
+    for call in fault.calls
+]
+
+
+@pytest.mark.parametrize(("name", "call"), CASES)
+def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(
+    shared_rest_server, asker, corpus, record_property, name, call
+):
+    case = FAULTS[name]
+    experiment = Experiment(asker, call, corpus, record_property)
+    found = experiment.works()
+    shared_rest_server.fail(case.fault)
+    try:
+        experiment.fails(
+            name,
+            cause=case.cause,
+            advice=case.advice,
+            retry_after_s=case.retry_after_s,
+            has_cause=case.has_cause,
+        )
+    finally:
+        shared_rest_server.fail(None)
+    assert experiment.works() == found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["closed before any byte", "killed in mid-response", "truncated JSON", "first byte too late"],
+)
+def test_a_fault_on_a_connection_that_is_kept_alive(
+    rest_server, client_kind, corpus, record_property, name
+):
+    case = FAULTS[name]
+    with closing(client_kind(rest_server.url, limits=KEPT_ALIVE)) as asker:
+        experiment = Experiment(asker, "fetch", corpus, record_property)
+        found = [experiment.works() for _ in range(3)]
+        assert rest_server.n_connections == 1
+        rest_server.fail(case.fault, first=2, times=1)
+        assert experiment.works() == found[0]
+        experiment.fails(f"{name}, kept alive", cause=case.cause, advice=case.advice)
+        assert experiment.works() == found[0]
+
+
+def test_a_connection_that_died_while_it_was_idle_costs_nothing(rest_server, client_kind, corpus):
+    with closing(client_kind(rest_server.url, limits=KEPT_ALIVE)) as asker:
+        first = asker.ask("fetch", corpus)[0].document_ids
+        rest_server.stop()
+        rest_server.start()
+        assert asker.ask("fetch", corpus)[0].document_ids == first
+
+
+def test_a_slow_answer_within_the_timeout_is_an_answer(shared_rest_server, asker, corpus, call):
+    found = asker.ask(call, corpus)
+    shared_rest_server.fail(faults.late(0.3), times=1)
+    again = asker.ask(call, corpus)
+    assert [pool.document_ids for pool in again] == [pool.document_ids for pool in found]
+
+
+def test_an_answer_without_points_is_no_empty_pool(shared_rest_server, asker, corpus, call):
+    shared_rest_server.fail(faults.altered(lambda points: []), times=1)
+    with pytest.raises(SiftError, match="'docs'"):
+        asker.ask(call, corpus)
+
+
+def test_asking_what_the_collection_has_costs_no_second_timeout(
+    shared_rest_server, asker, corpus, record_property
+):
+    def refused_late_and_then_silent(call):
+        if call.command == "POST":
+            call.server.stopping.wait(0.7 * TIMEOUT_S)
+            faults.refused(400, "Wrong input: Vector dimension error: expected dim: 4, got 16")(
+                call
+            )
+        else:
+            faults.late(TIMEOUT_S + 1)(call)
+
+    experiment = Experiment(asker, "fetch", corpus, record_property)
+    experiment.works()
+    shared_rest_server.fail(refused_late_and_then_silent)
+    try:
+        experiment.fails("refused late, then silent", cause="expected dim: 4", advice=faults.MODEL)
+    finally:
+        shared_rest_server.fail(None)
+
+
+@pytest.fixture
+def experiment(rest_server, client_kind, call, corpus, record_property):
+    """A source with a server of its own."""
+    with closing(client_kind(rest_server.url)) as asker:
+        yield Experiment(asker, call, corpus, record_property)
+
+
+def test_a_collection_deleted_between_two_calls(experiment, qdrant, refill):
+    found = experiment.works()
+    qdrant.delete_collection("docs")
+    cause = "404.*Not found: Collection `docs` doesn't exist!"
+    experiment.fails("collection deleted", cause=cause, advice="create the collection|name")
+    refill(qdrant)
+    assert experiment.works() == found
+
+
+def test_a_collection_recreated_with_another_dimension_between_two_calls(
+    experiment, qdrant, refill
+):
+    found = experiment.works()
+    qdrant.delete_collection("docs")
+    four = models.VectorParams(size=4, distance=models.Distance.COSINE)
+    qdrant.create_collection("docs", vectors_config=four)
+    message = experiment.fails(
+        "recreated with 4 dimensions", cause="400.*expected dim: 4, got 16", advice=faults.MODEL
+    )
+    assert "'' of 4" in message
+    qdrant.delete_collection("docs")
+    refill(qdrant)
+    assert experiment.works() == found
+
+
+def test_a_collection_recreated_with_named_vectors_between_two_calls(experiment, qdrant, refill):
+    found = experiment.works()
+    qdrant.delete_collection("docs")
+    refill(qdrant, named=True)
+    message = experiment.fails(
+        "recreated with names", cause="400.*Not existing vector name", advice=faults.MODEL
+    )
+    assert "'dense' of 16" in message
+    assert faults.VECTOR in message
+    qdrant.delete_collection("docs")
+    refill(qdrant)
+    assert experiment.works() == found
+
+
+def test_a_server_that_stops_and_comes_back_on_its_port(experiment, rest_server):
+    found = experiment.works()
+    rest_server.stop()
+    experiment.fails("server stopped", cause="refused|ConnectError", advice=faults.SERVER_UP)
+    rest_server.start()
+    assert experiment.works() == found
+
+
+def test_a_redirect_that_is_followed_in_circles(rest_server, client_kind, corpus, record_property):
+    with closing(client_kind(rest_server.url, follow_redirects=True)) as asker:
+        experiment = Experiment(asker, "fetch", corpus, record_property)
+        found = experiment.works()
+        rest_server.fail(faults.redirected)
+        experiment.fails("redirects in circles", cause="[Rr]edirect", advice=faults.ADDRESS)
+        rest_server.fail(None)
+        assert experiment.works() == found
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def trusting(authority):
+    """What a client that trusts the authority is made with."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return {"verify": context}
+
+
+def certified(authority, name="127.0.0.1"):
+    """Return a server's context with a certificate for a name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(context)
+    return context
+
+
+@contextmanager
+def an_experiment_with_tls(client_kind, url, corpus, record, options):
+    with closing(client_kind(url.replace("http:", "https:"), **options)) as asker:
+        yield Experiment(asker, "fetch", corpus, record)
+
+
+@pytest.mark.parametrize("fault", ["no TLS", "untrusted certificate", "another host's certificate"])
+def test_a_server_whose_tls_is_wrong(
+    rest_server, client_kind, corpus, record_property, authority, trusting, fault
+):
+    right = certified(authority)
+    wrong = {
+        "no TLS": None,
+        "untrusted certificate": certified(trustme.CA()),
+        "another host's certificate": certified(authority, "elsewhere.example"),
+    }[fault]
+    cause = {
+        "no TLS": "SSL",
+        "untrusted certificate": "CERTIFICATE_VERIFY_FAILED",
+        "another host's certificate": "CERTIFICATE_VERIFY_FAILED.*127.0.0.1",
+    }[fault]
+    arguments = (client_kind, rest_server.url, corpus, record_property, trusting)
+    with an_experiment_with_tls(*arguments) as experiment:
+        rest_server.tls = right
+        found = experiment.works()
+        rest_server.tls = wrong
+        experiment.fails(f"TLS: {fault}", cause=cause, advice=faults.CERTIFICATE)
+        rest_server.tls = right
+        assert experiment.works() == found
+
+
+def test_a_client_without_tls_at_a_server_with_it(experiment, rest_server, authority):
+    found = experiment.works()
+    rest_server.tls = certified(authority)
+    cause = "disconnected|closed|reset|ReadError|RemoteProtocol"
+    experiment.fails("TLS: plain client", cause=cause, advice=f"{faults.ASK_AGAIN}|https")
+    rest_server.tls = None
+    assert experiment.works() == found
+
+
+@pytest.mark.parametrize(
+    ("fault", "key", "cause"),
+    [
+        ("no API key", None, "401.*Must provide an API key"),
+        ("wrong API key", "wrong", "401.*Invalid API key"),
+    ],
+)
+def test_an_api_key_that_is_refused(
+    rest_server, client_kind, corpus, record_property, authority, trusting, fault, key, cause
+):
+    options = {**trusting, **({"api_key": key} if key else {})}
+    arguments = (client_kind, rest_server.url, corpus, record_property, options)
+    rest_server.tls = certified(authority)
+    with an_experiment_with_tls(*arguments) as experiment:
+        found = experiment.works()
+        rest_server.api_key = "right"
+        experiment.fails(fault, cause=cause, advice=faults.KEY)
+        rest_server.api_key = key
+        assert experiment.works() == found
+
+
+WRITES = {
+    "prepare": lambda source, corpus: source.prepare(embedder_name="model-a", dimension=16),
+    "content_ids": lambda source, corpus: source.content_ids(),
+    "add": lambda source, corpus: source.add(
+        ["5b0b0000-0000-4000-8000-00000000000a"], corpus.documents[:1], corpus.embeddings[:1]
+    ),
+    "remove": lambda source, corpus: source.remove(["5b0b0000-0000-4000-8000-00000000000a"]),
+}
+
+
+WRITE_FAULTS = [
+    "closed before any byte",
+    "killed in mid-response",
+    "truncated JSON",
+    "429, retry in 7 s",
+    "503, retry at a date",
+    "500, disk full",
+    "200 with a proxy's page",
+    "result is null",
+]
+SLOW_WRITES = [("first byte too late", "add"), ("body byte by byte", "add")]
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [*((name, action) for name in WRITE_FAULTS for action in WRITES), *SLOW_WRITES],
+)
+def test_a_fault_while_writing_ends_in_an_error(rest_server, corpus, name, action):
+    case = FAULTS[name]
+    with closing(SyncAsker(rest_server.url)) as asker:
+        rest_server.fail(case.fault)
+        future = faults.started(WRITES[action], asker.source, corpus)
+        assert wait([future], timeout=HANG_S).done, "hangs"
+        with pytest.raises(CandidateSourceError) as caught:
+            future.result()
+        assert "'docs'" in str(caught.value)
+        assert_told(str(caught.value), case.cause, case.advice)
+        assert caught.value.__cause__ is not None
+        assert_seconds(caught.value.retry_after_s, case.retry_after_s)
+        rest_server.fail(None)
+        WRITES[action](asker.source, corpus)

@@ -1,0 +1,163 @@
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.protocols import CandidateSource
+from sift_core.sources import InMemorySource, MergedSource
+from sift_core.types import Query
+
+
+class Dead:
+    """A source whose store has failed."""
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        raise CandidateSourceError("the disk is full; make room", retry_after_s=3)
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        return self.fetch(query, n_candidates, filter=filter)
+
+
+def slices(corpus, n):
+    """Return the corpus in n sources, every n-th document in each."""
+    return {
+        f"machine {i}": InMemorySource(
+            corpus.embeddings[i::n],
+            corpus.texts[i::n],
+            document_ids=[str(name) for name in corpus.ids[i::n]],
+            metadata=corpus.metadata[i::n],
+            embedder_name="model-a",
+        )
+        for i in range(n)
+    }
+
+
+@pytest.mark.parametrize("n_slices", [1, 3])
+@pytest.mark.parametrize("n_candidates", [1, 20, 1000])
+async def test_slices_equal_the_whole(corpus, reference, n_slices, n_candidates):
+    source = MergedSource(slices(corpus, n_slices))
+    assert isinstance(source, CandidateSource)
+    for seed in range(3):
+        query = corpus.query(seed)
+        expected = reference.fetch(query, n_candidates)
+        awaited = await source.afetch(query, n_candidates)
+        for pool in (source.fetch(query, n_candidates), awaited):
+            assert pool.document_ids == expected.document_ids
+            assert pool.texts == expected.texts
+            assert pool.metadata == expected.metadata
+            np.testing.assert_array_equal(pool.embeddings, expected.embeddings)
+            np.testing.assert_array_equal(pool.similarities, expected.similarities)
+
+
+async def test_a_filter_reaches_every_source(corpus, reference):
+    def is_odd(metadata):
+        return metadata["parity"] == 1
+
+    pool = MergedSource(slices(corpus, 3)).fetch(corpus.query(), 20, filter=is_odd)
+    assert pool.document_ids == reference.fetch(corpus.query(), 20, filter=is_odd).document_ids
+
+
+async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all(corpus):
+    source = MergedSource({**slices(corpus, 2), "machine 7": Dead()})
+    with pytest.raises(CandidateSourceError, match="source 'machine 7': the disk is full") as info:
+        source.fetch(corpus.query(), 3)
+    assert info.value.retry_after_s == 3
+    with pytest.raises(CandidateSourceError, match="source 'machine 7': the disk is full"):
+        await source.afetch(corpus.query(), 3)
+
+
+class Single:
+    """A source that takes one query at a time."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        return self.source.fetch(query, n_candidates, filter=filter)
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        return await self.source.afetch(query, n_candidates, filter=filter)
+
+
+async def test_a_batch_also_of_sources_that_take_one_query_at_a_time(corpus, reference):
+    parts = slices(corpus, 2)
+    parts["machine 1"] = Single(parts["machine 1"])
+    queries = [corpus.query(seed) for seed in range(3)]
+    source = MergedSource(parts)
+    expected = [reference.fetch(query, 9).document_ids for query in queries]
+    assert [pool.document_ids for pool in source.fetch_batch(queries, 9)] == expected
+    assert [pool.document_ids for pool in await source.afetch_batch(queries, 9)] == expected
+    assert source.fetch_batch([], 9) == []
+
+
+class Slow(Dead):
+    """A source that answers late, and tells whether it was given up."""
+
+    def __init__(self):
+        self.cancelled = False
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+async def test_the_others_are_given_up_when_one_has_failed(corpus):
+    slow = Slow()
+    with pytest.raises(CandidateSourceError, match="source 'dead'"):
+        await MergedSource({"slow": slow, "dead": Dead()}).afetch(corpus.query(), 3)
+    assert slow.cancelled
+
+
+def test_an_empty_source_is_named(corpus):
+    empty = InMemorySource(np.empty((0, 16)), [])
+    with pytest.raises(InvalidInputError, match="source 'empty': there are no documents"):
+        MergedSource({**slices(corpus, 2), "empty": empty}).fetch(corpus.query(), 3)
+
+
+class Fused:
+    """A source whose order is by scores that are no cosines."""
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        pool = InMemorySource(np.eye(16), ["a"] * 16).fetch(query, n_candidates)
+        return replace(pool, relevance=np.arange(len(pool), dtype=float))
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        return self.fetch(query, n_candidates)
+
+
+def test_fused_scores_are_refused(corpus):
+    with pytest.raises(InvalidInputError, match="got one with fused scores"):
+        MergedSource({**slices(corpus, 1), "fused": Fused()}).fetch(corpus.query(), 3)
+
+
+def test_sources_without_names_are_refused(corpus):
+    with pytest.raises(InvalidInputError, match="must be a mapping from names to sources, got li"):
+        MergedSource(list(slices(corpus, 2).values()))
+
+
+def test_sources_of_different_embedders_are_refused(corpus):
+    other = InMemorySource(np.eye(2), ["a", "b"], embedder_name="model-b")
+    with pytest.raises(InvalidInputError, match=r"'model-a'.*'model-b'"):
+        MergedSource({**slices(corpus, 1), "other": other})
+    assert MergedSource(slices(corpus, 2)).embedder_name == "model-a"
+
+
+def test_no_sources():
+    with pytest.raises(InvalidInputError, match="at least 1 source"):
+        MergedSource({})
+
+
+@pytest.mark.parametrize("n_candidates", [0, 2.5, None])
+def test_refuses_a_number_of_candidates_that_is_no_count(corpus, n_candidates):
+    with pytest.raises(InvalidInputError, match="`n_candidates` must be"):
+        MergedSource(slices(corpus, 2)).fetch(corpus.query(), n_candidates)
+
+
+def test_refuses_a_query_of_another_dimension(corpus):
+    with pytest.raises(InvalidInputError, match="2 dimensions, the store has 16"):
+        MergedSource(slices(corpus, 2)).fetch(Query(text="?", embedding=[1.0, 0.0]), 2)

@@ -1,0 +1,606 @@
+"""Over real sources that keep a record of what they are asked; contents against a slow oracle."""
+
+import asyncio
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from sift_core import (
+    CandidatePool,
+    CandidateSource,
+    CandidateSourceError,
+    ContextSelector,
+    InMemorySource,
+    InvalidInputError,
+    Query,
+)
+from sift_core.protocols import BatchCandidateSource
+from sift_core.selection import context
+from sift_core.selection.context import contents
+from sift_core.selection.near_duplicates import merge_radius
+from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
+
+D = 96
+
+
+def unit(array):
+    return array / np.linalg.norm(array, axis=-1, keepdims=True)
+
+
+def facts_about(query, n, seed=0):
+    """Return n unit vectors at cosines of .7 down to .5 with the query, otherwise unlike."""
+    rest = np.random.default_rng([seed, n]).standard_normal((n, D))
+    rest -= np.outer(rest @ query, query)
+    cosines = np.linspace(0.7, 0.5, n)[:, None]
+    return cosines * query + (1 - cosines**2) ** 0.5 * unit(rest)
+
+
+def copies_of(facts, n_copies, *, noise=0.15, seed=0):
+    """Return every fact with some noise `n_copies` times, and the fact of each row."""
+    fact = np.repeat(np.arange(len(facts)), n_copies)
+    generator = np.random.default_rng([seed, n_copies])
+    return unit(facts[fact] + noise * unit(generator.standard_normal((len(fact), D)))), fact
+
+
+def a_query(seed=0):
+    embedding = unit(np.random.default_rng([seed, 7]).standard_normal(D))
+    return Query(text="?", embedding=embedding)
+
+
+class Recorded:
+    """A source without batches that keeps a record of how many candidates it is asked for."""
+
+    def __init__(self, source, fails_at=None):
+        self.source, self.asked, self.fails_at = source, [], fails_at
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        self.asked.append(n_candidates)
+        if len(self.asked) == self.fails_at:
+            raise CandidateSourceError("the store went away")
+        return self.source.fetch(query, n_candidates, filter=filter)
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        await asyncio.sleep(0)
+        return self.fetch(query, n_candidates, filter=filter)
+
+
+class RecordedBatches(Recorded):
+    """The same with batches: each is recorded as (number of queries, number of candidates)."""
+
+    def fetch_batch(self, queries, n_candidates, *, filter=None):
+        self.asked.append((len(queries), n_candidates))
+        return self.source.fetch_batch(queries, n_candidates, filter=filter)
+
+    async def afetch_batch(self, queries, n_candidates, *, filter=None):
+        await asyncio.sleep(0)
+        return self.fetch_batch(queries, n_candidates, filter=filter)
+
+
+def collection(query, n_facts, n_copies, **options):
+    """Return a source in memory; a document's text and metadata name its fact."""
+    rows, fact = copies_of(facts_about(query.embedding, n_facts), n_copies, **options)
+    return InMemorySource(rows, [str(i) for i in fact], metadata=[{"fact": int(i)} for i in fact])
+
+
+def assert_same(pool, expected):
+    assert pool.document_ids == expected.document_ids
+    assert pool.texts == expected.texts
+    assert pool.metadata == expected.metadata
+    np.testing.assert_array_equal(pool.embeddings, expected.embeddings)
+    np.testing.assert_array_equal(pool.similarities, expected.similarities)
+
+
+# Contents
+
+
+def contents_by_definition(query, candidates, relevance=None, n_read=500):
+    """Return what `contents` returns, candidate by candidate, without blocks."""
+    rows = unit(np.asarray(candidates, dtype=np.float64))
+    nearness = rows @ unit(np.asarray(query, dtype=np.float64))
+    key = nearness if relevance is None else np.asarray(relevance, dtype=np.float64)
+    order = sorted(range(len(rows)), key=lambda i: (-round(key[i], 12), i))
+    rows = rows[order]
+    near = rows[:n_read]
+    n = len(near)
+    unlike_query = 1 - (
+        np.sort(nearness)[::-1][:n].mean() if relevance is not None else nearness[order[:n]].mean()
+    )
+    typical = max(1 - (near @ near.T)[~np.eye(n, dtype=bool)].mean(), unlike_query)
+    novelty = [
+        min([(1 - rows[i] @ rows[j]) / typical for j in range(i)] or [np.inf]) for i in range(n)
+    ]
+    radius = merge_radius(np.array([*novelty, 1.0]))
+    is_first = [u > radius for u in novelty]
+    for i in range(n, len(rows)):
+        block = range(i - i % n_read, i)
+        earlier = [j for j in range(i - i % n_read) if is_first[j]] + list(block)
+        is_first.append(min((1 - rows[i] @ rows[j]) / typical for j in earlier) > radius)
+    return [order[i] for i in range(len(rows)) if is_first[i]]
+
+
+@pytest.mark.parametrize("n_copies", [1, 2, 4, 8])
+def test_contents_equal_the_definition(n_copies):
+    query = a_query().embedding
+    rows, _ = copies_of(facts_about(query, 30), n_copies)
+    rows = np.random.default_rng(1).permutation(rows)
+    assert contents(query, rows).tolist() == contents_by_definition(query, rows)
+
+
+@pytest.mark.parametrize("n_read", [25, 60, 119, 120])
+def test_contents_beyond_those_that_are_read_equal_the_definition(monkeypatch, n_read):
+    monkeypatch.setattr(context, "MAX_REGION", n_read)
+    query = a_query().embedding
+    rows, fact = copies_of(facts_about(query, 20), 6)
+    found = contents(query, rows).tolist()
+    assert found == contents_by_definition(query, rows, n_read=n_read)
+    assert sorted(fact[found]) == list(range(20))
+
+
+@pytest.mark.parametrize("n_read", [40, 70])
+def test_versions_that_drift_away_equal_the_definition(monkeypatch, n_read):
+    # A late version may be near an early one and far from the first: then it is a content.
+    monkeypatch.setattr(context, "MAX_REGION", n_read)
+    query = a_query().embedding
+    facts = facts_about(query, 12)
+    drift = unit(np.random.default_rng(3).standard_normal((12, D)))
+    rows = np.concatenate([unit(facts + step * drift) for step in np.linspace(0, 1.2, 12)])
+    found = contents(query, rows).tolist()
+    assert 12 < len(found) < len(rows)
+    assert found == contents_by_definition(query, rows, n_read=n_read)
+
+
+def test_contents_take_the_order_of_another_relevance():
+    query = a_query().embedding
+    rows, fact = copies_of(facts_about(query, 12), 4)
+    relevance = np.random.default_rng(2).permutation(len(rows))
+    found = contents(query, rows, relevance=relevance).tolist()
+    assert found == contents_by_definition(query, rows, relevance=relevance)
+    assert relevance[found[0]] == len(rows) - 1
+    for i in found:  # the most relevant version stands for all
+        assert relevance[i] == relevance[fact == fact[i]].max()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_versions_all_are_contents(seed):
+    query = a_query(seed).embedding
+    assert len(contents(query, facts_about(query, 200, seed))) == 200
+
+
+@pytest.mark.parametrize("n", [20, 50, 200, 500])
+@pytest.mark.parametrize("noise", [0.0, 0.15, 0.3])
+def test_a_pool_of_one_text_in_many_versions_has_one_content(n, noise):
+    # All distances are those of versions: measured by their mean they would all be far.
+    query = a_query().embedding
+    rows, _ = copies_of(facts_about(query, 1), n, noise=noise)
+    assert len(contents(query, rows)) == 1
+
+
+def test_fewer_than_twenty_versions_far_apart_count_as_contents():
+    # 18 distances and that to the query are too few to be read; the fixed radius is closer.
+    query = a_query().embedding
+    rows, _ = copies_of(facts_about(query, 1), 19, noise=0.3)
+    assert len(contents(query, rows)) == 19
+    rows, _ = copies_of(facts_about(query, 1), 19, noise=0.1)
+    assert len(contents(query, rows)) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_contents_of_vectors_of_any_length_and_type(dtype):
+    query = a_query().embedding
+    rows, _ = copies_of(facts_about(query, 15), 4)
+    scales = np.random.default_rng(0).uniform(0.5, 20, (len(rows), 1))
+    found = contents(3 * query, (scales * rows).astype(dtype))
+    assert len(found) == 15
+    if dtype == np.float64:
+        assert found.tolist() == contents(query, rows).tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_contents_of_fewer_than_two(n):
+    query = a_query().embedding
+    assert contents(query, facts_about(query, n)).tolist() == list(range(n))
+
+
+@pytest.mark.parametrize(
+    ("query", "candidates", "message"),
+    [
+        (np.ones((2, 3)), np.ones((4, 3)), "`query` must have 1 dimension"),
+        (np.ones(3), np.ones((4, 2)), "3"),
+        (np.ones(3), np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), "all zero"),
+        (np.ones(3), np.full((4, 3), np.nan), "finite"),
+    ],
+)
+def test_contents_refuse_what_a_selector_refuses(query, candidates, message):
+    with pytest.raises(InvalidInputError, match=message):
+        contents(query, candidates)
+
+
+# One query
+
+
+def test_where_nothing_repeats_the_source_is_asked_once_and_its_pool_returned():
+    query = a_query()
+    source = Recorded(collection(query, 400, 1))
+    pool = fetch_distinct(source, query, 100, n_select=10)
+    assert source.asked == [100]
+    assert_same(pool, source.source.fetch(query, 100))
+
+
+@pytest.mark.parametrize("n_facts", [20, 19])
+def test_two_contents_a_choice_are_enough_by_hand(n_facts):
+    # 10 choices, 40 candidates: min(2 · 10, ⌈.8 · 40⌉) = 20. 19 are too few, 40 · 20/19 = 42.1
+    # is rounded up to 80.
+    query = a_query()
+    facts = facts_about(query.embedding, n_facts)
+    versions = unit(facts[:1] + 0.01 * np.random.default_rng(0).standard_normal((200, D)) / D**0.5)
+    rows = np.concatenate([facts, versions])
+    rows = rows[np.argsort(-(rows @ query.embedding), kind="stable")]
+    source = Recorded(_Listed(np.concatenate([facts, versions])))
+    fetch_distinct(source, query, 40, n_select=10)
+    assert source.asked[:2] == ([40] if n_facts == 20 else [40, 80])
+
+
+@pytest.mark.parametrize(
+    ("n_candidates", "n_facts", "is_enough"),
+    [(20, 16, True), (20, 15, False), (11, 9, True), (11, 8, False)],  # ⌈.8 · 11⌉ = 9
+)
+def test_four_fifths_of_the_candidates_are_always_enough_by_hand(n_candidates, n_facts, is_enough):
+    query = a_query()
+    facts = facts_about(query.embedding, n_facts)
+    source = Recorded(_Listed(np.concatenate([facts, np.repeat(facts[:1], 100, axis=0)])))
+    fetch_distinct(source, query, n_candidates, n_select=10)
+    assert (len(source.asked) == 1) == is_enough
+
+
+class _Listed:
+    """Returns rows in the order that they were given in, as a fused search would."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        rows = self.rows[:n_candidates]
+        names = [str(i) for i in range(len(rows))]
+        return CandidatePool(
+            document_ids=names,
+            texts=names,
+            embeddings=rows,
+            similarities=rows @ query.embedding,
+            relevance=-np.arange(len(rows)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("n_copies", "n_candidates", "n_select", "asked"),
+    [
+        # 10 facts in 100 where 20 are needed: twice as many.
+        (10, 100, 10, [100, 200]),
+        # 2 in 100: ten times, cut to four. 8 in 400: 400 · 20/8 = 1000.
+        (50, 100, 10, [100, 400, 1000]),
+        # 4 in 200: five times, cut to four. 16 in 800: 800 · 20/16 = 1000.
+        (50, 200, 10, [200, 800, 1000]),
+        # 20 in 200 where 2 · 10 are enough.
+        (10, 200, 10, [200]),
+        # 1 in 300, 4 in 1200; 4 · 1200 is beyond the default cap.
+        (300, 300, 10, [300, 1200, 2000]),
+    ],
+)
+def test_asks_for_as_many_times_more_as_contents_are_missing_by_hand(
+    n_copies, n_candidates, n_select, asked
+):
+    query = a_query()
+    source = Recorded(_Listed(copies_of(facts_about(query.embedding, 100), n_copies, noise=0.1)[0]))
+    fetch_distinct(source, query, n_candidates, n_select=n_select)
+    assert source.asked == asked
+
+
+@pytest.mark.parametrize(("max_candidates", "asked"), [(100, [100]), (250, [100, 250])])
+def test_no_fetch_asks_for_more_than_the_cap(max_candidates, asked):
+    query = a_query()
+    source = Recorded(_Listed(copies_of(facts_about(query.embedding, 100), 10, noise=0.1)[0]))
+    pool = fetch_distinct(source, query, 100, n_select=15, max_candidates=max_candidates)
+    assert source.asked == asked
+    assert len(pool) == (100 if max_candidates == 100 else 25)
+
+
+def test_more_candidates_than_the_default_cap_are_fetched_once():
+    query = a_query()
+    source = Recorded(collection(query, 10, 300, noise=0.05))
+    assert len(fetch_distinct(source, query, 2500, n_select=10)) == 2500
+    assert source.asked == [2500]
+
+
+@pytest.mark.parametrize(("n_facts", "asked"), [(4, [50]), (8, [50, 200])])
+def test_a_source_that_has_no_more_is_not_asked_again(n_facts, asked):
+    query = a_query()  # 40 and 80 documents
+    source = Recorded(collection(query, n_facts, 10))
+    pool = fetch_distinct(source, query, 50, n_select=10)
+    assert source.asked == asked
+    assert {int(text) for text in pool.texts} == set(range(n_facts))
+
+
+def test_a_larger_pool_is_thinned_to_its_contents_in_the_stores_order():
+    query = a_query()
+    rows, fact = copies_of(facts_about(query.embedding, 40), 10)
+    source = InMemorySource(rows, [str(i) for i in fact])
+    pool = fetch_distinct(source, query, 100, n_select=10)
+    larger = source.fetch(query, 200)
+    found = contents(query.embedding, larger.embeddings)
+    assert_same(pool, larger.take(np.sort(found)))
+    assert 20 <= len(pool) == len(set(pool.texts)) <= 40
+    assert (np.diff(pool.similarities) <= 0).all()
+    chosen = ContextSelector().select(query.embedding, pool.embeddings, 10).positions
+    assert len({pool.texts[i] for i in chosen}) == 10
+
+
+def test_of_more_contents_than_were_asked_for_the_most_relevant_are_kept():
+    # The first 20 candidates are two facts, so that 80 are asked for; 62 of them are facts.
+    query = a_query()
+    facts = facts_about(query.embedding, 100)
+    versions, _ = copies_of(facts[:2], 10, noise=0.1)
+    source = Recorded(_Listed(np.concatenate([versions, facts[2:]])))
+    pool = fetch_distinct(source, query, 20, n_select=10)
+    assert source.asked == [20, 80]
+    assert len(pool) == 20
+    assert pool.texts[1:] == ("10", *(str(i) for i in range(20, 38)))
+
+
+def test_versions_fill_up_what_has_fewer_contents_than_are_chosen():
+    query = a_query()
+    rows, fact = copies_of(facts_about(query.embedding, 3), 60)
+    source = Recorded(InMemorySource(rows, [str(i) for i in fact]))
+    pool = fetch_distinct(source, query, 50, n_select=10)
+    assert source.asked == [50, 200]
+    assert len(pool) == 50
+    assert set(pool.texts) == {"0", "1", "2"}
+    assert len(set(pool.document_ids)) == 50
+    assert (np.diff(pool.similarities) <= 0).all()
+    chosen = ContextSelector().select(query.embedding, pool.embeddings, 10).positions
+    assert {pool.texts[i] for i in chosen[:3]} == {"0", "1", "2"}
+
+
+def test_contents_alone_are_returned_from_as_many_as_are_chosen_on():
+    query = a_query()
+    source = collection(query, 10, 50)
+    assert len(fetch_distinct(source, query, 50, n_select=10)) == 10
+    assert len(fetch_distinct(source, query, 50, n_select=11)) == 50
+
+
+def test_the_stores_own_relevance_orders_contents_and_stays_with_them():
+    query = a_query()
+    rows, _ = copies_of(facts_about(query.embedding, 60), 5, noise=0.1)
+    reversed_rows = rows[::-1].copy()  # the least similar is the most relevant
+    pool = fetch_distinct(Recorded(_Listed(reversed_rows)), query, 50, n_select=10)
+    assert pool.relevance is not None
+    assert (np.diff(pool.relevance) < 0).all()
+    assert pool.texts == tuple(str(-int(r)) for r in pool.relevance)
+    assert pool.texts[0] == "0"
+
+
+def test_the_filter_reaches_every_fetch():
+    query = a_query()
+    source = Recorded(collection(query, 100, 10))
+    pool = fetch_distinct(source, query, 100, n_select=10, filter=lambda m: m["fact"] % 2)
+    assert len(source.asked) > 1
+    assert len(pool) >= 20
+    assert all(int(text) % 2 for text in pool.texts)
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_failing_store_is_reported_from_whichever_fetch(fails_at):
+    query = a_query()
+    source = Recorded(collection(query, 40, 10), fails_at=fails_at)
+    with pytest.raises(CandidateSourceError, match="went away"):
+        fetch_distinct(source, query, 100, n_select=10)
+    assert len(source.asked) == fails_at
+
+
+def test_an_empty_pool_is_returned_as_it_is():
+    query = a_query()
+    source = Recorded(collection(query, 5, 10))
+    assert len(fetch_distinct(source, query, 10, n_select=5, filter=lambda m: False)) == 0
+    assert source.asked == [10]
+
+
+# Arguments
+
+
+@pytest.mark.parametrize("n_select", [0, -1, 2.5, "5", None])
+def test_refuses_a_number_of_choices_that_is_no_count(n_select):
+    with pytest.raises(InvalidInputError, match="`n_select` must be"):
+        OversamplingSource(collection(a_query(), 5, 2), n_select=n_select)
+
+
+@pytest.mark.parametrize("max_candidates", [0, -1, 2.5, "5"])
+def test_refuses_a_cap_that_is_no_count(max_candidates):
+    with pytest.raises(InvalidInputError, match="`max_candidates` must be"):
+        OversamplingSource(collection(a_query(), 5, 2), n_select=3, max_candidates=max_candidates)
+
+
+@pytest.mark.parametrize("n_candidates", [0, -1, 2.5, "5", None])
+def test_refuses_a_number_of_candidates_that_is_no_count(n_candidates):
+    source = Recorded(collection(a_query(), 5, 2))
+    with pytest.raises(InvalidInputError, match="`n_candidates` must be"):
+        fetch_distinct(source, a_query(), n_candidates, n_select=3)
+    assert source.asked == []
+
+
+def test_refuses_more_candidates_than_the_cap_before_asking():
+    source = RecordedBatches(collection(a_query(), 5, 2))
+    oversampling = OversamplingSource(source, n_select=3, max_candidates=9)
+    message = "`max_candidates` must be >= `n_candidates`, got 9 and 10"
+    with pytest.raises(InvalidInputError, match=message):
+        oversampling.fetch(a_query(), 10)
+    with pytest.raises(InvalidInputError, match=message):
+        oversampling.fetch_batch([a_query()] * 2, 10)
+    assert source.asked == []
+    assert len(oversampling.fetch(a_query(), 9)) == 9
+
+
+@pytest.mark.parametrize("source", [None, "docs", object()])
+def test_refuses_what_is_no_source(source):
+    with pytest.raises(InvalidInputError, match="`source` must have the methods"):
+        OversamplingSource(source, n_select=3)
+
+
+def test_the_sources_own_checks_pass_through():
+    query = a_query()
+    source = OversamplingSource(
+        InMemorySource(facts_about(query.embedding, 3), ["a", "b", "c"], embedder_name="model-a"),
+        n_select=2,
+    )
+    assert source.embedder_name == "model-a"
+    with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'"):
+        source.fetch(Query(text="?", embedding=query.embedding, embedder_name="model-b"), 2)
+    assert OversamplingSource(Recorded(_Listed(np.eye(3))), n_select=1).embedder_name is None
+
+
+# Batches, tasks, threads
+
+SEEDS = range(6)
+
+
+def mixed_queries():
+    """Return queries of one collection: about facts that stand alone, in 10, and in 60 versions."""
+    queries = [a_query(seed) for seed in SEEDS]
+    parts = [
+        copies_of(facts_about(query.embedding, 120, seed), (1, 10, 60)[seed % 3], noise=0.1)[0]
+        for seed, query in enumerate(queries)
+    ]
+    rows = np.concatenate(parts)
+    return queries, InMemorySource(rows, [str(i) for i in range(len(rows))])
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return mixed_queries()
+
+
+def test_takes_the_place_of_a_source():
+    source = OversamplingSource(Recorded(_Listed(np.eye(3))), n_select=2)
+    assert isinstance(source, CandidateSource)
+    assert isinstance(source, BatchCandidateSource)
+
+
+@pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
+def test_a_batch_equals_its_queries_one_by_one(mixed, kind):
+    queries, store = mixed
+    alone = [fetch_distinct(store, query, 100, n_select=10) for query in queries]
+    together = OversamplingSource(kind(store), n_select=10).fetch_batch(queries, 100)
+    for pool, expected in zip(together, alone, strict=True):
+        assert_same(pool, expected)
+
+
+def test_only_queries_that_need_more_are_asked_again_those_of_one_size_together(mixed):
+    queries, store = mixed
+    alone = [Recorded(store) for _ in queries]
+    for query, source in zip(queries, alone, strict=True):
+        fetch_distinct(source, query, 100, n_select=10)
+    expected = [
+        pair
+        for step in range(3)
+        for pair in Counter(s.asked[step] for s in alone if len(s.asked) > step).items()
+    ]
+    assert {len(source.asked) for source in alone} == {1, 2, 3}
+    together = RecordedBatches(store)
+    OversamplingSource(together, n_select=10).fetch_batch(queries, 100)
+    # A size that one query alone needs is asked for by `fetch`.
+    asked = [each if isinstance(each, tuple) else (1, each) for each in together.asked]
+    assert asked == [(n_queries, size) for size, n_queries in expected]
+    assert max(n_queries for n_queries, _ in asked[1:]) > 1
+
+
+def test_a_source_without_batches_is_asked_one_after_another(mixed):
+    queries, store = mixed
+    source, alone = Recorded(store), Recorded(store)
+    OversamplingSource(source, n_select=10).fetch_batch(queries[:2], 100)
+    fetch_distinct(alone, queries[1], 100, n_select=10)
+    assert source.asked == [100, *alone.asked]
+
+
+@pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
+def test_one_query_is_fetched_and_no_batch_of_one(kind):
+    query = a_query()
+    source = kind(collection(query, 40, 10))
+    OversamplingSource(source, n_select=10).fetch(query, 100)
+    asyncio.run(OversamplingSource(source, n_select=10).afetch(query, 100))
+    assert all(isinstance(each, int) for each in source.asked)
+
+
+@pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
+def test_no_queries_have_no_pools(kind):
+    source = OversamplingSource(kind(collection(a_query(), 5, 2)), n_select=3)
+    assert source.fetch_batch([], 10) == []
+    assert asyncio.run(source.afetch_batch([], 10)) == []
+
+
+@pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
+def test_awaiting_gives_what_fetching_gives(mixed, kind):
+    queries, store = mixed
+    waiting, blocking = kind(store), kind(store)
+
+    async def all_of_them():
+        source = OversamplingSource(waiting, n_select=10)
+        one = await source.afetch(queries[2], 100)
+        other = await afetch_distinct(waiting, queries[1], 100, n_select=10, max_candidates=250)
+        return [one, other, *await source.afetch_batch(queries, 100)]
+
+    source = OversamplingSource(blocking, n_select=10)
+    expected = [
+        source.fetch(queries[2], 100),
+        fetch_distinct(blocking, queries[1], 100, n_select=10, max_candidates=250),
+        *source.fetch_batch(queries, 100),
+    ]
+    for pool, other in zip(asyncio.run(all_of_them()), expected, strict=True):
+        assert_same(pool, other)
+    assert waiting.asked == blocking.asked
+
+
+def test_awaiting_never_calls_the_blocking_methods(mixed):
+    queries, store = mixed
+
+    class OnlyAsync:
+        def fetch(self, query, n_candidates, *, filter=None):
+            raise AssertionError("blocks the event loop")
+
+        async def afetch(self, query, n_candidates, *, filter=None):
+            assert threading.current_thread() is threading.main_thread()
+            return await store.afetch(query, n_candidates, filter=filter)
+
+    source = OversamplingSource(OnlyAsync(), n_select=10)
+    asyncio.run(source.afetch(queries[2], 100))
+    asyncio.run(source.afetch_batch(queries[:2], 100))
+
+
+def test_tasks_at_once_get_their_own_querys_candidates(mixed):
+    queries, store = mixed
+    expected = [fetch_distinct(store, query, 100, n_select=10) for query in queries]
+
+    async def at_once():
+        source = OversamplingSource(Recorded(store), n_select=10)
+        return await asyncio.gather(*(source.afetch(query, 100) for query in queries * 3))
+
+    for pool, other in zip(asyncio.run(at_once()), expected * 3, strict=True):
+        assert_same(pool, other)
+
+
+def test_fetches_over_a_real_store():
+    qdrant_client = pytest.importorskip("qdrant_client")
+    models = qdrant_client.models
+    from sift_core.sources import QdrantSource
+
+    query = a_query()
+    rows, fact = copies_of(facts_about(query.embedding, 40), 20)
+    client = qdrant_client.QdrantClient(":memory:")
+    parameters = models.VectorParams(size=D, distance=models.Distance.COSINE)
+    client.create_collection("docs", vectors_config=parameters)
+    client.upload_collection(
+        "docs", vectors=rows, payload=[{"text": str(f)} for f in fact], ids=range(len(rows))
+    )
+    pool = fetch_distinct(QdrantSource(client, "docs"), query, 100, n_select=10)
+    expected = fetch_distinct(InMemorySource(rows, [str(f) for f in fact]), query, 100, n_select=10)
+    client.close()
+    assert pool.document_ids == expected.document_ids
+    assert len(set(pool.texts)) == len(pool) >= 20

@@ -1,0 +1,558 @@
+import asyncio
+import json
+from contextlib import closing
+
+import httpx
+import numpy as np
+import pytest
+
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.sources import QdrantSource
+from sift_core.types import Query
+
+qdrant_client = pytest.importorskip("qdrant_client")
+models = qdrant_client.models
+
+COSINE = models.VectorParams(size=2, distance=models.Distance.COSINE)
+QUERY = Query(text="?", embedding=[2.0, 0.0])
+
+
+@pytest.fixture
+def client():
+    """An empty client of one's own."""
+    with closing(qdrant_client.QdrantClient(":memory:")) as client:
+        yield client
+
+
+def collect(client, points, config=COSINE, **options):
+    client.create_collection("small", vectors_config=config, **options)
+    client.upsert("small", points)
+
+
+def point(i, vector, payload=None):
+    return models.PointStruct(id=i, vector=vector, payload=payload)
+
+
+def refusal(source, query=QUERY, **options):
+    """Return the message of the error that a fetch ends in, which must name the store's own."""
+    with pytest.raises(CandidateSourceError) as info:
+        source.fetch(query, 3, **options)
+    assert isinstance(info.value.__cause__, Exception)
+    assert "Qdrant" in str(info.value)
+    return str(info.value)
+
+
+def test_orders_by_the_metric_of_the_collection_and_states_cosines(client):
+    # To (2, 0): (10, 0) has cosine 1 at distance 8, (2, 2) has cosine 0.7071 at distance 2.
+    euclid = models.VectorParams(size=2, distance=models.Distance.EUCLID)
+    points = [point(1, [10, 0], {"text": "far"}), point(2, [2, 2], {"text": "near"})]
+    collect(client, points, euclid)
+    pool = QdrantSource(client, "small").fetch(QUERY, 2)
+    assert pool.texts == ("near", "far")
+    assert pool.similarities == pytest.approx([0.5**0.5, 1])
+    assert pool.embeddings.tolist() == [[2, 2], [10, 0]]
+
+
+def test_ids_of_both_kinds_become_texts(client):
+    uuid = "5b0b0000-0000-4000-8000-00000000000a"
+    collect(client, [point(uuid, [1, 0], {"text": "a"}), point(7, [0, 1], {"text": "b"})])
+    assert QdrantSource(client, "small").fetch(QUERY, 2).document_ids == (uuid, "7")
+
+
+def test_the_text_may_be_under_another_key(client):
+    collect(client, [point(1, [1, 0], {"body": "a", "text": "not this"})])
+    pool = QdrantSource(client, "small", text_key="body").fetch(QUERY, 1)
+    assert pool.texts == ("a",)
+    assert pool.metadata == ({"text": "not this"},)
+
+
+def test_a_point_may_have_other_vectors_beside(client):
+    sparse = {"words": models.SparseVectorParams()}
+    vector = {"": [1.0, 0.0], "words": models.SparseVector(indices=[3], values=[1.0])}
+    collect(client, [point(1, vector, {"text": "a"})], sparse_vectors_config=sparse)
+    assert QdrantSource(client, "small").fetch(QUERY, 1).embeddings.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"txt": "a"}, {"text": None}, {"text": 5}])
+def test_a_point_without_text(client, payload):
+    collect(client, [point(4, [1, 0], payload)])
+    with pytest.raises(
+        CandidateSourceError, match=r"point 4 of .*'small' has no text under 'text'"
+    ):
+        QdrantSource(client, "small").fetch(QUERY, 1)
+
+
+def test_several_vectors_and_no_name(client):
+    collect(client, [point(1, {"dense": [1, 0]}, {"text": "a"})], {"dense": COSINE})
+    assert "vector name ''" in refusal(QdrantSource(client, "small"))
+
+
+@pytest.mark.parametrize("config", [COSINE, {"dense": COSINE}], ids=["unnamed", "named"])
+def test_an_unknown_vector_name(client, config):
+    vector = [1, 0] if config is COSINE else {"dense": [1, 0]}
+    collect(client, [point(1, vector, {"text": "a"})], config)
+    assert "vector name 'title'" in refusal(QdrantSource(client, "small", vector_name="title"))
+
+
+def test_an_empty_collection(client):
+    client.create_collection("small", vectors_config=COSINE)
+    source = QdrantSource(client, "small")
+    with pytest.raises(InvalidInputError, match=r"no documents to fetch from in 'small'.*add some"):
+        source.fetch(QUERY, 1)
+
+
+def test_a_missing_collection(client):
+    message = refusal(QdrantSource(client, "nowhere"))
+    assert "'nowhere'" in message
+    assert "are collection, vector name, filter and dimension right?" in message
+
+
+def test_a_missing_collection_on_a_server(rest_client, corpus):
+    message = refusal(QdrantSource(rest_client, "nowhere"), corpus.query())
+    assert "Not found: Collection `nowhere`" in message
+
+
+def test_another_dimension_is_named(qdrant):
+    assert "a vector of 2 numbers" in refusal(QdrantSource(qdrant, "docs"))
+
+
+def test_a_query_of_another_embedder_is_the_callers_mistake_not_the_stores(qdrant):
+    source = QdrantSource(qdrant, "docs", embedder_name="a")
+    with pytest.raises(InvalidInputError, match="embedded by 'b'"):
+        source.fetch(Query(text="?", embedding=np.ones(16), embedder_name="b"), 1)
+
+
+def test_a_callable_filter_is_refused(qdrant, corpus):
+    with pytest.raises(
+        InvalidInputError, match=r"must be a qdrant_client.models.Filter, got builtins\.func"
+    ):
+        QdrantSource(qdrant, "docs").fetch(corpus.query(), 1, filter=lambda metadata: True)
+
+
+@pytest.mark.parametrize("prefer_grpc", [False, True], ids=["rest", "grpc"])
+def test_an_unreachable_server(prefer_grpc):
+    client = qdrant_client.QdrantClient(
+        url="http://127.0.0.1:1",
+        grpc_port=1,
+        prefer_grpc=prefer_grpc,
+        timeout=1,
+        check_compatibility=False,
+    )
+    with closing(client):
+        assert "is the server up" in refusal(QdrantSource(client, "docs"))
+
+
+def test_an_unreachable_server_awaited():
+    async def fetch():
+        client = qdrant_client.AsyncQdrantClient(
+            url="http://127.0.0.1:1", timeout=1, check_compatibility=False
+        )
+        try:
+            await QdrantSource(client, "docs").afetch(QUERY, 1)
+        finally:
+            await client.close()
+
+    with pytest.raises(CandidateSourceError, match="is the server up"):
+        asyncio.run(fetch())
+
+
+@pytest.mark.parametrize("location", [{"location": ":memory:"}, {"url": "http://127.0.0.1:1"}])
+def test_a_closed_client(location):
+    client = qdrant_client.QdrantClient(**location, check_compatibility=False)
+    client.close()
+    assert "closed" in refusal(QdrantSource(client, "docs"))
+
+
+def test_a_closed_async_client():
+    async def fetch():
+        client = qdrant_client.AsyncQdrantClient(":memory:")
+        await client.close()
+        await QdrantSource(client, "docs").afetch(QUERY, 1)
+
+    with pytest.raises(CandidateSourceError, match="closed"):
+        asyncio.run(fetch())
+
+
+def test_an_async_client_cannot_fetch():
+    client = qdrant_client.AsyncQdrantClient(":memory:")
+    with pytest.raises(InvalidInputError, match="`afetch_batch` only; await these"):
+        QdrantSource(client, "docs").fetch(QUERY, 1)
+    asyncio.run(client.close())
+
+
+def test_a_server_that_dies_between_two_calls_and_comes_back(rest_server, rest_client, corpus):
+    source = QdrantSource(rest_client, "docs")
+    first = source.fetch(corpus.query(), 3)
+    rest_server.fault = (500, {"status": {"error": "disk full"}, "time": 0.0})
+    assert "disk full" in refusal(source, corpus.query())
+    rest_server.fault = None
+    assert source.fetch(corpus.query(), 3).document_ids == first.document_ids
+
+
+def test_a_server_that_stops_listening_between_two_calls(rest_server, rest_client, corpus):
+    source = QdrantSource(rest_client, "docs")
+    assert len(source.fetch(corpus.query(), 3)) == 3
+    rest_server.shutdown()
+    rest_server.server_close()
+    assert "is the server up" in refusal(source, corpus.query())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (200, b"<html>a proxy's login page</html>"),
+        (200, {"result": {"points": [{"id": 1}]}, "status": "ok", "time": 0.0}),
+        (403, {"status": {"error": "forbidden"}, "time": 0.0}),
+        (404, b"404 page not found"),
+        (503, b""),
+    ],
+    ids=["not JSON", "not the schema", "forbidden", "not found", "unavailable"],
+)
+def test_a_server_that_answers_nonsense(rest_server, rest_client, corpus, fault):
+    rest_server.fault = fault
+    assert "'docs'" in refusal(QdrantSource(rest_client, "docs"), corpus.query())
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [None, {"title": [1.0, 0.0]}, [[1.0, 0.0], [0.0, 1.0]], [1.0, 0.0, 0.0]],
+    ids=["none", "another name", "one a token", "another dimension"],
+)
+def test_a_server_that_returns_no_such_vector(rest_server, rest_client, vector):
+    found = {"id": 9, "version": 0, "score": 1.0, "payload": {"text": "a"}, "vector": vector}
+    rest_server.fault = (200, {"result": {"points": [found]}, "status": "ok", "time": 0.0})
+    with pytest.raises(CandidateSourceError, match=r"point 9 of .*'docs'.*`vector_name`"):
+        QdrantSource(rest_client, "docs").fetch(QUERY, 1)
+
+
+def test_a_server_that_is_too_slow(rest_server, corpus):
+    rest_server.delay_s, rest_server.fault = 1.5, (503, b"")
+    client = qdrant_client.QdrantClient(url=rest_server.url, timeout=1, check_compatibility=False)
+    with closing(client):
+        assert "timed out" in refusal(QdrantSource(client, "docs"), corpus.query())
+
+
+def test_a_cancelled_fetch_is_cancelled(rest_server, corpus):
+    rest_server.delay_s, rest_server.fault = 1.0, (503, b"")
+
+    async def fetch():
+        client = qdrant_client.AsyncQdrantClient(url=rest_server.url, check_compatibility=False)
+        try:
+            await asyncio.wait_for(QdrantSource(client, "docs").afetch(corpus.query(), 1), 0.1)
+        finally:
+            await client.close()
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(fetch())
+
+
+def ids_of(pool):
+    return [int(i) for i in pool.document_ids]
+
+
+def test_the_text_may_be_inside_an_object(client):
+    payload = {"content": {"body": {"text": "a"}, "lang": "en"}, "page": 3}
+    collect(client, [point(1, [1, 0], payload)])
+    pool = QdrantSource(client, "small", text_key="content.body.text").fetch(QUERY, 1)
+    assert pool.texts == ("a",)
+    assert pool.metadata == ({"content": {"body": {}, "lang": "en"}, "page": 3},)
+    again = QdrantSource(client, "small", text_key="content.body.text").fetch(QUERY, 1)
+    assert again.texts == ("a",)  # what the local client keeps is whole
+
+
+def test_a_key_with_a_dot_comes_before_the_path(client):
+    collect(client, [point(1, [1, 0], {"a.b": "literal", "a": {"b": "nested"}})])
+    pool = QdrantSource(client, "small", text_key="a.b").fetch(QUERY, 1)
+    assert pool.texts == ("literal",)
+    assert pool.metadata == ({"a": {"b": "nested"}},)
+
+
+@pytest.mark.parametrize("payload", [{"content": "a"}, {"content": {"txt": "a"}}, {}])
+def test_a_path_that_leads_nowhere(client, payload):
+    collect(client, [point(4, [1, 0], payload)])
+    source = QdrantSource(client, "small", text_key="content.text")
+    with pytest.raises(CandidateSourceError, match=r"no text under 'content\.text'"):
+        source.fetch(QUERY, 1)
+
+
+def test_an_unknown_vector_name_lists_the_dense_ones(client):
+    config = {
+        "dense": COSINE,
+        "title": models.VectorParams(size=7, distance=models.Distance.DOT),
+        "tokens": models.VectorParams(
+            size=2,
+            distance=models.Distance.COSINE,
+            multivector_config=models.MultiVectorConfig(
+                comparator=models.MultiVectorComparator.MAX_SIM
+            ),
+        ),
+    }
+    sparse = {"words": models.SparseVectorParams()}
+    vectors = {
+        "dense": [1, 0],
+        "title": [1.0] * 7,
+        "tokens": [[1.0, 0.0], [0.0, 1.0]],
+        "words": models.SparseVector(indices=[1], values=[2.0]),
+    }
+    collect(client, [point(1, vectors, {"text": "a"})], config, sparse_vectors_config=sparse)
+    pool = QdrantSource(client, "small", vector_name="dense").fetch(QUERY, 1)
+    assert pool.embeddings.tolist() == [[1, 0]]
+    for name in ("", "words", "tokens", "nowhere"):
+        message = refusal(QdrantSource(client, "small", vector_name=name))
+        assert "its dense vectors are 'dense' of 2, 'title' of 7" in message
+    assert "were both embedded by one model" in refusal(
+        QdrantSource(client, "small", vector_name="title")
+    )
+
+
+LINE = np.array([[3, 1], [2, 2], [0, 1], [-1, 2], [-2, -1], [-3, 0], [-1, -4]], dtype=float)
+# Cosines with (2, 0): .95, .71, 0, -.45, -.89, -1, -.24
+
+
+def line(client, distance=models.Distance.COSINE):
+    config = models.VectorParams(size=2, distance=distance)
+    points = [point(i, row, {"text": f"{i}"}) for i, row in enumerate(LINE.tolist())]
+    collect(client, points, config)
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    # By dot product with (2, 0): 6, 4, 0, -2, -4, -6, -2. Nearest first, most opposite last.
+    [(1, [0]), (2, [0, 5]), (3, [0, 1, 5]), (4, [0, 1, 4, 5]), (7, [0, 1, 2, 6, 3, 4, 5])],
+)
+def test_half_of_the_candidates_may_be_opposite(client, n, expected):
+    line(client)
+    pool = QdrantSource(client, "small", include_opposite=True).fetch(QUERY, n)
+    assert ids_of(pool) == expected
+    assert (np.diff(pool.similarities) <= 0).all()
+
+
+def test_opposites_of_a_small_collection_come_once(client):
+    line(client)
+    pool = QdrantSource(client, "small", include_opposite=True).fetch(QUERY, 100)
+    assert sorted(ids_of(pool)) == list(range(7))
+
+
+def test_opposites_by_dot_product_and_in_a_batch(client):
+    line(client, models.Distance.DOT)
+    source = QdrantSource(client, "small", include_opposite=True)
+    other = Query(text="?", embedding=[0.0, -1.0])  # dot products -1, -2, -1, -2, 1, 0, 4
+    first, second = source.fetch_batch([QUERY, other], 2)
+    assert ids_of(first) == [0, 5]
+    assert ids_of(second)[0] == 6
+    assert ids_of(second)[1] in (1, 3)
+
+
+def test_a_euclidean_collection_has_no_opposites(client):
+    line(client, models.Distance.EUCLID)
+    source = QdrantSource(client, "small", include_opposite=True)
+    with pytest.raises(InvalidInputError, match="cosine or dot product, 'small' has Euclid"):
+        source.fetch(QUERY, 2)
+
+
+def test_a_score_threshold_leaves_out_the_far_ones(client):
+    line(client)
+    source = QdrantSource(client, "small", score_threshold=0.9)
+    assert ids_of(source.fetch(QUERY, 5)) == [0]
+    nothing = source.fetch(Query(text="?", embedding=[1.0, -1.0]), 5)
+    assert len(nothing) == 0
+
+
+def hybrid(client):
+    """Fill a collection of dense vectors and words; document i has the word i."""
+    sparse = {"words": models.SparseVectorParams()}
+    points = [
+        point(
+            i,
+            {"dense": row, "words": models.SparseVector(indices=[i], values=[1.0])},
+            {"text": f"{i}", "odd": bool(i % 2)},
+        )
+        for i, row in enumerate(LINE.tolist())
+    ]
+    collect(client, points, {"dense": COSINE}, sparse_vectors_config=sparse)
+
+
+def dense_and_words(query, n):
+    words = models.SparseVector(indices=[int(query.text)], values=[1.0])
+    return [
+        models.Prefetch(query=query.embedding.tolist(), using="dense", limit=3),
+        models.Prefetch(query=words, using="words", limit=3),
+    ]
+
+
+def test_a_fused_query_keeps_its_order_and_its_scores(client):
+    hybrid(client)
+    source = QdrantSource(
+        client,
+        "small",
+        vector_name="dense",
+        prefetch=dense_and_words,
+        fusion=models.FusionQuery(fusion=models.Fusion.RRF),
+    )
+    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10)
+    # Dense: 0, 1, 2. Words: 6 alone. By ranks 6 stands beside 0, before 1 and 2.
+    assert sorted(ids_of(pool)[:2]) == [0, 6]
+    assert ids_of(pool)[2:] == [1, 2]
+    assert pool.relevance[0] == pool.relevance[1] > pool.relevance[2] > pool.relevance[3] > 0
+    cosines = LINE[ids_of(pool)] @ [1, 0] / np.linalg.norm(LINE[ids_of(pool)], axis=1)
+    np.testing.assert_allclose(pool.similarities, cosines, atol=1e-6)
+    some = pool.take([2, 0])
+    assert some.relevance.tolist() == [pool.relevance[2], pool.relevance[0]]
+
+
+def test_prefetched_points_may_be_ranked_by_the_dense_vector(client):
+    hybrid(client)
+    source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
+    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10)
+    assert ids_of(pool) == [0, 1, 2, 6]
+    assert pool.relevance is None
+
+
+def test_a_filter_holds_for_what_is_prefetched(client):
+    hybrid(client)
+    source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
+    odd = models.Filter(
+        must=[models.FieldCondition(key="odd", match=models.MatchValue(value=True))]
+    )
+    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10, filter=odd)
+    assert ids_of(pool) == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fusion": models.FusionQuery(fusion=models.Fusion.RRF)}, "pass that too"),
+        ({"prefetch": dense_and_words, "include_opposite": True}, "do not go together"),
+        ({"prefetch": models.Prefetch(query=[1.0, 0.0])}, "must be a function of the query"),
+    ],
+)
+def test_options_that_do_not_go_together(client, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        QdrantSource(client, "small", **options)
+
+
+@pytest.mark.parametrize("wrong", ["a question", None, np.ones(2)])
+def test_what_is_no_query_is_refused(client, wrong):
+    line(client)
+    source = QdrantSource(client, "small")
+    with pytest.raises(InvalidInputError, match=r"`query` must be a sift_core\.Query, got"):
+        source.fetch(wrong, 2)
+    with pytest.raises(InvalidInputError, match="`queries` must be a sequence of Query, got Query"):
+        source.fetch_batch(QUERY, 2)
+
+
+@pytest.mark.parametrize("wrong", ["http://localhost:6333", None])
+def test_what_is_no_client_is_refused(wrong):
+    with pytest.raises(InvalidInputError, match="`client` must be a QdrantClient or an Async"):
+        QdrantSource(wrong, "small")
+
+
+def test_a_text_key_must_be_a_text(client):
+    with pytest.raises(InvalidInputError, match="`text_key` must be a string, got NoneType"):
+        QdrantSource(client, "small", text_key=None)
+
+
+def test_fusion_may_be_named_without_its_query(client):
+    hybrid(client)
+    options = {"vector_name": "dense", "prefetch": dense_and_words}
+    short = QdrantSource(client, "small", fusion=models.Fusion.RRF, **options)
+    query = models.FusionQuery(fusion=models.Fusion.RRF)
+    long = QdrantSource(client, "small", fusion=query, **options)
+    asked = Query(text="6", embedding=[2.0, 0.0])
+    assert short.fetch(asked, 9).relevance.tolist() == long.fetch(asked, 9).relevance.tolist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"search_params": {"no_such": 1}},
+        {"score_threshold": "much"},
+        {"prefetch": lambda query, n: ["nothing of Qdrant's"]},
+    ],
+)
+def test_options_that_qdrant_does_not_have(client, options):
+    line(client)
+    with pytest.raises(InvalidInputError, match=r"as qdrant_client\.models has them"):
+        QdrantSource(client, "small", **options).fetch(QUERY, 2)
+
+
+def test_a_query_beyond_float32_is_refused(client):
+    line(client)
+    with pytest.raises(InvalidInputError, match=r"must fit float32.*up to 1e\+300"):
+        QdrantSource(client, "small").fetch(Query(text="?", embedding=[1e300, 0.0]), 2)
+
+
+def test_a_batch_of_none_asks_nothing(client):
+    assert QdrantSource(client, "nowhere").fetch_batch([], 5) == []
+
+
+def test_a_batch_with_an_empty_answer_is_told_from_an_empty_collection(client):
+    line(client)
+    source = QdrantSource(client, "small", score_threshold=0.9)
+    first, second = source.fetch_batch([QUERY, Query(text="?", embedding=[1.0, -1.0])], 3)
+    assert (len(first), len(second)) == (1, 0)
+
+
+async def test_an_async_client_is_awaited_in_this_very_thread(monkeypatch):
+    def hop(*arguments, **options):
+        raise AssertionError("handed to another thread")
+
+    monkeypatch.setattr(asyncio, "to_thread", hop)
+    client = qdrant_client.AsyncQdrantClient(":memory:")
+    await client.create_collection("small", vectors_config=COSINE)
+    await client.upsert("small", [point(1, [1, 0], {"text": "a"})])
+    source = QdrantSource(client, "small", include_opposite=True)
+    assert (await source.afetch(QUERY, 3)).texts == ("a",)
+    assert [pool.texts for pool in await source.afetch_batch([QUERY] * 2, 3)] == [("a",)] * 2
+    with pytest.raises(CandidateSourceError, match="its dense vectors are '' of 2"):
+        await QdrantSource(client, "small", vector_name="b").afetch(QUERY, 3)
+    await client.close()
+
+
+def sent_by(source_options, call):
+    """Return (path, body) of every request that a source sends to a remote server."""
+    sent = []
+
+    def answer(request):
+        body = json.loads(request.content)
+        sent.append((request.url.path, body))
+        found = {"id": 1, "version": 0, "score": 1.0, "vector": [1.0, 0.0], "payload": {"text": ""}}
+        result = {"points": [found]}
+        if request.url.path.endswith("/batch"):
+            result = [result] * len(body["searches"])
+        return httpx.Response(200, json={"result": result, "status": "ok", "time": 0.0})
+
+    client = qdrant_client.QdrantClient(
+        url="http://qdrant.test", check_compatibility=False, transport=httpx.MockTransport(answer)
+    )
+    with closing(client):
+        call(QdrantSource(client, "docs", **source_options))
+    return sent
+
+
+def test_a_fetch_is_one_trip_that_brings_vectors_and_ranks_by_the_originals():
+    ((path, body),) = sent_by({}, lambda source: source.fetch(QUERY, 7))
+    assert path == "/collections/docs/points/query"
+    assert body["with_vector"] is True
+    assert body["with_payload"] is True
+    assert body["limit"] == 7
+    assert body["params"]["quantization"]["rescore"] is True
+
+
+def test_a_batch_is_one_trip():
+    ((path, body),) = sent_by({}, lambda source: source.fetch_batch([QUERY] * 5, 7))
+    assert path == "/collections/docs/points/query/batch"
+    assert len(body["searches"]) == 5
+
+
+def test_only_the_vector_that_is_searched_comes_back_and_ones_own_parameters_hold():
+    options = {"vector_name": "dense", "search_params": models.SearchParams(exact=True)}
+    ((_, body),) = sent_by(options, lambda source: source.fetch(QUERY, 1))
+    assert body["with_vector"] == ["dense"]
+    assert body["using"] == "dense"
+    assert body["params"]["exact"] is True
+    assert body["params"]["quantization"]["rescore"] is True
+    quantization = models.QuantizationSearchParams(ignore=True)
+    options["search_params"] = models.SearchParams(quantization=quantization)
+    ((_, body),) = sent_by(options, lambda source: source.fetch(QUERY, 1))
+    assert body["params"]["quantization"] == {"ignore": True}
