@@ -32,13 +32,12 @@ class Effort:
     """How much to measure; the bars are for the sizes of the full run."""
 
     n_faiss: int = 100_000
-    n_edge: int = 20_000
     n_queries: int = 20
     rounds: int = 5
 
     @classmethod
     def quick(cls) -> Effort:
-        return cls(n_faiss=20_000, n_edge=5_000, n_queries=6, rounds=3)
+        return cls(n_faiss=20_000, n_queries=6, rounds=3)
 
 
 def measure(report: Report, effort: Effort) -> None:
@@ -53,12 +52,10 @@ def measure(report: Report, effort: Effort) -> None:
         ]
         case = Case(report=report, effort=effort, vectors=vectors, asked=asked, ratios=ratios)
         case.faiss()
-        case.edge()
         case.rest()
     report.heading("The worst of every shape")
     for key, name in (
         ("faiss_over_bare", f"Faiss of {effort.n_faiss:,}: fetch over search_and_reconstruct"),
-        ("edge_over_bare", f"edge engine of {effort.n_edge:,}: fetch over query and reading it"),
         ("rest_over_bare", "REST: fetch over query_points"),
     ):
         report.judge(name, max(ratios[key]), key, better="lower")
@@ -102,39 +99,6 @@ class Case:
                     },
                 )
 
-    def edge(self) -> None:
-        n, d = self.effort.n_edge, self.vectors.shape[1]
-        with tempfile.TemporaryDirectory() as folder:
-            parameters = qdrant_edge.EdgeVectorParams(size=d, distance=qdrant_edge.Distance.Cosine)
-            config = qdrant_edge.EdgeConfig(vectors=parameters)
-            shard = qdrant_edge.EdgeShard.create(folder, config)
-            fill(shard, self.vectors[:n])
-            shard.optimize()
-            source = EdgeSource(shard)
-            for k in N_CANDIDATES:
-
-                def query_only(query: Query, k: int = k) -> list[object]:
-                    nearest = qdrant_edge.Query.Nearest(query.embedding.tolist())
-                    return shard.query(
-                        qdrant_edge.QueryRequest(
-                            query=nearest, limit=k, with_payload=True, with_vector=True
-                        )
-                    )
-
-                def bare(query: Query, ask: Callable[[Query], list] = query_only) -> object:
-                    return [(hit.id, hit.payload, hit.vector) for hit in ask(query)]
-
-                self._compare(
-                    f"edge engine, {n:,} of {d}, K {k}",
-                    "edge_over_bare",
-                    {
-                        BARE: bare,
-                        "query alone, nothing read": query_only,
-                        OURS: lambda query, k=k: source.fetch(query, k),
-                    },
-                )
-            shard.close()
-
     def rest(self) -> None:
         d = self.vectors.shape[1]
         for k in N_CANDIDATES:
@@ -173,13 +137,3 @@ def documents(n: int) -> list[Document]:
 def stored(folder: str, n: int) -> SQLiteDocuments:
     """Return the same documents in a file."""
     return SQLiteDocuments.from_documents(Path(folder) / "documents.sqlite", documents(n))
-
-
-def fill(shard: qdrant_edge.EdgeShard, vectors: np.ndarray, batch: int = 1000) -> None:
-    for start in range(0, len(vectors), batch):
-        points = [
-            qdrant_edge.Point(i, vectors[i].tolist(), {"text": TEXT, "page": i})
-            for i in range(start, min(start + batch, len(vectors)))
-        ]
-        shard.update(qdrant_edge.UpdateOperation.upsert_points(points))
-    shard.flush()

@@ -147,8 +147,23 @@ class DocumentIndex(Protocol):
 class Selector(Protocol):
     """Chooses rows of a matrix of embeddings for one query. Knows no text."""
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
-        """Return up to `n_select` choices from `candidates` (n, d) for `query` (d,)."""
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
+        """Return up to `n_select` choices from `candidates` (n, d) for `query` (d,).
+
+        Args:
+            query: Shape (d,).
+            candidates: Shape (n, d). n may be 0.
+            n_select: How many to choose, >= 0.
+            relevance: What another ranker thinks of each candidate, shape (n,), higher is
+                better; None for the cosine. A selector that has no use for it disregards it.
+        """
         ...
 
 

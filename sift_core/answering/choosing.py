@@ -17,7 +17,7 @@ from sift_core.answering.policy import Decision, Policy
 from sift_core.answering.situation import LEARNING, READING, Situation
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
-from sift_core.selection import ContextSelector, posterior_variances
+from sift_core.selection import posterior_variances
 from sift_core.types import (
     AnswerMode,
     CandidatePool,
@@ -220,8 +220,6 @@ class Chooser:
         return self.source, self.embedder
 
     def _select_context(self, query: Query, pool: CandidatePool) -> Selection:
-        if pool.relevance is None or not isinstance(self.context_selector, ContextSelector):
-            return self.context_selector.select(query.embedding, pool.embeddings, self.n_context)
         return self.context_selector.select(
             query.embedding, pool.embeddings, self.n_context, relevance=pool.relevance
         )

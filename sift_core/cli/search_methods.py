@@ -13,7 +13,7 @@ from sift_core.cli.showing_text import explained
 from sift_core.evaluation.retrieval.methods import mmr
 from sift_core.evaluation.retrieval.search import Pool, unit_rows
 from sift_core.protocols import Selector
-from sift_core.selection import ContextSelector, NearestNeighborSelector, posterior_variances
+from sift_core.selection import NearestNeighborSelector, posterior_variances
 from sift_core.types import CandidatePool, FloatArray, IntArray, Query, Selection
 
 # Of relevance: the middle one of those that `sift eval retrieval` measures.
@@ -73,12 +73,9 @@ def sift_column(query: Query, pool: CandidatePool, selector: Selector, n_select:
         selector: A `ContextSelector`, or any other.
         n_select: How many to choose at most.
     """
-    if isinstance(selector, ContextSelector):
-        selection = selector.select(
-            query.embedding, pool.embeddings, n_select, relevance=pool.relevance
-        )
-    else:
-        selection = selector.select(query.embedding, pool.embeddings, n_select)
+    selection = selector.select(
+        query.embedding, pool.embeddings, n_select, relevance=pool.relevance
+    )
     return _column("SIFT", query, pool, selection.positions, selection)
 
 

@@ -6,7 +6,12 @@ from sift_core.selection.baselines import (
     UncertaintySamplingSelector,
 )
 from sift_core.selection.context import ContextSelector
-from sift_core.selection.explain import Explanation, explain, irreducible_variance
+from sift_core.selection.explain import (
+    Explanation,
+    explain,
+    irreducible_variance,
+    pick_metadata,
+)
 from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.lazy import LazySIFTSelector
@@ -29,6 +34,7 @@ __all__ = [
     "UncertaintySamplingSelector",
     "explain",
     "irreducible_variance",
+    "pick_metadata",
     "posterior_variances",
     "select",
     "selector_from_settings",

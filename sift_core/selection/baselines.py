@@ -12,7 +12,12 @@ import numpy as np
 
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import Kernel, LinearKernel
-from sift_core.selection.posterior import Posterior, check_noise_variance, posterior_variances
+from sift_core.selection.posterior import (
+    Posterior,
+    check_noise_variance,
+    checked_relevance,
+    posterior_variances,
+)
 from sift_core.types import (
     FloatArray,
     IntArray,
@@ -35,16 +40,24 @@ class NearestNeighborSelector:
     kernel: Kernel = field(default_factory=LinearKernel)
     noise_variance: float = 0.01
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
         """Return the `n_select` nearest of `candidates` (n, d) to `query` (d,), nearest first.
 
-        Ties go to the lowest position; none is chosen twice.
+        The most relevant first where `relevance` (n,) is given. Ties go to the lowest
+        position; none is chosen twice.
 
         Raises:
             InvalidInputError: As `SIFTSelector.select`.
         """
         n_select = as_count("n_select", n_select, minimum=0)
-        nearest = _nearest_first(query, candidates)[:n_select]
+        nearest = _nearest_first(query, candidates, relevance)[:n_select]
         return Selection(
             positions=nearest,
             variances=posterior_variances(
@@ -70,16 +83,24 @@ class RepeatedNeighborSelector:
     kernel: Kernel = field(default_factory=LinearKernel)
     noise_variance: float = 0.01
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
         """Return the nearest of `candidates` (n, d) to `query` (d,), `n_select` times.
 
-        Ties go to the lowest position. Only an empty pool gives fewer.
+        The most relevant where `relevance` (n,) is given. Ties go to the lowest position.
+        Only an empty pool gives fewer.
 
         Raises:
             InvalidInputError: As `SIFTSelector.select`.
         """
         n_select = as_count("n_select", n_select, minimum=0)
-        repeated = np.repeat(_nearest_first(query, candidates)[:1], n_select)
+        repeated = np.repeat(_nearest_first(query, candidates, relevance)[:1], n_select)
         return Selection(
             positions=repeated,
             variances=posterior_variances(
@@ -121,12 +142,19 @@ class UncertaintySamplingSelector:
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
         """Return `n_select` of `candidates` (n, d), with the variances at `query`, (d,) or (t, d).
 
         Takes O(n_select · n · (d + n_select)) time. Ties go to the lowest position, so
         that on unit vectors, which all start alike, position 0 comes first: the nearest
-        one in a pool that a search has sorted.
+        one in a pool that a search has sorted. `relevance` is disregarded.
 
         Raises:
             InvalidInputError: As `SIFTSelector.select`.
@@ -147,12 +175,15 @@ class UncertaintySamplingSelector:
         return posterior.as_selection(StopReason.N_SELECT)
 
 
-def _nearest_first(query: FloatArray, candidates: FloatArray) -> IntArray:
-    """Return all positions by falling cosine, ties by position, shape (n,)."""
+def _nearest_first(
+    query: FloatArray, candidates: FloatArray, relevance: FloatArray | None
+) -> IntArray:
+    """Return all positions by falling relevance or cosine, ties by position, shape (n,)."""
     query = as_finite_array("query", query, n_dimensions=1)
     # On unit rows the linear kernel is the cosine, and copies are made to tie.
     cosines = Posterior.prior(LinearKernel(), 1.0, query, candidates).covariance[0]
-    nearest: IntArray = np.argsort(-cosines, kind="stable")
+    by = cosines if relevance is None else checked_relevance(relevance, len(cosines))
+    nearest: IntArray = np.argsort(-by, kind="stable")
     return nearest
 
 

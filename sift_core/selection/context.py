@@ -15,14 +15,19 @@ from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import RBFKernel, unit_rows
 from sift_core.selection.near_duplicates import first_versions, merge_radius, novelties
-from sift_core.selection.posterior import Posterior, checked_arrays, checked_rows, is_matrix
+from sift_core.selection.posterior import (
+    Posterior,
+    checked_arrays,
+    checked_relevance,
+    checked_rows,
+    is_matrix,
+)
 from sift_core.types import (
     FloatArray,
     IntArray,
     Selection,
     StopReason,
     as_count,
-    as_finite_array,
 )
 
 # The most relevant candidates, among which versions are told apart and which make up the
@@ -230,12 +235,7 @@ def _in_the_order_of(relevance: FloatArray, cosines: FloatArray) -> FloatArray:
 
     Candidates that are equally relevant get the mean of theirs.
     """
-    relevance = as_finite_array("relevance", relevance, n_dimensions=1)
-    if len(relevance) != len(cosines):
-        raise InvalidInputError(
-            f"`relevance` must have one number a candidate: {len(cosines)} candidate(s), "
-            f"{len(relevance)} number(s)"
-        )
+    relevance = checked_relevance(relevance, len(cosines))
     _, group, sizes = np.unique(relevance, return_inverse=True, return_counts=True)
     dealt = np.empty(len(cosines))
     dealt[np.argsort(relevance, kind="stable")] = np.sort(cosines)

@@ -14,7 +14,7 @@ import numpy as np
 from sift_core.errors import InvalidInputError
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
 from sift_core.selection.posterior import Posterior, check_noise_variance
-from sift_core.types import FloatArray, IntArray, as_finite_array
+from sift_core.types import CandidatePool, FloatArray, IntArray, Selection, as_finite_array
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -106,6 +106,41 @@ def explain(
         information_gains=0.5 * (logs[:-1] - logs[1:]),
         relevances=-0.5 * np.log(np.maximum(alone / prior, EPSILON)),
     )
+
+
+def pick_metadata(
+    pool: CandidatePool, selection: Selection, *, scores: Sequence[float | None] | None = None
+) -> list[dict[str, float | None]]:
+    """Return what can be said of each pick, in plain numbers that JSON takes.
+
+    The same six keys everywhere: "similarity", the cosine with the query; "score", what the
+    store or a ranker before gave, None without; "relevance", what the selector went by: the
+    pool's `relevance` where it has one, else the cosine; "redundancy", the largest cosine
+    with an earlier pick, None for the first; "gain", by how much the pick lowered σ²; and
+    "variance", σ² after it. Takes O(k² · d) time.
+
+    Args:
+        pool: What was chosen from.
+        selection: k picks from it.
+        scores: One number, or None, a row of the pool; None for no scores.
+
+    Returns:
+        k mappings, in order of choice.
+    """
+    rows = unit_rows(np.asarray(pool.embeddings)[selection.positions])
+    cosines = np.clip(rows @ rows.T, -1.0, 1.0)
+    relevance = pool.similarities if pool.relevance is None else pool.relevance
+    return [
+        {
+            "similarity": float(pool.similarities[position]),
+            "score": None if scores is None else scores[position],
+            "relevance": float(relevance[position]),
+            "redundancy": float(cosines[pick, :pick].max()) if pick else None,
+            "gain": float(selection.variances[pick] - selection.variances[pick + 1]),
+            "variance": float(selection.variances[pick + 1]),
+        }
+        for pick, position in enumerate(selection.positions.tolist())
+    ]
 
 
 def irreducible_variance(

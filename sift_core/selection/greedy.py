@@ -60,7 +60,14 @@ class GreedySelector:
                 f"`backend` must be 'auto', 'numpy' or 'numba', got {self.backend!r}"
             )
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
         """Return the choices for one query; see the subclass."""
         raise NotImplementedError
 

@@ -111,7 +111,14 @@ class HullReconstructionSelector:
             )
         as_count("max_iterations", self.max_iterations, minimum=1)
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
         """Return the candidates by falling weight, each repeated its count in one run.
 
         In one run, so that training may reuse a gradient. Candidates with weights equal to
@@ -122,6 +129,7 @@ class HullReconstructionSelector:
             query: Shape (d,).
             candidates: Shape (n, d). n may be 0.
             n_select: How many to choose, repeats counted, >= 0.
+            relevance: Disregarded; the query alone is reconstructed.
 
         Returns:
             `n_select` positions, fewer only for an empty pool, with the variance at the

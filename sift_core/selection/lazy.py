@@ -76,7 +76,14 @@ class LazySIFTSelector:
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
         """Return the choices for one query.
 
         Takes O(n · d) time once, then O(s · (d + s)) for each look at a candidate after s
@@ -88,6 +95,7 @@ class LazySIFTSelector:
             query: Shape (d,), or several targets, shape (t, d), whose variances are summed.
             candidates: Shape (n, d). n may be 0.
             n_select: How many to choose, >= 0. More than n are chosen only with repeats.
+            relevance: Disregarded; the query alone is the target.
 
         Returns:
             The positions in order of choice with the variance before and after each, and how

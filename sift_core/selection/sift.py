@@ -61,6 +61,7 @@ class SIFTSelector(GreedySelector):
         candidates: FloatArray,
         n_select: int,
         *,
+        relevance: FloatArray | None = None,
         weights: FloatArray | None = None,
         conditioned_on: FloatArray | None = None,
     ) -> Selection:
@@ -74,6 +75,7 @@ class SIFTSelector(GreedySelector):
             query: Shape (d,), or several targets, shape (t, d), whose variances are summed.
             candidates: Shape (n, d). n may be 0.
             n_select: How many to choose, >= 0. More than n are chosen only with repeats.
+            relevance: Disregarded; the query alone is the target. `ContextSelector` goes by it.
             weights: What the variance of each target counts, shape (t,), >= 0; 1 if None.
             conditioned_on: Embeddings of what was seen before, shape (m, d), for instance
                 shown earlier in a conversation. Takes O(m · n · (d + m)) more.

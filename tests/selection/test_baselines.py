@@ -245,3 +245,15 @@ class TestEveryBaseline:
     def test_refuses_a_noise_variance_out_of_range(self, baseline, noise_variance):
         with pytest.raises(InvalidInputError, match="noise_variance"):
             baseline(noise_variance=noise_variance).select([1.0], [[1.0]], 1)
+
+
+def test_nearest_neighbors_go_by_the_relevance_that_is_given():
+    candidates = np.eye(3)
+    relevance = np.array([0.1, 3.0, 2.0])
+    query = np.array([1.0, 0.5, 0.1])
+    chosen = NearestNeighborSelector().select(query, candidates, 2, relevance=relevance)
+    again = RepeatedNeighborSelector().select(query, candidates, 2, relevance=relevance)
+    assert chosen.positions.tolist() == [1, 2]
+    assert again.positions.tolist() == [1, 1]
+    with pytest.raises(InvalidInputError, match="one number a candidate"):
+        NearestNeighborSelector().select(query, candidates, 2, relevance=relevance[:2])

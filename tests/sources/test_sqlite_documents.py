@@ -42,7 +42,8 @@ def kept(path):
 
 def other_process(path, code):
     """Run code that has `path` and `SQLiteDocuments` in another process."""
-    start = "import os, sys; from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments; path = sys.argv[1]\n"
+    module = "sift_core.sources.faiss.sqlite_documents"
+    start = f"import os, sys; from {module} import SQLiteDocuments; path = sys.argv[1]\n"
     return subprocess.run(
         [sys.executable, "-c", start + textwrap.dedent(code), str(path)],
         capture_output=True,

@@ -40,13 +40,9 @@ class SelectorSettings(BaseModel):
         """
         if not len(pool):
             return []
-        selector = self._selector()
-        if isinstance(selector, ContextSelector):
-            selection = selector.select(
-                query.embedding, pool.embeddings, k, relevance=pool.relevance
-            )
-        else:
-            selection = selector.select(query.embedding, pool.embeddings, k)
+        selection = self._selector().select(
+            query.embedding, pool.embeddings, k, relevance=pool.relevance
+        )
         return chosen_documents(pool, selection)
 
     def _selector(self) -> ContextSelector | SIFTSelector:

@@ -193,7 +193,14 @@ class Arm:
 class _NearestAsGiven:
     """The first of candidates that are sorted already: nearest neighbours by inner product."""
 
-    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
         """Return the first rows in their order."""
         positions = np.arange(min(n_select, len(candidates)))
         complete = len(positions) == n_select

@@ -102,9 +102,7 @@ class NodeChooser:
         if not nodes:
             return []
         similarities = cosines(target, nodes, embeddings)
-        relevance = None
-        if isinstance(self.selector, ContextSelector):  # others have no use for it
-            relevance = relevance_of(nodes, similarities, use_scores=self.use_scores)
+        relevance = relevance_of(nodes, similarities, use_scores=self.use_scores)
         return self._chosen(nodes, target, embeddings, similarities, relevance)
 
     def choose_from(self, pool: CandidatePool, target: Vector) -> list[NodeWithScore]:
@@ -122,10 +120,7 @@ class NodeChooser:
         similarities: Vector,
         relevance: Vector | None,
     ) -> list[NodeWithScore]:
-        if isinstance(self.selector, ContextSelector):
-            selection = self.selector.select(target, embeddings, self.top_n, relevance=relevance)
-        else:
-            selection = self.selector.select(target, embeddings, self.top_n)
+        selection = self.selector.select(target, embeddings, self.top_n, relevance=relevance)
         return chosen_nodes(
             nodes,
             selection,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="needs the extra fast")
 
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, compiled
+from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
+from sift_core.selection import _numba as compiled
 
 KERNELS = [LinearKernel(), RBFKernel(), RBFKernel(length_scale=1.0)]
 

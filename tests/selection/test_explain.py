@@ -11,9 +11,10 @@ from sift_core.selection import (
     SIFTSelector,
     explain,
     irreducible_variance,
+    pick_metadata,
     posterior_variances,
 )
-from sift_core.types import StopReason
+from sift_core.types import CandidatePool, Selection, StopReason
 
 KERNELS = [LinearKernel(), RBFKernel(), RBFKernel(length_scale=2.0)]
 MOST = 0.5 * np.log(2.0**52)  # nats: a variance down to its rounding
@@ -310,3 +311,27 @@ def test_explain_refuses_what_are_no_positions(positions):
 def test_explain_refuses_a_noise_variance_out_of_range(noise_variance):
     with pytest.raises(InvalidInputError, match="noise_variance"):
         explain([1.0, 0.0], np.eye(2), [0], noise_variance=noise_variance)
+
+
+def test_what_is_said_of_picks_by_hand():
+    pool = CandidatePool(
+        document_ids=["a", "b"],
+        texts=["a", "b"],
+        embeddings=np.array([[3.0, 4.0], [2.0, 0.0]]),
+        similarities=np.array([0.6, 1.0]),
+    )
+    selection = Selection(
+        positions=np.array([1, 0]),
+        variances=np.array([1.0, 0.25, 0.125]),
+        stop_reason=StopReason.N_SELECT,
+    )
+    first, second = pick_metadata(pool, selection, scores=[7.0, None])
+    nearest = {"similarity": 1.0, "score": None, "relevance": 1.0, "redundancy": None}
+    assert first == {**nearest, "gain": 0.75, "variance": 0.25}
+    # (3, 4) and (2, 0): cosine 6 / (5 · 2)
+    assert second["redundancy"] == pytest.approx(0.6)
+    assert (second["score"], second["gain"], second["variance"]) == (7.0, 0.125, 0.125)
+    by_a_ranker = pick_metadata(
+        dataclasses.replace(pool, relevance=np.array([5.0, 2.0])), selection
+    )
+    assert [pick["relevance"] for pick in by_a_ranker] == [2.0, 5.0]
