@@ -28,10 +28,11 @@ from benchmarks.report import Report
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.part_tables import PartTables, results_of_arms, tables_of
 from sift_core.evaluation.analysis.rows import Results
-from sift_core.evaluation.analysis.statistics import Estimate, mean, paired_difference
+from sift_core.evaluation.analysis.statistics import mean, paired_difference
 from sift_core.evaluation.language_modeling.arms import Arm
 from sift_core.evaluation.language_modeling.parts import PARTS, MainSettings, arms_of
 from sift_core.evaluation.running.results_file import ResultsFile
+from sift_core.evaluation.statistics import Estimate
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
 TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"

@@ -8,11 +8,11 @@ import pytest
 
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.rows import Results
-from sift_core.evaluation.analysis.statistics import Estimate
 from sift_core.evaluation.analysis.tables import main_table
 from sift_core.evaluation.language_modeling.arms import learning, reading
 from sift_core.evaluation.report.summary import interval, language_modeling_summary, verdict
 from sift_core.evaluation.report.write import write_report
+from sift_core.evaluation.statistics import Estimate
 from tests.evaluation.synthetic import prompt, results_of_percents, rows_of_percents
 
 EVIL = "<script>alert('x')</script>"

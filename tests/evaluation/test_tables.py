@@ -9,9 +9,9 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis import ablation_tables, tables
 from sift_core.evaluation.analysis.rows import Results
-from sift_core.evaluation.analysis.statistics import Estimate
 from sift_core.evaluation.analysis.table import Cell, Table, count, difference, word
 from sift_core.evaluation.language_modeling.arms import BASE, learning, reading
+from sift_core.evaluation.statistics import Estimate
 from tests.evaluation.synthetic import (
     cell,
     prompt,

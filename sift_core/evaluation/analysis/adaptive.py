@@ -16,9 +16,10 @@ from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.bootstrap import Floats, Ints
 from sift_core.evaluation.analysis.result_row import ArmLike, ResultRow, arm_label
 from sift_core.evaluation.analysis.rows import Results
-from sift_core.evaluation.analysis.statistics import Estimate, mean
+from sift_core.evaluation.analysis.statistics import mean
 from sift_core.evaluation.analysis.table import Table, count, difference, number, with_error
 from sift_core.evaluation.analysis.uncertainty import learning_arm
+from sift_core.evaluation.statistics import Estimate
 
 # Guess: from "nearly all take 50 steps" to "most stop at once" for σ_50 between 0.2 and 0.9.
 ALPHAS = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)

@@ -24,29 +24,11 @@ from sift_core.evaluation.analysis.bootstrap import (
     resampled_means,
     vector,
 )
+from sift_core.evaluation.statistics import CONFIDENCE as CONFIDENCE
+from sift_core.evaluation.statistics import N_RESAMPLES as N_RESAMPLES
+from sift_core.evaluation.statistics import Estimate as Estimate
 
-CONFIDENCE = 0.9  # the paper's
-N_RESAMPLES = 1_000
 OUTLIER_SHARE = 0.0025  # of each end, left out of the paper's Pearson correlations
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A mean with its uncertainty.
-
-    Args:
-        value: The mean.
-        standard_error: NaN where one prompt alone was measured.
-        low: Lower end of the confidence interval; NaN as above.
-        high: Upper end.
-        n: How many independent values (prompts) it is of.
-    """
-
-    value: float
-    standard_error: float
-    low: float
-    high: float
-    n: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.analysis.statistics import Correlation, Estimate
+from sift_core.evaluation.analysis.statistics import Correlation
+from sift_core.evaluation.statistics import Estimate
 
 MISSING = "–"
 

@@ -28,7 +28,7 @@ from sift_core.evaluation.analysis.comparing import (
 )
 from sift_core.evaluation.analysis.result_row import arm_label, selector_label
 from sift_core.evaluation.analysis.rows import NEAR_DUPLICATE, ArmRecord, Results
-from sift_core.evaluation.analysis.statistics import Estimate, mean, paired_difference
+from sift_core.evaluation.analysis.statistics import mean, paired_difference
 from sift_core.evaluation.analysis.table import (
     Cell,
     Table,
@@ -39,6 +39,7 @@ from sift_core.evaluation.analysis.table import (
     with_error,
     word,
 )
+from sift_core.evaluation.statistics import Estimate
 
 ALL = "All"
 BASELINES = ("US", "NN", "NN-F", "HullFT")

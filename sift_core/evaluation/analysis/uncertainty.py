@@ -21,7 +21,6 @@ from sift_core.evaluation.analysis.rows import ArmRecord, Results
 from sift_core.evaluation.analysis.statistics import (
     OUTLIER_SHARE,
     Correlation,
-    Estimate,
     average_ranks,
     grouped_mean,
     pearson,
@@ -36,6 +35,7 @@ from sift_core.evaluation.analysis.table import (
     with_error,
     word,
 )
+from sift_core.evaluation.statistics import Estimate
 
 _LEAST = 1e-9  # σ below this is rounding; it would have no logarithm
 

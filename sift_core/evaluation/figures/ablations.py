@@ -9,7 +9,6 @@ import numpy as np
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.arm_grids import main_arms, varied
 from sift_core.evaluation.analysis.rows import ArmRecord, Results, selector_label
-from sift_core.evaluation.analysis.statistics import Estimate
 from sift_core.evaluation.figures.marks import (
     BAND_CAPTION,
     PAIRING_CAPTION,
@@ -30,6 +29,7 @@ from sift_core.evaluation.figures.style import (
     legend_outside,
     styles_for,
 )
+from sift_core.evaluation.statistics import Estimate
 
 _SCOPES = {  # name, mark, colour and line of what learns; "top:k" is "top"
     "all": ("LoRA, all layers", Style(color="#D55E00", marker="o", line="-")),

@@ -8,7 +8,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.arm_grids import main_arms, mode_arms
 from sift_core.evaluation.analysis.comparing import best_position
 from sift_core.evaluation.analysis.rows import ArmRecord, Results, selector_label
-from sift_core.evaluation.analysis.statistics import Estimate, mean, paired_difference
+from sift_core.evaluation.analysis.statistics import mean, paired_difference
 from sift_core.evaluation.analysis.tables import BASELINES, paired_columns
 from sift_core.evaluation.figures.marks import (
     BAND_CAPTION,
@@ -31,6 +31,7 @@ from sift_core.evaluation.figures.style import (
     legend_outside,
     styles_for,
 )
+from sift_core.evaluation.statistics import Estimate
 
 ALL = "all domains"
 _MODES = {"context": "in context", "fine_tune": "fine-tuned", "both": "both"}

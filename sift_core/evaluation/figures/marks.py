@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.rows import ArmRecord, Results
-from sift_core.evaluation.analysis.statistics import Estimate, mean
+from sift_core.evaluation.analysis.statistics import mean
 from sift_core.evaluation.figures.style import BAND_ALPHA, MUTED, Style
+from sift_core.evaluation.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.ablation_tables import UNIQUE_BINS
 from sift_core.evaluation.analysis.arm_grids import main_arms
 from sift_core.evaluation.analysis.rows import ArmRecord, Results, selector_label
-from sift_core.evaluation.analysis.statistics import Estimate, mean
+from sift_core.evaluation.analysis.statistics import mean
 from sift_core.evaluation.figures.marks import BAND_CAPTION, draw_rows, spoken
 from sift_core.evaluation.figures.style import (
     INK,
@@ -19,6 +19,7 @@ from sift_core.evaluation.figures.style import (
     legend_outside,
     styles_for,
 )
+from sift_core.evaluation.statistics import Estimate
 
 _RIGHT = (
     " Right: its bits per byte in % of the baseline's on the same prompts (below 100 SIFT is "

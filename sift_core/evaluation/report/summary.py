@@ -8,8 +8,9 @@ from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.arm_grids import main_arms, mode_arms
 from sift_core.evaluation.analysis.comparing import best_position, mean_percent, restrict
 from sift_core.evaluation.analysis.rows import ArmRecord, Results, selector_label
-from sift_core.evaluation.analysis.statistics import Estimate, mean, paired_difference
+from sift_core.evaluation.analysis.statistics import mean, paired_difference
 from sift_core.evaluation.analysis.tables import BASELINES, paired_columns, pooled_bits_per_byte
+from sift_core.evaluation.statistics import Estimate
 
 
 def language_modeling_summary(results: Results) -> list[str]:

@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.analysis.statistics import Estimate, mean
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval.data import Question, RetrievalSet
 from sift_core.evaluation.retrieval.methods import Method, as_methods, choose, default_methods
@@ -30,6 +29,7 @@ from sift_core.evaluation.retrieval.redundancy import (
 )
 from sift_core.evaluation.retrieval.search import N_CANDIDATES, pools, unit_rows
 from sift_core.evaluation.running.progress import progress_bar
+from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.protocols import Selector
 from sift_core.types import FloatArray, as_count
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.analysis.statistics import Estimate
 from sift_core.evaluation.analysis.table import Cell, Table, difference, missing, number, word
 from sift_core.evaluation.retrieval.run import OURS, Row
+from sift_core.evaluation.statistics import Estimate
 
 INTERVALS = "In square brackets: 90 % bootstrap interval over the questions."
 
