@@ -4,11 +4,11 @@
         [--only throughput memory ...] [--json FILE] [--plot FILE]
 
 Steps against a plain PEFT loop and the HF Trainer, peak memory, the reset from one query to the
-next, smaller scopes and reused gradients, several queries at once, and what each of them costs in
-bits per byte. Ratios are medians over visits of one run in which ours and each rival alternate.
-fine_tuning_rivals.py says what exactly the rivals are, bars.toml what must be reached. Parts that
-do not depend on it run with the last number of threads alone. `--quick` shows that everything
-runs, in three minutes; its numbers are rough.
+next, smaller scopes and reused gradients, and what each of them costs in bits per byte. Ratios are
+medians over visits of one run in which ours and each rival alternate. fine_tuning_rivals.py says
+what exactly the rivals are, bars.toml what must be reached. Parts that do not depend on it run with
+the last number of threads alone. `--quick` shows that everything runs, in three minutes; its
+numbers are rough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from transformers.utils import logging
 from benchmarks import (
     fine_tuning_cases,
     fine_tuning_gpu,
-    fine_tuning_many,
     fine_tuning_memory,
     fine_tuning_plot,
     fine_tuning_quality,
@@ -33,7 +32,7 @@ from benchmarks.records import write_record
 from benchmarks.report import Report
 
 PACKAGES = ["torch", "transformers", "peft", "accelerate", "numpy", "sift-rerank"]
-PARTS = ("throughput", "reset", "scopes", "many", "memory", "quality", "figure", "gpu")
+PARTS = ("throughput", "reset", "scopes", "memory", "quality", "figure", "gpu")
 
 
 def main() -> None:
@@ -82,8 +81,6 @@ def measure_times(report: Report, parts: Sequence[str], *, threads: int, quick: 
         fine_tuning_cases.reset(report, threads=threads)
     if "scopes" in parts:
         fine_tuning_cases.scopes(report, effort, threads=threads)
-    if "many" in parts:
-        fine_tuning_many.measure(report, effort, threads=threads)
 
 
 if __name__ == "__main__":

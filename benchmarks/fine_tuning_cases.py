@@ -35,8 +35,6 @@ class Effort:
         rounds: How often each way is visited.
         n_steps: Steps of one visit to a rival; the first one does not count.
         n_chunks: Chunks of one visit to a scope.
-        n_queries: Of `adapt_many`.
-        many_chunks: Of each of them.
         gpt2_tokens: Of a chunk.
         small_only: Whether GPT-2 is left out where it takes minutes.
     """
@@ -44,8 +42,6 @@ class Effort:
     rounds: int = 3
     n_steps: int = 3
     n_chunks: int = 4
-    n_queries: tuple[int, ...] = (1, 4, 8)
-    many_chunks: int = 8
     gpt2_tokens: int = 512
     small_only: bool = False
 
@@ -56,8 +52,6 @@ class Effort:
             rounds=1,
             n_steps=2,
             n_chunks=2,
-            n_queries=(1, 4),
-            many_chunks=2,
             gpt2_tokens=128,
             small_only=True,
         )

@@ -255,16 +255,14 @@ class AnswerEngine:
 
     def stream_from(self, choice: Choice, **generation: Any) -> AnswerStream:
         """Return what `stream` returns, for a question for which all is chosen."""
-        return AnswerStream(self._produce(choice, generation), self.language_model.turns.submit)
+        return AnswerStream(self._produce(choice, generation), self.language_model.submit)
 
     def astream_from(self, choice: Choice, **generation: Any) -> AsyncAnswerStream:
         """Return what `astream` returns, for a question for which all is chosen.
 
         To be called in a running event loop.
         """
-        return AsyncAnswerStream(
-            self._produce(choice, generation), self.language_model.turns.submit
-        )
+        return AsyncAnswerStream(self._produce(choice, generation), self.language_model.submit)
 
     def choose(
         self,
@@ -444,7 +442,7 @@ class AnswerEngine:
             latency_s=latency_s,
         )
         return await computed(
-            self.language_model.turns.submit,
+            self.language_model.submit,
             lambda on_step: self.session_from(choice, on_step=on_step),
         )
 

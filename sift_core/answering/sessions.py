@@ -96,7 +96,7 @@ class Session:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
         query = self._query(question, history)
         produce = self.produce(self.model, query, generation)
-        return AnswerStream(produce, self.model.answerer.language_model.turns.submit)
+        return AnswerStream(produce, self.model.answerer.language_model.submit)
 
     def astream(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
@@ -104,7 +104,7 @@ class Session:
         """Return the answer in pieces of text, as the model writes it."""
         query = self._query(question, history)
         produce = self.produce(self.model, query, generation)
-        return AsyncAnswerStream(produce, self.model.answerer.language_model.turns.submit)
+        return AsyncAnswerStream(produce, self.model.answerer.language_model.submit)
 
     def bits_per_byte(self, text: str) -> float:
         """Return the code length of `text` after all that was read and learned, in bits per byte.

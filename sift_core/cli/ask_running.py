@@ -72,7 +72,7 @@ class Asking:
             spent = session.timings if is_first else {}
             return replace(answer, timings={**spent, **answer.timings})
 
-        return AnswerStream(produce, self.engine.language_model.turns.submit)
+        return AnswerStream(produce, self.engine.language_model.submit)
 
     def _choose(self, question: str) -> Choice:
         """Return the mode and the documents for a question: new ones, or those that are kept."""

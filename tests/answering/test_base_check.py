@@ -6,9 +6,9 @@ from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from sift_core import AnswerError, InvalidInputError
-from sift_core.answering import base_check
 from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model import base_check
 from sift_core.answering.model.base_check import BaseCheck, digest_of, fingerprint
 
 NAME = "model.layers.1.mlp.up_proj.weight"

@@ -8,8 +8,8 @@ import torch
 from transformers import StoppingCriteria
 
 from sift_core.answering.model.batching import generate_batch
+from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation import ListenerError, TextWatcher
-from sift_core.answering.model.turns import Turns
 from sift_core.errors import InvalidInputError
 
 PROMPTS = [[5, 80, 90], [0, 66, 67, 68, 69, 70, 71, 72], [9], [100, 101, 102, 103]]
@@ -114,28 +114,28 @@ def test_the_pieces_of_each_row_add_up_to_its_text(random_lm):
 
 
 def test_others_have_their_turn_while_a_listener_runs(make_random_lm):
-    turns, seen = Turns(), []
+    lock, seen = FairLock(), []
 
     def listen(row, piece):
         def compute():
-            with turns.taken():
+            with lock.held():
                 seen.append(row)
 
         other = threading.Thread(target=compute)
         other.start()
         other.join()
 
-    with turns.taken():
-        _batch(make_random_lm(), PROMPTS, max_new_tokens=2, on_text=listen, turns=turns)
+    with lock.held():
+        _batch(make_random_lm(), PROMPTS, max_new_tokens=2, on_text=listen, lock=lock)
 
     assert set(seen) == {0, 1, 2, 3}
 
 
 def test_others_have_their_turn_between_tokens(make_random_lm):
-    lm, turns, seen = make_random_lm(), Turns(), []
+    lm, lock, seen = make_random_lm(), FairLock(), []
 
     def compute():
-        with turns.taken():
+        with lock.held():
             seen.append(n_steps)
 
     n_steps = 0
@@ -146,12 +146,12 @@ def test_others_have_their_turn_between_tokens(make_random_lm):
         n_steps += 1
         if n_steps == 1:
             other.start()
-            while not turns._waiting:
+            while not lock._waiting:
                 time.sleep(1e-3)
 
     lm.model.register_forward_hook(count)
-    with turns.taken():
-        _batch(lm, PROMPTS, max_new_tokens=6, eos_token_id=None, turns=turns)
+    with lock.held():
+        _batch(lm, PROMPTS, max_new_tokens=6, eos_token_id=None, lock=lock)
         other.join(timeout=30)
 
     assert seen == [1]

@@ -373,7 +373,7 @@ def test_two_wrappers_of_one_model_share_what_is_in_force(make_random_lm, byte_t
     other = LanguageModel(lm.model, byte_tokenizer)
     with fine_tuned(lm, TEXTS, FAST):
         assert other.bits_per_byte(TEXTS[0]) == lm.bits_per_byte(TEXTS[0])
-    assert other.turns is lm.turns
+    assert other.lock is lm.lock
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -18,7 +18,7 @@ from sift_core.answering import (
     fine_tune,
     fine_tuned,
 )
-from sift_core.answering.model.turns import MAX_QUEUED, N_WORKERS, Turns
+from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock, Workers
 from sift_core.selection import NearestNeighborSelector
 from sift_core.testing import HashingEmbedder
 
@@ -204,46 +204,46 @@ def test_500_queries_leave_no_adapter_and_no_memory_behind(make_engine):
 
 
 async def test_more_than_a_queue_full_of_answers_is_refused_and_the_others_are_given():
-    turns, release = Turns(), threading.Event()
-    jobs = [turns.submit(release.wait) for _ in range(N_WORKERS + MAX_QUEUED)]
+    workers, release = Workers(), threading.Event()
+    jobs = [workers.submit(release.wait) for _ in range(N_WORKERS + MAX_QUEUED)]
     with pytest.raises(BusyError, match="answers wait for this model already"):
-        turns.submit(release.wait)
+        workers.submit(release.wait)
     release.set()
     for job in jobs:
         job.result(60)
-    turns.submit(release.wait).result(60)
+    workers.submit(release.wait).result(60)
 
 
-def test_turns_come_in_the_order_of_asking_and_nest():
-    turns, order = Turns(), []
+def test_a_fair_lock_is_held_in_the_order_of_asking_and_nests():
+    lock, order = FairLock(), []
 
     def take(n):
-        with turns.taken(), turns.taken():
+        with lock.held(), lock.held():
             order.append(n)
 
     threads = [threading.Thread(target=take, args=(n,)) for n in range(5)]
-    with turns.taken():
+    with lock.held():
         for n, thread in enumerate(threads):
             thread.start()
-            while len(turns._waiting) <= n:
+            while len(lock._waiting) <= n:
                 pass
-        turns.pass_on()  # all five, then again this one
+        lock.yield_to_waiting()  # all five, then again this one
         assert order == [0, 1, 2, 3, 4]
     for thread in threads:
         thread.join()
 
 
-def test_a_turn_given_up_is_free_for_others_and_taken_again():
-    turns = Turns()
+def test_a_released_lock_is_free_for_others_and_held_again():
+    lock = FairLock()
     with ThreadPoolExecutor(1) as other:
 
         def take():
-            with turns.taken():
+            with lock.held():
                 return True
 
-        with turns.taken():
+        with lock.held():
             waiting = other.submit(take)
-            with turns.given_up():
+            with lock.released():
                 assert waiting.result(60)
             waiting = other.submit(take)
             assert not waiting.done()

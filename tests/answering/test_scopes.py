@@ -255,7 +255,7 @@ def test_the_tokenizers_pad_token_does_not_matter(scope, rows_per_pass):
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_chunks_as_turns_of_a_chat_are_learned_too(make_random_lm, scope):
+def test_chunks_as_lock_of_a_chat_are_learned_too(make_random_lm, scope):
     lm = LanguageModel(make_random_lm().model, byte_tokenizer())
     lm.tokenizer.chat_template = (
         "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<s>{% endfor %}"

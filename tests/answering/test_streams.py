@@ -313,22 +313,22 @@ async def test_a_thread_that_acts_for_a_prepared_block_sees_its_own_answer(engin
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_child_process_has_workers_and_a_free_model(engine):
-    turns = engine.language_model.turns
-    assert turns.submit(int).result() == 0
-    with ThreadPoolExecutor(max_workers=1) as other, turns.taken():
-        pid = other.submit(_fork_and_use, turns).result(DEADLINE_S)
+    language_model = engine.language_model
+    assert language_model.submit(int).result() == 0
+    with ThreadPoolExecutor(max_workers=1) as other, language_model.lock.held():
+        pid = other.submit(_fork_and_use, language_model).result(DEADLINE_S)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _fork_and_use(turns):
+def _fork_and_use(language_model):
     pid = os.fork()
     if pid:
         return pid
     signal.alarm(DEADLINE_S)  # ends a child that waits for ever
     try:
-        with turns.taken():
+        with language_model.lock.held():
             pass
-        os._exit(turns.submit(int).result())
+        os._exit(language_model.submit(int).result())
     finally:
         os._exit(1)
 

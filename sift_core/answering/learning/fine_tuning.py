@@ -97,7 +97,7 @@ def fine_tune(
     settings = settings or FineTuningSettings()
     model = language_model.model
     steps, n_skipped = plan(language_model, texts, settings)
-    with language_model.turns.taken(), failures_named():
+    with language_model.lock.held(), failures_named():
         learner: Learner = (
             FullLearner(model, settings)
             if settings.kind == "full"
@@ -227,7 +227,7 @@ class Run:
         for step in steps:
             if self.is_over():
                 break
-            with self._language_model.turns.taken(), failures_named():
+            with self._language_model.lock.held(), failures_named():
                 loss = self._loss_and_gradient(step.rows)
                 is_taken = self.settle(step, loss)
             if is_taken:
@@ -333,7 +333,7 @@ class Run:
         n = min(PROBE_TOKENS, len(window.targets))
         n_lead = len(window.inputs) - len(window.targets)
         probe = TokenWindow(inputs=window.inputs[: n_lead + n], targets=window.targets[:n])
-        with self._language_model.turns.taken(), failures_named():
+        with self._language_model.lock.held(), failures_named():
             return math.isfinite(self._learner.loss(probe))
 
     def _fall_back(self) -> None:

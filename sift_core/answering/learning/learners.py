@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from sift_core.answering.learning.adapters import Adapter, AdapterLayout
 from sift_core.answering.learning.passes import ActivationCache, Passes, WeightedWindow
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.hooks import LoraPair, copy_in_force, pairs_in_force
+from sift_core.answering.model.hooks import LoraPair, activate_copy, activate_pairs
 from sift_core.answering.model.parts import ModelParts, parts_of
 from sift_core.answering.model.windows import TokenWindow
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -115,14 +115,14 @@ class LoraLearner:
 
     def backward(self, rows: Sequence[WeightedWindow], *, checkpointing: bool) -> float:
         """Add the gradient of the rows' weighted loss; return the loss."""
-        with self._in_force():
+        with self._activated():
             losses = self._passes.backward(rows, checkpointing=checkpointing)
         self._values.grad = self._computed.take_gradient(self._values.grad)
         return sum(losses)
 
     def loss(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets in nats; nothing is learned."""
-        with self._in_force():
+        with self._activated():
             return self._passes.loss(window)
 
     def drop_gradient(self) -> None:
@@ -191,8 +191,8 @@ class LoraLearner:
             base_name=self._base_name,
         )
 
-    def _in_force(self) -> AbstractContextManager[None]:
-        return pairs_in_force(self._computed.by_module(self._parts), instead_of=self._parts.modules)
+    def _activated(self) -> AbstractContextManager[None]:
+        return activate_pairs(self._computed.by_module(self._parts), instead_of=self._parts.modules)
 
 
 class LeafPairs:
@@ -274,12 +274,12 @@ class FullLearner:
 
     def backward(self, rows: Sequence[WeightedWindow], *, checkpointing: bool) -> float:
         """Add the gradient of the rows' weighted loss; return the loss."""
-        with pairs_in_force({}, instead_of=self._passes.parts.modules):
+        with activate_pairs({}, instead_of=self._passes.parts.modules):
             return sum(self._passes.backward(rows, checkpointing=checkpointing))
 
     def loss(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets in nats; nothing is learned."""
-        with pairs_in_force({}, instead_of=self._passes.parts.modules):
+        with activate_pairs({}, instead_of=self._passes.parts.modules):
             return self._passes.loss(window)
 
     def drop_gradient(self) -> None:
@@ -317,7 +317,7 @@ class FullLearner:
 
 
 @contextmanager
-def in_force(model: Any, learned: Adapter | ModelCopy | None) -> Iterator[None]:
+def activate(model: Any, learned: Adapter | ModelCopy | None) -> Iterator[None]:
     """Let this flow of control compute with what was learned for the `with` block, None: the base.
 
     Raises:
@@ -326,7 +326,7 @@ def in_force(model: Any, learned: Adapter | ModelCopy | None) -> Iterator[None]:
     if isinstance(learned, ModelCopy):
         if learned.base() is not model:
             raise InvalidInputError("the copy was made for another model; fine-tune this one")
-        with _in_use(model, learned), copy_in_force(model, learned.model):
+        with _in_use(model, learned), activate_copy(model, learned.model):
             yield
         return
     parts = parts_of(model)
@@ -338,7 +338,7 @@ def in_force(model: Any, learned: Adapter | ModelCopy | None) -> Iterator[None]:
             for name, (a, b) in learned.layout.pairs(values).items()
         }
     # The model itself, also inside the block of a copy.
-    with copy_in_force(model, model), pairs_in_force(pairs, instead_of=parts.modules):
+    with activate_copy(model, model), activate_pairs(pairs, instead_of=parts.modules):
         yield
 
 

@@ -180,7 +180,7 @@ class Passes:
         self, inputs: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[list[LayerCall], list[LayerCall]]:
         recorder = self.parts.recorder()
-        with recorder.in_force(), torch.no_grad():
+        with recorder.activated(), torch.no_grad():
             self.parts.hidden(self.model, inputs, mask)
         return self.parts.split(recorder.calls)
 
@@ -218,7 +218,7 @@ class Passes:
         first = self.parts.layers[0]
         recorder = LayerRecorder(modules=frozenset([first]), stops_at=first)
         try:
-            with recorder.in_force():
+            with recorder.activated():
                 return self.parts.hidden(self.model, inputs, mask)
         except LayerReachedError as reached:
             return reached.hidden

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation import Generation, TextWatcher
-from sift_core.answering.model.turns import Turns
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import as_count
 
@@ -26,7 +26,7 @@ def generate_batch(
     stop: Sequence[str] = (),
     pad_id: int | None = None,
     on_text: Callable[[int, str], object] | None = None,
-    turns: Turns | None = None,
+    lock: FairLock | None = None,
     **options: Any,
 ) -> list[Generation]:
     """Return the continuation of each prompt, greedy unless `options` say otherwise.
@@ -50,7 +50,7 @@ def generate_batch(
         pad_id: Fills what rows are shorter by; it is never seen, so any token will do. The
             tokenizer's padding or EOS token if None.
         on_text: Called with a prompt's position and each new piece of its text.
-        turns: Passed on after each step of all rows, and given up while `on_text` runs.
+        lock: Of the model: held by others between two steps of all rows, and while `on_text` runs.
         **options: Passed to `transformers`' `generate` as they are; one continuation a prompt.
 
     Returns:
@@ -70,17 +70,17 @@ def generate_batch(
         return []
     width, device = max(sizes), model.device
     pad = _padding(tokenizer, pad_id)
-    turns = turns or Turns()
+    lock = lock or FairLock()
     watchers = [
         TextWatcher(
-            tokenizer, n_prompt_tokens=size, stop=stop, on_text=_listener(on_text, row, turns)
+            tokenizer, n_prompt_tokens=size, stop=stop, on_text=_listener(on_text, row, lock)
         )
         for row, size in enumerate(sizes)
     ]
     settings = {"do_sample": False, "pad_token_id": pad, **options}
     ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
     others = settings.pop("stopping_criteria", None) or ()
-    rows = _RowWatcher(watchers, sizes=sizes, ends=ends, others=others, turns=turns)
+    rows = _RowWatcher(watchers, sizes=sizes, ends=ends, others=others, lock=lock)
     output = model.generate(
         torch.tensor(
             [[pad] * (width - len(ids)) + list(ids) for ids in prompts_ids], device=device
@@ -107,7 +107,7 @@ class _RowWatcher(StoppingCriteria):
         sizes: Tokens of each row's prompt, without padding.
         ends: The token or tokens that end a text, as `generate` knows them.
         others: Further criteria; each sees the padded rows.
-        turns: Passed on once a step.
+        lock: Of the model: held by others between two steps.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class _RowWatcher(StoppingCriteria):
         sizes: Sequence[int],
         ends: int | Sequence[int] | None,
         others: Sequence[StoppingCriteria],
-        turns: Turns,
+        lock: FairLock,
     ) -> None:
         self._watchers = watchers
         self._width = max(sizes)
         self._padded = [self._width - size for size in sizes]
         self._ends = frozenset(ends if isinstance(ends, Sequence) else [ends])
         self._others = StoppingCriteriaList(others)
-        self._turns = turns
+        self._lock = lock
         self._lengths: list[int | None] = [None] * len(watchers)
 
     def __call__(
@@ -132,7 +132,7 @@ class _RowWatcher(StoppingCriteria):
     ) -> torch.BoolTensor:
         """Return whether each row is at its end."""
         n_rows = len(input_ids)
-        self._turns.pass_on()
+        self._lock.yield_to_waiting()
         is_over: Any = torch.zeros(n_rows, dtype=torch.bool, device=input_ids.device)
         if self._others:
             is_over |= self._others(input_ids, scores, **options)
@@ -162,13 +162,13 @@ def _padding(tokenizer: Any, pad_id: int | None) -> int:
 
 
 def _listener(
-    on_text: Callable[[int, str], object] | None, row: int, turns: Turns
+    on_text: Callable[[int, str], object] | None, row: int, lock: FairLock
 ) -> Callable[[str], object] | None:
     if on_text is None:
         return None
 
     def listen(piece: str) -> None:
-        with turns.given_up():
+        with lock.released():
             on_text(row, piece)
 
     return listen

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sift_core.answering.model.turns import Turns
+from sift_core.answering.model.fair_lock import FairLock
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FinishReason, Message, as_messages, check_text
 
@@ -89,7 +89,7 @@ class TextWatcher(StoppingCriteria):
         n_prompt_tokens: Tokens that are not the model's.
         stop: Texts that end the text; none of them empty.
         on_text: Called with each new piece.
-        turns: Passed on after each token, and given up while `on_text` runs.
+        lock: Of the model: held by others between two tokens, and while `on_text` runs.
 
     Raises:
         InvalidInputError: If a stop string is empty or no text.
@@ -102,7 +102,7 @@ class TextWatcher(StoppingCriteria):
         n_prompt_tokens: int,
         stop: Sequence[str] = (),
         on_text: Callable[[str], object] | None = None,
-        turns: Turns | None = None,
+        lock: FairLock | None = None,
     ) -> None:
         if isinstance(stop, str):
             raise InvalidInputError(f"`stop` must be a sequence of texts, got one text: {stop!r}")
@@ -114,7 +114,7 @@ class TextWatcher(StoppingCriteria):
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)
         self._on_text = on_text
-        self._turns = turns or Turns()
+        self._lock = lock or FairLock()
         self._n_passed_on = 0
 
     def __call__(
@@ -128,7 +128,7 @@ class TextWatcher(StoppingCriteria):
             end = self._end(text)
             is_over[0] = end is not None
             self._pass_on(text[: self._n_certain(text) if end is None else end])
-        self._turns.pass_on()
+        self._lock.yield_to_waiting()
         return is_over  # type: ignore[return-value]  # torch's own annotation is narrower
 
     def finished(
@@ -188,7 +188,7 @@ class TextWatcher(StoppingCriteria):
             piece = text[self._n_passed_on :]
             self._n_passed_on = len(text)
             try:
-                with self._turns.given_up():
+                with self._lock.released():
                     self._on_text(piece)
             except Exception as error:  # whatever it is, it is the listener's own
                 raise ListenerError(error) from error

@@ -66,13 +66,13 @@ _copies: ContextVar[Mapping[Any, Any]] = ContextVar(
 )
 
 
-def model_in_force(model: Any) -> Any:
+def active_model(model: Any) -> Any:
     """Return the copy that stands for a model in this flow of control, or the model."""
     return _copies.get().get(model, model)
 
 
 @contextmanager
-def copy_in_force(model: Any, copy: Any) -> Iterator[None]:
+def activate_copy(model: Any, copy: Any) -> Iterator[None]:
     """Let a copy stand for a model for the `with` block, in this flow of control alone."""
     token = _copies.set({**_copies.get(), model: copy})
     try:
@@ -82,7 +82,7 @@ def copy_in_force(model: Any, copy: Any) -> Iterator[None]:
 
 
 @contextmanager
-def pairs_in_force(
+def activate_pairs(
     modules: Mapping[Any, LoraPair], *, instead_of: frozenset[Any]
 ) -> Iterator[None]:
     """Let layers add these updates for the `with` block, in this flow of control alone.
@@ -154,7 +154,7 @@ class LayerRecorder:
     calls: list[LayerCall] = field(default_factory=list)
 
     @contextmanager
-    def in_force(self) -> Iterator[None]:
+    def activated(self) -> Iterator[None]:
         """Note calls for the `with` block, of this flow of control alone."""
         token = _recorder.set(self)
         try:

@@ -14,11 +14,12 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.learning.adapters import Adapter
 from sift_core.answering.learning.head_loss import target_losses
-from sift_core.answering.learning.learners import ModelCopy, in_force
+from sift_core.answering.learning.learners import ModelCopy, activate
 from sift_core.answering.learning.passes import ActivationCache, target_rows
 from sift_core.answering.learning.settings import ChunkFormat
 from sift_core.answering.model.base_check import BaseCheck
 from sift_core.answering.model.batching import generate_batch
+from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.generation import (
     CHUNK_SEPARATOR,
     Generation,
@@ -26,11 +27,10 @@ from sift_core.answering.model.generation import (
     Prompt,
     TextWatcher,
 )
-from sift_core.answering.model.hooks import model_in_force
+from sift_core.answering.model.hooks import active_model
 from sift_core.answering.model.parts import parts_of
 from sift_core.answering.model.prefix_cache import PrefixCache, generate_with_prefix
 from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
-from sift_core.answering.model.turns import turns_of
 from sift_core.answering.model.windows import TokenWindow, rolling_windows
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.types import as_count, check_text
@@ -111,7 +111,8 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.name = name
         self._prefix_id: int = prefix
-        self.turns = turns_of(self.model)
+        self.lock, workers = lock_and_workers(self.model)
+        self.submit = workers.submit
         self.parts = parts_of(self.model)
         self.activations = _activations.setdefault(self.model, ActivationCache())
         self.identity = _identities.setdefault(self.model, uuid4().hex)
@@ -193,7 +194,7 @@ class LanguageModel:
         key = None if learned is None else learned.key
         token = _adapter_keys.set({**_adapter_keys.get(), self.model: key})
         try:
-            with in_force(self.model, learned):
+            with activate(self.model, learned):
                 yield
         finally:
             _adapter_keys.reset(token)
@@ -315,9 +316,9 @@ class LanguageModel:
 
     def _nats(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets."""
-        model = model_in_force(self.model)
+        model = active_model(self.model)
         parts = parts_of(model)
-        with self.turns.taken(), torch.inference_mode():
+        with self.lock.held(), torch.inference_mode():
             inputs = torch.tensor([window.inputs], device=model.device)
             targets = torch.tensor(window.targets, device=model.device)
             hidden = parts.hidden(model, inputs, None)[0, target_rows(window)]
@@ -358,12 +359,12 @@ class LanguageModel:
             n_prompt_tokens=len(ids),
             stop=stop,
             on_text=on_text,
-            turns=self.turns,
+            lock=self.lock,
         )
         criteria = [*(options.pop("stopping_criteria", None) or []), watcher]
         settings = {"do_sample": False, "pad_token_id": self._prefix_id, **options}
-        with _generation_errors(options), self.turns.taken(), torch.inference_mode():
-            model = model_in_force(self.model)
+        with _generation_errors(options), self.lock.held(), torch.inference_mode():
+            model = active_model(self.model)
             inputs = torch.tensor([ids], device=model.device)
             output = generate_with_prefix(
                 model,
@@ -404,15 +405,15 @@ class LanguageModel:
             AnswerError: If the model fails.
         """
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
-        with _generation_errors(options), self.turns.taken(), torch.inference_mode():
+        with _generation_errors(options), self.lock.held(), torch.inference_mode():
             return generate_batch(
-                model_in_force(self.model),
+                active_model(self.model),
                 self.tokenizer,
                 ids,
                 max_new_tokens=max_new_tokens,
                 stop=stop,
                 pad_id=self._prefix_id,
-                turns=self.turns,
+                lock=self.lock,
                 **options,
             )
 
@@ -430,10 +431,10 @@ class LanguageModel:
         )  # one beginning, which must fit into memory anyway
         if not ids or self._adapter_key == "":
             return prefixes
-        with _generation_errors({}), self.turns.taken(), torch.inference_mode():
+        with _generation_errors({}), self.lock.held(), torch.inference_mode():
             if not self.parts.can_repeat(self.model):
                 return prefixes
-            model = model_in_force(self.model)
+            model = active_model(self.model)
             inputs = torch.tensor([ids], device=model.device)
             output = parts_of(model).trunk(input_ids=inputs, use_cache=True)
             prefixes.put(self._adapter_key, ids, output.past_key_values)

@@ -15,7 +15,7 @@ from sift_core.answering.model.hooks import (
     LayerCall,
     LayerRecorder,
     LoraPair,
-    pairs_in_force,
+    activate_pairs,
     watch_calls,
     watch_linear,
 )
@@ -179,7 +179,7 @@ class ModelParts:
             with self._lock:
                 if part not in self._tried:
                     tried = self._head_is_right if part == "head" else self._layers_are_right
-                    nothing = pairs_in_force({}, instead_of=self.modules)
+                    nothing = activate_pairs({}, instead_of=self.modules)
                     with torch.inference_mode(False), torch.no_grad(), nothing:
                         try:
                             self._tried[part] = tried(model)
@@ -201,7 +201,7 @@ class ModelParts:
 
     def _layers_are_right(self, model: Any) -> bool:
         recorder = self.recorder()
-        with recorder.in_force():
+        with recorder.activated():
             expected = self.trunk(input_ids=self._example(model), use_cache=False).last_hidden_state
         layers, behind = self.split(recorder.calls)
         if [call.module for call in layers] != list(self.layers) or self._share_gradients(model):
@@ -228,8 +228,8 @@ class ModelParts:
             pairs[module] = LoraPair(a=a, b=b, scale=1.0)
         with (
             torch.enable_grad(),
-            pairs_in_force(pairs, instead_of=self.modules),
-            recorder.in_force(),
+            activate_pairs(pairs, instead_of=self.modules),
+            recorder.activated(),
         ):
             self.trunk(input_ids=self._example(model), use_cache=False)
         return any(tensor.requires_grad for call in recorder.calls for tensor in call.tensors())
