@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("faiss")
 pytest.importorskip("qdrant_client")
-pytest.importorskip("qdrant_edge")
 
 from tests.sources import stores
 from tests.sources.qdrant_rest import serving
@@ -43,7 +42,6 @@ def store(request, corpus, tmp_path_factory):
         "faiss IVF, all lists, called",
         "faiss HNSW, called",
         "faiss folder, flat, called",
-        "edge, called",
         "qdrant memory, called",
         "qdrant REST, called",
     ],

@@ -11,11 +11,10 @@ from typing import Any
 import faiss
 import numpy as np
 import qdrant_client
-import qdrant_edge
 from qdrant_client import models
 
 from sift_core.errors import LossyVectorsWarning
-from sift_core.sources import EdgeSource, FaissSource, InMemorySource, MergedSource, QdrantSource
+from sift_core.sources import FaissSource, InMemorySource, MergedSource, QdrantSource
 from sift_core.types import Document, Query
 from tests.sources.qdrant_grpc import serving_grpc
 from tests.sources.qdrant_rest import serving
@@ -232,9 +231,9 @@ def points(corpus, named):
         yield models.PointStruct(id=i, vector=vectors, payload=payload)
 
 
-def parity_filter(value, engine=models):
-    match = engine.MatchValue(value=value)
-    return engine.Filter(must=[engine.FieldCondition(key="parity", match=match)])
+def parity_filter(value):
+    match = models.MatchValue(value=value)
+    return models.Filter(must=[models.FieldCondition(key="parity", match=match)])
 
 
 def qdrant_store(client, *, has_opposites=True, **options):
@@ -352,43 +351,6 @@ def async_grpc(corpus, loop):
         asyncio.run_coroutine_threadsafe(client.close(), loop).result()
 
 
-def edge_shard(corpus, folder, *, named=False, distance=qdrant_edge.Distance.Cosine, **options):
-    parameters = qdrant_edge.EdgeVectorParams(size=D, distance=distance, **options)
-    vectors = {"dense": parameters, "other": parameters} if named else parameters
-    shard = qdrant_edge.EdgeShard.create(str(folder), qdrant_edge.EdgeConfig(vectors=vectors))
-    made = [
-        qdrant_edge.Point(point.id, point.vector, point.payload) for point in points(corpus, named)
-    ]
-    shard.update(qdrant_edge.UpdateOperation.upsert_points(made))
-    return shard
-
-
-QUANTIZED = qdrant_edge.ScalarQuantizationConfig(type=qdrant_edge.ScalarType.Int8)
-EDGE = {
-    "edge": {},
-    "edge named": {"named": True},
-    "edge dot": {"distance": qdrant_edge.Distance.Dot},
-    "edge Euclid": {"distance": qdrant_edge.Distance.Euclid},
-    "edge quantised": {"quantization_config": QUANTIZED},
-}
-
-
-@contextmanager
-def edge(corpus, folder, **options):
-    shard = edge_shard(corpus, folder, **options)
-    if "quantization_config" in options:
-        shard.optimize()
-    names = {"vector_name": "dense"} if options.get("named") else {}
-    with EdgeSource(shard, embedder_name=MODEL, **names) as source:
-        yield Store(
-            source=source,
-            opposite=lambda: EdgeSource(shard, embedder_name=MODEL, include_opposite=True, **names),
-            has_opposites=options.get("distance") != qdrant_edge.Distance.Euclid,
-            even=parity_filter(0, qdrant_edge),
-            nothing=parity_filter(7, qdrant_edge),
-        )
-
-
 def memory(corpus, folder):
     return Store(
         source=in_memory(corpus), opposite=lambda: in_memory(corpus, include_opposite=True)
@@ -426,7 +388,6 @@ SYNC_AND_ASYNC = [
     "qdrant folder",
     "qdrant REST",
     "qdrant gRPC",
-    *EDGE,
 ]
 KINDS = [
     *(f"{kind}, {mode}" for kind in SYNC_AND_ASYNC for mode in ("called", "awaited")),
@@ -449,8 +410,6 @@ def opened(name, corpus, folder):
             store = faiss_store(corpus, description, **options)
         elif kind in QDRANT:
             store = stack.enter_context(qdrant(corpus, folder, **QDRANT[kind]))
-        elif kind in EDGE:
-            store = stack.enter_context(edge(corpus, folder, **EDGE[kind]))
         elif kind == "qdrant folder":
             store = stack.enter_context(qdrant_folder(corpus, folder))
         elif kind == "qdrant REST":

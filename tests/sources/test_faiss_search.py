@@ -5,8 +5,8 @@ import pytest
 
 faiss = pytest.importorskip("faiss")
 
-from sift_core.sources import faiss_search  # noqa: E402  # needs faiss
 from sift_core.sources.faiss.search import (  # noqa: E402
+    _vectors_of,
     failed_search,
     lossy_part,
     runs_on_gpu,
@@ -161,7 +161,7 @@ def test_vectors_are_found_in_lists_that_one_query_alone_would_not_probe():
     index, rows = filled("IVF4,Flat")
     hits = search(index, QUERIES, K)
     index.nprobe = 1  # the hits lie in all four
-    found = faiss_search._vectors_of(index, QUERIES, hits.ids)
+    found = _vectors_of(index, QUERIES, hits.ids)
     np.testing.assert_array_equal(found, vectors(N, D)[rows_of(hits, rows)])
 
 

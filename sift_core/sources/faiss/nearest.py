@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from sift_core.sources.checks import cosine_similarities, near_and_opposite
 from sift_core.sources.faiss.documents import DocumentLookup
 from sift_core.sources.faiss.search import (
     MOST_HITS_ON_GPU,
-    Hits,
+    BatchHits,
     failed_search,
     lossy_part,
     runs_on_gpu,
@@ -148,7 +148,7 @@ class NearestDocuments:
     def _at_most(self, n_hits: int) -> int:
         return min(n_hits, int(self._index.ntotal), self._most_hits)
 
-    def _search(self, queries: FloatArray, k: int, *, allowed: IntArray | None = None) -> Hits:
+    def _search(self, queries: FloatArray, k: int, *, allowed: IntArray | None = None) -> BatchHits:
         try:
             with self.turn:
                 hits = search(self._index, queries, k, allowed=allowed)
@@ -157,7 +157,7 @@ class NearestDocuments:
         if self.lossy_part is None:
             return hits
         hits.vectors[hits.ids < 0] = 0  # Faiss leaves NaN there
-        return Hits(ids=hits.ids, vectors=unit_rows(hits.vectors))
+        return replace(hits, vectors=unit_rows(hits.vectors))
 
     def _kept(self, ids: IntArray, vectors: FloatArray, k: int, keep: Filter | None) -> Found:
         """Return the first k hits that have a document which passes, reading k at a time."""

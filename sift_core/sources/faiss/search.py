@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
 from sift_core.types import FloatArray, IntArray
@@ -16,6 +17,8 @@ try:
     import faiss as _faiss
 except ImportError as error:
     raise MissingDependencyError("faiss-cpu", extra="faiss") from error
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 faiss: Any = _faiss  # its own type stubs lack search parameters' arguments and HNSW's class
 
@@ -26,19 +29,23 @@ MOST_HITS_ON_GPU = 2048
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Hits:
+class BatchHits:
     """Nearest neighbours of b queries.
 
     Args:
         ids: Shape (b, k), nearest first; -1 where there are fewer than k.
+        scores: Shape (b, k), inner products or distances, by the index's own metric.
         vectors: Shape (b, k, d), float32; of no meaning where the id is -1.
     """
 
     ids: IntArray
+    scores: FloatArray
     vectors: FloatArray
 
 
-def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None = None) -> Hits:
+def search(
+    index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None = None
+) -> BatchHits:
     """Return the k nearest neighbours of each query with their vectors.
 
     The index's own settings hold (nprobe, max_codes, k_factor), but HNSW's efSearch is
@@ -68,7 +75,7 @@ def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None 
         if allowed is not None:
             positions = np.flatnonzero(np.isin(id_map(index), allowed))
         hits = search(index.index, queries, k, allowed=positions)
-        return Hits(ids=_translated(hits.ids, id_map(index)), vectors=hits.vectors)
+        return replace(hits, ids=_translated(hits.ids, id_map(index)))
     if isinstance(index, faiss.IndexPreTransform):
         return _search_transformed(index, queries, k, allowed)
     if allowed is not None:
@@ -76,17 +83,17 @@ def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None 
             return search(_all_vectors(index), queries, k, allowed=allowed)
         return _search_among(index, queries, k, allowed)
     if isinstance(index, faiss.IndexIVFFastScan):  # refuses search_and_reconstruct
-        _, ids = index.search(queries, k)
-        return Hits(ids=ids, vectors=_vectors_of(index, queries, ids))
+        scores, ids = index.search(queries, k)
+        return BatchHits(ids=ids, scores=scores, vectors=_vectors_of(index, queries, ids))
     options = {}
     if isinstance(index, faiss.IndexHNSW) and index.hnsw.efSearch < k:
         options["params"] = faiss.SearchParametersHNSW(
             efSearch=k, check_relative_distance=index.hnsw.check_relative_distance
         )
-    _, ids, vectors = index.search_and_reconstruct(queries, k, **options)
+    scores, ids, vectors = index.search_and_reconstruct(queries, k, **options)
     if _is_graph(index) and (ids < 0).any():  # parts that no path leads to
         return search(_all_vectors(index), queries, k)
-    return Hits(ids=ids, vectors=vectors)
+    return BatchHits(ids=ids, scores=scores, vectors=vectors)
 
 
 def _is_graph(index: Any) -> bool:
@@ -104,7 +111,9 @@ def _all_vectors(graph: Any) -> Any:
     return graph.refine_index if isinstance(graph, faiss.IndexRefine) else graph.storage
 
 
-def _search_transformed(index: Any, queries: FloatArray, k: int, allowed: IntArray | None) -> Hits:
+def _search_transformed(
+    index: Any, queries: FloatArray, k: int, allowed: IntArray | None
+) -> BatchHits:
     chain = transforms(index)
     for transform in chain:
         queries = transform.apply(queries)
@@ -113,46 +122,101 @@ def _search_transformed(index: Any, queries: FloatArray, k: int, allowed: IntArr
     rows[hits.ids.ravel() < 0] = 0  # not the NaN that Faiss leaves there
     for transform in reversed(chain):
         rows = transform.reverse_transform(rows)
-    return Hits(ids=hits.ids, vectors=rows.reshape(*hits.ids.shape, index.d))
+    return replace(hits, vectors=rows.reshape(*hits.ids.shape, index.d))
 
 
-def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) -> Hits:
+def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) -> BatchHits:
     """Return the k nearest of the allowed ids from an index that wraps no other ids."""
-    ids = _selected(index, queries, k, allowed)
-    if ids is None:
-        _, every = index.search(queries, index.ntotal)
-        ids = np.full((len(queries), k), -1, dtype=np.int64)
-        for row, found in enumerate(every):
-            kept = found[np.isin(found, allowed)][:k]
-            ids[row, : len(kept)] = kept
-    return Hits(ids=ids, vectors=_vectors_of(index, queries, ids))
+    selected = _selected(index, queries, k, allowed)
+    if selected is None:
+        all_scores, all_ids = index.search(queries, index.ntotal)
+        scores = np.zeros((len(queries), k), dtype=np.float32)
+        ids: IntArray = np.full((len(queries), k), -1, dtype=np.int64)
+        for row, found in enumerate(all_ids):
+            kept = np.flatnonzero(np.isin(found, allowed))[:k]
+            ids[row, : len(kept)] = found[kept]
+            scores[row, : len(kept)] = all_scores[row, kept]
+    else:
+        scores, ids = selected
+    return BatchHits(ids=ids, scores=scores, vectors=_vectors_of(index, queries, ids))
 
 
-def _selected(index: Any, queries: FloatArray, k: int, allowed: IntArray) -> IntArray | None:
-    """Return the ids (b, k) that Faiss finds by a selector; None if this type takes none."""
+def _selected(
+    index: Any, queries: FloatArray, k: int, allowed: IntArray
+) -> tuple[FloatArray, IntArray] | None:
+    """Return what Faiss finds by a selector, (b, k) each; None if this type takes none."""
     if isinstance(index, faiss.IndexIVFAdditiveQuantizer):  # up to Faiss 1.13, ends the process
         return None
     selector = faiss.IDSelectorBatch(np.ascontiguousarray(allowed, dtype=np.int64))
     try:
-        _, ids = index.search(queries, k, params=_parameters(index, selector))
+        scores, ids = index.search(queries, k, params=_parameters(index, selector))
     except RuntimeError:
         return None
-    found: IntArray = ids
-    return found
+    return scores, ids
 
 
 def _vectors_of(index: Any, queries: FloatArray, ids: IntArray) -> FloatArray:
     """Return the vectors (b, k, d) of what these queries found; zeros where an id is -1."""
     _restore_decoder(index)
     vectors = np.zeros((*ids.shape, index.d), dtype=np.float32)
-    if isinstance(index, faiss.IndexIVF) and index.direct_map.type == faiss.DirectMap.NoMap:
+    if _has_no_direct_map(index):
         for row in range(len(queries)):
-            _read_lists(index, queries[row : row + 1], ids[row], vectors[row])
+            _read_lists(index, _probed(index, queries[row : row + 1]), ids[row], vectors[row])
         return vectors
     found = ids >= 0
     if found.any():
         vectors[found] = index.reconstruct_batch(ids[found])
     return vectors
+
+
+def vectors_by_id(index: Any, ids: IntArray) -> FloatArray:
+    """Return the vectors of entries by id, shape (n, d), whatever wraps the index.
+
+    O(ntotal) for an `IndexIDMap`, and for an IVF index without a direct map.
+
+    Args:
+        index: Any index of floats.
+        ids: Shape (n,).
+
+    Raises:
+        LookupError: If an id is not there.
+        RuntimeError: If Faiss fails, or the index type cannot give vectors back.
+    """
+    index = downcast(index)
+    if isinstance(index, faiss.IndexIDMap):
+        check_ids_complete(index)
+        held = id_map(index)
+        order = np.argsort(held, kind="stable")
+        places = np.searchsorted(held, ids, sorter=order)
+        positions = order[np.minimum(places, len(held) - 1)]
+        _check_are_there(ids, held[positions] == ids)
+        return vectors_by_id(index.index, positions)
+    if isinstance(index, faiss.IndexPreTransform):
+        vectors = np.ascontiguousarray(vectors_by_id(index.index, ids))
+        for transform in reversed(transforms(index)):
+            vectors = transform.reverse_transform(vectors)
+        return vectors
+    _restore_decoder(index)
+    if _has_no_direct_map(index):
+        distinct, rows = np.unique(ids, return_inverse=True)
+        vectors = np.zeros((len(distinct), index.d), dtype=np.float32)
+        is_missing = _read_lists(index, [], distinct, vectors)
+        _check_are_there(distinct, (distinct >= 0) & ~is_missing)
+        return vectors[rows]
+    if not isinstance(index, faiss.IndexIVF):  # which looks by itself; others read any memory
+        _check_are_there(ids, (ids >= 0) & (ids < index.ntotal))
+    found: FloatArray = index.reconstruct_batch(ids)
+    return found
+
+
+def _check_are_there(ids: IntArray, is_there: BoolArray) -> None:
+    if not is_there.all():
+        raise LookupError(f"it has no entry {ids[~is_there][0]}")
+
+
+def _has_no_direct_map(index: Any) -> bool:
+    is_ivf = isinstance(index, faiss.IndexIVF)
+    return is_ivf and index.direct_map.type == faiss.DirectMap.NoMap
 
 
 def _restore_decoder(index: Any) -> None:
@@ -167,27 +231,34 @@ def _restore_decoder(index: Any) -> None:
         index.fine_quantizer = index.pq if hasattr(index, "pq") else index.aq
 
 
-def _read_lists(index: Any, query: FloatArray, ids: IntArray, vectors: FloatArray) -> None:
-    """Write the vectors of `ids` (k,) into `vectors` (k, d), from the lists that were probed.
+def _probed(index: Any, query: FloatArray) -> list[int]:
+    _, probed = index.quantizer.search(query, min(index.nprobe, index.nlist))
+    numbers: list[int] = probed[0][probed[0] >= 0].tolist()
+    return numbers
 
-    Costs one comparison for each entry of those lists: little beside their search. Another
+
+def _read_lists(index: Any, likely: list[int], ids: IntArray, vectors: FloatArray) -> BoolArray:
+    """Write the vectors of `ids` (k,) into `vectors` (k, d); return which are missing (k,).
+
+    Costs one comparison for each entry of the likely lists: little beside their search. Another
     list is read only where rounding made Faiss probe it for a batch and not for one query.
     """
-    _, probed = index.quantizer.search(query, min(index.nprobe, index.nlist))
-    likely = probed[0][probed[0] >= 0].tolist()
     order = np.argsort(ids)
     wanted = ids[order]
     is_missing = wanted >= 0
     row = np.empty(index.d, dtype=np.float32)
     for list_number in itertools.chain(likely, range(index.nlist)):
         if not is_missing.any():
-            return
+            break
         entries = list_ids(index, list_number)
         places = np.minimum(np.searchsorted(wanted, entries), len(wanted) - 1)
         for offset in np.flatnonzero((wanted[places] == entries) & is_missing[places]).tolist():
             index.reconstruct_from_offset(list_number, offset, faiss.swig_ptr(row))
             vectors[order[places[offset]]] = row
             is_missing[places[offset]] = False
+    left = np.empty_like(is_missing)
+    left[order] = is_missing
+    return left
 
 
 def _parameters(index: Any, selector: Any) -> Any:

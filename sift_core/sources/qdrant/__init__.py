@@ -1,5 +1,21 @@
 """Candidates from a Qdrant collection: in this process, by REST or by gRPC."""
 
 from sift_core.sources.qdrant.collection import QdrantSource
+from sift_core.sources.qdrant.vectors import (
+    astored_vectors,
+    dense_vector,
+    dense_vectors,
+    point_id,
+    stored_vectors,
+    vectors_wanted,
+)
 
-__all__ = ["QdrantSource"]
+__all__ = [
+    "QdrantSource",
+    "astored_vectors",
+    "dense_vector",
+    "dense_vectors",
+    "point_id",
+    "stored_vectors",
+    "vectors_wanted",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +10,12 @@ import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.checks import cosine_similarities
+from sift_core.sources.qdrant.vectors import dense_vectors
 from sift_core.sources.sampling import as_sample, nothing_to_sample
 from sift_core.types import (
     CandidatePool,
     Document,
     DocumentSample,
-    FloatArray,
     Query,
     as_finite_array,
 )
@@ -86,8 +85,7 @@ class PointReader:
         """
         if not points:
             raise nothing_to_sample(self.place)
-        first = self._vector(points[0])
-        columns = self._columns(points, len(first) if isinstance(first, list) else None)
+        columns = self._columns(points, None)
         return as_sample(self.place, **columns, n_stored=n_stored, is_seeded=is_seeded)
 
     def payload(self, document: Document) -> dict[str, Any]:
@@ -109,7 +107,9 @@ class PointReader:
 
     def _columns(self, points: Sequence[Any], d: int | None) -> dict[str, Any]:
         """Return the columns of a pool or a sample, by name."""
-        embeddings = self._embeddings(points, d)
+        embeddings = dense_vectors(
+            points, vector_name=self.vector_name, dimension=d, place=self.place
+        )
         point_ids = [point.id for point in points]
         payloads = [dict(point.payload or {}) for point in points]
         texts = list(map(self._take_text, point_ids, payloads))
@@ -123,46 +123,6 @@ class PointReader:
             "embeddings": embeddings,
             "metadata": payloads,
         }
-
-    def _embeddings(self, points: Sequence[Any], d: int | None) -> FloatArray:
-        """Return the dense vectors, float32, shape (n, d); d is None where the first has none."""
-        if d is None:
-            raise self._no_vector(points[0].id, "one dense vector", self._vector(points[0]))
-        row = struct.Struct(f"{d}f")  # reads a list of floats three times as fast as NumPy
-        try:
-            # Packed one by one, while its numbers are in the processor's cache.
-            rows = bytearray().join([row.pack(*self._vector(point)) for point in points])
-        except (TypeError, struct.error, OverflowError):  # another length, or no numbers
-            vectors = [self._vector(point) for point in points]
-            for point, vector in zip(points, vectors, strict=True):
-                self._check_shape(point.id, vector, d)
-            with np.errstate(over="ignore"):  # too large for float32: refused as not finite
-                return np.array(vectors, dtype=np.float32)
-        return np.frombuffer(rows, dtype=np.float32).reshape(len(points), d)
-
-    def _vector(self, point: Any) -> Any:
-        """Return a point's vector; the unnamed one comes as a list, named ones in a mapping."""
-        vector = point.vector
-        if isinstance(vector, list) or not isinstance(vector, Mapping):
-            return vector
-        if self.vector_name not in vector:
-            raise CandidateSourceError(
-                f"point {point.id} of {self.place} has the vectors {sorted(vector)} but not "
-                f"{self.vector_name!r}; pass a dense one as `vector_name`, or leave such points "
-                f"out by a filter with HasVectorCondition(has_vector={self.vector_name!r})"
-            )
-        return vector[self.vector_name]
-
-    def _check_shape(self, point_id: object, vector: Any, d: int) -> None:
-        if _shape(vector) != (d,):
-            raise self._no_vector(point_id, f"one dense vector of {d} numbers", vector)
-
-    def _no_vector(self, point_id: object, wanted: str, vector: Any) -> CandidateSourceError:
-        got = "none" if vector is None else f"shape {_shape(vector)}"
-        return CandidateSourceError(
-            f"point {point_id} of {self.place} must have {wanted}, got {got}; choose another "
-            f"`vector_name`"
-        )
 
     def _take_text(self, point_id: object, payload: dict[str, Any]) -> str:
         """Return a payload's text and take it out, so that metadata holds the rest."""
@@ -179,11 +139,3 @@ class PointReader:
                 f"{sorted(payload)}; pass the right `text_key` (dots lead into nested objects)"
             )
         return text
-
-
-def _shape(vector: Any) -> tuple[int, ...]:
-    """Return the shape of what should be a vector; () where it is no numbers."""
-    try:
-        return np.shape(np.asarray(vector, dtype=np.float64))
-    except (TypeError, ValueError):
-        return ()

@@ -14,6 +14,7 @@ from sift_core.sources.checks import (
     check_ranking,
     near_and_opposite,
 )
+from sift_core.sources.qdrant.vectors import vectors_wanted
 from sift_core.types import FloatArray, Query
 
 try:
@@ -111,7 +112,7 @@ class RequestMaker:
                 score_threshold=self.score_threshold,
                 limit=n,
                 with_payload=True,
-                with_vector=[self.vector_name] if self.vector_name else True,
+                with_vector=vectors_wanted(self.vector_name),
             )
         except ValidationError as error:
             first = error.errors()[0]

@@ -13,6 +13,7 @@ from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDep
 from sift_core.sources.qdrant.deadline import within
 from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
 from sift_core.sources.qdrant.points import PointReader
+from sift_core.sources.qdrant.vectors import vectors_wanted
 from sift_core.sources.qdrant.writing import IDS_A_PAGE, dense_sizes
 from sift_core.sources.sampling import Draw, nothing_to_sample
 from sift_core.types import DocumentSample
@@ -92,7 +93,7 @@ class CollectionSampler:
                 "retrieve",
                 ids=ids[start : start + _POINTS_A_REQUEST],
                 with_payload=True,
-                with_vectors=self._vectors_wanted(),
+                with_vectors=vectors_wanted(self.reader.vector_name),
             )
             found.update((point.id, point) for point in some)
         return [found[point_id] for point_id in ids if point_id in found]
@@ -103,12 +104,9 @@ class CollectionSampler:
             query=models.SampleQuery(sample=models.Sample.RANDOM),
             limit=n,
             with_payload=True,
-            with_vectors=self._vectors_wanted(),
+            with_vectors=vectors_wanted(self.reader.vector_name),
         )
         return list(answer.points)
-
-    def _vectors_wanted(self) -> bool | list[str]:
-        return [self.reader.vector_name] if self.reader.vector_name else True
 
     def _check_vector_name(self) -> None:
         sizes = dense_sizes(self._ask("get_collection"))
