@@ -21,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from demo_report import ModeResult, QuestionResult, draw, print_choices, print_modes
 from python_docs import documents_of, python_files, standard_library
@@ -124,7 +123,7 @@ def check_question(question: str) -> None:
     """Refuse a question before any model is loaded."""
     if not question.strip():
         raise InvalidInputError("the question is empty; ask something")
-    Query(text=question, embedding=np.ones(1))  # refuses what is not text
+    Query(text=question)  # refuses what is not text
 
 
 def ask(engine: AnswerEngine, question: str) -> QuestionResult:

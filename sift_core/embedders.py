@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import FloatArray, check_text
+from sift_core.types import FloatArray
 
 try:
     from sentence_transformers import SentenceTransformer

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.types import FloatArray, as_count
+from sift_core.types import FloatArray
 
 _WORD = re.compile(r"\w+")
 

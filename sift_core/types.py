@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from sift_core.checks import as_finite_array, as_messages, check_text
 from sift_core.errors import InvalidInputError
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -28,7 +28,7 @@ class Query:
 
     Args:
         text: The question in words.
-        embedding: Shape (d,), finite, d >= 1.
+        embedding: Shape (d,), finite, d >= 1; None where nothing is looked for.
         embedder_name: Name of the model behind `embedding`. A source that knows the
             name of its own embedder refuses a query made by another one.
         history: What was said before, oldest first. Candidates are not looked for with it.
@@ -39,17 +39,32 @@ class Query:
     """
 
     text: str
-    embedding: FloatArray
+    embedding: FloatArray | None = None
     embedder_name: str | None = None
     history: Sequence[Message] = ()
 
     def __post_init__(self) -> None:
         check_text("text", self.text)
         object.__setattr__(self, "history", tuple(as_messages("history", self.history)))
+        if self.embedding is None:
+            return
         embedding = as_finite_array("embedding", self.embedding, n_dimensions=1)
         if embedding.size == 0:
             raise InvalidInputError("`embedding` must have at least 1 number, got an empty vector")
         object.__setattr__(self, "embedding", embedding)
+
+    @property
+    def vector(self) -> FloatArray:
+        """Return the embedding, shape (d,), of a query that is looked for.
+
+        Raises:
+            InvalidInputError: If it has none.
+        """
+        if self.embedding is None:
+            raise InvalidInputError(
+                "the query has no `embedding`; embed its text with the documents' model"
+            )
+        return self.embedding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,48 +80,6 @@ class Document:
     document_id: str
     text: str
     metadata: Metadata = field(default_factory=dict)
-
-
-class CopiedOnRead(Sequence[Metadata]):
-    """Mappings of which a reader gets a copy to change, made when it is first read.
-
-    Of some hundred candidates a dozen are looked at; copying the others would cost a fetch
-    from a fast index a tenth of its time.
-
-    Args:
-        originals: Mappings that nobody changes.
-    """
-
-    def __init__(self, originals: Sequence[Metadata]) -> None:
-        self._originals = originals
-        self._copies: dict[int, Metadata] = {}
-
-    def __len__(self) -> int:
-        """Return the number of mappings."""
-        return len(self._originals)
-
-    @overload
-    def __getitem__(self, position: int) -> Metadata: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> tuple[Metadata, ...]: ...
-
-    def __getitem__(self, position: int | slice) -> Metadata | tuple[Metadata, ...]:
-        """Return the copy at a position, always the same one; a tuple of them for a slice."""
-        which = range(len(self))[position]
-        if isinstance(which, range):
-            return tuple(self[i] for i in which)
-        if which not in self._copies:
-            self._copies.setdefault(which, dict(self._originals[which]))  # one for all threads
-        return self._copies[which]
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether another sequence has equal mappings in the same order."""
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]  # what it holds may be changed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,7 +115,7 @@ class CandidatePool:
         metadata = self.metadata
         if not len(metadata):
             metadata = tuple({} for _ in range(n))
-        elif not isinstance(metadata, CopiedOnRead):
+        elif isinstance(metadata, list):
             metadata = tuple(metadata)
         columns: dict[str, Any] = {
             "document_ids": tuple(self.document_ids),
@@ -166,7 +139,7 @@ class CandidatePool:
         return len(self.document_ids)
 
     @classmethod
-    def empty(cls, *, dimension: int) -> CandidatePool:
+    def empty(cls, *, dimension: int = 0) -> CandidatePool:
         """Return a pool without documents."""
         return cls(
             document_ids=(),
@@ -389,121 +362,3 @@ class Answer:
     n_new_tokens: int = 0
     finish_reason: FinishReason = "stop"
     fine_tuning: FineTuningReport | None = None
-
-
-def check_question(question: str) -> None:
-    """Refuse what is no text, or asks nothing.
-
-    Raises:
-        InvalidInputError: If it is not text, or empty.
-    """
-    check_text("question", question)
-    if not question.strip():
-        raise InvalidInputError("the question is empty; ask something")
-
-
-def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArray:
-    """Return `values` as an array of floats, without a copy where it is one already.
-
-    Args:
-        name: How the message should call it.
-        values: Anything that NumPy reads as real numbers.
-        n_dimensions: 1 or 2.
-
-    Raises:
-        InvalidInputError: If it is not numeric, has another number of dimensions, or
-            holds NaN or infinity.
-    """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind in "biu" or array.dtype == object:
-            array = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(
-            f"`{name}` must be an array of numbers with {n_dimensions} dimension(s): {error}"
-        ) from error
-    if array.dtype.kind != "f":
-        raise InvalidInputError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
-    if array.ndim != n_dimensions:
-        raise InvalidInputError(
-            f"`{name}` must have {n_dimensions} dimension(s), got shape {array.shape}"
-        )
-    if not np.isfinite(array).all():
-        bad = np.argwhere(~np.isfinite(array))
-        raise InvalidInputError(
-            f"`{name}` must be finite, got {array[tuple(bad[0])]} at {bad[0].tolist()} "
-            f"({len(bad)} such value(s)); was an empty text embedded?"
-        )
-    return array
-
-
-def as_count(name: str, value: object, *, minimum: int) -> int:
-    """Return `value`, an integer of any kind, as an int.
-
-    Args:
-        name: How the message should call it.
-        value: Python or NumPy integer. 3.0 is refused: it is the result of a division
-            that may as well give 2.5.
-        minimum: The least that is allowed.
-
-    Raises:
-        InvalidInputError: If it is not an integer, or is less than `minimum`.
-    """
-    try:
-        count = operator.index(value)  # type: ignore[arg-type]  # what does not fit raises
-    except TypeError as error:
-        raise InvalidInputError(f"`{name}` must be a whole number, got {value!r}") from error
-    if count < minimum:
-        raise InvalidInputError(f"`{name}` must be >= {minimum}, got {count}")
-    return count
-
-
-def check_text(name: str, text: object) -> None:
-    """Refuse what is not a string that UTF-8 can hold.
-
-    Args:
-        name: How the message should call it.
-        text: Anything.
-
-    Raises:
-        InvalidInputError: If it is no string, or holds half a surrogate pair, as bytes
-            that are not UTF-8 become on a command line.
-    """
-    if not isinstance(text, str):
-        raise InvalidInputError(f"`{name}` must be a string, got {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"`{name}` holds the character {text[error.start]!r} at {error.start}, which UTF-8 "
-            f"cannot hold; was it read with another encoding?"
-        ) from error
-
-
-def as_messages(name: str, messages: object) -> Sequence[Message]:
-    """Return `messages`, a sequence of chat messages, as it is.
-
-    Args:
-        name: How the message of the error should call it.
-        messages: Mappings with "role" and "content".
-
-    Raises:
-        InvalidInputError: If it is no sequence, or one is no such mapping.
-    """
-    if isinstance(messages, str) or not isinstance(messages, Sequence):
-        raise InvalidInputError(
-            f"`{name}` must be a sequence of messages, got {type(messages).__name__}"
-        )
-    for i, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            raise InvalidInputError(
-                f'`{name}` must hold messages like {{"role": "user", "content": "…"}}, got '
-                f"{message!r} at {i}"
-            )
-        if message["role"] not in ("system", "user", "assistant"):
-            raise InvalidInputError(
-                f"message {i} of `{name}` must have the role 'system', 'user' or 'assistant', got "
-                f"{message['role']!r}"
-            )
-        check_text(f"{name}[{i}]['content']", message["content"])
-    return messages

@@ -5,18 +5,16 @@ import pickle
 import numpy as np
 import pytest
 
+from sift_core.checks import as_count, as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.types import (
     Answer,
     AnswerMode,
     CandidatePool,
-    CopiedOnRead,
     Document,
     Query,
     Selection,
     StopReason,
-    as_count,
-    as_finite_array,
 )
 
 
@@ -53,12 +51,17 @@ def test_a_query_turns_whole_numbers_into_floats(embedding):
         ([[1], [1, 2]], "must be an array of numbers"),
         ([10**400], "must be an array of numbers"),
         (["a", object()], "must be an array of numbers"),
-        (None, "must have 1 dimension"),
     ],
 )
 def test_a_query_refuses_what_is_not_one_finite_vector(embedding, message):
     with pytest.raises(InvalidInputError, match=message):
         Query(text="?", embedding=embedding)
+
+
+def test_a_query_that_is_not_looked_for_has_no_vector():
+    assert Query(text="?").embedding is None
+    with pytest.raises(InvalidInputError, match="no `embedding`"):
+        _ = Query(text="?").vector
 
 
 @pytest.mark.parametrize(
@@ -124,32 +127,6 @@ def test_a_pool_without_metadata_has_an_empty_mapping_for_each_document():
 def test_a_pool_refuses_columns_that_do_not_fit(changes, message):
     with pytest.raises(InvalidInputError, match=message):
         pool(**changes)
-
-
-def test_copies_are_made_on_reading_and_are_the_readers():
-    originals = [{"n": 1}, {"n": 2}, {"n": 3}]
-    copies = CopiedOnRead(originals)
-    copies[0]["n"] = "changed"
-    assert originals == [{"n": 1}, {"n": 2}, {"n": 3}]
-    assert copies[0] is copies[-3]  # the reader's change stays
-    assert copies[1:] == ({"n": 2}, {"n": 3})
-    assert list(copies) == [{"n": "changed"}, {"n": 2}, {"n": 3}]
-    assert copies == ({"n": "changed"}, {"n": 2}, {"n": 3})
-    assert copies != ({"n": 1},)
-    assert copies != 5
-    assert len(copies) == 3
-    with pytest.raises(IndexError):
-        copies[3]
-    assert pickle.loads(pickle.dumps(copies)) == copies
-
-
-def test_a_pool_takes_copies_on_reading_as_they_are():
-    copies = CopiedOnRead(({"n": 1}, {"n": 2}, {"n": 3}))
-    whole = pool(metadata=copies)
-    assert whole.metadata is copies
-    assert whole.take([2]).metadata == ({"n": 3},)
-    with pytest.raises(InvalidInputError, match="3 `document_ids` but 2 `metadata`"):
-        pool(metadata=CopiedOnRead([{}, {}]))
 
 
 def test_a_pool_may_have_the_stores_own_scores():

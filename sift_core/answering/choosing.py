@@ -9,24 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.policy import Decision, Policy
 from sift_core.answering.situation import LEARNING, READING, Situation
+from sift_core.checks import as_count, check_question
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import posterior_variances
-from sift_core.types import (
-    AnswerMode,
-    CandidatePool,
-    Message,
-    Query,
-    Selection,
-    as_count,
-    check_question,
-)
+from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
 
@@ -181,9 +172,7 @@ class Chooser:
         if len(pool) and wish.reads:
             read = self._select_context(query, pool)
         if len(pool) and wish.learns:
-            learned = self.fine_tuning_selector.select(
-                query.embedding, pool.embeddings, self.n_steps
-            )
+            learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
         if wish.mode != AnswerMode.BASE and not len(pool):
             decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
         elif read is not None and learned is not None and wish.mode == AnswerMode.AUTO:
@@ -207,8 +196,8 @@ class Chooser:
 
     def _nothing(self, question: str, wish: Wish, history: Sequence[Message]) -> Choice:
         """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
-        query = Query(text=question, embedding=np.ones(1), history=history)
-        return self.choose_from(query, CandidatePool.empty(dimension=1), wish, timings={})
+        query = Query(text=question, history=history)
+        return self.choose_from(query, CandidatePool.empty(), wish, timings={})
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
         """Return what candidates are found with."""
@@ -221,7 +210,7 @@ class Chooser:
 
     def _select_context(self, query: Query, pool: CandidatePool) -> Selection:
         return self.context_selector.select(
-            query.embedding, pool.embeddings, self.n_context, relevance=pool.relevance
+            query.vector, pool.embeddings, self.n_context, relevance=pool.relevance
         )
 
     def _situation(
@@ -283,8 +272,8 @@ def situation_of(
     learn_tokens = tuple(lengths[text] for text in lessons.texts)
     sizes = {text: answerer.size(text) for text in set(chunks.texts)}
     read_tokens = sum(sizes[text] for text in fitting.texts)
-    variances = posterior_variances(query.embedding, lessons.embeddings)
-    reading = posterior_variances(query.embedding, fitting.embeddings)
+    variances = posterior_variances(query.vector, lessons.embeddings)
+    reading = posterior_variances(query.vector, fitting.embeddings)
     question_tokens = len(answerer.language_model.prompt_ids(prompt))
     seconds = None
     if cost_model is not None:

@@ -519,8 +519,9 @@ class AnswerEngine:
     def _check_prompt(self, query: Query, generation: Mapping[str, Any]) -> None:
         """Refuse a question that does not fit into the window, before any work."""
         n_new = generation.get("max_new_tokens", self.max_new_tokens)
-        nothing = CandidatePool.empty(dimension=len(query.embedding))
-        self.language_model.check_prompt(self._in_context.prompt(query, nothing), n_new)
+        self.language_model.check_prompt(
+            self._in_context.prompt(query, CandidatePool.empty()), n_new
+        )
 
     @property
     def _chooser(self) -> Chooser:

@@ -12,8 +12,9 @@ from math import sqrt
 from typing import Protocol
 
 from sift_core.answering.situation import LEARNING, Situation
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.types import AnswerMode, as_count
+from sift_core.types import AnswerMode
 
 TOPIC_STEPS = 10  # of a fine-tuning: those that tell whether the documents are on the topic
 

@@ -109,13 +109,12 @@ class PreparedModel:
         if choice.mode in READING and not len(read):
             reasons = (*reasons, "none of the chosen chunks fits into the window")
         used = _joined(read, learned)
-        variances = posterior_variances(choice.query.embedding, used.embeddings)
         return replace(
             answer,
             mode=_mode(reads=len(read) > 0, learns=len(learned) > 0),
             chunks=used,
             n_read=len(read),
-            standard_deviation=float(variances[-1] ** 0.5) if len(used) else float("nan"),
+            standard_deviation=_standard_deviation(choice.query, used),
             reasons=reasons,
             timings={**self.timings, **answer.timings},
             fine_tuning=report,
@@ -204,6 +203,13 @@ def _tuned(
     tuned = fine_tune(language_model, chunks.texts, settings, on_step=on_step, key=key)
     cache.put(key, tuned.adapter, tuned.report)
     return tuned
+
+
+def _standard_deviation(query: Query, used: CandidatePool) -> float:
+    """Return σ at the query given these documents; NaN without any."""
+    if not len(used):
+        return float("nan")
+    return float(posterior_variances(query.vector, used.embeddings)[-1] ** 0.5)
 
 
 def _mode(*, reads: bool, learns: bool) -> AnswerMode:

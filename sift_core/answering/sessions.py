@@ -10,8 +10,9 @@ from typing import Any
 from sift_core.answering.choosing import Choice
 from sift_core.answering.prepared import PreparedModel
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, Produce
+from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
-from sift_core.types import Answer, FineTuningReport, Message, Query, check_question
+from sift_core.types import Answer, FineTuningReport, Message, Query
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.types import AnswerMode, as_count
+from sift_core.types import AnswerMode
 
 MODES = (AnswerMode.BASE, AnswerMode.CONTEXT, AnswerMode.FINE_TUNE, AnswerMode.BOTH)
 READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sift_core.answering import AnswerEngine, AnswerStream, Choice, Session
-from sift_core.types import Answer, Message, check_question
+from sift_core.checks import check_question
+from sift_core.types import Answer, Message
 
 HISTORY_SHARE = 0.5  # of the window that history may take at most, so that chunks have room
 

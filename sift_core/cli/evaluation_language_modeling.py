@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import sift_core
+from sift_core.checks import as_count
 from sift_core.cli.printing import form_of, list_of, part_names, print_results
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.evaluation.language_modeling.arms import Arm
 from sift_core.evaluation.language_modeling.parts import PARTS, MainSettings, arms_of
 from sift_core.evaluation.running.results_file import ResultsFile
-from sift_core.types import as_count
 
 try:
     import typer

@@ -73,9 +73,7 @@ def sift_column(query: Query, pool: CandidatePool, selector: Selector, n_select:
         selector: A `ContextSelector`, or any other.
         n_select: How many to choose at most.
     """
-    selection = selector.select(
-        query.embedding, pool.embeddings, n_select, relevance=pool.relevance
-    )
+    selection = selector.select(query.vector, pool.embeddings, n_select, relevance=pool.relevance)
     return _column("SIFT", query, pool, selection.positions, selection)
 
 
@@ -87,7 +85,7 @@ def compared_columns(
     MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
     meets the same method.
     """
-    nearest = NearestNeighborSelector().select(query.embedding, pool.embeddings, n_select)
+    nearest = NearestNeighborSelector().select(query.vector, pool.embeddings, n_select)
     return {
         "nearest": _column("nearest neighbours", query, pool, nearest.positions, nearest),
         "mmr": _column(f"MMR, weight {MMR_WEIGHT}", query, pool, _mmr(query, pool, n_select)),
@@ -98,7 +96,7 @@ def compared_columns(
 def _mmr(query: Query, pool: CandidatePool, n_select: int) -> IntArray:
     if not len(pool):
         return np.empty(0, dtype=np.intp)
-    question = unit_rows(query.embedding[np.newaxis, :], "question")[0]
+    question = unit_rows(query.vector[np.newaxis, :], "question")[0]
     embeddings = unit_rows(pool.embeddings, "candidate")
     candidates = Pool(
         query=question,
@@ -121,6 +119,6 @@ def _column(
         title=title,
         positions=positions,
         chunks=chunks,
-        question_variances=posterior_variances(query.embedding, chunks.embeddings),
+        question_variances=posterior_variances(query.vector, chunks.embeddings),
         selection=selection,
     )

@@ -21,7 +21,7 @@ def question_from(argument: str) -> str:
     Raises:
         InvalidInputError: If it is empty.
     """
-    from sift_core.types import check_question
+    from sift_core.checks import check_question
 
     question = sys.stdin.read().strip() if argument == "-" else argument
     check_question(question)

@@ -109,9 +109,9 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
     """
     rows = _unit_rows(pool.embeddings)
     cosines = rows @ rows.T
-    own = contents(query.embedding, pool.embeddings)
-    nearest = NearestNeighborSelector().select(query.embedding, pool.embeddings, N_SELECT)
-    sift = ContextSelector().select(query.embedding, pool.embeddings, N_SELECT)
+    own = contents(query.vector, pool.embeddings)
+    nearest = NearestNeighborSelector().select(query.vector, pool.embeddings, N_SELECT)
+    sift = ContextSelector().select(query.vector, pool.embeddings, N_SELECT)
     is_content = np.zeros(len(pool), dtype=bool)
     is_content[own] = True
     tens = {
@@ -122,10 +122,10 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
         question=printable(query.text),
         n_candidates=len(pool),
         n_contents=len(own),
-        effective_number=effective_number(query.embedding, pool.embeddings),
+        effective_number=effective_number(query.vector, pool.embeddings),
         mean_cosine=_mean_of_pairs(cosines[np.ix_(own, own)]),
-        variance_before=float(posterior_variances(query.embedding, pool.embeddings[:0])[0]),
-        floor=irreducible_variance(query.embedding, pool.embeddings),
+        variance_before=float(posterior_variances(query.vector, pool.embeddings[:0])[0]),
+        floor=irreducible_variance(query.vector, pool.embeddings),
         nearest=tens["nearest"],
         sift=tens["sift"],
         n_shared=len(np.intersect1d(nearest.positions, sift.positions)),
@@ -211,7 +211,7 @@ def _top_ten(
 ) -> TopTen:
     chosen = pool.take(positions)
     is_redundant = redundant_rows(_unit_rows(chosen.embeddings))
-    variances = posterior_variances(query.embedding, chosen.embeddings)
+    variances = posterior_variances(query.vector, chosen.embeddings)
     return TopTen(
         chunks=tuple(
             ChosenChunk(

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.diagnosis.chunk_origins import document_of
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.json_lines import read_json_lines
-from sift_core.types import DocumentSample, as_count
+from sift_core.types import DocumentSample
 
 LONGEST_STAND_IN = 200  # characters: longer than a question is. Guess.
 FEWEST_WORDS = 3  # a shorter sentence says nothing: more of the chunk is taken. Guess.

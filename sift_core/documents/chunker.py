@@ -11,11 +11,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, get_args
 
+from sift_core.checks import as_count, check_text
 from sift_core.documents.boundaries import Span
 from sift_core.documents.headings import Heading, markdown_headings, path_at, rst_headings
 from sift_core.documents.spans import VISIBLE, SpanCutter, TextFormat
 from sift_core.errors import InvalidInputError
-from sift_core.types import Document, Metadata, as_count, check_text
+from sift_core.types import Document, Metadata
 
 FORMAT_OF_SUFFIX: dict[str, TextFormat] = {
     ".md": "markdown",

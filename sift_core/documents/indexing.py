@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import DocumentIndex, Embedder
 from sift_core.sources.content_ids import content_id
-from sift_core.types import Document, FloatArray, as_count
+from sift_core.types import Document, FloatArray
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from sift_core.cache_folder import default_cache_folder
+from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.running.progress import Advance, progress_bar
 from sift_core.protocols import Embedder
-from sift_core.types import FloatArray, check_text
+from sift_core.types import FloatArray
 
 MINILM = "all-MiniLM-L6-v2"
 BLOCK = 1024  # texts a file: what an interruption may lose, a minute or two of work

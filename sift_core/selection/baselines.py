@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sift_core.checks import as_count, as_finite_array
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import Kernel, LinearKernel
 from sift_core.selection.posterior import (
@@ -18,14 +19,7 @@ from sift_core.selection.posterior import (
     checked_relevance,
     posterior_variances,
 )
-from sift_core.types import (
-    FloatArray,
-    IntArray,
-    Selection,
-    StopReason,
-    as_count,
-    as_finite_array,
-)
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import RBFKernel, unit_rows
@@ -22,13 +23,7 @@ from sift_core.selection.posterior import (
     checked_rows,
     is_matrix,
 )
-from sift_core.types import (
-    FloatArray,
-    IntArray,
-    Selection,
-    StopReason,
-    as_count,
-)
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which versions are told apart and which make up the
 # region. Far more than a prompt takes, and the kernel's matrix of them is still small.

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
 from sift_core.selection.posterior import Posterior, check_noise_variance
-from sift_core.types import CandidatePool, FloatArray, IntArray, Selection, as_finite_array
+from sift_core.types import CandidatePool, FloatArray, IntArray, Selection
 
 EPSILON = float(np.finfo(np.float64).eps)
 

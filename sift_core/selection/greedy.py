@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.selection.posterior import Posterior, check_noise_variance
-from sift_core.types import FloatArray, Selection, StopReason, as_count
+from sift_core.types import FloatArray, Selection, StopReason
 
 Backend = Literal["auto", "numpy", "numba"]
 Tiers = npt.NDArray[np.int8]

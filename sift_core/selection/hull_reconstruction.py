@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sift_core.checks import as_count, as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
 from sift_core.selection.posterior import (
@@ -18,14 +19,7 @@ from sift_core.selection.posterior import (
     checked_arrays,
     posterior_variances,
 )
-from sift_core.types import (
-    FloatArray,
-    IntArray,
-    Selection,
-    StopReason,
-    as_count,
-    as_finite_array,
-)
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # Inner products of unit vectors closer than this count as tied: copies of a vector tie
 # whatever order BLAS sums in, and no other direction is worth telling apart.

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.selection.greedy import TIE_TOLERANCE
 from sift_core.selection.kernels import Kernel, LinearKernel
 from sift_core.selection.posterior import Posterior, check_noise_variance, too_little_noise
-from sift_core.types import FloatArray, Selection, StopReason, as_count
+from sift_core.types import FloatArray, Selection, StopReason
 
 # What rounding may do to k_n(q, x), relative to the prior variances of both. Guess: 200 times
 # what it did at most in 300,000 looks where no bound can be violated (orthonormal candidates

@@ -11,9 +11,10 @@ from numbers import Real
 
 import numpy as np
 
+from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
-from sift_core.types import FloatArray, IntArray, Selection, StopReason, as_finite_array
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 FIRST_CAPACITY = 16  # rows; doubled when full, so the number is of no consequence
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError, NumericalError
 from sift_core.selection.greedy import TIE_TOLERANCE
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.posterior import check_noise_variance
-from sift_core.types import Selection, StopReason, as_count
+from sift_core.types import Selection, StopReason
 
 try:
     import torch

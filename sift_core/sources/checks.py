@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.types import FloatArray, Query, as_count
+from sift_core.types import FloatArray, Query
 
 NUMBERS_AT_ONCE = 32_768  # turned into float64: 256 KiB, which stays in the processor's cache
 
@@ -34,9 +35,9 @@ def check_fetch_arguments(
             f"embedding"
         )
     n_candidates = as_count("n_candidates", n_candidates, minimum=1)
-    if dimension not in (None, len(query.embedding)):
+    if dimension not in (None, len(query.vector)):
         raise InvalidInputError(
-            f"the query has {len(query.embedding)} dimensions, the store has {dimension}; "
+            f"the query has {len(query.vector)} dimensions, the store has {dimension}; "
             f"were both embedded by one model?"
         )
     if None not in (embedder_name, query.embedder_name) and embedder_name != query.embedder_name:

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError
-from sift_core.types import Document, check_text
+from sift_core.types import Document
 
 # Drawn once at random. Another value gives every stored document another id.
 _NAMESPACE = uuid.UUID("c86f83b2-0a6c-4d4a-9d01-3396e7ba8253")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.sources.checks import (
     check_fetch_arguments,
@@ -15,16 +16,9 @@ from sift_core.sources.checks import (
     cosine_similarities,
     near_and_opposite,
 )
+from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.sampling import as_sample, check_sample_arguments, nothing_to_sample
-from sift_core.types import (
-    CandidatePool,
-    CopiedOnRead,
-    DocumentSample,
-    FloatArray,
-    Metadata,
-    Query,
-    as_finite_array,
-)
+from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
 
 
 class InMemorySource:
@@ -101,7 +95,7 @@ class InMemorySource:
             dimension=documents.embeddings.shape[1],
             embedder_name=self.embedder_name,
         )
-        cosines = cosine_similarities(query.embedding, documents.embeddings)
+        cosines = cosine_similarities(query.vector, documents.embeddings)
         order = np.argsort(-cosines, kind="stable")
         if filter is not None:
             order = np.array([i for i in order if filter(documents.metadata[i])], dtype=np.intp)

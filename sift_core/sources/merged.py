@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
-from sift_core.types import CandidatePool, Query, as_count
+from sift_core.types import CandidatePool, Query
 
 
 class MergedSource:

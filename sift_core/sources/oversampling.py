@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.selection.context import contents
-from sift_core.types import CandidatePool, IntArray, Query, as_count
+from sift_core.types import CandidatePool, IntArray, Query
 
 # Decision 0008 has the measurements behind these.
 CONTENTS_A_CHOICE = 2  # contents that a pool should have for each one that is chosen
@@ -222,7 +223,7 @@ class _Found:
     @cached_property
     def contents(self) -> IntArray:
         """Positions of the contents, most relevant first."""
-        return contents(self.query.embedding, self.pool.embeddings, relevance=self.pool.relevance)
+        return contents(self.query.vector, self.pool.embeddings, relevance=self.pool.relevance)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.types import DocumentSample, FloatArray, Metadata, as_count
+from sift_core.types import DocumentSample, FloatArray, Metadata
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from sift_core import (
 from sift_core.answering import AnswerEngine, LanguageModel
 from sift_core.testing import HashingEmbedder
 
-TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
+TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 QUESTION = "How do I read the rows of a table?"
 TEXTS = [
     f"reader.{verb}_rows(table, limit={n})\n\n{verb.title()} the rows of a table and return a "

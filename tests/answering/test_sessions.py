@@ -20,7 +20,7 @@ from sift_core.answering import (
 )
 from sift_core.testing import HashingEmbedder
 
-TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
+TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 TOPIC = "How do I read the rows of a table?"
 QUESTIONS = ["How many rows are read?", "Which table?", "What does the reader do?"]
 TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for n in range(6)]

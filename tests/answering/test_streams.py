@@ -20,7 +20,7 @@ from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel,
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 from sift_core.testing import HashingEmbedder
 
-TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
+TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 QUESTION = "How do I read the rows of a table?"
 TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for n in range(6)]
 DEADLINE_S = 60

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from langchain_core.documents import Document
 from langchain_core.runnables import run_in_executor
 
@@ -90,8 +89,8 @@ def choose(engine: AnswerEngine, request: Request, mode: str) -> Choice:
             request.question, mode=mode, filter=request.filter, history=request.history
         )
     if not request.context:
-        query = Query(text=request.question, embedding=np.ones(1), history=request.history)
-        return engine.choose_from(query, CandidatePool.empty(dimension=1), mode=mode)
+        query = Query(text=request.question, history=request.history)
+        return engine.choose_from(query, CandidatePool.empty(), mode=mode)
     if engine.embedder is None:
         raise InvalidInputError(
             "this engine has no `embedder` to choose from a context with; construct it with the "
@@ -122,7 +121,7 @@ def _pool(engine: AnswerEngine, query: Query, documents: Sequence[Document]) -> 
     """Return documents with vectors from the engine's store where it has them by id."""
     assert engine.embedder is not None  # the caller has looked
     store = engine.source.vectorstore if isinstance(engine.source, VectorStoreSource) else None
-    vectors = known_vectors(documents, store, dimension=len(query.embedding))
+    vectors = known_vectors(documents, store, dimension=len(query.vector))
     texts = texts_to_embed(documents, vectors)
     embedded = engine.embedder.embed_documents(texts) if texts else None
     return pool_of(documents, query, vectors, embedded, relevance_key="relevance_score")

@@ -58,10 +58,10 @@ class Candidates:
                 the question's.
         """
         if not self.documents:
-            return CandidatePool.empty(dimension=len(query.embedding))
-        if self.embeddings.ndim == 2 and self.embeddings.shape[1] != len(query.embedding):
+            return CandidatePool.empty(dimension=len(query.vector))
+        if self.embeddings.ndim == 2 and self.embeddings.shape[1] != len(query.vector):
             raise InvalidInputError(
-                f"the question has {len(query.embedding)} dimensions, the documents have "
+                f"the question has {len(query.vector)} dimensions, the documents have "
                 f"{self.embeddings.shape[1]}; were both embedded by one model?"
             )
         scores = self.scores or [None] * len(self.documents)
@@ -69,7 +69,7 @@ class Candidates:
             document_ids=[str(i if d.id is None else d.id) for i, d in enumerate(self.documents)],
             texts=[document.page_content for document in self.documents],
             embeddings=self.embeddings,
-            similarities=cosines(query.embedding[np.newaxis], self.embeddings)[0],
+            similarities=cosines(query.vector[np.newaxis], self.embeddings)[0],
             metadata=[
                 {"document": document} | ({} if score is None else {"score": float(score)})
                 for document, score in zip(self.documents, scores, strict=True)

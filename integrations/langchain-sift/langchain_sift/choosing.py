@@ -41,7 +41,7 @@ class SelectorSettings(BaseModel):
         if not len(pool):
             return []
         selection = self._selector().select(
-            query.embedding, pool.embeddings, k, relevance=pool.relevance
+            query.vector, pool.embeddings, k, relevance=pool.relevance
         )
         return chosen_documents(pool, selection)
 

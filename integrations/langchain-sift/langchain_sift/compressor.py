@@ -79,7 +79,7 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=embedder.embed_query(query))
-        vectors = known_vectors(documents, self.vectorstore, dimension=len(asked.embedding))
+        vectors = known_vectors(documents, self.vectorstore, dimension=len(asked.vector))
         texts = texts_to_embed(documents, vectors)
         embedded = embedder.embed_documents(texts) if texts else None
         return self._chosen(documents, asked, vectors, embedded)
@@ -96,7 +96,7 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
         embedder = self._embedder()
         asked = Query(text=query, embedding=await embedder.aembed_query(query))
         vectors = await run_in_executor(
-            None, known_vectors, documents, self.vectorstore, dimension=len(asked.embedding)
+            None, known_vectors, documents, self.vectorstore, dimension=len(asked.vector)
         )
         texts = texts_to_embed(documents, vectors)
         embedded = await embedder.aembed_documents(texts) if texts else None

@@ -83,9 +83,9 @@ def pool_of(
     rest: Iterator[Any] = iter(() if embedded is None else embedded)
     rows = [next(rest) if vector is None else vector for vector in vectors]
     lengths = {len(row) for row in rows}
-    if lengths != {len(query.embedding)}:
+    if lengths != {len(query.vector)}:
         raise InvalidInputError(
-            f"the question has {len(query.embedding)} dimensions, the documents have "
+            f"the question has {len(query.vector)} dimensions, the documents have "
             f"{sorted(lengths)}; were all embedded by one model?"
         )
     relevance = None if relevance_key is None else _relevance(documents, relevance_key)

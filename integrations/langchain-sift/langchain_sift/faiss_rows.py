@@ -44,14 +44,14 @@ def read_faiss(store: Any, search: Search) -> Candidates:
     if not (search.filter is None or isinstance(search.filter, dict) or callable(search.filter)):
         refuse_filter(store, search.filter, "a dictionary or a function of a document's metadata")
     index = store.index
-    if len(search.query.embedding) != index.d:
+    if len(search.query.vector) != index.d:
         raise InvalidInputError(
-            f"the query has {len(search.query.embedding)} dimensions, the FAISS index has "
+            f"the query has {len(search.query.vector)} dimensions, the FAISS index has "
             f"{index.d}; were both embedded by one model?"
         )
     if index.ntotal == 0:
         return Candidates(documents=[], embeddings=np.empty((0, index.d)))
-    vector = _as_stored(store, search.query.embedding)
+    vector = _as_stored(store, search.query.vector)
     if search.filter is None:
         return _nearest(store, vector, search.n_candidates)
     try:

@@ -86,7 +86,7 @@ def _request(store: Any, search: Search) -> dict[str, Any]:
 
 def _question(store: Any, search: Search, fusion: Any) -> dict[str, Any]:
     """Return the part of a request that says what to be near to, as the store builds it."""
-    dense = search.query.embedding.tolist()
+    dense = search.query.vector.tolist()
     if not _is_hybrid(store):
         return {"query": dense, "using": store.vector_name}
 
@@ -145,6 +145,6 @@ def _failures(store: Any, search: Search) -> AbstractContextManager[None]:
     return store_failures(
         store,
         f"collection {store.collection_name!r} (vector name {store.vector_name!r}, query of "
-        f"{len(search.query.embedding)} numbers)",
+        f"{len(search.query.vector)} numbers)",
         "is the server up, and are collection, vector name, dimension and filter right?",
     )

@@ -104,7 +104,7 @@ class VectorStoreSource:
         if self._embedder is not None:
             found = await aembed_candidates(self.vectorstore, self._embedder, search)
         elif is_qdrant(self.vectorstore):
-            async with paced(search.n_candidates, len(query.embedding)):
+            async with paced(search.n_candidates, len(query.vector)):
                 found = await self._afound(search)
         else:
             found = await self._afound(search)
@@ -127,7 +127,7 @@ class VectorStoreSource:
                 f"`query` must be a sift_core.Query, got {type(query).__name__}; make one of "
                 f"text and embedding"
             )
-        if not query.embedding.any():
+        if not query.vector.any():
             raise InvalidInputError(
                 "the question's embedding must not be all zero: nothing is near to it; does the "
                 "model know its words?"

@@ -68,7 +68,7 @@ def read_in_memory(store: InMemoryVectorStore, search: Search) -> Candidates:
         "are query and documents embedded by one model, and is the filter right?",
     ):
         hits = store.similarity_search_with_score_by_vector(
-            search.query.embedding.tolist(), k=search.n_candidates, filter=search.filter
+            search.query.vector.tolist(), k=search.n_candidates, filter=search.filter
         )
         documents = [document for document, _ in hits]
         embeddings = np.array([store.store[str(each.id)]["vector"] for each in documents])

@@ -16,8 +16,9 @@ from sift_core.answering.learning.adapters import Adapter
 from sift_core.answering.learning.learners import ModelCopy
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.base_check import digest_of
+from sift_core.checks import as_count, check_text
 from sift_core.errors import InvalidInputError
-from sift_core.types import FineTuningReport, as_count, check_text
+from sift_core.types import FineTuningReport
 
 __all__ = ["AdapterCache", "CachedAdapter", "adapter_key"]
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from sift_core.checks import as_count, check_text
 from sift_core.errors import InvalidInputError
-from sift_core.types import as_count, check_text
 
 LORA_LEARNING_RATE = 5e-4  # the paper's, appendix "Low-Rank Adaptation"
 FULL_LEARNING_RATE = 5e-5  # the paper's, section 5

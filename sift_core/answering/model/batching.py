@@ -7,8 +7,8 @@ from typing import Any
 
 from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation import Generation, TextWatcher
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import as_count
 
 try:
     import torch

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sift_core.answering.model.fair_lock import FairLock
+from sift_core.checks import as_messages, check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import FinishReason, Message, as_messages, check_text
+from sift_core.types import FinishReason, Message
 
 try:
     import torch

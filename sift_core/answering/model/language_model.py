@@ -32,8 +32,8 @@ from sift_core.answering.model.parts import parts_of
 from sift_core.answering.model.prefix_cache import PrefixCache, generate_with_prefix
 from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
 from sift_core.answering.model.windows import TokenWindow, rolling_windows
+from sift_core.checks import as_count, check_text
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
-from sift_core.types import as_count, check_text
 
 try:
     import torch

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sift_core.checks import as_count
 from sift_core.errors import MissingDependencyError
-from sift_core.types import as_count
 
 try:
     import torch

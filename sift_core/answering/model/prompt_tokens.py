@@ -19,8 +19,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sift_core.answering.model.generation import Prompt, as_conversation, as_plain_text
+from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import Message, check_text
+from sift_core.types import Message
 
 try:
     from jinja2 import TemplateError

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.analysis.result_row import arm_label
 from sift_core.protocols import Selector
@@ -23,7 +24,7 @@ from sift_core.selection import (
     UncertaintySamplingSelector,
     posterior_variances,
 )
-from sift_core.types import FloatArray, Selection, StopReason, as_count
+from sift_core.types import FloatArray, Selection, StopReason
 
 Mode = Literal["base", "context", "fine_tune", "both"]
 SelectorName = Literal["SIFT", "SIFT context", "NN", "NN-F", "US", "HullFT", "other prompt"]

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
+from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.json_lines import JsonLine, read_json_lines
-from sift_core.types import check_text
 
 Tokenizer = Callable[[str], Sequence[tuple[int, int]]]
 HEX_DIGITS = "0123456789abcdef"

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.evaluation.embedding_cache import (
     MINILM,
@@ -51,7 +52,7 @@ from sift_core.evaluation.retrieval.search import nearest, unit_rows
 from sift_core.evaluation.running.results_file import ResultsFile
 from sift_core.evaluation.running.run import run_tasks
 from sift_core.selection import posterior_variances
-from sift_core.types import CandidatePool, FloatArray, as_count
+from sift_core.types import CandidatePool, FloatArray
 
 try:
     from sift_core.answering import FineTuningSettings, LanguageModel

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.json_lines import JsonLine, read_json_lines
-from sift_core.types import as_count
 
 ORIGINAL_KEYS = ("duplicate_of", "original", "of")  # any of them names a variant's passage
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval.data import Passage, read_variants
 from sift_core.evaluation.retrieval.search import unit_rows
 from sift_core.evaluation.retrieval.variants import versions
-from sift_core.types import FloatArray, IntArray, as_count
+from sift_core.types import FloatArray, IntArray
 
 NOISE_LENGTH = 0.3  # guess: of the direction added to a copy, cosine 1/√1.09 = .958
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval.data import Question, RetrievalSet
@@ -31,7 +32,7 @@ from sift_core.evaluation.retrieval.search import N_CANDIDATES, pools, unit_rows
 from sift_core.evaluation.running.progress import progress_bar
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.protocols import Selector
-from sift_core.types import FloatArray, as_count
+from sift_core.types import FloatArray
 
 Condition: TypeAlias = Literal["as is", "duplicates", "variants"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)

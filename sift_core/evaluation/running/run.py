@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, SiftError
 from sift_core.evaluation.running.progress import progress_bar
 from sift_core.evaluation.running.results_file import ResultsFile, Row
 from sift_core.evaluation.running.tasks import LOADING, Failure, MakeWorker, Task, measured, name_of
-from sift_core.types import as_count
 
 _T = TypeVar("_T", bound=Task)
 

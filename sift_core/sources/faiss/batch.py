@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sift_core.checks import as_finite_array, check_text
 from sift_core.errors import InvalidInputError
 from sift_core.sources.content_ids import content_id
-from sift_core.types import Document, FloatArray, as_finite_array, check_text
+from sift_core.types import Document, FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -178,7 +178,7 @@ class FaissSource:
             )
         if not queries:
             return []
-        vectors = np.stack([as_float32(query.embedding) for query in queries])
+        vectors = np.stack([as_float32(query.vector) for query in queries])
         with self._lock.reading():
             found = self._find(vectors, n_candidates, filter)
         pools = [as_pool(query, row) for query, row in zip(queries, found, strict=True)]

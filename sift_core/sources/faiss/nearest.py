@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sift_core.sources.checks import cosine_similarities, near_and_opposite
+from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.faiss.documents import DocumentLookup
 from sift_core.sources.faiss.search import (
     MOST_HITS_ON_GPU,
@@ -24,7 +25,6 @@ from sift_core.sources.faiss.search import (
 )
 from sift_core.types import (
     CandidatePool,
-    CopiedOnRead,
     Document,
     FloatArray,
     IntArray,
@@ -213,6 +213,6 @@ def as_pool(query: Query, found: Found) -> CandidatePool:
         document_ids=ids,
         texts=texts,
         embeddings=found.vectors,
-        similarities=cosine_similarities(query.embedding, found.vectors),
+        similarities=cosine_similarities(query.vector, found.vectors),
         metadata=CopiedOnRead(metadata),
     )

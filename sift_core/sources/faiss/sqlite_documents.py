@@ -15,6 +15,7 @@ from types import TracebackType
 
 import numpy as np
 
+from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.content_ids import content_id
 from sift_core.sources.faiss.sqlite_changes import (
@@ -26,7 +27,7 @@ from sift_core.sources.faiss.sqlite_changes import (
     save_state,
 )
 from sift_core.sources.faiss.sqlite_file import SQLiteFile
-from sift_core.types import Document, as_count
+from sift_core.types import Document
 
 FORMAT = 1
 _APPLICATION_ID = 0x53494654  # "SIFT", in the header of the file

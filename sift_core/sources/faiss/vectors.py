@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import as_count, as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.checks import as_float32
 from sift_core.sources.faiss.search import check_index, failed_search, search, vectors_by_id
-from sift_core.types import FloatArray, IntArray, as_count, as_finite_array
+from sift_core.types import FloatArray, IntArray
 
 _FAULTS = (RuntimeError, AssertionError)
 

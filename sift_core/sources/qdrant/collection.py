@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import check_text
 from sift_core.errors import (
     CandidateSourceError,
     InvalidInputError,
@@ -26,7 +27,7 @@ from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, re
 from sift_core.sources.qdrant.sampling import CollectionSampler
 from sift_core.sources.qdrant.writing import CollectionWriter, check_has_opposites, vector_advice
 from sift_core.sources.sampling import check_sample_arguments
-from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query, check_text
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 try:
     from qdrant_client import AsyncQdrantClient, QdrantClient, models
@@ -201,7 +202,7 @@ class QdrantSource:
         )
         if not requests:
             return []
-        dimension = len(queries[0].embedding)
+        dimension = len(queries[0].vector)
         async with paced(n_candidates * len(requests), dimension):
             responses = await self._awaited(client, queries, requests)
         return self._pools(
@@ -394,7 +395,7 @@ class QdrantSource:
         self, error: Exception, query: Query, advice: str | None = None
     ) -> CandidateSourceError:
         place = (
-            f"collection {self._collection!r} with a vector of {len(query.embedding)} numbers "
+            f"collection {self._collection!r} with a vector of {len(query.vector)} numbers "
             f"(vector name {self._vector_name!r})"
         )
         return failure(error).as_error("search", place, advice)

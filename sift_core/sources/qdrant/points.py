@@ -8,17 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.checks import cosine_similarities
 from sift_core.sources.qdrant.vectors import dense_vectors
 from sift_core.sources.sampling import as_sample, nothing_to_sample
-from sift_core.types import (
-    CandidatePool,
-    Document,
-    DocumentSample,
-    Query,
-    as_finite_array,
-)
+from sift_core.types import CandidatePool, Document, DocumentSample, Query
 
 # Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
 # integers or UUIDs, which a document's id seldom is.
@@ -54,14 +49,14 @@ class PointReader:
         Raises:
             CandidateSourceError: If a point lacks its vector or its text.
         """
-        columns = self._columns(points, len(query.embedding))
+        columns = self._columns(points, len(query.vector))
         relevance = None
         if scores_are_relevance:
             relevance = np.array([point.score for point in points], dtype=np.float64)
         try:
             # NaN, for instance, is the store's fault, not the caller's.
             embeddings = as_finite_array("embeddings", columns["embeddings"], n_dimensions=2)
-            similarities = cosine_similarities(query.embedding, embeddings)
+            similarities = cosine_similarities(query.vector, embeddings)
             return CandidatePool(**columns, similarities=similarities, relevance=relevance)
         except InvalidInputError as error:
             raise CandidateSourceError(

@@ -84,11 +84,11 @@ class RequestMaker:
             )
             if self.include_opposite:
                 near, far = near_and_opposite(n)
-                requests.append(self._request(query, query.embedding, near, condition))
+                requests.append(self._request(query, query.vector, near, condition))
                 # Qdrant takes no limit of 0; `with_opposite` leaves out what is too much.
-                requests.append(self._request(query, -query.embedding, max(1, far), condition))
+                requests.append(self._request(query, -query.vector, max(1, far), condition))
             else:
-                requests.append(self._request(query, query.embedding, n, condition))
+                requests.append(self._request(query, query.vector, n, condition))
         return requests
 
     def _ranking(self) -> Fusion | None:

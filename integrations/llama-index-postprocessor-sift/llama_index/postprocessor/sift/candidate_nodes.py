@@ -47,9 +47,9 @@ class CandidateNodes:
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return the index's best nodes; its filter is the search's own."""
         nodes, embeddings = self._search.nodes(self._query, n_candidates)
-        return node_pool(query.embedding, nodes, embeddings, use_scores=self._use_scores)
+        return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` returns, without blocking the event loop."""
         nodes, embeddings = await self._search.anodes(self._query, n_candidates)
-        return node_pool(query.embedding, nodes, embeddings, use_scores=self._use_scores)
+        return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)

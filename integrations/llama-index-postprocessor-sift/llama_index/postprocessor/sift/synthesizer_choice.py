@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_index.postprocessor.sift.node_pools import distinct_nodes, node_pool
@@ -57,6 +56,5 @@ class NodeChoice:
         return self.engine.choose_from(embedded, pool, mode=mode)
 
     def _without_nodes(self, query: QueryBundle, mode: str) -> Choice:
-        nothing = CandidatePool.empty(dimension=1)
-        bare = Query(text=query.query_str, embedding=np.ones(1))
-        return self.engine.choose_from(bare, nothing, mode=mode)
+        bare = Query(text=query.query_str)
+        return self.engine.choose_from(bare, CandidatePool.empty(), mode=mode)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 
 from sift_core import CandidatePool, InvalidInputError, Query
@@ -18,8 +17,8 @@ def choice_for_prompt(
     engine: AnswerEngine, prompt: str, history: Sequence[dict[str, str]] = ()
 ) -> Choice:
     """Return the choice of mode "base" for a prompt, after earlier messages."""
-    query = Query(text=prompt, embedding=np.ones(1), history=history)
-    return engine.choose_from(query, CandidatePool.empty(dimension=1), mode="base")
+    query = Query(text=prompt, history=history)
+    return engine.choose_from(query, CandidatePool.empty(), mode="base")
 
 
 def choice_for_chat(engine: AnswerEngine, messages: Sequence[ChatMessage]) -> Choice:

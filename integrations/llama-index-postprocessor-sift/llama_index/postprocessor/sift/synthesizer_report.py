@@ -49,7 +49,7 @@ def report_of(choice: Choice, *, model: str) -> dict[str, Any]:
         model: Which model answers: "engine" or "llm".
     """
     chunks = chosen_chunks(choice)
-    variance = float(posterior_variances(choice.query.embedding, chunks.embeddings)[-1])
+    variance = float(posterior_variances(choice.query.vector, chunks.embeddings)[-1])
     report = {
         "mode": choice.mode.value,
         "model": model,

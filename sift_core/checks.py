@@ -1,0 +1,132 @@
+"""Checks of what callers pass: the value that can be used, or an error that names it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_core.errors import InvalidInputError
+
+FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+
+
+def check_question(question: str) -> None:
+    """Refuse what is no text, or asks nothing.
+
+    Raises:
+        InvalidInputError: If it is not text, or empty.
+    """
+    check_text("question", question)
+    if not question.strip():
+        raise InvalidInputError("the question is empty; ask something")
+
+
+def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArray:
+    """Return `values` as an array of floats, without a copy where it is one already.
+
+    Args:
+        name: How the message should call it.
+        values: Anything that NumPy reads as real numbers.
+        n_dimensions: 1 or 2.
+
+    Raises:
+        InvalidInputError: If it is not numeric, has another number of dimensions, or
+            holds NaN or infinity.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "biu" or array.dtype == object:
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            f"`{name}` must be an array of numbers with {n_dimensions} dimension(s): {error}"
+        ) from error
+    if array.dtype.kind != "f":
+        raise InvalidInputError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
+    if array.ndim != n_dimensions:
+        raise InvalidInputError(
+            f"`{name}` must have {n_dimensions} dimension(s), got shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
+        raise InvalidInputError(
+            f"`{name}` must be finite, got {array[tuple(bad[0])]} at {bad[0].tolist()} "
+            f"({len(bad)} such value(s)); was an empty text embedded?"
+        )
+    return array
+
+
+def as_count(name: str, value: object, *, minimum: int) -> int:
+    """Return `value`, an integer of any kind, as an int.
+
+    Args:
+        name: How the message should call it.
+        value: Python or NumPy integer. 3.0 is refused: it is the result of a division
+            that may as well give 2.5.
+        minimum: The least that is allowed.
+
+    Raises:
+        InvalidInputError: If it is not an integer, or is less than `minimum`.
+    """
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]  # what does not fit raises
+    except TypeError as error:
+        raise InvalidInputError(f"`{name}` must be a whole number, got {value!r}") from error
+    if count < minimum:
+        raise InvalidInputError(f"`{name}` must be >= {minimum}, got {count}")
+    return count
+
+
+def check_text(name: str, text: object) -> None:
+    """Refuse what is not a string that UTF-8 can hold.
+
+    Args:
+        name: How the message should call it.
+        text: Anything.
+
+    Raises:
+        InvalidInputError: If it is no string, or holds half a surrogate pair, as bytes
+            that are not UTF-8 become on a command line.
+    """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"`{name}` must be a string, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"`{name}` holds the character {text[error.start]!r} at {error.start}, which UTF-8 "
+            f"cannot hold; was it read with another encoding?"
+        ) from error
+
+
+def as_messages(name: str, messages: object) -> Sequence[Mapping[str, str]]:
+    """Return `messages`, a sequence of chat messages, as it is.
+
+    Args:
+        name: How the message of the error should call it.
+        messages: Mappings with "role" and "content".
+
+    Raises:
+        InvalidInputError: If it is no sequence, or one is no such mapping.
+    """
+    if isinstance(messages, str) or not isinstance(messages, Sequence):
+        raise InvalidInputError(
+            f"`{name}` must be a sequence of messages, got {type(messages).__name__}"
+        )
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+            raise InvalidInputError(
+                f'`{name}` must hold messages like {{"role": "user", "content": "…"}}, got '
+                f"{message!r} at {i}"
+            )
+        if message["role"] not in ("system", "user", "assistant"):
+            raise InvalidInputError(
+                f"message {i} of `{name}` must have the role 'system', 'user' or 'assistant', got "
+                f"{message['role']!r}"
+            )
+        check_text(f"{name}[{i}]['content']", message["content"])
+    return messages
