@@ -143,8 +143,6 @@ except sift_core.MissingDependencyError as error:
             "demo",
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
-        ("matplotlib", "from sift_core.diagnosis import html_report", "matplotlib", "eval"),
-        ("matplotlib", "import sift_core.diagnosis.figures", "matplotlib", "eval"),
         (
             "qdrant_edge",
             "from sift_core.sources import EdgeSource",

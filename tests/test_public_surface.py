@@ -14,7 +14,7 @@ PACKAGES = [
     "sift_core.diagnosis",
     "sift_core.selection",
 ]
-VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client", "html_report": "matplotlib"}
+VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client"}
 
 
 def public(package):

@@ -132,8 +132,8 @@ SECTIONS = (
     ),
     Section(
         title="Is it worth it for this folder?",
-        text="The page that it writes is shown [here](start/command-line.md).",
-        steps=(Step(command="sift diagnose --html report.html"),),
+        text="The figure that it draws is shown [here](start/command-line.md).",
+        steps=(Step(command="sift diagnose --plot diagnosis.png"),),
     ),
     Section(
         title="Ask",

@@ -1,9 +1,9 @@
-"""Take the pictures of docs/start/command-line.md: two commands in a terminal, and a report.
+"""Take the pictures of docs/start/command-line.md: two commands in a terminal, and a figure.
 
     python docs/scripts/take_screenshots.py FOLDER
 
 FOLDER has an index in .sift, as `record_transcript.py --keep FOLDER` leaves it. The commands run
-there, in colour; Chromium draws what they print, and the page that `sift diagnose` wrote.
+there, in colour; Chromium draws what they print. The figure is the one that `sift diagnose` wrote.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from rich.text import Text
 
 IMAGES = ROOT / "docs" / "images"
 SCALE = 2  # device pixels a CSS pixel, for sharp letters
-REPORT_SIZE = (900, 1790)  # CSS pixels of the report that are shown, from its top
 N_COLORS = 128  # of a picture: a few kilobytes instead of many
 
 COMMANDS = {
@@ -103,8 +102,7 @@ def main() -> None:
             page.write_text(screen, encoding="utf-8")
             photograph(page.as_uri(), shot, (1200, 1400))
             save(trimmed(Image.open(shot).convert("RGB")), IMAGES / name)
-        photograph((folder / "report.html").as_uri(), shot, REPORT_SIZE)
-        save(Image.open(shot).convert("RGB"), IMAGES / "diagnose.png")
+    save(Image.open(folder / "diagnosis.png").convert("RGB"), IMAGES / "diagnose.png")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,16 @@
-"""`sift diagnose`: whether a collection needs SIFT, on one page."""
+"""`sift diagnose`: whether a collection needs SIFT."""
 
 from __future__ import annotations
 
-import logging
 import textwrap
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sift_core.cli.settings import (
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    StoreOption,
-)
-from sift_core.cli.showing_text import stderr_console, stdout_console
+from sift_core.cli.settings import DEFAULT_STORE, EmbedderOption, JsonOption, StoreOption
+from sift_core.cli.showing_text import print_json, stderr_console, stdout_console
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -29,11 +21,11 @@ except ImportError as error:
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sift_core.answering import AnswerEngine
-    from sift_core.diagnosis.measuring import Diagnosis, OnProgress
-    from sift_core.diagnosis.recommendation import Recommendation
+    from sift_core.diagnosis import Diagnosis, Recommendation
+    from sift_core.diagnosis.measuring import OnProgress
+    from sift_core.evaluation.statistics import Estimate
 
-_WIDEST = 110  # columns of text and tables: longer lines are hard to read
+_WIDEST = 110  # columns of text: longer lines are hard to read
 
 
 def diagnose(
@@ -43,129 +35,64 @@ def diagnose(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Your own questions, one a line; or .jsonl with “question” or “query”. "
-            "Sentences of the collection stand in if left out.",
+            help="Your own questions, one a line. Sentences of the collection stand in if left "
+            "out.",
         ),
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="How many questions at most.")] = 50,
-    model: ModelOption = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the page with figures to this file.")
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw a figure into this file (.png, .svg or .pdf)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all random draws.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how redundant a collection is, what SIFT would change, and whether fine-tuning pays.
+    """Say how redundant a collection is, and what SIFT would change.
 
-    Takes about half a minute for 100,000 chunks. With --model eight fine-tunings on top.
+    Takes about half a minute for 100,000 chunks.
 
     Examples:
-    sift diagnose --queries questions.txt --html report.html
+    sift diagnose --queries questions.txt --plot diagnosis.png
     sift diagnose --store qdrant:http://localhost:6333#docs --embedder BAAI/bge-small-en-v1.5
     """
     import numpy as np
 
     from sift_core.cli.search_retrieval import embedder_name_of
     from sift_core.cli.stores import StoreAddress, load_embedder, open_store
-    from sift_core.diagnosis.measuring import diagnose as measured
-    from sift_core.diagnosis.measuring import draw_chunks
-    from sift_core.diagnosis.questions import read_questions
-    from sift_core.diagnosis.recommendation import recommend
+    from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
+    from sift_core.diagnosis import diagnose as measured
 
-    started = time.perf_counter()
     address = StoreAddress.parse(store)
-    _check_page(html)
-    generator = np.random.default_rng(seed)
-    questions = None if queries is None else read_questions(queries, sample, generator)
+    if plot is not None:
+        _check_figure(plot)
+    questions = None
+    if queries is not None:
+        questions = read_questions(queries, sample, np.random.default_rng(seed))
     with open_store(address, embedder_name=embedder) as source, _progress() as tell:
-        tell("drawing chunks", 0, 1)
-        chunks = draw_chunks(source, sample, generator)
         tell("loading the embedding model", 0, 1)
         encoder = load_embedder(embedder or embedder_name_of(source, address))
-        engine = None if model is None else _engine(model, tell)
         diagnosis = measured(
-            source,
-            encoder,
-            sample=chunks,
-            questions=questions,
-            n_questions=sample,
-            engine=engine,
-            seed=seed,
-            on_progress=tell,
+            source, encoder, questions=questions, n_questions=sample, seed=seed, on_progress=tell
         )
     recommendation = recommend(diagnosis)
-    facts = {
-        "store": str(address),
-        "embedder": encoder.name,
-        "model": model,
-        "queries": None if queries is None else str(queries),
-        "questions asked": len(diagnosis.pools),
-        "chunks stored": diagnosis.n_stored,
-        "chunks sampled": diagnosis.n_sampled,
-        "seed": seed,
-        "seconds": round(time.perf_counter() - started, 1),
-    }
-    _write_page(html, diagnosis, recommendation, facts)
+    if plot is not None:
+        save_figure(diagnosis, plot)
     if as_json:
-        from sift_core.cli.showing_text import print_json
-        from sift_core.diagnosis.tables import as_record
-
-        print_json({**as_record(diagnosis, recommendation), "settings": facts})
+        settings: dict[str, Any] = {"store": str(address), "embedder": encoder.name}
+        settings["queries"] = None if queries is None else str(queries)
+        print_json({**as_record(diagnosis, recommendation), "settings": settings})
     else:
-        _print(diagnosis, recommendation, facts, html)
+        _print(diagnosis, recommendation, str(address))
 
 
-def _check_page(html: Path | None) -> None:
-    """Refuse a page that could not be written in the end."""
-    if html is None:
-        return
+def _check_figure(plot: Path) -> None:
+    """Refuse a figure that could not be written in the end."""
+    from sift_core.diagnosis.figure import SUFFIXES
+
     if find_spec("matplotlib") is None:
         raise MissingDependencyError("matplotlib", extra="eval")
-    if html.is_dir():
-        raise InvalidInputError(f"--html must name a file, and {str(html)!r} is a folder")
-
-
-def _engine(model: str, tell: OnProgress) -> AnswerEngine:
-    from sift_core.answering import AnswerEngine
-    from sift_core.cli.ask_model import load_language_model
-
-    tell("loading the language model", 0, 1)
-    # No passage is learned twice, so that a cache would hold adapters for nothing.
-    return AnswerEngine(language_model=load_language_model(model, None), adapter_cache=None)
-
-
-def _write_page(
-    html: Path | None,
-    diagnosis: Diagnosis,
-    recommendation: Recommendation,
-    facts: dict[str, Any],
-) -> None:
-    if html is None:
-        return
-    with stderr_console().status("drawing figures"), _quiet_matplotlib():
-        from sift_core.diagnosis.html_page import html_report
-
-        page = html_report(diagnosis, recommendation, facts, title=f"Diagnosis of {facts['store']}")
-    try:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(
-            f"the page cannot be written to {str(html)!r}: {error.strerror or error}; pass another "
-            f"--html"
-        ) from error
-
-
-@contextmanager
-def _quiet_matplotlib() -> Iterator[None]:
-    """Keep matplotlib from telling how it builds its cache of fonts, as it does once a machine."""
-    logger = logging.getLogger("matplotlib")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    if plot.suffix.lower() not in SUFFIXES or plot.is_dir():
+        raise InvalidInputError(f"--plot must name a file in {', '.join(SUFFIXES)}, got {plot}")
 
 
 @contextmanager
@@ -190,52 +117,58 @@ def _progress() -> Iterator[OnProgress]:
         yield tell
 
 
-def _print(
-    diagnosis: Diagnosis,
-    recommendation: Recommendation,
-    facts: dict[str, Any],
-    html: Path | None,
-) -> None:
-    from sift_core.diagnosis.tables import tables_of
-
+def _print(diagnosis: Diagnosis, recommendation: Recommendation, store: str) -> None:
+    """Print the recommendation and then the numbers."""
     console = stdout_console()
-    console.print(f"Diagnosis of {facts['store']}: {facts['chunks stored']:,} chunks")
-    console.print()
-    headline = _wrapped(recommendation.headline, _width(console))
-    console.print("\n".join(headline), style="bold")
+    width = max(22, min(console.width, _WIDEST))
+    console.print(f"Diagnosis of {store}: {diagnosis.n_stored:,} chunks\n")
+    console.print(textwrap.fill(recommendation.headline, width), style="bold")
+    console.print(textwrap.fill(f"Rule: {recommendation.rule}.", width))
     for title, sentences in (
         ("Why, and what to do", recommendation.reasons),
-        ("Would fine-tuning pay?", recommendation.fine_tuning),
         ("What limits this", recommendation.caveats),
     ):
-        _print_list(console, title, sentences)
-    for table in tables_of(diagnosis).values():
-        console.print()
-        console.print(table.as_text(max_width=_width(console)).rstrip(), soft_wrap=True)
+        if sentences:
+            console.print(f"\n{title}", style="bold")
+        for sentence in sentences:
+            said = textwrap.fill(sentence, width, initial_indent="- ", subsequent_indent="  ")
+            console.print(said)
+    if diagnosis.pools:
+        _print_table(console, diagnosis)
+
+
+def _print_table(console: Console, diagnosis: Diagnosis) -> None:
+    """Print what nearest neighbours and SIFT chose, on average and with intervals."""
+    from rich.table import Table
+
+    from sift_core.diagnosis.pools import N_SELECT, TopTen
+    from sift_core.evaluation.statistics import CONFIDENCE, mean
+
+    measures: tuple[tuple[str, Callable[[TopTen], float], int], ...] = (
+        ("repeats", lambda ten: ten.n_redundant, 1),
+        ("versions of one text", lambda ten: ten.n_versions, 1),
+        ("σ² left", lambda ten: ten.variance, 2),
+    )
+    n = len(diagnosis.pools)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("one question" if n == 1 else f"average of {n} questions")
+    for head in (f"nearest {N_SELECT}", "SIFT"):
+        table.add_column(head, justify="right")
+    both = [pool.nearest for pool in diagnosis.pools], [pool.sift for pool in diagnosis.pools]
+    for name, measure, digits in measures:
+        estimates = (mean([measure(ten) for ten in tens], seed=diagnosis.seed) for tens in both)
+        table.add_row(name, *(_shown(estimate, digits) for estimate in estimates))
     console.print()
-    if html is None:
-        console.print("--html FILE writes this with figures, examples and definitions.")
-    else:
-        console.print(f"Page: {html}", soft_wrap=True)
+    console.print(table)
+    console.print(
+        f"In brackets: {100 * CONFIDENCE:.0f} % bootstrap intervals. σ²: the share of "
+        f"the question that stays unexplained.",
+        style="dim",
+    )
 
 
-def _print_list(console: Console, title: str, sentences: tuple[str, ...]) -> None:
-    """Print sentences with bullets whose further lines are indented."""
-    if not sentences:
-        return
-    console.print()
-    if title:
-        console.print(title, style="bold")
-    for sentence in sentences:
-        lines = _wrapped(sentence, _width(console) - 2)
-        console.print("\n".join(f"{'-' if i == 0 else ' '} {line}" for i, line in enumerate(lines)))
-
-
-def _width(console: Console) -> int:
-    return max(22, min(console.width, _WIDEST))
-
-
-def _wrapped(sentence: str, width: int) -> list[str]:
-    """Return lines of a sentence; a per cent sign stays beside its number."""
-    lines = textwrap.wrap(sentence.replace(" %", "\N{NO-BREAK SPACE}%"), width)
-    return [line.replace("\N{NO-BREAK SPACE}%", " %") for line in lines]
+def _shown(estimate: Estimate, digits: int) -> str:
+    text = f"{estimate.value:.{digits}f}"
+    if estimate.n > 1:
+        text += f" [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    return text

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sift_core.diagnosis.chunk_origins import document_of, printable
-from sift_core.diagnosis.fetching import fetch_all
-from sift_core.evaluation.analysis.statistics import Estimate, mean
+from sift_core.diagnosis.pools import fetch_all
+from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.protocols import CandidateSource
-from sift_core.types import CandidatePool, DocumentSample, FloatArray, Query
+from sift_core.types import DocumentSample, FloatArray, Query
 
 # Cosine from which two chunks count as copies but for details; examples/demo.py has the same for
 # what would give a held-back passage away. Guess.
@@ -19,27 +18,6 @@ NEAR_DUPLICATE_COSINE = 0.95
 
 # Looked at around each chunk, so that an exact copy of the text is seen among other close chunks.
 _N_NEAREST = 10
-_N_EXAMPLES = 3  # of each kind
-_EXCERPT = 160  # characters
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """A sampled chunk and the other chunk that is nearest to it.
-
-    Args:
-        cosine: Of their stored vectors.
-        first: Opening of the sampled chunk, on one line.
-        second: Opening of the other one.
-        first_document: Where the sampled chunk is from.
-        second_document: Where the other one is from.
-    """
-
-    cosine: float
-    first: str
-    second: str
-    first_document: str
-    second_document: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,13 +32,11 @@ class Duplicates:
             `NEAR_DUPLICATE_COSINE` and another text.
         exact: Share of chunks whose text another chunk has too, but for whitespace.
         cosines: Of each sampled chunk to its nearest other one, shape (n,).
-        examples: Some near-duplicates, those with different texts first.
     """
 
     near: Estimate
     exact: Estimate
     cosines: FloatArray
-    examples: tuple[Pair, ...]
 
 
 def find_duplicates(
@@ -89,48 +65,21 @@ def find_duplicates(
         Query(text=text, embedding=row)
         for text, row in zip(sample.texts, sample.embeddings, strict=True)
     ]
-    cosines: list[float] = []
+    found: list[float] = []
     is_exact: list[bool] = []
-    near_pairs: list[Pair] = []
-    exact_pairs: list[Pair] = []
-    for i, pool in enumerate(fetch_all(source, queries, _N_NEAREST + 1, on_progress=on_progress)):
-        others = _others(pool, sample.document_ids[i], sample.texts[i])
-        if not others:
-            continue
-        nearest = max(others, key=lambda row: float(pool.similarities[row]))
-        own_text = _without_whitespace(sample.texts[i])
-        cosines.append(float(pool.similarities[nearest]))
-        is_exact.append(any(_without_whitespace(pool.texts[row]) == own_text for row in others))
-        pairs = exact_pairs if is_exact[-1] else near_pairs
-        if cosines[-1] >= NEAR_DUPLICATE_COSINE and len(pairs) < _N_EXAMPLES:
-            pairs.append(_pair(sample, i, pool, nearest))
-    if not cosines:
+    pools = fetch_all(source, queries, _N_NEAREST + 1, on_progress=on_progress)
+    for own, pool in zip(zip(sample.document_ids, sample.texts, strict=True), pools, strict=True):
+        names = zip(pool.document_ids, pool.texts, strict=True)  # several may share one id
+        others = [position for position, name in enumerate(names) if name != own]
+        if others:
+            found.append(float(pool.similarities[others].max()))
+            is_exact.append(own[1].split() in [pool.texts[row].split() for row in others])
+    if not found:
         return None
-    close = np.array(cosines) >= NEAR_DUPLICATE_COSINE
-    exact = np.array(is_exact)
+    cosines, exact = np.array(found), np.array(is_exact)
+    near = (cosines >= NEAR_DUPLICATE_COSINE) & ~exact
     return Duplicates(
-        near=mean((close & ~exact).astype(float), seed=seed),
+        near=mean(near.astype(float), seed=seed),
         exact=mean(exact.astype(float), seed=seed),
-        cosines=np.array(cosines),
-        examples=(*near_pairs, *exact_pairs),
-    )
-
-
-def _others(pool: CandidatePool, document_id: str, text: str) -> list[int]:
-    """Return the positions of all but the chunk itself; several may share one id."""
-    names = zip(pool.document_ids, pool.texts, strict=True)
-    return [row for row, name in enumerate(names) if name != (document_id, text)]
-
-
-def _without_whitespace(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _pair(sample: DocumentSample, i: int, pool: CandidatePool, row: int) -> Pair:
-    return Pair(
-        cosine=float(pool.similarities[row]),
-        first=printable(sample.texts[i], _EXCERPT),
-        second=printable(pool.texts[row], _EXCERPT),
-        first_document=printable(document_of(sample.document_ids[i], sample.metadata[i])),
-        second_document=printable(document_of(pool.document_ids[row], pool.metadata[row])),
+        cosines=cosines,
     )

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from sift_core.checks import as_count
-from sift_core.diagnosis.chunk_origins import document_of
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.json_lines import read_json_lines
-from sift_core.types import DocumentSample
+from sift_core.types import DocumentSample, Metadata
 
 LONGEST_STAND_IN = 200  # characters: longer than a question is. Guess.
 FEWEST_WORDS = 3  # a shorter sentence says nothing: more of the chunk is taken. Guess.
-_QUESTION_KEYS = ("question", "query")
+
+# Where metadata names the document that a chunk is from: `Chunker` and LangChain, LlamaIndex.
+_DOCUMENT_KEYS = ("source", "ref_doc_id", "file_path")
 
 _WORD = re.compile(r"\w*[^\W\d_]\w*")  # has a letter
 _FENCE = re.compile(r"^\s*(```|~~~).*$", re.MULTILINE)
@@ -47,12 +46,10 @@ class QuestionSet:
 
     Args:
         questions: At least one.
-        n_found: How many there were to draw from: lines of the file, or drawn chunks.
         origin: The file's name; None for stand-ins.
     """
 
     questions: tuple[Question, ...]
-    n_found: int
     origin: str | None = None
 
 
@@ -62,8 +59,7 @@ def read_questions(
     """Return questions from a file, a random choice of them where there are more.
 
     Args:
-        path: Text in UTF-8, one question a line; or, ending in .jsonl (.gz, .xz), one JSON
-            object a line with "question" or "query". Blank lines and repeats do not count.
+        path: Text in UTF-8, one question a line. Blank lines and repeats do not count.
         n_questions: How many at most, >= 1.
         generator: What to draw with; the order of the file is kept.
 
@@ -72,9 +68,13 @@ def read_questions(
     """
     path = Path(path)
     n_questions = as_count("n_questions", n_questions, minimum=1)
-    is_json = any(suffix in (".jsonl", ".ndjson") for suffix in path.suffixes[-2:])
-    lines = _json_questions(path) if is_json else _lines(path)
-    found = list(dict.fromkeys(line for line in map(str.strip, lines) if line))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} cannot be read as text in UTF-8: {error}") from error
+    if "\0" in text:
+        raise InvalidInputError(f"{path} is no text: it holds zero bytes; pass one question a line")
+    found = list(dict.fromkeys(line for line in map(str.strip, text.splitlines()) if line))
     if not found:
         raise InvalidInputError(
             f"{path} has no question in it; write one a line, or leave the file out: sentences "
@@ -83,7 +83,6 @@ def read_questions(
     drawn = np.sort(generator.permutation(len(found))[:n_questions])
     return QuestionSet(
         questions=tuple(Question(text=found[position]) for position in drawn),
-        n_found=len(found),
         origin=path.name,
     )
 
@@ -109,9 +108,9 @@ def stand_ins(sample: DocumentSample, n_questions: int) -> QuestionSet:
     if not questions:
         raise InvalidInputError(
             f"none of {len(sample)} sampled chunks has a word in it that could stand in for a "
-            f"question; pass questions of your own (--queries FILE)"
+            f"question; pass questions of your own (`questions`, --queries FILE)"
         )
-    return QuestionSet(questions=tuple(questions), n_found=len(sample))
+    return QuestionSet(questions=tuple(questions))
 
 
 def stand_in(text: str, heading: object = None) -> str:
@@ -124,7 +123,9 @@ def stand_in(text: str, heading: object = None) -> str:
             it, outermost first, of which the last is taken; anything else counts as none.
     """
     lines = _FENCE.sub("", text).splitlines()
-    title = _title(heading)
+    if isinstance(heading, (list, tuple)) and heading:
+        heading = heading[-1]
+    title = heading if isinstance(heading, str) else ""
     while lines and (not lines[0].strip() or _HEADING.match(lines[0])):
         first = _HEADING.match(lines.pop(0))
         title = first.group(1) if first else title
@@ -138,47 +139,11 @@ def stand_in(text: str, heading: object = None) -> str:
     opening = f"{title}: {sentence}" if title and sentence else title or sentence
     if not _WORD.search(opening):
         return ""
-    return _cut(opening)
+    too_long = len(opening) > LONGEST_STAND_IN
+    return opening[:LONGEST_STAND_IN].rsplit(" ", 1)[0] if too_long else opening
 
 
-def _title(heading: object) -> str:
-    if isinstance(heading, Sequence) and not isinstance(heading, str) and len(heading):
-        heading = heading[-1]
-    return heading if isinstance(heading, str) else ""
-
-
-def _cut(text: str) -> str:
-    """Return the text, cut at a word's end where it is too long."""
-    if len(text) <= LONGEST_STAND_IN:
-        return text
-    return text[:LONGEST_STAND_IN].rsplit(" ", 1)[0]
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InvalidInputError(
-            f"the questions in {path} cannot be read: {error.strerror or error}"
-        ) from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content[: error.start].count(b"\n") + 1
-        raise InvalidInputError(
-            f"{path}, line {number}: the byte 0x{content[error.start]:02x} is not UTF-8; save the "
-            f"file as text in UTF-8"
-        ) from error
-    if "\0" in text:
-        raise InvalidInputError(f"{path} is no text: it holds zero bytes; pass one question a line")
-    return text.splitlines()
-
-
-def _json_questions(path: Path) -> list[str]:
-    questions = []
-    for line in read_json_lines(path):
-        key = next((key for key in _QUESTION_KEYS if key in line.values), None)
-        if key is None:
-            raise line.error(f'needs "question" or "query", has {sorted(line.values)}')
-        questions.append(line.text(key))
-    return questions
+def document_of(chunk_id: str, metadata: Metadata) -> str:
+    """Return the name of the document that a chunk is from; its own id where nobody knows."""
+    names = (metadata.get(key) for key in _DOCUMENT_KEYS)
+    return next((name for name in names if isinstance(name, str) and name), chunk_id)

@@ -31,14 +31,6 @@ def test_exact_copies_of_a_text_are_counted_apart():
     assert found.near.value == 0
 
 
-def test_examples_show_both_chunks_on_one_line_without_control_characters():
-    rows = orthogonal(2)
-    rows = np.concatenate([rows, noisy(rows[:1], 0.99)])
-    texts = ["\x1b[31mred\n\nalert", "something else", "red alert, again"]
-    (pair,) = find_duplicates(*sampled(rows, texts)).examples[:1]
-    assert {pair.first, pair.second} == {" [31mred alert", "red alert, again"}
-
-
 def test_chunks_that_share_one_id_are_copies_of_each_other():
     rows = np.repeat(orthogonal(1), 3, axis=0)
     source, sample = sampled(rows, ["same words", "same  words", "same words."])

@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 
@@ -40,14 +38,6 @@ def test_lines_of_a_text_file_are_questions(tmp_path):
     path.write_bytes("\ufeffHow?\r\n\r\n  Why?  \nHow?\n".encode())
     found = read_questions(path, 50, generator())
     assert [question.text for question in found.questions] == ["How?", "Why?"]
-    assert found.n_found == 2
-
-
-def test_json_lines_have_a_question_or_a_query(tmp_path):
-    path = tmp_path / "questions.jsonl"
-    path.write_text('{"id": 1, "question": "How?"}\n{"query": "Why?"}\n')
-    found = read_questions(path, 50, generator())
-    assert [question.text for question in found.questions] == ["How?", "Why?"]
 
 
 def test_of_ten_thousand_lines_a_random_choice_is_asked(tmp_path):
@@ -56,7 +46,6 @@ def test_of_ten_thousand_lines_a_random_choice_is_asked(tmp_path):
     found = read_questions(path, 50, generator())
     again = read_questions(path, 50, generator())
     assert len(found.questions) == 50
-    assert found.n_found == 10_000
     assert found == again
     numbers = [int(question.text.split()[1][:-1]) for question in found.questions]
     assert numbers == sorted(numbers)
@@ -67,12 +56,10 @@ def test_of_ten_thousand_lines_a_random_choice_is_asked(tmp_path):
     ("name", "content", "message"),
     [
         ("empty.txt", b"\n \n", "has no question in it"),
-        ("latin.txt", b"How?\nWie gr\xfc\xdft man?\n", "line 2: the byte 0xfc is not UTF-8"),
+        ("latin.txt", b"How?\nWie gr\xfc\xdft man?\n", "cannot be read as text in UTF-8"),
         ("binary.txt", b"a\0b", "zero bytes"),
-        ("other.jsonl", json.dumps({"text": "How?"}).encode(), 'line 1: needs "question"'),
-        ("broken.jsonl", b"{", "line 1: no JSON"),
     ],
-    ids=lambda value: value if isinstance(value, str) and "." in value else "",
+    ids=["empty", "latin", "binary"],
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
     path = tmp_path / name
