@@ -1,6 +1,7 @@
 """Choosing documents: arrays in, arrays out. NumPy alone."""
 
 from sift_core.selection.baselines import (
+    MMRSelector,
     NearestNeighborSelector,
     RepeatedNeighborSelector,
     UncertaintySamplingSelector,
@@ -26,6 +27,7 @@ __all__ = [
     "Kernel",
     "LazySIFTSelector",
     "LinearKernel",
+    "MMRSelector",
     "NearestNeighborSelector",
     "RBFKernel",
     "Reconstruction",

@@ -1,7 +1,8 @@
 """Selectors to compare with, behind the same protocol.
 
 The paper's baselines (section "Results", "Base Models and Baselines"): nearest neighbors
-(NN), their failure mode (NN-F) and uncertainty sampling (US).
+(NN), their failure mode (NN-F) and uncertainty sampling (US); and MMR, which vector stores
+and frameworks offer.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array
+from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import Kernel, LinearKernel
 from sift_core.selection.posterior import (
     Posterior,
     check_noise_variance,
-    checked_relevance,
     posterior_variances,
 )
+from sift_core.selection.relevance import checked_relevance, in_the_order_of
+from sift_core.checks import as_count, as_finite_array
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 
@@ -104,6 +106,86 @@ class RepeatedNeighborSelector:
                 noise_variance=self.noise_variance,
             ),
             stop_reason=_stop_reason(repeated, n_select),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MMRSelector:
+    """Chooses by maximal marginal relevance: near to the query, unlike what was chosen.
+
+    argmax w · cos(q, x) - (1 - w) · max cos(x, x_j) over the earlier choices x_j.
+
+    `kernel` and `noise_variance` play no part in the choice, as in `NearestNeighborSelector`.
+
+    Args:
+        relevance_weight: w in [0, 1]. 1 is nearest neighbours; larger is closer to the query.
+        kernel: For the variances reported.
+        noise_variance: λ > 0, likewise.
+
+    Raises:
+        InvalidInputError: If a number is out of its range.
+
+    References:
+        Carbonell and Goldstein (1998), The Use of MMR, Diversity-Based Reranking for
+        Reordering Documents and Producing Summaries, SIGIR.
+    """
+
+    relevance_weight: float = 0.7
+    kernel: Kernel = field(default_factory=LinearKernel)
+    noise_variance: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.relevance_weight <= 1:  # also refuses NaN
+            raise InvalidInputError(
+                f"`relevance_weight` must be in [0, 1], got {self.relevance_weight}"
+            )
+        check_noise_variance(self.noise_variance)
+
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
+        """Return `n_select` of `candidates` (n, d) for `query` (d,), none twice.
+
+        Takes O(n_select · n · d) time. The first is the most relevant one, whatever the weight.
+        Ties go to the lowest position. With `relevance` (n,) the i-th most relevant takes the
+        i-th largest cosine.
+
+        Raises:
+            InvalidInputError: As `SIFTSelector.select`.
+        """
+        n_select = as_count("n_select", n_select, minimum=0)
+        query = as_finite_array("query", query, n_dimensions=1)
+        prior = Posterior.prior(LinearKernel(), 1.0, query, candidates)
+        rows, nearness = prior.features, prior.covariance[0]
+        if relevance is not None:
+            nearness = in_the_order_of(relevance, nearness)
+        redundancy = np.full(len(rows), -np.inf)  # largest cosine with one of the chosen
+        is_free = np.ones(len(rows), dtype=bool)
+        positions: list[int] = []
+        while len(positions) < min(n_select, len(rows)):
+            marginal = nearness
+            if positions:
+                weight = self.relevance_weight
+                marginal = weight * nearness - (1.0 - weight) * redundancy
+            position = first_largest(np.where(is_free, marginal, -np.inf))
+            positions.append(position)
+            is_free[position] = False
+            np.maximum(redundancy, rows @ rows[position], out=redundancy)
+        chosen = np.array(positions, dtype=np.intp)
+        return Selection(
+            positions=chosen,
+            variances=posterior_variances(
+                query,
+                np.asarray(candidates)[chosen],
+                kernel=self.kernel,
+                noise_variance=self.noise_variance,
+            ),
+            stop_reason=_stop_reason(chosen, n_select),
         )
 
 

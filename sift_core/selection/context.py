@@ -19,10 +19,11 @@ from sift_core.selection.near_duplicates import first_versions, merge_radius, no
 from sift_core.selection.posterior import (
     Posterior,
     checked_arrays,
-    checked_relevance,
     checked_rows,
     is_matrix,
 )
+from sift_core.selection.relevance import in_the_order_of
+from sift_core.checks import as_count
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which versions are told apart and which make up the
@@ -125,7 +126,7 @@ class ContextSelector(GreedySelector):
         seen = unit_rows(seen)
         nearness = rows @ unit_rows(points)[0]
         if relevance is not None:
-            nearness = _in_the_order_of(relevance, nearness)
+            nearness = in_the_order_of(relevance, nearness)
         if len(rows) == 0:
             reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
             nothing = np.empty(0, dtype=np.intp)
@@ -201,7 +202,7 @@ def contents(
     rows: FloatArray = unit_rows(candidates)
     nearness = rows @ unit_rows(points)[0]
     if relevance is not None:
-        nearness = _in_the_order_of(relevance, nearness)
+        nearness = in_the_order_of(relevance, nearness)
     order = _most_relevant_first(nearness)
     if len(rows) == 0:
         return order
@@ -223,19 +224,6 @@ def _refuse_several(query: FloatArray) -> None:
 def _most_relevant_first(nearness: FloatArray) -> IntArray:
     """Return positions, ties in the order that the candidates came in."""
     return np.argsort(-np.round(nearness, RELEVANCE_DIGITS), kind="stable")
-
-
-def _in_the_order_of(relevance: FloatArray, cosines: FloatArray) -> FloatArray:
-    """Return the cosines dealt out anew, the i-th largest to the i-th most relevant, (n,).
-
-    Candidates that are equally relevant get the mean of theirs.
-    """
-    relevance = checked_relevance(relevance, len(cosines))
-    _, group, sizes = np.unique(relevance, return_inverse=True, return_counts=True)
-    dealt = np.empty(len(cosines))
-    dealt[np.argsort(relevance, kind="stable")] = np.sort(cosines)
-    means: FloatArray = np.bincount(group, weights=dealt, minlength=len(sizes)) / sizes
-    return means[group]
 
 
 def _typical_distance(cosines: FloatArray) -> float:

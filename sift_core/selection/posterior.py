@@ -293,17 +293,6 @@ def is_matrix(values: object) -> bool:
         return False
 
 
-def checked_relevance(relevance: FloatArray, n: int) -> FloatArray:
-    """Return what another ranker thinks of n candidates, shape (n,), finite."""
-    relevance = as_finite_array("relevance", relevance, n_dimensions=1)
-    if len(relevance) != n:
-        raise InvalidInputError(
-            f"`relevance` must have one number a candidate: {n} candidate(s), "
-            f"{len(relevance)} number(s)"
-        )
-    return relevance
-
-
 def checked_weights(weights: FloatArray | None, n_targets: int) -> FloatArray:
     """Return what each target counts, shape (t,), float64; ones for None.
 

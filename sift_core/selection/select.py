@@ -15,7 +15,7 @@ KernelName = Literal["auto", "rbf", "linear"]
 
 def selector_from_settings(
     *,
-    kernel: KernelName = "auto",
+    kernel: KernelName | Kernel = "auto",
     length_scale: float | None = None,
     noise_variance: float | None = None,
     allow_repeats: bool = False,
@@ -24,19 +24,22 @@ def selector_from_settings(
     """Return the selector that these settings describe.
 
     Args:
-        kernel: "auto" for `ContextSelector`, which reads its scales from the pool; "rbf" or
-            "linear" for `SIFTSelector`, whose target is the query alone.
-        length_scale: Of the RBF kernel; its default if None.
-        noise_variance: λ > 0. If None 0.2 with "auto", 0.1 with "rbf", and the paper's 0.01
-            with "linear".
+        kernel: "auto" for `ContextSelector`, which reads its scales from the pool; "rbf",
+            "linear" or a kernel for `SIFTSelector`, whose target is the query alone.
+        length_scale: Of "rbf"; its default if None.
+        noise_variance: λ > 0; the selector's default if None.
         allow_repeats: Whether a candidate may be chosen again; not with "auto".
         alpha: Adaptive stop; None never stops.
 
     Raises:
         InvalidInputError: If a value is out of range, or has no effect on this kernel.
     """
-    if kernel not in ("auto", "rbf", "linear"):
-        raise InvalidInputError(f"`kernel` must be 'auto', 'rbf' or 'linear', got {kernel!r}")
+    if isinstance(kernel, type) or not (
+        kernel in ("auto", "rbf", "linear") or isinstance(kernel, Kernel)
+    ):
+        raise InvalidInputError(
+            f"`kernel` must be 'auto', 'rbf', 'linear' or a kernel, got {kernel!r}"
+        )
     if kernel != "rbf" and length_scale is not None:
         raise InvalidInputError(
             f"`length_scale` has no effect with kernel={kernel!r}, got {length_scale}; leave it "
@@ -47,13 +50,14 @@ def selector_from_settings(
             raise InvalidInputError(
                 '`allow_repeats` has no meaning for text in a prompt; pass kernel="linear"'
             )
-        return ContextSelector(noise_variance=_or(noise_variance, 0.2), alpha=alpha)
-    chosen: Kernel = LinearKernel()
+        if noise_variance is None:
+            return ContextSelector(alpha=alpha)
+        return ContextSelector(noise_variance=noise_variance, alpha=alpha)
     if kernel == "rbf":
-        chosen = RBFKernel() if length_scale is None else RBFKernel(length_scale=length_scale)
+        kernel = RBFKernel() if length_scale is None else RBFKernel(length_scale=length_scale)
     return SIFTSelector(
-        kernel=chosen,
-        noise_variance=_or(noise_variance, 0.1 if kernel == "rbf" else 0.01),
+        kernel=LinearKernel() if kernel == "linear" else kernel,
+        noise_variance=noise_variance,  # type: ignore[arg-type]  # None is the kernel's default
         allow_repeats=allow_repeats,
         alpha=alpha,
     )
@@ -64,7 +68,7 @@ def select(
     candidates: FloatArray,
     n_select: int,
     *,
-    kernel: Kernel | None = None,
+    kernel: KernelName | Kernel = "auto",
     noise_variance: float | None = None,
     allow_repeats: bool = False,
     alpha: float | None = None,
@@ -78,9 +82,9 @@ def select(
         query: Embedding of the question, shape (d,).
         candidates: Embeddings to choose from, shape (n, d).
         n_select: How many to choose, >= 0.
-        kernel: Of SIFT with the query as its target; None for `ContextSelector`.
-        noise_variance: λ > 0; if None 0.2, with a kernel the paper's 0.01.
-        allow_repeats: Whether a candidate may be chosen again; needs a kernel.
+        kernel: As in `selector_from_settings`, like the rest.
+        noise_variance: λ > 0; the selector's default if None.
+        allow_repeats: Whether a candidate may be chosen again; not with "auto".
         alpha: Adaptive stop; None never stops.
 
     Raises:
@@ -93,18 +97,7 @@ def select(
         >>> select(query, basis[[0, 0, 1]], 2).positions.tolist()
         [0, 2]
     """
-    if kernel is None:
-        selector = selector_from_settings(
-            noise_variance=noise_variance, allow_repeats=allow_repeats, alpha=alpha
-        )
-        return selector.select(query, candidates, n_select)
-    return SIFTSelector(
-        kernel=kernel,
-        noise_variance=_or(noise_variance, 0.01),
-        allow_repeats=allow_repeats,
-        alpha=alpha,
-    ).select(query, candidates, n_select)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
+    selector = selector_from_settings(
+        kernel=kernel, noise_variance=noise_variance, allow_repeats=allow_repeats, alpha=alpha
+    )
+    return selector.select(query, candidates, n_select)

@@ -28,7 +28,8 @@ class SIFTSelector(GreedySelector):
     Args:
         kernel: How much one text tells about another.
         noise_variance: λ > 0 in squared kernel units. Larger values trust a single text
-            less and so choose closer to the query and allow more overlap.
+            less and so choose closer to the query and allow more overlap. None for the
+            paper's 0.01, or 0.1 with an `RBFKernel` (decision 0002).
         allow_repeats: Whether a candidate may be chosen again. Worth it for training
             steps, useless in a prompt.
         alpha: Adaptive stop: end before the first step n at which σ_n > 1 / (alpha · n).
@@ -48,8 +49,14 @@ class SIFTSelector(GreedySelector):
     """
 
     kernel: Kernel = field(default_factory=LinearKernel)
-    noise_variance: float = 0.01
+    noise_variance: float = None  # type: ignore[assignment]  # a number once constructed
     allow_repeats: bool = False
+
+    def __post_init__(self) -> None:
+        if self.noise_variance is None:
+            default = 0.1 if isinstance(self.kernel, RBFKernel) else 0.01
+            object.__setattr__(self, "noise_variance", default)
+        super().__post_init__()
 
     @classmethod
     def for_fine_tuning(cls, *, noise_variance: float = 0.01) -> SIFTSelector:

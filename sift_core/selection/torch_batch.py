@@ -163,7 +163,8 @@ def _unit_rows(name: str, vectors: Tensor) -> Tensor:
             f"was an empty text embedded?"
         )
     rows = rows / largest  # squares of very small or large numbers would leave the range
-    return rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return rows / length
 
 
 def _check(queries: Tensor, candidates: Tensor, mask: Tensor | None, kernel: object) -> None:

@@ -6,6 +6,7 @@ from sift_core.protocols import Selector
 from sift_core.selection import (
     HullReconstructionSelector,
     LinearKernel,
+    MMRSelector,
     NearestNeighborSelector,
     RBFKernel,
     RepeatedNeighborSelector,
@@ -257,3 +258,38 @@ def test_nearest_neighbors_go_by_the_relevance_that_is_given():
     assert again.positions.tolist() == [1, 1]
     with pytest.raises(InvalidInputError, match="one number a candidate"):
         NearestNeighborSelector().select(query, candidates, 2, relevance=relevance[:2])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.7, 1.0])
+def test_mmr_equals_its_definition(weight):
+    rng = np.random.default_rng(3)
+    query, candidates = rng.standard_normal(6), rng.standard_normal((25, 6))
+    rows = candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
+    nearness = rows @ query / np.linalg.norm(query)
+    expected = [int(np.argmax(nearness))]
+    while len(expected) < 10:
+        rest = [i for i in range(25) if i not in expected]
+        worth = [
+            weight * nearness[i] - (1 - weight) * max(rows[i] @ rows[j] for j in expected)
+            for i in rest
+        ]
+        expected.append(rest[int(np.argmax(worth))])
+    found = MMRSelector(relevance_weight=weight).select(query, candidates, 10)
+    assert found.positions.tolist() == expected
+
+
+def test_mmr_goes_by_the_relevance_that_is_given_and_leaves_copies_out():
+    candidates = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.1, 1.0]])
+    selector = MMRSelector(relevance_weight=0.5)
+    assert selector.select(candidates[0], candidates, 2).positions[0] == 0
+    given = np.array([0.0, 0.1, 5.0, 0.2])
+    chosen = selector.select(candidates[0], candidates, 9, relevance=given)
+    assert chosen.positions[0] == 2
+    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
+    assert len(selector.select(candidates[0], candidates[:0], 3)) == 0
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, np.nan])
+def test_mmr_refuses_a_weight_out_of_range(weight):
+    with pytest.raises(InvalidInputError, match="relevance_weight"):
+        MMRSelector(relevance_weight=weight)

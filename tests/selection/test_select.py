@@ -33,6 +33,7 @@ def pool(seed, n=30, d=24):
             SIFTSelector(noise_variance=0.5, allow_repeats=True, alpha=2.0),
         ),
         ({"kernel": "rbf"}, SIFTSelector(kernel=RBFKernel(), noise_variance=0.1)),
+        ({"kernel": RBFKernel()}, SIFTSelector(kernel=RBFKernel())),
         (
             {"kernel": "rbf", "length_scale": 0.7, "noise_variance": 0.01, "allow_repeats": True},
             SIFTSelector(
@@ -40,7 +41,7 @@ def pool(seed, n=30, d=24):
             ),
         ),
     ],
-    ids=["defaults", "auto", "auto: all", "linear", "linear: all", "rbf", "rbf: all"],
+    ids=["defaults", "auto", "auto: all", "linear", "linear: all", "rbf", "a kernel", "rbf: all"],
 )
 def test_plain_settings_make_the_same_selector(settings, expected):
     selector = selector_from_settings(**settings)
@@ -51,9 +52,9 @@ def test_plain_settings_make_the_same_selector(settings, expected):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kernel": "cosine"}, "`kernel` must be 'auto', 'rbf' or 'linear', got 'cosine'"),
-        ({"kernel": LinearKernel()}, "`kernel` must be 'auto', 'rbf' or 'linear'"),
-        ({"kernel": None}, "`kernel` must be 'auto', 'rbf' or 'linear'"),
+        ({"kernel": "cosine"}, "'linear' or a kernel, got 'cosine'"),
+        ({"kernel": LinearKernel}, "'linear' or a kernel, got <class"),
+        ({"kernel": None}, "'linear' or a kernel, got None"),
         ({"kernel": "linear", "length_scale": 1.0}, "`length_scale` has no effect"),
         ({"length_scale": 1.0}, "`length_scale` has no effect with kernel='auto'"),
         ({"kernel": "rbf", "length_scale": -1.0}, "`length_scale` must be"),
@@ -81,7 +82,7 @@ def test_refuses_a_noise_variance_out_of_range(noise_variance):
     for selector in (SIFTSelector, ContextSelector):
         with pytest.raises(InvalidInputError, match="`noise_variance` must be a finite number > 0"):
             selector(noise_variance=noise_variance)
-    for kernel in (None, LinearKernel()):
+    for kernel in ("auto", LinearKernel()):
         with pytest.raises(InvalidInputError, match="noise_variance"):
             select(*pool(1), 2, kernel=kernel, noise_variance=noise_variance)
 
@@ -109,10 +110,16 @@ def test_the_function_passes_settings_of_the_default_on():
     assert_equal(chosen, expected)
 
 
-@pytest.mark.parametrize("kernel", [LinearKernel(), RBFKernel()])
-def test_the_function_is_the_papers_method_with_a_kernel(kernel):
-    by_class = SIFTSelector(kernel=kernel, noise_variance=0.01).select(*pool(9), 10)
-    assert_equal(select(*pool(9), 10, kernel=kernel), by_class)
+@pytest.mark.parametrize(
+    ("kernel", "noise_variance"),
+    [(LinearKernel(), 0.01), ("linear", 0.01), (RBFKernel(), 0.1), ("rbf", 0.1)],
+)
+def test_one_kernel_has_one_default_for_the_noise(kernel, noise_variance):
+    assert selector_from_settings(kernel=kernel).noise_variance == noise_variance
+    if not isinstance(kernel, str):
+        assert SIFTSelector(kernel=kernel).noise_variance == noise_variance
+        by_class = SIFTSelector(kernel=kernel).select(*pool(9), 10)
+        assert_equal(select(*pool(9), 10, kernel=kernel), by_class)
 
 
 def test_the_function_passes_every_setting_on():
