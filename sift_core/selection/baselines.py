@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sift_core.checks import as_count, as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import Kernel, LinearKernel
@@ -20,7 +21,6 @@ from sift_core.selection.posterior import (
     posterior_variances,
 )
 from sift_core.selection.relevance import checked_relevance, in_the_order_of
-from sift_core.checks import as_count, as_finite_array
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 

@@ -23,7 +23,6 @@ from sift_core.selection.posterior import (
     is_matrix,
 )
 from sift_core.selection.relevance import in_the_order_of
-from sift_core.checks import as_count
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which versions are told apart and which make up the

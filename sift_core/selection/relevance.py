@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
-from sift_core.types import FloatArray, as_finite_array
+from sift_core.types import FloatArray
 
 
 def checked_relevance(relevance: FloatArray, n: int) -> FloatArray:

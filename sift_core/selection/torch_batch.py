@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.selection.greedy import TIE_TOLERANCE
 from sift_core.selection.kernels import LinearKernel, RBFKernel

@@ -208,7 +208,7 @@ CASES = {
     "sift, noise 1": _sift(4, noise_variance=1.0, allow_repeats=True),
     "sift, noise 1e-6": _sift(4, noise_variance=1e-6),
     "sift, rbf": _sift(4, kernel=RBFKernel(), noise_variance=0.1),
-    "sift, rbf 1": _sift(4, kernel=LONG, allow_repeats=True),
+    "sift, rbf 1": _sift(4, kernel=LONG, noise_variance=0.01, allow_repeats=True),
     "sift, rbf targets": _sift(
         4, target="targets", given=["weights"], kernel=RBFKernel(), noise_variance=0.1
     ),
@@ -228,7 +228,7 @@ CASES = {
     "context, max_variance": _context(4, max_variance=0.5),
     "context, min_gain": _context(4, min_gain=0.02),
     "select": _function(),
-    "select, rbf": _function(kernel=RBFKernel(), allow_repeats=True),
+    "select, rbf": _function(kernel=RBFKernel(), noise_variance=0.01, allow_repeats=True),
     "lazy": _other(LazySIFTSelector()),
     "lazy, rbf": _other(LazySIFTSelector(kernel=LONG, noise_variance=0.1), 4),
     "lazy, repeats": _other(LazySIFTSelector(noise_variance=0.1, allow_repeats=True), 4),
