@@ -14,7 +14,7 @@ from sift_core.selection.explain import (
     pick_metadata,
 )
 from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
-from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
+from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel, cosine_similarities
 from sift_core.selection.lazy import LazySIFTSelector
 from sift_core.selection.posterior import posterior_variances
 from sift_core.selection.select import select, selector_from_settings
@@ -34,6 +34,7 @@ __all__ = [
     "RepeatedNeighborSelector",
     "SIFTSelector",
     "UncertaintySamplingSelector",
+    "cosine_similarities",
     "explain",
     "irreducible_variance",
     "pick_metadata",

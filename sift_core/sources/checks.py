@@ -1,4 +1,4 @@
-"""What every source asks of a query, and the similarity that every pool states."""
+"""What every source asks of a query."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray, Query
-
-NUMBERS_AT_ONCE = 32_768  # turned into float64: 256 KiB, which stays in the processor's cache
 
 
 def check_fetch_arguments(
@@ -130,35 +128,3 @@ def with_opposite(near: Sequence[Any], opposite: Sequence[Any], n_candidates: in
     seen = {hit.id for hit in near}
     others = [hit for hit in opposite if hit.id not in seen]
     return [*near, *reversed(others[: n_candidates - len(near)])]
-
-
-def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray:
-    """Return the cosine of `query` (d,) and every row of `embeddings` (n, d), shape (n,).
-
-    float32, in [-1, 1]; 0 where a vector is all zero. Equal rows have equal cosines, which
-    a matrix product by BLAS does not promise: here each row is summed by itself.
-    """
-    direction = query.astype(np.float64)  # squares of float32 leave its range
-    largest = float(np.max(np.abs(direction)))
-    if largest > 0:
-        direction = direction / largest  # and those of float64 could leave that
-        direction = direction / float(np.linalg.norm(direction))
-    lengths, products = np.empty((2, len(embeddings)))
-    step = max(1, NUMBERS_AT_ONCE // max(1, embeddings.shape[1]))
-    for start in range(0, len(embeddings), step):
-        those = slice(start, start + step)
-        rows = embeddings[those].astype(np.float64)
-        lengths[those] = np.sqrt(_row_products(rows, rows))
-        products[those] = _row_products(rows, direction)
-    cosines = np.divide(products, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    clipped: FloatArray = np.clip(cosines, -1.0, 1.0).astype(np.float32)
-    return clipped
-
-
-def _row_products(rows: FloatArray, others: FloatArray) -> FloatArray:
-    """Return the inner product of each row (n, d) with the same of `others`, (n, d) or (d,)."""
-    if hasattr(np, "vecdot"):  # NumPy 2: twice as fast
-        products: FloatArray = np.vecdot(rows, others)
-        return products
-    subscripts = "nd,nd->n" if others.ndim == 2 else "nd,d->n"
-    return np.asarray(np.einsum(subscripts, rows, others))

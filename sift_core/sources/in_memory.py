@@ -9,11 +9,11 @@ import numpy as np
 
 from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
+from sift_core.selection.kernels import cosine_similarities
 from sift_core.sources.checks import (
     check_fetch_arguments,
     check_is_batch,
     check_is_callable,
-    cosine_similarities,
     near_and_opposite,
 )
 from sift_core.sources.copied_on_read import CopiedOnRead

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sift_core.sources.checks import cosine_similarities, near_and_opposite
+from sift_core.selection.kernels import cosine_similarities
+from sift_core.sources.checks import near_and_opposite
 from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.faiss.documents import DocumentLookup
 from sift_core.sources.faiss.search import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from sift_core.checks import as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.sources.checks import cosine_similarities
+from sift_core.selection.kernels import cosine_similarities
 from sift_core.sources.qdrant.vectors import dense_vectors
 from sift_core.sources.sampling import as_sample, nothing_to_sample
 from sift_core.types import CandidatePool, Document, DocumentSample, Query

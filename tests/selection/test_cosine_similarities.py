@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core.sources.checks import cosine_similarities
+from sift_core.selection.kernels import cosine_similarities
 
 
 def test_cosines_by_hand():
