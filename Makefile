@@ -10,8 +10,9 @@ DATA ?= ../shared/data
 WORKERS ?= 2
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help demo test check fix bench docs test-install test-matrix clean
+.PHONY: help demo test test-all check fix bench docs test-install test-matrix clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -27,8 +28,11 @@ $(INSTALLED): $(SOURCES)
 demo: $(INSTALLED) ## answer questions over the Python documentation; QUESTION="..." asks your own
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED")
 
-test: $(INSTALLED) ## run all tests that need no network; ARGS=-v prints the tables of stores and faults, WORKERS=0 takes one process
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+test: $(INSTALLED) ## run the tests that are quick; ARGS=-v prints the tables of stores and faults, WORKERS=0 takes one process
+	$(PYTEST) $(ARGS)
+
+test-all: $(INSTALLED) ## run all tests that need no network and no GPU, the slow ones too
+	$(PYTEST) -m 'not gpu and not network' $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -21,7 +21,7 @@ from rich.console import Console
 from sift_core.cli import run
 from tests.example_runs import Finished
 
-pytestmark = pytest.mark.usefixtures("example_runs")  # starts them while the errors are tested
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 SHORT_MODULE = "\n".join(

@@ -20,7 +20,10 @@ def test_there_is_a_block_for_each_way_in():
     assert set(BLOCKS) == {"llama_index", "langchain", "numpy"}
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name != "numpy" else ()) for name in BLOCKS],
+)
 def test_the_block_runs_as_printed(name, tmp_path):
     needed = {"llama_index": "llama_index.core", "langchain": "langchain_qdrant", "numpy": "numpy"}
     pytest.importorskip(needed[name], reason=f"the block needs {needed[name]}")

@@ -28,21 +28,21 @@ class Explanation:
         positions: Shape (k,), rows of the pool in order of choice.
         information_gains: ½ log(σ²_{n-1} / σ²_n), shape (k,), >= 0: what the choice told
             after those before it. Their sum is what all told together.
-        relevances: ½ log(σ²_0 / (σ²_0 - gain)), shape (k,), >= 0: what it would have told
+        information_alone: ½ log(σ²_0 / (σ²_0 - gain)), shape (k,), >= 0: what it would have told
             alone.
     """
 
     positions: IntArray
     information_gains: FloatArray
-    relevances: FloatArray
+    information_alone: FloatArray
 
     @property
-    def redundancies(self) -> FloatArray:
+    def information_shared(self) -> FloatArray:
         """Relevance less information gain, shape (k,): what the earlier choices had told already.
 
         Negative where they made it tell more than it would have alone (synergy).
         """
-        return self.relevances - self.information_gains
+        return self.information_alone - self.information_gains
 
 
 def explain(
@@ -83,9 +83,9 @@ def explain(
         >>> import numpy as np
         >>> basis = np.eye(3)
         >>> told = explain([1.0, 1.0, 0.0], basis, [0, 0, 1], noise_variance=1.0)
-        >>> told.relevances.round(3).tolist()
+        >>> told.information_alone.round(3).tolist()
         [0.144, 0.144, 0.144]
-        >>> told.redundancies.round(3).tolist()
+        >>> told.information_shared.round(3).tolist()
         [0.0, 0.085, -0.091]
     """
     check_noise_variance(noise_variance)
@@ -99,13 +99,13 @@ def explain(
     prior = variances[0]
     if prior == 0:  # nothing to learn
         return Explanation(
-            positions=rows, information_gains=np.zeros(len(rows)), relevances=np.zeros(len(rows))
+            positions=rows, information_gains=np.zeros(len(rows)), information_alone=np.zeros(len(rows))
         )
     logs = np.log(np.maximum(variances / prior, EPSILON))
     return Explanation(
         positions=rows,
         information_gains=0.5 * (logs[:-1] - logs[1:]),
-        relevances=-0.5 * np.log(np.maximum(alone / prior, EPSILON)),
+        information_alone=-0.5 * np.log(np.maximum(alone / prior, EPSILON)),
     )
 
 

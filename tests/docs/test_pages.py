@@ -93,6 +93,7 @@ def environment(request, monkeypatch):
         client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):

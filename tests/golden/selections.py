@@ -310,7 +310,7 @@ def measured(pool):
             pool.targets, chosen, kernel=LONG, noise_variance=0.1
         ).tolist(),
         "gains": told.information_gains.tolist(),
-        "relevances": told.relevances.tolist(),
+        "relevances": told.information_alone.tolist(),
         "irreducible": [irreducible_variance(pool.query, pool.candidates)],
     }
 

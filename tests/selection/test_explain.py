@@ -210,11 +210,11 @@ def test_explain_by_hand():
     # independent of them and removes 1/4 more: σ² = 1, 3/4, 2/3, 5/12.
     told = explain([1.0, 1.0, 0.0], np.eye(3), [0, 0, 1], noise_variance=1.0)
     assert told.positions.tolist() == [0, 0, 1]
-    assert told.relevances == pytest.approx([0.5 * np.log(4 / 3)] * 3)
+    assert told.information_alone == pytest.approx([0.5 * np.log(4 / 3)] * 3)
     gains = [0.5 * np.log(4 / 3), 0.5 * np.log(9 / 8), 0.5 * np.log(8 / 5)]
     assert told.information_gains == pytest.approx(gains)
-    redundancies = [0, 0.5 * np.log(32 / 27), -0.5 * np.log(6 / 5)]
-    assert told.redundancies == pytest.approx(redundancies, abs=1e-15)
+    information_shared = [0, 0.5 * np.log(32 / 27), -0.5 * np.log(6 / 5)]
+    assert told.information_shared == pytest.approx(information_shared, abs=1e-15)
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, CubicKernel()])
@@ -228,9 +228,9 @@ def test_explain_equals_the_entropies_of_the_joint_distribution(kernel, noise_va
     joint = [mutual_information(*dense, positions[:n]) for n in range(7)]
     alone = [mutual_information(*dense, [position]) for position in positions]
     np.testing.assert_allclose(told.information_gains, np.diff(joint), rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(told.relevances, alone, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(told.information_alone, alone, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(
-        told.redundancies, np.array(alone) - np.diff(joint), rtol=1e-8, atol=1e-10
+        told.information_shared, np.array(alone) - np.diff(joint), rtol=1e-8, atol=1e-10
     )
 
 
@@ -244,8 +244,10 @@ def test_the_gains_add_up_to_what_the_selection_says(selector):
     total = 0.5 * np.log(chosen.variances[0] / chosen.variances[-1])
     assert told.information_gains.sum() == pytest.approx(total)
     assert (told.information_gains >= 0).all()
-    assert (told.relevances >= 0).all()
-    np.testing.assert_array_equal(told.redundancies, told.relevances - told.information_gains)
+    assert (told.information_alone >= 0).all()
+    np.testing.assert_array_equal(
+        told.information_shared, told.information_alone - told.information_gains
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -253,13 +255,13 @@ def test_the_first_choice_is_never_redundant_and_a_copy_always_is(kernel):
     query, candidates = random_pool(7, 10, 5)
     for position in range(10):
         told = explain(query, candidates, [position, position], kernel=kernel)
-        assert told.redundancies[0] == pytest.approx(0, abs=1e-12)
-        assert told.redundancies[1] >= -1e-12
+        assert told.information_shared[0] == pytest.approx(0, abs=1e-12)
+        assert told.information_shared[1] >= -1e-12
 
 
 def test_two_halves_of_an_answer_are_synergy():
     told = explain([1.0, 1.0], np.eye(2), [0, 1])
-    assert told.redundancies[1] < -1
+    assert told.information_shared[1] < -1
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -270,27 +272,34 @@ def test_a_variance_of_zero_gives_finite_numbers_that_add_up(kernel, noise_varia
     told = explain(
         query, candidates, [0, 2, 2, 1, 5, 4, 3], kernel=kernel, noise_variance=noise_variance
     )
-    for numbers in (told.information_gains, told.relevances, told.redundancies):
+    for numbers in (told.information_gains, told.information_alone, told.information_shared):
         assert np.isfinite(numbers).all()
     assert (told.information_gains >= 0).all()
-    assert told.relevances.max() <= MOST + 1e-9
+    assert told.information_alone.max() <= MOST + 1e-9
     total = told.information_gains.sum()
     assert 13 < total <= MOST + 1e-9  # ½ log(1 / 1e-12) = 13.8
     assert told.information_gains[3:].sum() == pytest.approx(0, abs=1)
-    np.testing.assert_allclose(told.relevances - told.redundancies, told.information_gains)
+    np.testing.assert_allclose(
+        told.information_alone - told.information_shared, told.information_gains
+    )
 
 
 def test_nothing_is_told_about_what_is_certain():
     # k(q, q) = 0.
     told = explain([0.0, 0.0], np.eye(2), [0, 1], kernel=LinearKernel(normalize=False))
-    assert told.information_gains.tolist() == told.relevances.tolist() == [0.0, 0.0]
-    assert told.redundancies.tolist() == [0.0, 0.0]
+    assert told.information_gains.tolist() == told.information_alone.tolist() == [0.0, 0.0]
+    assert told.information_shared.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("candidates", [[], np.eye(2)])
 def test_no_choice_tells_nothing(candidates):
     told = explain([1.0, 0.0], candidates, [])
-    for numbers in (told.positions, told.information_gains, told.relevances, told.redundancies):
+    for numbers in (
+        told.positions,
+        told.information_gains,
+        told.information_alone,
+        told.information_shared,
+    ):
         assert numbers.shape == (0,)
     assert told.positions.dtype.kind == "i"
 
