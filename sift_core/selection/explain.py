@@ -38,7 +38,7 @@ class Explanation:
 
     @property
     def information_shared(self) -> FloatArray:
-        """Relevance less information gain, shape (k,): what the earlier choices had told already.
+        """What was told alone less the gain, shape (k,): what earlier choices had told already.
 
         Negative where they made it tell more than it would have alone (synergy).
         """
@@ -53,7 +53,10 @@ def explain(
     kernel: Kernel | None = None,
     noise_variance: float = 0.01,
 ) -> Explanation:
-    """Return the information gain of each choice, split into relevance and redundancy.
+    """Return the information gain of each choice, and what it would have told alone.
+
+    The paper splits the gain into relevance (alone) and redundancy (shared); in this library
+    these two words mean a prior score and a cosine with an earlier pick (decision 0015).
 
     Works for the choices of any selector; use that selector's kernel and noise variance
     to see its choices with its eyes. Takes O(k · n · (d + k)) time.
@@ -98,9 +101,8 @@ def explain(
     variances = np.array(posterior.variances)
     prior = variances[0]
     if prior == 0:  # nothing to learn
-        return Explanation(
-            positions=rows, information_gains=np.zeros(len(rows)), information_alone=np.zeros(len(rows))
-        )
+        nothing = np.zeros(len(rows))
+        return Explanation(positions=rows, information_gains=nothing, information_alone=nothing)
     logs = np.log(np.maximum(variances / prior, EPSILON))
     return Explanation(
         positions=rows,
