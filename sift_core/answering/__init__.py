@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from sift_core.answering.in_context import InContextAnswerer
     from sift_core.answering.learned_policy import CalibrationExample, LearnedPolicy
     from sift_core.answering.learning.adapter_cache import AdapterCache
-    from sift_core.answering.learning.adapters import Adapter
     from sift_core.answering.learning.fine_tuning import FineTuned, fine_tune, fine_tuned
     from sift_core.answering.learning.settings import FineTuningSettings
+    from sift_core.answering.model.adapters import Adapter
     from sift_core.answering.model.generation import Generation
     from sift_core.answering.model.language_model import LanguageModel
     from sift_core.answering.policy import Decision, Policy, VariancePolicy
@@ -59,7 +59,7 @@ _MODULES = {
     "Choice": "sift_core.answering.choosing",
     "PreparedModel": "sift_core.answering.prepared",
     "Session": "sift_core.answering.sessions",
-    "Adapter": "sift_core.answering.learning.adapters",
+    "Adapter": "sift_core.answering.model.adapters",
     "AdapterCache": "sift_core.answering.learning.adapter_cache",
     "CalibrationExample": "sift_core.answering.learned_policy",
     "CostModel": "sift_core.answering.cost_model",

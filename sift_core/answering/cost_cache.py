@@ -8,7 +8,6 @@ import logging
 import os
 import platform
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 from sift_core.answering.cost_model import CostModel
@@ -75,7 +74,7 @@ def cost_key(language_model: LanguageModel, settings: FineTuningSettings | None 
         "device": _device_name(model.device),
         "n_threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "settings": asdict(settings or FineTuningSettings()),
+        "settings": (settings or FineTuningSettings()).as_record(),
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -370,16 +370,8 @@ class AnswerEngine:
     def prepared(
         self, choice: Choice, *, on_step: Callable[[float], object] | None = None
     ) -> Iterator[PreparedModel]:
-        """Return what `prepare` returns, for the `with` block.
-
-        With the scope "full" the next query learns in the same copy of the model; without the
-        block that memory is free when nobody refers to the prepared model any more.
-        """
-        model = self.prepare(choice, on_step=on_step)
-        try:
-            yield model
-        finally:
-            model.release()
+        """Return what `prepare` returns, for the `with` block."""
+        yield self.prepare(choice, on_step=on_step)
 
     def session(
         self,
@@ -450,11 +442,7 @@ class AnswerEngine:
         """Return what `session` returns, for a question for which all is chosen."""
         model = self.prepare(choice, on_step=on_step)
         started = time.perf_counter()
-        try:
-            model = model.with_prefix_read()
-        except BaseException:
-            model.release()
-            raise
+        model = model.with_prefix_read()
 
         def produce(model: PreparedModel, query: Query, generation: dict[str, Any]) -> Produce:
             self._check_prompt(query, generation)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sift_core.answering.model.generation import CHUNK_SEPARATOR, Generation, Prompt
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.prefix_cache import PrefixCache
+from sift_core.answering.model.prefix import Prefix
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 
@@ -27,14 +27,14 @@ class InContextAnswerer:
         max_new_tokens: Length of an answer at most.
         generation: Passed to `transformers`' `generate` as it is, and `stop`, texts that end
             an answer; greedy if left out.
-        prefixes: What need not be read again, from `LanguageModel.read`.
+        prefix: What need not be read again, from `LanguageModel.read`.
     """
 
     language_model: LanguageModel
     order: Literal["most_relevant_last", "most_relevant_first"] = "most_relevant_last"
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
-    prefixes: PrefixCache | None = None
+    prefix: Prefix | None = None
 
     def generating(self, **generation: Any) -> InContextAnswerer:
         """Return an answerer that generates so, and in all else as this one does.
@@ -104,7 +104,7 @@ class InContextAnswerer:
             self.prompt(query, used),
             max_new_tokens=self.max_new_tokens,
             on_text=on_text,
-            prefixes=self.prefixes,
+            prefix=self.prefix,
             **self.generation,
         )
         return _answer(generation, used, time.perf_counter() - started)

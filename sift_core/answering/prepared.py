@@ -16,7 +16,6 @@ from sift_core.answering.choosing import LEAST_SECONDS, Choice
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.learning.adapter_cache import AdapterCache, adapter_key
 from sift_core.answering.learning.fine_tuning import FineTuned, fine_tune
-from sift_core.answering.learning.learners import release
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.situation import READING
@@ -92,8 +91,8 @@ class PreparedModel:
             for o in others
         ]
         with self._adapted():
-            prefixes = answerer.language_model.read(_common_beginning(prompts))
-        return replace(self, answerer=replace(answerer, prefixes=prefixes))
+            prefix = answerer.language_model.read(_common_beginning(prompts))
+        return replace(self, answerer=replace(answerer, prefix=prefix))
 
     @property
     def _read(self) -> CandidatePool:
@@ -136,11 +135,6 @@ class PreparedModel:
     def _adapted(self) -> AbstractContextManager[None]:
         learned = None if self.tuned is None else self.tuned.adapter
         return self.answerer.language_model.adapted(learned)
-
-    def release(self) -> None:
-        """Give back the copy of the model that the scope "full" learned in; no use after that."""
-        if self.tuned is not None:
-            release(self.answerer.language_model.model, self.tuned.adapter)
 
 
 def prepare(

@@ -116,8 +116,7 @@ class Session:
         return self.model.bits_per_byte(text)
 
     def close(self) -> None:
-        """Give back what the scope "full" learned in; questions are refused afterwards there."""
-        self.model.release()
+        """End the session; its memory is free when nobody refers to it any more."""
 
     def __enter__(self) -> Session:
         return self

@@ -19,6 +19,11 @@ from sift_core.answering.model.language_model import LanguageModel
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cow ate the hay"]
 
 
+def lora(rank: int, alpha: float = 16.0, targets: Any = "all-linear") -> LoraConfig:
+    """Return what `FineTuningSettings` takes."""
+    return LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets)
+
+
 @contextmanager
 def pefts_own_warnings() -> Iterator[None]:
     """Ignore what PEFT says of its own code, and of tied heads, which we mean to adapt."""

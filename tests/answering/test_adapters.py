@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 from peft import LoraConfig, get_peft_model  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from sift_core.answering.learning.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter  # noqa: E402
 from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
 from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter  # noqa: E402
 from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
 from sift_core.errors import InvalidInputError  # noqa: E402
 from tests.answering.plain_peft import (  # noqa: E402
@@ -22,11 +22,12 @@ from tests.answering.plain_peft import (  # noqa: E402
     head_name,
     loaded_by_peft,
     logits_of,
+    lora,
     pefts_own_warnings,
 )
 from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer  # noqa: E402
 
-SETTINGS = FineTuningSettings(rank=4, learning_rate=5e-3)
+SETTINGS = FineTuningSettings(lora=lora(4), learning_rate=5e-3)
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_an_adapter_on_some_layers_of_pefts_computes_the_same_here(tmp_path):
 
 @pytest.mark.parametrize("scope", ["top:1", "head"])
 def test_an_adapter_of_a_narrower_scope_computes_the_same_in_peft(random_lm, scope, tmp_path):
-    settings = FineTuningSettings(rank=4, learning_rate=5e-3, scope=scope)
+    settings = FineTuningSettings(lora=lora(4), learning_rate=5e-3, scope=scope)
     adapter = fine_tune(random_lm, TEXTS, settings).adapter
     adapter.save(tmp_path)
     ids = random_lm.token_ids(TEXTS[0])
@@ -120,7 +121,7 @@ def test_the_configuration_is_one_that_vllm_takes(folder, lm):
 
 
 def test_saving_again_replaces_the_files(lm, folder):
-    other = fine_tune(lm, TEXTS[::-1], FineTuningSettings(rank=2)).adapter
+    other = fine_tune(lm, TEXTS[::-1], FineTuningSettings(lora=lora(2))).adapter
     other.save(folder)
     loaded = Adapter.load(folder)
     assert loaded.rank == 2
@@ -128,7 +129,7 @@ def test_saving_again_replaces_the_files(lm, folder):
 
 
 def test_a_scaling_that_is_no_whole_number_is_kept(lm, tmp_path):
-    adapter = fine_tune(lm, TEXTS, FineTuningSettings(rank=4, alpha=2.5)).adapter
+    adapter = fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(4, 2.5))).adapter
     adapter.save(tmp_path)
     assert Adapter.load(tmp_path).scale == 2.5 / 4
     ids = lm.token_ids(TEXTS[0])
@@ -139,14 +140,12 @@ def test_a_scaling_that_is_no_whole_number_is_kept(lm, tmp_path):
 
 
 CONFIG_CHANGES = {
-    "DoRA": ({"use_dora": True}, "plain LoRA, got one with use_dora"),
-    "rank-stabilized": ({"use_rslora": True}, "use_rslora"),
+    "DoRA": ({"use_dora": True}, "without dropout, got one with use_dora"),
     "ranks of their own": ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
     "scalings of their own": ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
     "whole modules": ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
-    "biases": ({"bias": "all"}, "biases"),
-    "another method": ({"peft_type": "IA3"}, "'IA3'"),
-    "no rank": ({"r": None}, "rank"),
+    "biases": ({"bias": "all"}, "bias='all'"),
+    "no rank": ({"r": None}, "adapter"),
     "another rank": ({"r": 5}, "incomplete"),
     "no scaling": ({"lora_alpha": None}, "lora_alpha"),
     "a scaling in words": ({"lora_alpha": "much"}, "lora_alpha"),
@@ -259,7 +258,7 @@ def test_a_quantised_base_learns_and_its_adapter_loads_in_peft(kind, tmp_path):
     )
     assert lm.parts.is_quantized
     base = lm.bits_per_byte(TEXTS[0])
-    tuned = fine_tune(lm, [TEXTS[0]] * 6, FineTuningSettings(rank=4, learning_rate=1e-2))
+    tuned = fine_tune(lm, [TEXTS[0]] * 6, FineTuningSettings(lora=lora(4), learning_rate=1e-2))
     assert tuned.losses[-1] < tuned.losses[0] - 0.05
     assert tuned.adapter.values.dtype is torch.float32
     with lm.adapted(tuned.adapter):

@@ -10,6 +10,7 @@ from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model import base_check
 from sift_core.answering.model.base_check import BaseCheck, digest_of, fingerprint
+from tests.answering.plain_peft import lora
 
 NAME = "model.layers.1.mlp.up_proj.weight"
 
@@ -46,7 +47,7 @@ def test_an_untouched_model_passes_however_it_is_used(random_lm):
     check = BaseCheck(random_lm.model)
     before = check.fingerprint
     assert before == fingerprint(random_lm.model)
-    tuned = fine_tune(random_lm, ["a cow ate the hay"] * 2, FineTuningSettings(rank=4))
+    tuned = fine_tune(random_lm, ["a cow ate the hay"] * 2, FineTuningSettings(lora=lora(4)))
     with random_lm.adapted(tuned.adapter):
         random_lm.generate("hay", max_new_tokens=3)
         check.cheap()
@@ -67,8 +68,8 @@ def test_a_base_is_untouched_after_a_failed_and_an_interrupted_learning(make_ran
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(lm, ["abc", "def"], FineTuningSettings(rank=4), on_step=stop)
-    report = fine_tune(lm, ["abc"] * 4, FineTuningSettings(rank=4, learning_rate=1e30)).report
+        fine_tune(lm, ["abc", "def"], FineTuningSettings(lora=lora(4)), on_step=stop)
+    report = fine_tune(lm, ["abc"] * 4, FineTuningSettings(lora=lora(4), learning_rate=1e30)).report
     assert report.stop_reason == "diverged"
     check.cheap()
     check.exact()
@@ -119,7 +120,7 @@ def test_a_replaced_parameter_is_seen_even_with_equal_numbers(check, model):
     layer = model.model.layers[1].mlp.up_proj
     layer.weight = torch.nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
     cheap, exact = seen_by(check)
-    assert "'weight' of 'model.layers.1.mlp.up_proj' was replaced" in cheap
+    assert f"identity, version, address of '{NAME}' changed" in cheap
     assert exact == ""  # bit for bit it is the same model
     layer.weight.data[5, 6] += 1
     assert f"'{NAME}' changed" in seen_by(check)[1]
@@ -150,7 +151,7 @@ def test_a_merged_lora_is_seen_also_after_it_was_unmerged(check, model, unmerge)
         model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     )
     cheap, exact = seen_by(check)
-    assert "modules in" in cheap
+    assert "is gone" in cheap
     assert "is gone" in exact
     torch.manual_seed(1)
     for name, parameter in peft_model.named_parameters():
@@ -162,20 +163,20 @@ def test_a_merged_lora_is_seen_also_after_it_was_unmerged(check, model, unmerge)
         peft_model.unload()
     else:
         peft_model.merge_and_unload()
-    assert all("changed" in said or "replaced" in said for said in seen_by(check))
+    assert all("changed" in said for said in seen_by(check))
 
 
 def test_an_added_and_a_taken_away_parameter_are_seen(check, model):
     layer = model.model.layers[0].mlp.up_proj
     layer.register_buffer("extra", torch.zeros(2))
     cheap, exact = seen_by(check)
-    assert "were added or taken away" in cheap
+    assert cheap == exact
     assert "'model.layers.0.mlp.up_proj.extra' was added" in exact
     del layer.extra
     assert seen_by(check) == ["", ""]
     layer.weight = None
     cheap, exact = seen_by(check)
-    assert "'weight' of 'model.layers.0.mlp.up_proj' was replaced" in cheap
+    assert cheap == exact
     assert "is gone" in exact
 
 
@@ -198,7 +199,7 @@ def test_a_tied_head_is_one_tensor_and_untying_is_seen(make_random_lm):
         model.lm_head.weight.detach().clone(), requires_grad=False
     )
     cheap, exact = seen_by(check)
-    assert "'lm_head' was replaced" in cheap
+    assert cheap == exact
     assert "'lm_head.weight' was added" in exact
 
 

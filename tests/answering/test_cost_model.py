@@ -11,6 +11,7 @@ from sift_core.answering import FineTuningSettings, cost_cache
 from sift_core.answering.cost_cache import cached_cost_model, cost_key
 from sift_core.answering.cost_model import CostModel, seconds_at
 from sift_core.cache_folder import default_cache_folder
+from tests.answering.plain_peft import lora
 
 BY_HAND = CostModel(
     prefill=((10, 1.0), (20, 2.0), (40, 6.0)),
@@ -150,7 +151,7 @@ def test_the_key_is_that_of_the_models_shape_and_the_settings(make_random_lm):
     llama, gpt2 = make_random_lm(), make_random_lm("gpt2")
     assert cost_key(llama) == cost_key(make_random_lm())
     assert cost_key(llama) != cost_key(gpt2)
-    assert cost_key(llama) != cost_key(llama, FineTuningSettings(rank=8))
+    assert cost_key(llama) != cost_key(llama, FineTuningSettings(lora=lora(8)))
     assert len(cost_key(llama)) == 64
 
 

@@ -368,7 +368,7 @@ async def test_asyncio_tasks_have_an_adapter_each(make_random_lm):
             assert lm.bits_per_byte(TEXTS[0]) == bits
 
 
-def test_two_wrappers_of_one_model_share_what_is_in_force(make_random_lm, byte_tokenizer):
+def test_two_wrappers_of_one_model_share_what_is_active(make_random_lm, byte_tokenizer):
     lm = make_random_lm()
     other = LanguageModel(lm.model, byte_tokenizer)
     with fine_tuned(lm, TEXTS, FAST):
@@ -444,13 +444,10 @@ def test_no_text_at_all_gives_an_adapter_that_changes_nothing(make_random_lm):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"rank": 0},
-        {"rank": 2.5},
         {"seed": -1},
         {"seed": 2**70},
         {"learning_rate": 0.0},
         {"learning_rate": math.nan},
-        {"alpha": -1.0},
         {"scope": "top:0"},
         {"scope": "middle"},
         {"chunks_per_step": 0},

@@ -4,7 +4,7 @@ torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core import InvalidInputError  # noqa: E402
 from sift_core.answering.model.generation import (  # noqa: E402
-    TextWatcher,
+    TextReader,
     as_conversation,
     as_plain_text,
 )
@@ -18,16 +18,16 @@ CHAT = [
 
 
 def written(tokenizer, text, **options):
-    """Let a watcher read `text` token by token; return what it passed on and where it stopped."""
+    """Let a reader read `text` token by token; return what it passed on and where it stopped."""
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     pieces = []
-    watcher = TextWatcher(tokenizer, n_prompt_tokens=1, on_text=pieces.append, **options)
+    reader = TextReader(tokenizer, n_prompt_tokens=1, on_text=pieces.append, **options)
     n_new = len(ids)
     for n in range(1, len(ids) + 1):
-        if bool(watcher(torch.tensor([[0, *ids[:n]]]), None)[0]):
+        if reader.read(ids[:n]):
             n_new = n
             break
-    return pieces, watcher.finished(ids[:n_new], max_new_tokens=len(ids))
+    return pieces, reader.finished(ids[:n_new], max_new_tokens=len(ids), ends=())
 
 
 def test_the_pieces_add_up_to_the_text(byte_tokenizer):
@@ -66,17 +66,17 @@ def test_what_is_held_back_at_the_end_is_passed_on(byte_tokenizer):
 def test_an_incomplete_character_at_the_end_is_kept_as_the_tokenizer_shows_it(byte_tokenizer):
     ids = byte_tokenizer("光", add_special_tokens=False)["input_ids"][:2]
     pieces = []
-    watcher = TextWatcher(byte_tokenizer, n_prompt_tokens=1, on_text=pieces.append)
-    watcher(torch.tensor([[0, *ids]]), None)
+    reader = TextReader(byte_tokenizer, n_prompt_tokens=1, on_text=pieces.append)
+    reader.read(ids)
     assert pieces == []
-    generation = watcher.finished(ids, max_new_tokens=2)
+    generation = reader.finished(ids, max_new_tokens=2, ends=())
     assert "".join(pieces) == generation.text == byte_tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("stop", [[""], "\n", [3]])
 def test_a_stop_string_must_be_a_text(byte_tokenizer, stop):
     with pytest.raises(InvalidInputError, match="stop"):
-        TextWatcher(byte_tokenizer, n_prompt_tokens=0, stop=stop)
+        TextReader(byte_tokenizer, n_prompt_tokens=0, stop=stop)
 
 
 def test_the_pieces_of_a_model_add_up_to_its_text(random_lm):

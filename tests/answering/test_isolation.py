@@ -21,8 +21,9 @@ from sift_core.answering import (
 from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock, Workers
 from sift_core.selection import NearestNeighborSelector
 from sift_core.testing import HashingEmbedder
+from tests.answering.plain_peft import lora
 
-FAST = FineTuningSettings(rank=8, learning_rate=1e-2)
+FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
 QUESTION = "the cat"
 
 

@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
-from sift_core.answering.learning.adapters import Adapter  # noqa: E402
 from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
 from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.model.adapters import Adapter  # noqa: E402
 from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
 from tests.answering.plain_peft import (  # noqa: E402
     TEXTS,
@@ -19,6 +19,7 @@ from tests.answering.plain_peft import (  # noqa: E402
     leaf_names,
     loaded_by_peft,
     logits_of,
+    lora,
     losses_of_peft,
 )
 from tests.answering.shapes import (  # noqa: E402
@@ -31,7 +32,7 @@ from tests.answering.shapes import (  # noqa: E402
 )
 
 # Steep, so that a wrong gradient shows in the next loss.
-SETTINGS = FineTuningSettings(rank=4, learning_rate=5e-3)
+SETTINGS = FineTuningSettings(lora=lora(4), learning_rate=5e-3)
 STEPS = [*TEXTS, TEXTS[0]]
 
 

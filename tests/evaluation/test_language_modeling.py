@@ -34,11 +34,12 @@ from sift_core.evaluation.running.results_file import ExperimentError, ResultsFi
 from sift_core.evaluation.running.run import run_tasks  # noqa: E402
 from sift_core.testing import HashingEmbedder  # noqa: E402
 from sift_core.types import CandidatePool  # noqa: E402
+from tests.answering.plain_peft import lora  # noqa: E402
 from tests.answering.shapes import ALL_SHAPES, byte_tokenizer  # noqa: E402
 
 CHUNKS = ("a river of stones", "stones of a house", "a cat and a river", "music, loud", "Größe 😀")
 PROMPT = "stones in a river"
-SETTINGS = FineTuningSettings(rank=4, seed=3)
+SETTINGS = FineTuningSettings(lora=lora(4), seed=3)
 RATE = 5e-3
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from pathlib import Path
 
+from peft import LoraConfig
+
 from sift_core import InMemorySource, NearestNeighborSelector
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
 from sift_core.testing import HashingEmbedder
@@ -50,7 +52,8 @@ HISTORY = (
 
 
 def _settings(**settings):
-    return FineTuningSettings(**{"rank": 8, "learning_rate": 5e-3, **settings})
+    lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
+    return FineTuningSettings(**{"lora": lora, "learning_rate": 5e-3, **settings})
 
 
 def _case(question, mode, *, texts="short", ask=None, **engine):

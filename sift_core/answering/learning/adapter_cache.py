@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.learning.adapter_folder import AdapterFolder, CachedAdapter, check_key
-from sift_core.answering.learning.adapters import Adapter
-from sift_core.answering.learning.learners import ModelCopy
+from sift_core.answering.learning.adapter_files import AdapterFiles
 from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.activate import ModelCopy
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.base_check import digest_of
 from sift_core.checks import as_count, check_text
-from sift_core.errors import InvalidInputError
+from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FineTuningReport
+
+try:
+    from cachetools import LRUCache
+except ImportError as error:
+    raise MissingDependencyError("cachetools", extra="fine-tune") from error
 
 __all__ = ["AdapterCache", "CachedAdapter", "adapter_key"]
 
 LEARNING_VERSION = 1  # raise it when the same chunks and settings give another adapter
+_KEY = re.compile(r"[0-9a-f]{64}")
 _VOCABULARY_DIGESTS: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CachedAdapter:
+    """An adapter that was learned before, and how that went.
+
+    Args:
+        adapter: On the CPU.
+        report: Its `source` says where the adapter was found: "memory" or "disk".
+    """
+
+    adapter: Adapter
+    report: FineTuningReport
 
 
 def adapter_key(
@@ -63,9 +82,8 @@ def adapter_key(
             raise InvalidInputError(f"`{name}` must be a sequence of texts, got one text")
         for text in given:
             check_text(name, text)
-    counted = asdict(settings)
+    counted = settings.as_record()
     del counted["max_seconds"]
-    counted["learning_rate"] = settings.step_size
     if settings.chunk_format != "chat":
         del counted["chat_request"]
     return digest_of(
@@ -84,11 +102,11 @@ class AdapterCache:
 
     Several threads may use one cache, and several processes one folder. Nothing is pickled. A
     file that cannot be read or written, a full disk too, is reported by `AdapterCacheWarning`
-    and otherwise like an adapter that is not there.
+    and otherwise like an adapter that is not there. `Adapter.save` writes one for PEFT or vLLM.
 
     Args:
-        folder: Where adapters are kept beyond this process, made when it is first needed; each
-            in a folder of its own that PEFT and vLLM read (`folder_of`). None: memory alone.
+        folder: Where adapters are kept beyond this process, made when it is first needed.
+            None: memory alone.
         max_memory_bytes: What is kept in the machine's memory at most, >= 0.
         max_disk_bytes: What is kept on disk at most, >= 0.
 
@@ -103,11 +121,12 @@ class AdapterCache:
         max_memory_bytes: int = 1 << 30,  # guess: 28 of GPT-2's size at rank 64, one of 8B's
         max_disk_bytes: int = 10 << 30,  # guess
     ) -> None:
-        self.max_memory_bytes = as_count("max_memory_bytes", max_memory_bytes, minimum=0)
-        max_bytes = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
-        self._disk = None if folder is None else AdapterFolder(Path(folder), max_bytes=max_bytes)
-        self._kept: OrderedDict[str, CachedAdapter] = OrderedDict()
-        self._n_bytes = 0
+        n_memory = as_count("max_memory_bytes", max_memory_bytes, minimum=0)
+        n_disk = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
+        self._disk = None if folder is None else AdapterFiles(Path(folder), max_bytes=n_disk)
+        self._kept: LRUCache[str, CachedAdapter] = LRUCache(
+            n_memory, getsizeof=lambda cached: cached.adapter.n_bytes
+        )
         self._lock = threading.Lock()
 
     @property
@@ -118,26 +137,12 @@ class AdapterCache:
     @property
     def n_memory_bytes(self) -> int:
         """Size of the adapters in memory."""
-        return self._n_bytes
+        return int(self._kept.currsize)
 
     @property
     def n_disk_bytes(self) -> int:
         """Size of the adapters on disk; reads the folder."""
         return 0 if self._disk is None else self._disk.n_bytes
-
-    def folder_of(self, key: str) -> Path | None:
-        """Return the folder that has an adapter in PEFT's format, None if it is not on disk.
-
-        Its files are checked by `get` and by nothing else, and may be deleted whenever another
-        adapter is put into the cache.
-
-        Raises:
-            InvalidInputError: If the key is none.
-        """
-        check_key(key)
-        if self._disk is None or not self._disk.has(key):
-            return None
-        return self._disk.place(key)
 
     def get(self, key: str) -> CachedAdapter | None:
         """Return the adapter under a key, or None; `report.source` says where it was found.
@@ -147,30 +152,30 @@ class AdapterCache:
         Raises:
             InvalidInputError: If the key is not one of `adapter_key`.
         """
-        check_key(key)
+        _check_key(key)
         with self._lock:
             kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-        if self._disk is None or kept is not None:
-            if self._disk is not None:
-                self._disk.touch(key)
+        if kept is not None and self._disk is not None:
+            self._disk.touch(key)
+        if kept is not None or self._disk is None:
             return kept
         found = self._disk.read(key)
-        if found is not None:
-            self._keep(key, found.adapter, found.report)
-        return found
+        if found is None:
+            return None
+        adapter, report = found
+        self._keep(key, adapter, report)
+        return CachedAdapter(adapter=adapter, report=replace(report, source="disk"))
 
     def put(self, key: str, adapter: Adapter | ModelCopy, report: FineTuningReport) -> bool:
         """Keep an adapter, and return whether it is kept anywhere.
 
         A model's private copy (scope "full") is not, nor what time, a divergence or refused steps
-        cut short, nor an adapter above both limits. What is under the key on disk already stays.
+        cut short, nor an adapter above both limits.
 
         Raises:
             InvalidInputError: If the key is not one of `adapter_key`.
         """
-        check_key(key)
+        _check_key(key)
         if isinstance(adapter, ModelCopy) or report.stop_reason != "done" or report.n_refused:
             return False
         keyed = replace(adapter, key=key, values=adapter.values.detach().cpu())
@@ -182,23 +187,26 @@ class AdapterCache:
         """Drop all adapters, in memory and on disk; other files in the folder stay."""
         with self._lock:
             self._kept.clear()
-            self._n_bytes = 0
         if self._disk is not None:
             self._disk.clear()
 
     def _keep(self, key: str, adapter: Adapter, report: FineTuningReport) -> bool:
-        if adapter.n_bytes > self.max_memory_bytes:
-            return False
         kept = CachedAdapter(adapter=adapter, report=replace(report, source="memory"))
         with self._lock:
-            before = self._kept.pop(key, None)
-            self._n_bytes -= before.adapter.n_bytes if before else 0
-            self._kept[key] = kept
-            self._n_bytes += adapter.n_bytes
-            while self._n_bytes > self.max_memory_bytes:
-                _, dropped = self._kept.popitem(last=False)
-                self._n_bytes -= dropped.adapter.n_bytes
+            try:
+                self._kept[key] = kept
+            except ValueError:  # larger than the cache
+                return False
         return True
+
+
+def _check_key(key: str) -> None:
+    """Refuse what might name another file."""
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise InvalidInputError(
+            f"a cache key must be 64 hexadecimal digits in lower case, as `adapter_key` returns, "
+            f"got {key!r}"
+        )
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:

@@ -13,16 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from sift_core.answering.learning.adapters import Adapter
 from sift_core.answering.learning.learners import (
     FullLearner,
     Learner,
     LoraLearner,
-    ModelCopy,
-    release,
 )
-from sift_core.answering.learning.passes import WeightedWindow
+from sift_core.answering.learning.passes import WeightedWindow, activations_of
 from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.activate import ModelCopy
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.out_of_memory import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.model.windows import TokenWindow
@@ -44,7 +43,7 @@ class FineTuned:
     """What was learned, and how that went.
 
     Args:
-        adapter: To be put in force by `LanguageModel.adapted`, as often as wanted.
+        adapter: For `LanguageModel.adapted`, as often as wanted.
         report: Steps, losses, and what went wrong.
     """
 
@@ -101,7 +100,7 @@ def fine_tune(
         learner: Learner = (
             FullLearner(model, settings)
             if settings.kind == "full"
-            else LoraLearner(model, settings, language_model.activations, language_model.name)
+            else LoraLearner(model, settings, activations_of(model), language_model.name)
         )
     run = Run(
         language_model=language_model,
@@ -132,11 +131,8 @@ def fine_tuned(
         What was learned, and how that went.
     """
     tuned = fine_tune(language_model, texts, settings, on_step=on_step, on_state=on_state)
-    try:
-        with language_model.adapted(tuned.adapter):
-            yield tuned
-    finally:
-        release(language_model.model, tuned.adapter)
+    with language_model.adapted(tuned.adapter):
+        yield tuned
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import copy
 import math
 import sys
-import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
-from sift_core.answering.learning.adapters import Adapter, AdapterLayout
 from sift_core.answering.learning.passes import ActivationCache, Passes, WeightedWindow
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.hooks import LoraPair, activate_copy, activate_pairs
+from sift_core.answering.model.activate import ModelCopy
+from sift_core.answering.model.adapters import Adapter, AdapterLayout
+from sift_core.answering.model.hooks import LoraPair, activate_pairs
 from sift_core.answering.model.parts import ModelParts, parts_of
 from sift_core.answering.model.windows import TokenWindow
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -26,21 +24,6 @@ try:
     import torch
 except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ModelCopy:
-    """A private copy of a model, all of whose weights have learned.
-
-    Args:
-        model: The copy, float32.
-        base: The model that it is a copy of.
-        key: As an adapter's.
-    """
-
-    model: Any
-    base: weakref.ref[Any]
-    key: str = ""
 
 
 class Learner(Protocol):
@@ -101,7 +84,9 @@ class LoraLearner:
     ) -> None:
         parts = parts_of(model)
         head = settings.kind == "head"
-        layout = parts.layout(rank=settings.rank, n_top_layers=settings.n_top_layers, head=head)
+        layout = parts.layout(
+            rank=settings.rank, n_top_layers=settings.n_top_layers, head=head, lora=settings.lora
+        )
         self.layout, self._parts = layout, parts
         self._alpha, self._base_name = settings.alpha, base_name
         with torch.inference_mode(False), torch.no_grad():
@@ -160,22 +145,6 @@ class LoraLearner:
     def is_finite(self) -> bool:
         """Return whether every parameter is finite."""
         return math.isfinite(float(torch.linalg.vector_norm(self._values.data)))
-
-    @property
-    def values(self) -> torch.Tensor:
-        """Return the parameters, shape (n_values,), float32."""
-        return self._values.data
-
-    def live_in(self, values: torch.Tensor) -> None:
-        """Go on with a tensor that has the parameters already, shape (n_values,), float32."""
-        with torch.inference_mode(False), torch.no_grad():
-            self._values.data = values
-            self._computed = LeafPairs(self.layout, values, self._computed.dtype, self._alpha)
-
-    def add_gradient(self, gradient: torch.Tensor) -> None:
-        """Add a gradient, shape (n_values,), that was computed elsewhere."""
-        held = self._values.grad
-        self._values.grad = gradient if held is None else held.add_(gradient)
 
     def so_far(self, key: str) -> Adapter:
         """Return the LoRA as it is now; the next step changes it in place."""
@@ -248,8 +217,7 @@ class LeafPairs:
 class FullLearner:
     """Every weight of a private copy of the model. Holds five times the model in float32.
 
-    The model itself is never written to, so that there is nothing to restore: the copy is
-    kept for the next query, which begins by copying the model's weights into it.
+    The model itself is never written to, so that there is nothing to restore.
 
     Args:
         model: The model; its weights must be floating point numbers.
@@ -265,7 +233,8 @@ class FullLearner:
                 'a quantised model cannot learn in all its weights; pass the scope "all"'
             )
         self._base = model
-        self._copy = _copied(model)
+        with torch.inference_mode(False), torch.no_grad():
+            self._copy = copy.deepcopy(model).float().eval().requires_grad_(True)
         self._parameters = [p for p in self._copy.parameters() if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=settings.step_size)
         self._passes = Passes(
@@ -316,53 +285,6 @@ class FullLearner:
         return self.so_far(key)
 
 
-@contextmanager
-def activate(model: Any, learned: Adapter | ModelCopy | None) -> Iterator[None]:
-    """Let this flow of control compute with what was learned for the `with` block, None: the base.
-
-    Raises:
-        InvalidInputError: If it was made for another model, or was given back.
-    """
-    if isinstance(learned, ModelCopy):
-        if learned.base() is not model:
-            raise InvalidInputError("the copy was made for another model; fine-tune this one")
-        with _in_use(model, learned), activate_copy(model, learned.model):
-            yield
-        return
-    parts = parts_of(model)
-    pairs: Mapping[Any, LoraPair] = {}
-    if learned is not None:
-        values = learned.values.to(model.device, model.dtype)
-        pairs = {
-            parts.module(name): _fitting(name, parts, LoraPair(a=a, b=b, scale=learned.scale))
-            for name, (a, b) in learned.layout.pairs(values).items()
-        }
-    # The model itself, also inside the block of a copy.
-    with activate_copy(model, model), activate_pairs(pairs, instead_of=parts.modules):
-        yield
-
-
-def release(model: Any, learned: Adapter | ModelCopy) -> None:
-    """Give a model's copy back, for the next query to learn in."""
-    if isinstance(learned, ModelCopy):
-        with _spare_lock:
-            if learned in _given_back:
-                return
-            _given_back.add(learned)
-            if not _users.get(learned):
-                _spare[model] = learned.model
-
-
-def _fitting(name: str, parts: ModelParts, pair: LoraPair) -> LoraPair:
-    expected = parts.widths(name)
-    if (pair.a.shape[-1], pair.b.shape[-2]) != expected:
-        raise InvalidInputError(
-            f"the adapter's layer {name!r} is {pair.a.shape[-1]} → {pair.b.shape[-2]}, the "
-            f"model's {expected[0]} → {expected[1]}; use it with the model that it was made for"
-        )
-    return pair
-
-
 def _fresh(layout: AdapterLayout, seed: int, device: torch.device) -> torch.Tensor:
     """Return a fresh adapter's weights, shape (n_values,)."""
     values = torch.zeros(layout.n_values, device=device)
@@ -376,44 +298,6 @@ def _fresh(layout: AdapterLayout, seed: int, device: torch.device) -> torch.Tens
 def _random_halves(layout: AdapterLayout, seed: int) -> dict[str, torch.Tensor]:
     """Return each A of a fresh adapter, kept, since drawing them takes longer than a copy."""
     return {name: a.clone() for name, (a, _) in layout.pairs(layout.initial(seed)).items()}
-
-
-# The copy that was used last, one a model.
-_spare: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-_spare_lock = threading.Lock()
-_given_back: weakref.WeakSet[ModelCopy] = weakref.WeakSet()
-_users: WeakKeyDictionary[ModelCopy, int] = WeakKeyDictionary()
-
-
-@contextmanager
-def _in_use(model: Any, learned: ModelCopy) -> Iterator[None]:
-    """Keep a copy from being learned in by the next query for the `with` block."""
-    with _spare_lock:
-        if learned in _given_back:
-            raise InvalidInputError(
-                "the copy was given back when its block or session was closed, and may have "
-                "learned something else since; use `fine_tune` to keep one"
-            )
-        _users[learned] = _users.get(learned, 0) + 1
-    try:
-        yield
-    finally:
-        with _spare_lock:
-            _users[learned] -= 1
-            if not _users[learned] and learned in _given_back:
-                _spare[model] = learned.model
-
-
-def _copied(model: Any) -> Any:
-    """Return a float32 copy of a model that can learn."""
-    with _spare_lock:
-        spare = _spare.pop(model, None)
-    with torch.inference_mode(False), torch.no_grad():
-        if spare is None:
-            spare = copy.deepcopy(model).float().eval()
-        else:
-            _copy_weights(model, spare)
-    return spare.requires_grad_(True)
 
 
 def _copy_weights(model: Any, into: Any) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
-from sift_core.answering.learning.head_loss import backward_through_head, target_losses
-from sift_core.answering.learning.recomputing import recomputing
+from sift_core.answering.model.head_loss import backward_through_head, target_rows, window_loss
 from sift_core.answering.model.hooks import LayerCall, LayerReachedError, LayerRecorder
 from sift_core.answering.model.parts import ModelParts
+from sift_core.answering.model.recomputing import recomputing
 from sift_core.answering.model.windows import TokenWindow
 from sift_core.errors import MissingDependencyError
 
 try:
     import torch
+    from cachetools import LRUCache
 except ImportError as error:
-    raise MissingDependencyError("torch", extra="fine-tune") from error
+    raise MissingDependencyError("torch and cachetools", extra="fine-tune") from error
 
 ACTIVATION_BYTES = 2**28  # guess: 340 chunks of 512 tokens at GPT-2's width in bfloat16
 
@@ -55,38 +57,41 @@ class Activations:
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
-@dataclass(kw_only=True, eq=False)
 class ActivationCache:
-    """Activations of the windows used last, by window and scope. They hold for every query."""
+    """Activations of the windows used last, by window and scope. They hold for every query.
 
-    max_bytes: int = ACTIVATION_BYTES
-    _kept: OrderedDict[tuple[object, ...], Activations] = field(default_factory=OrderedDict)
-    _n_bytes: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    Args:
+        max_bytes: What is kept at most.
+    """
+
+    def __init__(self, max_bytes: int = ACTIVATION_BYTES) -> None:
+        self._kept: LRUCache[tuple[object, ...], Activations] = LRUCache(
+            max_bytes, getsizeof=lambda activations: activations.n_bytes
+        )
+        self._lock = threading.Lock()
 
     def get(self, key: tuple[object, ...]) -> Activations | None:
         """Return what is kept under a key, None if nothing is."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
+            return self._kept.get(key)
 
     def put(self, key: tuple[object, ...], activations: Activations) -> None:
         """Keep activations; those used longest ago make room for them."""
-        with self._lock:
-            if key in self._kept or activations.n_bytes > self.max_bytes:
-                return
+        with self._lock, suppress(ValueError):  # larger than the cache
             self._kept[key] = activations
-            self._n_bytes += activations.n_bytes
-            while self._n_bytes > self.max_bytes and self._kept:
-                _, dropped = self._kept.popitem(last=False)
-                self._n_bytes -= dropped.n_bytes
+
+
+_caches: WeakKeyDictionary[Any, ActivationCache] = WeakKeyDictionary()  # one a model
+
+
+def activations_of(model: Any) -> ActivationCache:
+    """Return the activations that are kept of a model's frozen layers."""
+    return _caches.setdefault(model, ActivationCache())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Passes:
-    """Forward and backward passes of one model with what is in force in this flow of control.
+    """Forward and backward passes of one model with what is active in this flow of control.
 
     Args:
         model: The model, or its private copy.
@@ -133,10 +138,7 @@ class Passes:
     def loss(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets in nats."""
         with torch.inference_mode(False), torch.no_grad():
-            inputs = torch.tensor([window.inputs], device=self.model.device)
-            targets = torch.tensor(window.targets, device=self.model.device)
-            hidden = self.parts.hidden(self.model, inputs, None)[0, target_rows(window)]
-            return float(target_losses(self.parts, self.model, hidden, targets).sum())
+            return window_loss(self.parts, self.model, window)
 
     def _forward(
         self, windows: Sequence[TokenWindow], checkpointing: bool
@@ -232,8 +234,3 @@ def padded(rows: Sequence[Sequence[int]], device: Any) -> tuple[torch.Tensor, to
         return inputs, None
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return inputs, (torch.arange(longest, device=device) < lengths[:, None]).long()
-
-
-def target_rows(window: TokenWindow) -> slice:
-    """Return where in a window's hidden states its targets are predicted."""
-    return slice(len(window.inputs) - len(window.targets), len(window.inputs))

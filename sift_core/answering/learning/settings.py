@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
 
 from sift_core.checks import as_count, check_text
 from sift_core.errors import InvalidInputError
 
+DEFAULT_RANK, DEFAULT_ALPHA = 64, 16.0  # the paper's, appendix "Low-Rank Adaptation"
 LORA_LEARNING_RATE = 5e-4  # the paper's, appendix "Low-Rank Adaptation"
 FULL_LEARNING_RATE = 5e-5  # the paper's, section 5
 
-ChunkFormat = Literal["text", "chat"]
-ScopeKind = Literal["all", "top", "head", "full"]
+ChunkFormat: TypeAlias = Literal["text", "chat"]
+ScopeKind: TypeAlias = Literal["all", "top", "head", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +23,17 @@ class FineTuningSettings:
     """How one query's adapter learns. The defaults are the paper's.
 
     Args:
-        rank: Rank of the update to every linear layer in scope, >= 1. Fused experts, which are
-            no linear layers of their own, stay as they are.
-        alpha: Output scaling; the update is multiplied by alpha / rank.
+        lora: A `peft.LoraConfig`: rank, scaling (also rank-stabilised) and which linear layers
+            (`target_modules`, `exclude_modules`, `layers_to_transform`), as PEFT reads them. What
+            else PEFT can do, dropout for one, is refused. Rank 64 and alpha 16 on every linear
+            layer in scope if None. Fused experts, which are no linear layers, stay as they are.
         learning_rate: Of Adam, > 0. The paper's if None: 5e-4 for a LoRA, 5e-5 for "full".
         seed: Of the adapter's random half. The same seed gives the same answer.
-        scope: What learns. "all": a LoRA on every linear layer but the head. "top:3": one on
-            those of the last three layers; what the layers below make of a chunk is kept for the
-            next time. "head": one on the output head, over kept hidden states. "full": every
-            weight, in a private float32 copy of the model.
+        scope: What learns, of what `lora` names. "all": a LoRA on every linear layer but the
+            head. "top:3": one on those of the last three layers; what the layers below make of a
+            chunk is kept for the next time. "head": one on the output head, over kept hidden
+            states. "full": every weight, in a private float32 copy of the model; `lora` has no
+            part in it.
         chunks_per_step: Chunks whose mean loss one Adam step follows, >= 1; the paper's 1.
         rows_per_pass: Windows in one forward pass, padded to the longest, >= 1. If None one on a
             CPU, where padding costs and rows gain nothing, and a whole step on a GPU.
@@ -47,8 +51,7 @@ class FineTuningSettings:
         InvalidInputError: If a value is out of its range.
     """
 
-    rank: int = 64
-    alpha: float = 16.0
+    lora: Any = None
     learning_rate: float | None = None
     seed: int = 0
     scope: str = "all"
@@ -61,13 +64,12 @@ class FineTuningSettings:
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        as_count("rank", self.rank, minimum=1)
         as_count("chunks_per_step", self.chunks_per_step, minimum=1)
         if self.rows_per_pass is not None:
             as_count("rows_per_pass", self.rows_per_pass, minimum=1)
         if as_count("seed", self.seed, minimum=0) >= 2**63:
             raise InvalidInputError(f"`seed` must be < 2**63, got {self.seed}")
-        for name in ("alpha", "learning_rate", "max_seconds"):
+        for name in ("learning_rate", "max_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InvalidInputError(f"`{name}` must be > 0, got {value}")
@@ -82,6 +84,28 @@ class FineTuningSettings:
                 f'`chunk_format` must be "text" or "chat", got {self.chunk_format!r}'
             )
         check_text("chat_request", self.chat_request)
+        if self.lora is not None:
+            self._check_lora()
+
+    def _check_lora(self) -> None:
+        from sift_core.answering.model.lora_config import check_plain  # imports PEFT
+
+        check_plain(self.lora, has_learned=False)
+        object.__setattr__(self, "lora", copy.deepcopy(self.lora))  # nobody changes ours
+
+    @property
+    def rank(self) -> int:
+        """Return the rank of every update."""
+        return DEFAULT_RANK if self.lora is None else int(self.lora.r)
+
+    @property
+    def alpha(self) -> float:
+        """Return the output scaling; the update is multiplied by alpha / rank."""
+        if self.lora is None:
+            return DEFAULT_ALPHA
+        from sift_core.answering.model.lora_config import alpha_of
+
+        return alpha_of(self.lora)
 
     @property
     def kind(self) -> ScopeKind:
@@ -94,6 +118,17 @@ class FineTuningSettings:
         """Return k of "top:k", None in other scopes."""
         number = self.scope.partition(":")[2]
         return int(number) if number else None
+
+    def as_record(self) -> dict[str, Any]:
+        """Return all settings in JSON's types, equal for equal settings."""
+        record = asdict(replace(self, lora=None))
+        record |= {"rank": self.rank, "alpha": self.alpha, "learning_rate": self.step_size}
+        if self.lora is not None:
+            for name in ("target_modules", "exclude_modules", "layers_to_transform"):
+                named = getattr(self.lora, name, None)
+                record[name] = sorted(named) if isinstance(named, set | list) else named
+            record["layers_pattern"] = self.lora.layers_pattern
+        return record
 
     @property
     def step_size(self) -> float:

@@ -6,10 +6,8 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from operator import is_
 from typing import Any, TypeAlias
 
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
@@ -66,11 +64,9 @@ class BaseCheck:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._slots = [_Slots.of(name, module) for name, module in model.named_modules()]
-        self._tensors = _tensors(self._slots)
-        self._marks = [_mark(tensor) for tensor in self._tensors.values()]
+        self._tensors = _tensors(model)
+        self._marks = {name: _mark(tensor) for name, tensor in self._tensors.items()}
         self._samples = _samples(self._tensors)
-        self._learns = {name: tensor.requires_grad for name, tensor in self._tensors.items()}
         self._reference: tuple[dict[str, str], str] | None = None
         self._lock = threading.Lock()
 
@@ -86,17 +82,17 @@ class BaseCheck:
     def cheap(self) -> None:
         """Refuse a model that was written to in one of the ways that happen.
 
-        Compares modules and parameters, their versions, addresses and flags, and the bits of
+        Compares which tensors there are, their versions, addresses and flags, and the bits of
         `SAMPLE_SIZE` elements of each. A write through `.data` to a few other elements is not
         seen. Takes about 1 ms for 150 tensors, and waits for what a GPU has to do before.
 
         Raises:
             AnswerError: If something differs; the message names it.
         """
-        for slots in self._slots:
-            slots.check()
-        for (name, tensor), before in zip(self._tensors.items(), self._marks, strict=True):
-            now = _mark(tensor)
+        found = _tensors(self._model)
+        _compare_names(self._tensors, found)
+        for name, tensor in found.items():
+            now, before = _mark(tensor), self._marks[name]
             if now != before:
                 changed = [what for what, a, b in zip(_MARKS, now, before, strict=True) if a != b]
                 raise _changed(f"{', '.join(changed)} of {name!r} changed")
@@ -119,15 +115,12 @@ class BaseCheck:
         is_first = self._reference is None
         expected, _ = self._digests_and_fingerprint()
         found = expected if is_first else _digests(self._model)
-        for name in {**expected, **found}:
-            if name not in found:
-                raise _changed(f"{name!r} is gone")
-            if name not in expected:
-                raise _changed(f"{name!r} was added")
-            if found[name] != expected[name]:
+        _compare_names(expected, found)
+        for name, digest in found.items():
+            if digest != expected[name]:
                 raise _changed(f"bits, shape or dtype of {name!r} changed")
-        for name, learns in self._learns.items():
-            if self._tensors[name].requires_grad != learns:
+        for name, tensor in _tensors(self._model).items():
+            if tensor.requires_grad != self._marks[name][-1]:
                 raise _changed(f"requires_grad of {name!r} changed")
 
     def _digests_and_fingerprint(self) -> tuple[dict[str, str], str]:
@@ -146,85 +139,39 @@ def _changed(what: str) -> AnswerError:
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Slots:
-    """A module, its children, and its parameters and persistent buffers, None for one left out."""
-
-    name: str
-    module: Any
-    children: tuple[Any, ...]
-    tensors: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, name: str, module: Any) -> _Slots:
-        return cls(
-            name=name,
-            module=module,
-            children=tuple(module._modules.values()),
-            tensors=tuple(_stored(module).values()),
-        )
-
-    def named(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield tensors and their full names."""
-        for key, tensor in zip(_stored(self.module), self.tensors, strict=True):
-            if tensor is not None:
-                yield f"{self.name}.{key}".lstrip("."), tensor
-
-    def check(self) -> None:
-        """Refuse a module with other children, parameters or buffers."""
-        if not _same(tuple(self.module._modules.values()), self.children):
-            raise _changed(f"modules in {self.name or 'the model'!r} were replaced")
-        stored = _stored(self.module)
-        if len(stored) != len(self.tensors):
-            raise _changed(f"parameters of {self.name or 'the model'!r} were added or taken away")
-        for (key, now), before in zip(stored.items(), self.tensors, strict=True):
-            if now is not before:
-                raise _changed(f"{key!r} of {self.name or 'the model'!r} was replaced")
+def _compare_names(before: Iterable[str], now: Iterable[str]) -> None:
+    for name in set(before) - set(now):
+        raise _changed(f"{name!r} is gone")
+    for name in set(now) - set(before):
+        raise _changed(f"{name!r} was added")
 
 
-def _stored(module: Any) -> dict[str, Any]:
-    """Return a module's own parameters and persistent buffers.
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    """Return parameters and persistent buffers by name; a tied one once, under its first name.
 
-    A rotary embedding may replace its buffer; it is computed, and no stored weight.
+    A rotary embedding's buffer is computed, and not among them.
     """
-    transient = module._non_persistent_buffers_set
-    kept = {key: buffer for key, buffer in module._buffers.items() if key not in transient}
-    return {**module._parameters, **kept}
-
-
-def _same(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Return whether two tuples hold the same objects in order."""
-    return len(some) == len(others) and all(map(is_, some, others))
-
-
-def _tensors(slots: Iterable[_Slots]) -> dict[str, torch.Tensor]:
-    """Return parameters and persistent buffers by name; a tied one once, under its first name."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
-    for slot in slots:
-        for name, tensor in slot.named():
-            found.setdefault(id(tensor), (name, tensor))
-    return dict(_in_memory(found.values()))
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, torch.Tensor):  # quantised layers store how to read them, too
+            if value.is_meta:
+                raise InvalidInputError(
+                    f"the weights {name!r} are not in memory, and cannot be checked; load the "
+                    f"model without offloading"
+                )
+            found.setdefault(id(value), (name, value))
+    return dict(found.values())
 
 
-def _in_memory(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in named:
-        if tensor.is_meta:
-            raise InvalidInputError(
-                f"the weights {name!r} are not in memory, and cannot be checked; load the model "
-                f"without offloading"
-            )
-        yield name, tensor
-
-
-_MARKS = ("version", "address", "shape", "strides", "dtype", "device", "requires_grad")
+_MARKS = ("identity", "version", "address", "strides", "dtype", "device", "requires_grad")
 
 
 def _mark(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return what changes with most writes, in the order of `_MARKS`."""
     return (
+        id(tensor),
         None if tensor.is_inference() else tensor._version,  # in-place writes, not through .data
         tensor.data_ptr(),
-        tensor.shape,
         tensor.stride(),
         tensor.dtype,
         tensor.device,
@@ -265,11 +212,7 @@ def _sampled(tensor: torch.Tensor) -> torch.Tensor:
 
 def _digests(model: Any) -> dict[str, str]:
     """Return a hash of everything that the model would store, by name; what is tied once."""
-    found: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, value in model.state_dict(keep_vars=True).items():
-        if isinstance(value, torch.Tensor):  # quantised layers store how to read them, too
-            found.setdefault(id(value), (name, value))
-    named = dict(_in_memory(found.values()))
+    named = _tensors(model)
     pieces = [
         (name, start)
         for name, tensor in named.items()

@@ -1,21 +1,14 @@
-"""Prompts, and the text of a model while it comes into being: pieces of it, and where it stops."""
+"""Prompts, and the text of a model while it is written: its pieces, and where it stops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sift_core.answering.model.fair_lock import FairLock
 from sift_core.checks import as_messages, check_text
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError
 from sift_core.types import FinishReason, Message
-
-try:
-    import torch
-    from transformers import StoppingCriteria
-except ImportError as error:
-    raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
 
 CHUNK_SEPARATOR = "\n\n"
 REPLACEMENT = "\ufffd"  # what a tokenizer decodes the first bytes of a character to
@@ -79,8 +72,8 @@ def as_plain_text(messages: Sequence[Message]) -> str:
     return CHUNK_SEPARATOR.join([*said, "Assistant:"])
 
 
-class TextWatcher(StoppingCriteria):
-    """Reads along while a model writes: passes the text on, and stops it at a stop string.
+class TextReader:
+    """Reads along while a model writes a text: passes it on, and tells where it is to stop.
 
     Text is held back while it may be the beginning of a stop string, or of a character.
     Decodes all new tokens at each step: O(n²) in their number, small beside the model.
@@ -90,7 +83,6 @@ class TextWatcher(StoppingCriteria):
         n_prompt_tokens: Tokens that are not the model's.
         stop: Texts that end the text; none of them empty.
         on_text: Called with each new piece.
-        lock: Of the model: held by others between two tokens, and while `on_text` runs.
 
     Raises:
         InvalidInputError: If a stop string is empty or no text.
@@ -103,7 +95,6 @@ class TextWatcher(StoppingCriteria):
         n_prompt_tokens: int,
         stop: Sequence[str] = (),
         on_text: Callable[[str], object] | None = None,
-        lock: FairLock | None = None,
     ) -> None:
         if isinstance(stop, str):
             raise InvalidInputError(f"`stop` must be a sequence of texts, got one text: {stop!r}")
@@ -115,42 +106,46 @@ class TextWatcher(StoppingCriteria):
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)
         self._on_text = on_text
-        self._lock = lock or FairLock()
         self._n_passed_on = 0
 
-    def __call__(
-        self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **_: Any
-    ) -> torch.BoolTensor:
-        """Return whether the text is at its end, one truth value a row."""
-        n_rows = len(input_ids)
-        is_over = torch.zeros(n_rows, dtype=torch.bool, device=input_ids.device)
-        if n_rows == 1 and (self._stop or self._on_text is not None):
-            text = self._decoded(input_ids[0, self._n_prompt_tokens :].tolist())
-            end = self._end(text)
-            is_over[0] = end is not None
-            self._pass_on(text[: self._n_certain(text) if end is None else end])
-        self._lock.yield_to_waiting()
-        return is_over  # type: ignore[return-value]  # torch's own annotation is narrower
+    @property
+    def is_needed(self) -> bool:
+        """Whether a text is to be read at all while it is written."""
+        return bool(self._stop) or self._on_text is not None
+
+    def read(self, new_ids: Sequence[int]) -> bool:
+        """Return whether the text has come to a stop string, after passing on what is certain.
+
+        Args:
+            new_ids: All tokens that the model has written so far.
+
+        Raises:
+            ListenerError: If `on_text` raised.
+        """
+        text = self._decoded(new_ids)
+        end = self._end(text)
+        self._pass_on(text[: self._n_certain(text) if end is None else end])
+        return end is not None
 
     def finished(
-        self,
-        new_ids: Sequence[int],
-        *,
-        max_new_tokens: int,
-        ends: int | Sequence[int] | None = None,
+        self, new_ids: Sequence[int], *, max_new_tokens: int, ends: Collection[int | None]
     ) -> Generation:
         """Return what was written, after the rest of it was passed on.
 
         Args:
             new_ids: Tokens that the model wrote.
             max_new_tokens: How many it could write.
-            ends: The token or tokens that end a text; None for the tokenizer's.
+            ends: The tokens that end a text.
+
+        Raises:
+            ListenerError: If `on_text` raised.
         """
         text = self._decoded(new_ids)
         end = self._end(text)
         text = text if end is None else text[:end]
         self._pass_on(text)
-        is_whole = end is not None or len(new_ids) < max_new_tokens or self._ended(new_ids, ends)
+        is_short = len(new_ids) < max_new_tokens
+        is_whole = end is not None or is_short or (len(new_ids) > 0 and new_ids[-1] in ends)
         return Generation(
             text=text,
             n_prompt_tokens=self._n_prompt_tokens,
@@ -163,11 +158,6 @@ class TextWatcher(StoppingCriteria):
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return text
-
-    def _ended(self, new_ids: Sequence[int], ends: int | Sequence[int] | None) -> bool:
-        ends = self._tokenizer.eos_token_id if ends is None else ends
-        known = ends if isinstance(ends, Sequence) else [ends]
-        return bool(new_ids) and new_ids[-1] in known
 
     def _end(self, text: str) -> int | None:
         """Return where the first stop string begins; None if there is none."""
@@ -189,7 +179,6 @@ class TextWatcher(StoppingCriteria):
             piece = text[self._n_passed_on :]
             self._n_passed_on = len(text)
             try:
-                with self._lock.released():
-                    self._on_text(piece)
+                self._on_text(piece)
             except Exception as error:  # whatever it is, it is the listener's own
                 raise ListenerError(error) from error

@@ -1,8 +1,11 @@
-"""What is in force for one flow of control: adapters, and recorders of what layers are given.
+"""Adapters of one flow of control alone, and recorders of what layers are given.
 
 Every linear layer of a model has one hook for good. It asks a context variable for the adapter
 of the thread or asyncio task that is computing, so that nobody sees another one's and nothing
 has to be put back. Nothing is merged, wrapped or written to.
+
+This is why PEFT's layers are not used: they hold their adapters in the model, where two threads
+see each other's (FINDINGS.md section 5), and `disable_adapter` switches for everyone at once.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import MissingDependencyError
 
 try:
     import torch
@@ -29,8 +32,8 @@ class LoraPair:
     """A and B of one layer as they are computed with.
 
     Args:
-        a: Shape (rank, n_in), or (rows, rank, n_in) for a batch whose rows have one each.
-        b: Shape (n_out, rank) or (rows, n_out, rank).
+        a: Shape (rank, n_in).
+        b: Shape (n_out, rank).
         scale: What the update is multiplied by.
     """
 
@@ -41,14 +44,6 @@ class LoraPair:
     def added_to(self, output: torch.Tensor, x: torch.Tensor, *, in_place: bool) -> torch.Tensor:
         """Return output + scale x Aᵀ Bᵀ; x (..., n_in), output (..., n_out)."""
         x = x.to(self.a.dtype)
-        if self.a.dim() == 3:
-            if x.dim() != 3 or len(x) != len(self.a):
-                raise InvalidInputError(
-                    "a layer of this model sees its rows as one, so that they cannot have an "
-                    "adapter each; use `fine_tune` for one query after another"
-                )
-            update = torch.bmm(torch.bmm(x, self.a.mT), self.b.mT)
-            return output.add(update.to(output.dtype), alpha=self.scale)
         low = functional.linear(x, self.a).flatten(0, -2)
         flat = output.flatten(0, -2)
         if output.dtype != self.a.dtype:
@@ -89,7 +84,7 @@ def activate_pairs(
 
     Args:
         modules: Layer → its update.
-        instead_of: Layers of the same model; an update of theirs that is in force is not,
+        instead_of: Layers of the same model; an update of theirs that is active is not,
             meanwhile.
     """
     others = {m: pair for m, pair in (_pairs.get() or {}).items() if m not in instead_of}
@@ -142,7 +137,7 @@ class LayerReachedError(Exception):
 
 @dataclass(kw_only=True, eq=False)
 class LayerRecorder:
-    """Notes the calls of some modules while it is in force.
+    """Notes the calls of some modules while it is activated.
 
     Args:
         modules: Whose calls to note.

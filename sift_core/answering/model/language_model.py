@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.learning.adapters import Adapter
-from sift_core.answering.learning.head_loss import target_losses
-from sift_core.answering.learning.learners import ModelCopy, activate
-from sift_core.answering.learning.passes import ActivationCache, target_rows
-from sift_core.answering.learning.settings import ChunkFormat
+from sift_core.answering.model.activate import ModelCopy, activate
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.base_check import BaseCheck
 from sift_core.answering.model.batching import generate_batch
 from sift_core.answering.model.fair_lock import lock_and_workers
@@ -25,11 +23,12 @@ from sift_core.answering.model.generation import (
     Generation,
     ListenerError,
     Prompt,
-    TextWatcher,
 )
+from sift_core.answering.model.head_loss import window_loss
 from sift_core.answering.model.hooks import active_model
+from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.parts import parts_of
-from sift_core.answering.model.prefix_cache import PrefixCache, generate_with_prefix
+from sift_core.answering.model.prefix import Prefix, read_prefix
 from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
 from sift_core.answering.model.windows import TokenWindow, rolling_windows
 from sift_core.checks import as_count, check_text
@@ -37,30 +36,14 @@ from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyEr
 
 try:
     import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteriaList
 except ImportError as error:
-    raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
+    raise MissingDependencyError("torch", extra="fine-tune") from error
 
-# No such model, no such device, a broken file, a missing tokenizer backend, other shapes.
-_LOADING_ERRORS = (
-    AssertionError,  # torch: built without CUDA
-    ImportError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    ValueError,
-)
-
-
-# Model → key of the adapter that is in force in this flow of control.
+# Model → key of the adapter that is active in this flow of control.
 _adapter_keys: ContextVar[Mapping[Any, str | None]] = ContextVar(
     "sift_adapter_key", default=MappingProxyType({})
 )
-# One a model, whatever wraps it.
-_activations: WeakKeyDictionary[Any, ActivationCache] = WeakKeyDictionary()
-_identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # one a model, whatever wraps it
 
 
 class LanguageModel:
@@ -73,13 +56,14 @@ class LanguageModel:
 
     Args:
         model: Any causal LM of transformers. It is set to evaluation mode and frozen, and its
-            layers get hooks.
+            layers get hooks. A `PeftModel` is the base with its active adapter merged, in a copy:
+            the model that is passed stays as it is, and both are in memory.
         tokenizer: The tokenizer it was trained with, with a BOS or EOS token.
         name: The model's name on the hub, for those who read its adapters; "" if it has none.
 
     Raises:
         InvalidInputError: If the tokenizer has neither, or knows more tokens than the
-            model, or the model carries an adapter already.
+            model, or the model carries an adapter that cannot be merged.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str = "") -> None:
@@ -92,9 +76,7 @@ class LanguageModel:
                 "`tokenizer.bos_token`"
             )
         if hasattr(model, "peft_config"):
-            raise InvalidInputError(
-                "the model carries a PEFT adapter; pass `model.merge_and_unload()` instead"
-            )
+            model = merged(copy.deepcopy(model))
         n_embedded = model.get_input_embeddings().num_embeddings
         if len(tokenizer) > n_embedded:
             raise InvalidInputError(
@@ -108,13 +90,12 @@ class LanguageModel:
                 f"without `device_map`, or in four bits"
             )
         self.model = model.eval().requires_grad_(False)
+        self.parts = parts_of(self.model)
         self.tokenizer = tokenizer
         self.name = name
         self._prefix_id: int = prefix
         self.lock, workers = lock_and_workers(self.model)
         self.submit = workers.submit
-        self.parts = parts_of(self.model)
-        self.activations = _activations.setdefault(self.model, ActivationCache())
         self.identity = _identities.setdefault(self.model, uuid4().hex)
         self._base = BaseCheck(self.model)
 
@@ -133,7 +114,9 @@ class LanguageModel:
         Only safetensors weights are read.
 
         Args:
-            name: Folder or id on the hub.
+            name: Folder or id on the hub; also a folder with an adapter that PEFT saved. Its
+                base is loaded and the adapter merged into it: that is the frozen model here, and
+                what it learns further is an adapter of its own.
             device: As in torch; a GPU where there is one if None.
             dtype: "float32", "bfloat16" or "float16", or "auto" for that of the stored weights. If
                 None float32 on a CPU and as stored on a GPU. bfloat16 is about twice as fast on
@@ -146,36 +129,9 @@ class LanguageModel:
         Raises:
             InvalidInputError: If there is no such model, or it is not a causal LM.
         """
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = dtype or ("float32" if device == "cpu" else "auto")
-        if "quantization_config" in options:
-            options.setdefault("device_map", {"": device})  # it cannot be moved afterwards
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                str(name), trust_remote_code=trust_remote_code
-            )
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                str(name),
-                dtype=dtype,
-                use_safetensors=True,
-                output_loading_info=True,
-                trust_remote_code=trust_remote_code,
-                **options,
-            )
-            model, loading = loaded
-            if "device_map" not in options:
-                model.to(device)
-        except _LOADING_ERRORS as error:
-            first_line = str(error).strip().split("\n")[0]
-            raise InvalidInputError(
-                f"no causal language model {str(name)!r} on device {device!r}: {first_line} Pass "
-                f"a folder with a model of transformers, or an id that the hub knows and a network."
-            ) from error
-        if loading["missing_keys"]:
-            raise InvalidInputError(
-                f"the weights of {str(name)!r} are incomplete: {len(loading['missing_keys'])} are "
-                f"missing, {sorted(loading['missing_keys'])[0]!r} the first; load the whole model"
-            )
+        model, tokenizer = load(
+            str(name), device=device, dtype=dtype, trust_remote_code=trust_remote_code, **options
+        )
         return cls(model, tokenizer, name=str(name))
 
     @contextmanager
@@ -202,7 +158,7 @@ class LanguageModel:
     @property
     def can_checkpoint(self) -> bool:
         """Whether activations can be computed again in a backward pass, to save memory."""
-        return self.parts.can_repeat(self.model)
+        return parts_of(self.model).can_repeat(self.model)
 
     @property
     def fingerprint(self) -> str:
@@ -273,7 +229,7 @@ class LanguageModel:
         return list(rolling_windows(ids, lead, width=self.window, keep_lead=bool(context)))
 
     def chunk_windows(
-        self, text: str, *, chunk_format: ChunkFormat = "text", request: str = ""
+        self, text: str, *, chunk_format: Literal["text", "chat"] = "text", request: str = ""
     ) -> list[TokenWindow]:
         """Return the forward passes in which a chunk is learned from; see `FineTuningSettings`.
 
@@ -317,12 +273,8 @@ class LanguageModel:
     def _nats(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets."""
         model = active_model(self.model)
-        parts = parts_of(model)
         with self.lock.held(), torch.inference_mode():
-            inputs = torch.tensor([window.inputs], device=model.device)
-            targets = torch.tensor(window.targets, device=model.device)
-            hidden = parts.hidden(model, inputs, None)[0, target_rows(window)]
-            return float(target_losses(parts, model, hidden, targets).sum())
+            return window_loss(parts_of(model), model, window)
 
     def generate(
         self,
@@ -331,7 +283,7 @@ class LanguageModel:
         max_new_tokens: int = 64,
         stop: Sequence[str] = (),
         on_text: Callable[[str], object] | None = None,
-        prefixes: PrefixCache | None = None,
+        prefix: Prefix | None = None,
         **options: Any,
     ) -> Generation:
         """Return the model's continuation of `prompt`, greedy unless `options` say otherwise.
@@ -344,7 +296,7 @@ class LanguageModel:
             stop: Texts that end the continuation; what is returned ends before them.
             on_text: Called with each new piece of the text as soon as it is certain; the
                 pieces add up to the whole. What it raises ends the generation and passes on.
-            prefixes: From `read`, with the same adapter in force: what need not be read again.
+            prefix: From `read`, with the same adapter active: what need not be read again.
             **options: Passed to `transformers`' `generate` as they are. Beams are not
                 followed: their text comes in one piece at the end.
 
@@ -354,32 +306,12 @@ class LanguageModel:
             AnswerError: If the model fails.
         """
         ids = self.check_prompt(prompt, max_new_tokens)
-        watcher = TextWatcher(
-            self.tokenizer,
-            n_prompt_tokens=len(ids),
-            stop=stop,
-            on_text=on_text,
-            lock=self.lock,
-        )
-        criteria = [*(options.pop("stopping_criteria", None) or []), watcher]
-        settings = {"do_sample": False, "pad_token_id": self._prefix_id, **options}
         with _generation_errors(options), self.lock.held(), torch.inference_mode():
             model = active_model(self.model)
-            inputs = torch.tensor([ids], device=model.device)
-            output = generate_with_prefix(
-                model,
-                inputs,
-                None if self._adapter_key == "" else prefixes,
-                self._adapter_key,
-                keep=False,
-                attention_mask=torch.ones_like(inputs),
-                max_new_tokens=max_new_tokens,
-                stopping_criteria=StoppingCriteriaList(criteria),
-                **settings,
-            )
-            new_ids = getattr(output, "sequences", output)[0, len(ids) :].tolist()
-            ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
-            return watcher.finished(new_ids, max_new_tokens=max_new_tokens, ends=ends)
+            if prefix is not None:
+                past = prefix.cache(model, ids, self._adapter_key, options)
+                options |= {} if past is None else {"past_key_values": past}
+            return self._generate(model, [ids], max_new_tokens, stop, on_text=on_text, **options)[0]
 
     def generate_batch(
         self,
@@ -406,39 +338,43 @@ class LanguageModel:
         """
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
         with _generation_errors(options), self.lock.held(), torch.inference_mode():
-            return generate_batch(
-                active_model(self.model),
-                self.tokenizer,
-                ids,
-                max_new_tokens=max_new_tokens,
-                stop=stop,
-                pad_id=self._prefix_id,
-                lock=self.lock,
-                **options,
-            )
+            return self._generate(active_model(self.model), ids, max_new_tokens, stop, **options)
 
-    def read(self, ids: Sequence[int]) -> PrefixCache:
+    def _generate(
+        self,
+        model: Any,
+        prompts_ids: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        stop: Sequence[str],
+        **options: Any,
+    ) -> list[Generation]:
+        return generate_batch(
+            model,
+            self.tokenizer,
+            prompts_ids,
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            pad_id=self._prefix_id,
+            lock=self.lock,
+            **options,
+        )
+
+    def read(self, ids: Sequence[int]) -> Prefix | None:
         """Return what the model makes of the tokens that prompts begin with, for `generate`.
 
-        Of use with the adapter alone that is in force now. Empty where a model's keys and values
+        Of use with the adapter alone that is active now. None where a model's keys and values
         cannot be cut.
 
         Raises:
             AnswerError: If the model fails.
         """
-        prefixes = PrefixCache(
-            max_bytes=1 << 62
-        )  # one beginning, which must fit into memory anyway
-        if not ids or self._adapter_key == "":
-            return prefixes
+        if not ids or self._adapter_key == "":  # an adapter without a name of its own
+            return None
         with _generation_errors({}), self.lock.held(), torch.inference_mode():
-            if not self.parts.can_repeat(self.model):
-                return prefixes
+            if not self.can_checkpoint:
+                return None
             model = active_model(self.model)
-            inputs = torch.tensor([ids], device=model.device)
-            output = parts_of(model).trunk(input_ids=inputs, use_cache=True)
-            prefixes.put(self._adapter_key, ids, output.past_key_values)
-        return prefixes
+            return read_prefix(model, parts_of(model).trunk, ids, self._adapter_key)
 
     @property
     def _adapter_key(self) -> str | None:

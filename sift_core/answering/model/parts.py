@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.learning.adapters import AdaptedLayer, AdapterLayout
-from sift_core.answering.learning.recomputing import watch_cheap
+from sift_core.answering.model.adapters import AdaptedLayer, AdapterLayout
 from sift_core.answering.model.hooks import (
     LayerCall,
     LayerRecorder,
@@ -20,6 +19,7 @@ from sift_core.answering.model.hooks import (
     watch_linear,
 )
 from sift_core.answering.model.out_of_memory import is_out_of_memory
+from sift_core.answering.model.recomputing import watch_cheap
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -42,6 +42,7 @@ class ModelParts:
         behind: Modules that may stand between the last layer and the head.
         layer_prefix: Dotted name of the list of decoder layers, and a dot.
         config: The model's configuration.
+        module_names: Dotted names of all modules.
     """
 
     linears: Mapping[str, Any]
@@ -52,6 +53,7 @@ class ModelParts:
     behind: Sequence[Any]
     layer_prefix: str
     config: Any
+    module_names: Sequence[str]
     _tried: dict[str, bool] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -75,14 +77,27 @@ class ModelParts:
         return _widths(self.head)[1]
 
     def layout(
-        self, *, rank: int, n_top_layers: int | None = None, head: bool = False
+        self,
+        *,
+        rank: int,
+        n_top_layers: int | None = None,
+        head: bool = False,
+        lora: Any = None,
     ) -> AdapterLayout:
         """Return the layout of an adapter on all linear layers, the top ones' or the head.
+
+        Args:
+            rank: Of every update.
+            n_top_layers: Of how many decoder layers, the last ones; None for all.
+            head: Whether of the output head alone.
+            lora: A `peft.LoraConfig` that names some of these layers; None for all.
 
         Raises:
             InvalidInputError: If the model has no such layers.
         """
         chosen = {self.head_name: self.head} if head else dict(self.linears)
+        if lora is not None:
+            chosen = self._named(lora, chosen)
         if not chosen:
             raise InvalidInputError(
                 "the model has no linear layers of PyTorch, transformers or bitsandbytes that an "
@@ -107,6 +122,36 @@ class ModelParts:
             rank=rank,
             fan_in_fan_out=any(isinstance(m, Conv1D) for m in chosen.values()),
         )
+
+    def _named(self, lora: Any, in_scope: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the layers of a scope that a configuration of PEFT's names.
+
+        Raises:
+            InvalidInputError: If it names none, or something that is no linear layer.
+        """
+        from sift_core.answering.model.lora_config import is_all_linear, matcher
+
+        if is_all_linear(lora) and set(in_scope) == {self.head_name}:
+            return dict(in_scope)
+        is_named = matcher(lora, self.config.model_type, self.linears)
+        known = dict(self.linears)
+        if not is_all_linear(lora):
+            known[self.head_name] = self.head
+            for name in filter(is_named, self.module_names):
+                if name not in known:
+                    raise InvalidInputError(
+                        f"`target_modules` names {name!r}, which is no linear layer; an adapter "
+                        f"adds to linear layers alone"
+                    )
+        if set(in_scope) == set(self.linears):
+            in_scope = known  # the head too, where it is named
+        chosen = {name: module for name, module in in_scope.items() if is_named(name)}
+        if not chosen:
+            raise InvalidInputError(
+                f"`target_modules` must name linear layers in scope, got "
+                f"{lora.target_modules!r}; the model has {', '.join(list(self.linears)[:3])}, …"
+            )
+        return chosen
 
     def module(self, name: str) -> Any:
         """Return a layer that an adapter adds to.
@@ -305,4 +350,5 @@ def _find(model: Any) -> ModelParts:
         behind=behind,
         layer_prefix=prefix,
         config=config,
+        module_names=list(names.values()),
     )

@@ -128,7 +128,11 @@ class LanguageModelingExperiment:
     @property
     def settings(self) -> FineTuningSettings:
         """What is common to all arms that learn."""
-        return FineTuningSettings(rank=self.rank, alpha=self.alpha, seed=self.seed)
+        from peft import LoraConfig
+
+        alpha: Any = self.alpha  # PEFT says int, and takes any number
+        lora = LoraConfig(r=self.rank, lora_alpha=alpha, target_modules="all-linear")
+        return FineTuningSettings(lora=lora, seed=self.seed)
 
     def load_model(self) -> LanguageModel:
         """Return the base model."""

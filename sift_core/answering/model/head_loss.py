@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from sift_core.answering.model.parts import ModelParts
+from sift_core.answering.model.windows import TokenWindow
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -18,7 +19,7 @@ except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
 
 # 8 MiB in float32: 41 rows of GPT-2's vocabulary. On a GPU, where each block reads the whole head
-# and memory is faster than it is scarce, 256 MiB; a guess, no GPU was at hand.
+# and memory is faster than it is scarce, 256 MiB: a guess.
 LOGITS_PER_BLOCK = {"cpu": 2**21, "cuda": 2**26}
 
 
@@ -38,6 +39,19 @@ def target_losses(
         logits = parts.logits(model, hidden[rows])
         pieces.append(functional.cross_entropy(logits, targets[rows], reduction="none"))
     return torch.cat(pieces)
+
+
+def window_loss(parts: ModelParts, model: Any, window: TokenWindow) -> float:
+    """Return the summed cross-entropy of a window's targets in nats; one forward pass."""
+    inputs = torch.tensor([window.inputs], device=model.device)
+    targets = torch.tensor(window.targets, device=model.device)
+    hidden = parts.hidden(model, inputs, None)[0, target_rows(window)]
+    return float(target_losses(parts, model, hidden, targets).sum())
+
+
+def target_rows(window: TokenWindow) -> slice:
+    """Return where in a window's hidden states its targets are predicted."""
+    return slice(len(window.inputs) - len(window.targets), len(window.inputs))
 
 
 def backward_through_head(

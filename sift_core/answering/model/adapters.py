@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,17 +21,7 @@ except ImportError as error:
 _PREFIX = "base_model.model."  # what PEFT puts before the names of the model's own modules
 WEIGHTS_NAME = "adapter_model.safetensors"
 CONFIG_NAME = "adapter_config.json"
-_NOT_PLAIN = (
-    "use_dora",
-    "use_rslora",
-    "rank_pattern",
-    "alpha_pattern",
-    "modules_to_save",
-    "alora_invocation_tokens",
-)
-
-# Ways to begin that subtract from the base's weights, which are what they were here.
-_CHANGE_THE_BASE = ("pissa", "olora", "corda", "loftq")
+_A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,27 +120,16 @@ class Adapter:
         """Return the weights on the CPU by the names that PEFT gives them."""
         named = {}
         for name, (a, b) in self.layout.pairs(self.values.detach().cpu()).items():
-            named[f"{_PREFIX}{name}.lora_A.weight"] = a.contiguous()
-            named[f"{_PREFIX}{name}.lora_B.weight"] = b.contiguous()
+            named[f"{_PREFIX}{name}{_A}"] = a.contiguous()
+            named[f"{_PREFIX}{name}{_B}"] = b.contiguous()
         return named
-
-    def peft_config(self) -> dict[str, Any]:
-        """Return the content of PEFT's adapter_config.json."""
-        return {
-            "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": self.base_name or None,
-            "r": self.layout.rank,
-            "lora_alpha": int(self.alpha) if self.alpha == int(self.alpha) else self.alpha,
-            "lora_dropout": 0.0,
-            "bias": "none",
-            "fan_in_fan_out": self.layout.fan_in_fan_out,
-            "inference_mode": True,
-            "target_modules": [layer.name for layer in self.layout.layers],  # whole names: exact
-        }
 
     def save(self, folder: str | Path) -> None:
         """Write the adapter as PEFT does; `PeftModel.from_pretrained` and vLLM read it.
+
+        The configuration is PEFT's own `LoraConfig.save_pretrained`. The weights are not taken
+        by `get_peft_model_state_dict`, which wants them in a model's modules, where ours never
+        are; the file is the same.
 
         Args:
             folder: Made where it is missing. Its two files are replaced.
@@ -159,92 +137,90 @@ class Adapter:
         Raises:
             OSError: If it cannot be written to, for instance because the disk is full.
         """
+        from peft import LoraConfig  # takes seconds
+
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        config = json.dumps(self.peft_config(), indent=2) + "\n"
+        # PEFT says int, and takes and keeps any number.
+        alpha: Any = int(self.alpha) if self.alpha == int(self.alpha) else self.alpha
+        config = LoraConfig(
+            task_type="CAUSAL_LM",
+            base_model_name_or_path=self.base_name or None,
+            r=self.rank,
+            lora_alpha=alpha,
+            target_modules=[layer.name for layer in self.layout.layers],  # whole names: exact
+            fan_in_fan_out=self.layout.fan_in_fan_out,
+            inference_mode=True,
+        )
         try:
             save_file(self.tensors(), place / WEIGHTS_NAME, metadata={"format": "pt"})
         except SafetensorError as error:  # what safetensors makes of a full disk
             raise OSError(f"{WEIGHTS_NAME} could not be written: {error}") from error
-        (place / CONFIG_NAME).write_text(config, encoding="utf-8")
+        config.save_pretrained(str(place))
 
     @classmethod
     def load(cls, folder: str | Path, *, key: str = "") -> Adapter:
         """Return the adapter that `save`, or PEFT, wrote: a plain LoRA on linear layers.
 
+        The configuration is read by PEFT's `PeftConfig.from_pretrained`, the weights from
+        safetensors alone: `peft.load_peft_weights` would also read a pickle.
+
         Raises:
-            InvalidInputError: If there is none, or it is of a kind that is not served here.
+            InvalidInputError: If there is none, it is of a kind that is not served here, or
+                weights are missing or misshapen.
         """
+        from peft import PeftConfig
+
+        from sift_core.answering.model.lora_config import alpha_of, check_plain
+
         place = Path(folder)
         try:
-            config = json.loads((place / CONFIG_NAME).read_text(encoding="utf-8"))
+            if not (place / CONFIG_NAME).is_file():  # or PEFT would look on the hub
+                raise FileNotFoundError(f"{CONFIG_NAME} is missing")
+            config = PeftConfig.from_pretrained(str(place))
             tensors = load_file(place / WEIGHTS_NAME)
-            if not isinstance(config, dict):
-                raise ValueError(f"{CONFIG_NAME} holds a {type(config).__name__}, no object")
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise InvalidInputError(
                 f"no adapter could be read from {place.name!r}: {error}; pass a folder with "
                 f"{CONFIG_NAME} and {WEIGHTS_NAME}"
             ) from error
-        return cls.from_tensors(tensors, config, key=key)
-
-    @classmethod
-    def from_tensors(
-        cls, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], *, key: str = ""
-    ) -> Adapter:
-        """Return the adapter of weights and configuration in PEFT's form.
-
-        Raises:
-            InvalidInputError: If it is not a plain LoRA, or weights are missing or misshapen.
-        """
-        rank = config.get("r")
-        if config.get("peft_type") != "LORA" or not isinstance(rank, int) or rank < 1:
-            raise InvalidInputError(
-                f"the adapter must be a LoRA of rank >= 1, got {config.get('peft_type')!r} of "
-                f"rank {rank!r}"
-            )
-        alpha = config.get("lora_alpha")
-        if (
-            isinstance(alpha, bool)
-            or not isinstance(alpha, int | float)
-            or not 0 < alpha < math.inf
-        ):
-            raise InvalidInputError(f"the adapter's `lora_alpha` must be > 0, got {alpha!r}")
-        odd = [name for name in _NOT_PLAIN if config.get(name)]
-        if str(config.get("init_lora_weights")).lower().startswith(_CHANGE_THE_BASE):
-            odd.append(f"init_lora_weights={config['init_lora_weights']!r}")
-        if odd or config.get("bias", "none") != "none":
-            raise InvalidInputError(
-                f"the adapter must be a plain LoRA, got one with {', '.join(odd) or 'biases'}"
-            )
-        names = [
-            name[len(_PREFIX) : -len(".lora_A.weight")]
-            for name in tensors
-            if name.startswith(_PREFIX) and name.endswith(".lora_A.weight")
-        ]
-        pieces, layers = [], []
-        for name in names:
-            a = tensors[f"{_PREFIX}{name}.lora_A.weight"]
-            b = tensors.get(f"{_PREFIX}{name}.lora_B.weight")
-            if b is None or a.dim() != 2 or b.dim() != 2 or not a.shape[0] == b.shape[1] == rank:
-                raise InvalidInputError(f"the adapter's weights for {name!r} are incomplete")
-            layers.append(AdaptedLayer(name=name, n_in=a.shape[1], n_out=b.shape[0]))
-            pieces += [a.flatten().float(), b.flatten().float()]
-        if not names or len(tensors) != 2 * len(names):
-            raise InvalidInputError(
-                f"the adapter must have an A and a B for each layer and nothing else, got "
-                f"{len(tensors)} tensors for {len(names)} layers"
-            )
-        values = torch.cat(pieces)
-        if not torch.isfinite(values).all():
-            raise InvalidInputError("the adapter's weights must be finite; make it again")
-        layout = AdapterLayout(
-            layers=tuple(layers), rank=rank, fan_in_fan_out=bool(config.get("fan_in_fan_out"))
-        )
+        check_plain(config, has_learned=True)
         return cls(
-            layout=layout,
-            alpha=float(alpha),
-            values=values,
+            layout=_layout(tensors, config.r, fan_in_fan_out=bool(config.fan_in_fan_out)),
+            alpha=alpha_of(config),
+            values=torch.cat([tensors[name].flatten().float() for name in _in_order(tensors)]),
             key=key,
-            base_name=config.get("base_model_name_or_path") or "",
+            base_name=config.base_model_name_or_path or "",
         )
+
+
+def _in_order(tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the names of all weights as they follow each other in one flat tensor."""
+    names = [name.removesuffix(_A) for name in tensors if name.endswith(_A)]
+    return [name + half for name in names for half in (_A, _B)]
+
+
+def _layout(
+    tensors: Mapping[str, torch.Tensor], rank: int, *, fan_in_fan_out: bool
+) -> AdapterLayout:
+    """Return the layout of weights by PEFT's names.
+
+    Raises:
+        InvalidInputError: If they are not an A and a B for each layer, of this rank and finite.
+    """
+    layers = []
+    for name in _in_order(tensors)[::2]:
+        name = name.removesuffix(_A)
+        a, b = tensors[name + _A], tensors.get(name + _B)
+        if b is None or a.dim() != 2 or b.dim() != 2 or not a.shape[0] == b.shape[1] == rank:
+            raise InvalidInputError(f"the adapter's weights for {name!r} are incomplete")
+        own_name = name.removeprefix(_PREFIX)
+        layers.append(AdaptedLayer(name=own_name, n_in=a.shape[1], n_out=b.shape[0]))
+    if not layers or len(tensors) != 2 * len(layers):
+        raise InvalidInputError(
+            f"the adapter must have an A and a B for each layer and nothing else, got "
+            f"{len(tensors)} tensors for {len(layers)} layers"
+        )
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise InvalidInputError("the adapter's weights must be finite; make it again")
+    return AdapterLayout(layers=tuple(layers), rank=rank, fan_in_fan_out=fan_in_fan_out)
