@@ -50,7 +50,7 @@ N_CANDIDATES, MANY_CANDIDATES = 200, 1000
 N_SELECT = (10, 20, 50)
 # The rule's numbers beside those that were chosen, one changed at a time.
 OTHER_RULES: dict[str, dict[str, float]] = {
-    **{f"{n} contents a choice": {"CONTENTS_A_CHOICE": n} for n in (1, 3, 4, 6)},
+    **{f"{n} contents a choice": {"DISTINCT_A_CHOICE": n} for n in (1, 3, 4, 6)},
     "steps up to 2": {"LARGEST_STEP": 2},
     "steps up to 10": {"LARGEST_STEP": 10},
     "one more fetch": {"MORE_FETCHES": 1},
@@ -158,7 +158,7 @@ def measure_set(
             for name, policy in POLICIES.items():
                 for n_select in N_SELECT:
                     found["policies", name, n_select].add(one, policy, n_select)
-            with other_rule({"CONTENTS_A_CHOICE": 10}):  # as good as oversampling can get
+            with other_rule({"DISTINCT_A_CHOICE": 10}):  # as good as oversampling can get
                 found["policies", "adaptive, 10 contents a choice", 20].add(one, adaptive, 20)
             few, many = (
                 found["policies", name, 20].recalls[-1]

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sift_core.selection.context import contents
+from sift_core.selection.context import distinct
 
 Measure = Callable[[np.ndarray, np.ndarray], float]  # (query (d,), unit rows (n, d)) → size
 
 
-def n_contents(query: np.ndarray, rows: np.ndarray) -> float:
+def n_distinct(query: np.ndarray, rows: np.ndarray) -> float:
     """Return the number of contents, what `sift_core.sources.oversampling` counts."""
-    return float(len(contents(query, rows)))
+    return float(len(distinct(query, rows)))
 
 
 def effective_rank(query: np.ndarray, rows: np.ndarray) -> float:
@@ -38,7 +38,7 @@ def centred_rank(query: np.ndarray, rows: np.ndarray) -> float:
 
 
 MEASURES: dict[str, Measure] = {
-    "contents": n_contents,
+    "contents": n_distinct,
     "effective rank": effective_rank,
     "participation ratio": participation_ratio,
     "effective rank, centred": centred_rank,

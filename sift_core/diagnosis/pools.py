@@ -12,7 +12,7 @@ import numpy as np
 
 from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.selection import ContextSelector, NearestNeighborSelector, posterior_variances
-from sift_core.selection.context import contents
+from sift_core.selection.context import distinct
 from sift_core.selection.explain import irreducible_variance
 from sift_core.types import CandidatePool, FloatArray, IntArray, Query
 
@@ -48,7 +48,7 @@ class PoolMeasures:
         question: Its text.
         n_candidates: How many candidates there were, after the stand-in's own document was
             left out.
-        n_contents: How many of them are no version of a more relevant one.
+        n_distinct: How many of them are no version of a more relevant one.
         mean_cosine: Of two different contents; 0 where there is one.
         variance_floor: The share of σ² that no choice from these candidates can remove.
         n_shared: How many chunks `nearest` and `sift` have in common.
@@ -58,7 +58,7 @@ class PoolMeasures:
 
     question: str
     n_candidates: int
-    n_contents: int
+    n_distinct: int
     mean_cosine: float
     variance_floor: float
     n_shared: int
@@ -108,7 +108,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
     Raises:
         InvalidInputError: If a vector is all zero.
     """
-    own = contents(query.vector, pool.embeddings)
+    own = distinct(query.vector, pool.embeddings)
     nearest = NearestNeighborSelector().select(query.vector, pool.embeddings, N_SELECT)
     sift = ContextSelector().select(query.vector, pool.embeddings, N_SELECT)
     pairs = _cosines(pool.embeddings[own])[np.triu_indices(len(own), k=1)]
@@ -116,7 +116,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
     return PoolMeasures(
         question=query.text,
         n_candidates=len(pool),
-        n_contents=len(own),
+        n_distinct=len(own),
         mean_cosine=float(pairs.mean()) if len(pairs) else 0.0,
         variance_floor=irreducible_variance(query.vector, pool.embeddings) / before,
         n_shared=len(np.intersect1d(nearest.positions, sift.positions)),

@@ -15,14 +15,14 @@ from sift_core.diagnosis.measuring import N_CANDIDATES, Diagnosis
 from sift_core.diagnosis.pools import N_SELECT, REDUNDANT_COSINE
 from sift_core.evaluation.statistics import CONFIDENCE, Estimate, mean
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
-from sift_core.sources.oversampling import CONTENTS_A_CHOICE, LARGEST_SHARE
+from sift_core.sources.oversampling import DISTINCT_A_CHOICE, LARGEST_SHARE
 
 # Of ten places, so many must come free for SIFT to be worth its few milliseconds. Guess.
 PLACES_WORTH_FREEING = 1.0
 
 # Candidates with fewer contents make `OversamplingSource` fetch again (decision 0008, measured), or
 # with less than this share of them.
-FEW_CONTENTS = CONTENTS_A_CHOICE * N_SELECT
+FEW_CONTENTS = DISTINCT_A_CHOICE * N_SELECT
 
 SHARE_OF_POOR_POOLS = 0.1  # of the questions, from which on fetching more is advised. Guess.
 SHARE_OF_COPIES = 0.1  # of the chunks, from which on indexing fewer of them is advised. Guess.
@@ -164,7 +164,7 @@ def freed_places(diagnosis: Diagnosis) -> Estimate:
 def _share_of_poor_pools(diagnosis: Diagnosis) -> float:
     """Return the share of questions with too few contents, as `OversamplingSource` counts."""
     return diagnosis.over_questions(
-        lambda pool: pool.n_contents < min(FEW_CONTENTS, LARGEST_SHARE * pool.n_candidates)
+        lambda pool: pool.n_distinct < min(FEW_CONTENTS, LARGEST_SHARE * pool.n_candidates)
     ).value
 
 
@@ -207,7 +207,7 @@ def _of_questions(diagnosis: Diagnosis) -> list[str]:
         interval = f"{_percent(CONFIDENCE)} interval {freed.low:.1f} to {freed.high:.1f}"
     exchanged = diagnosis.over_questions(lambda pool: len(pool.sift.document_ids) - pool.n_shared)
     n_most = max(pool.n_candidates for pool in diagnosis.pools)
-    contents = diagnosis.over_questions(lambda pool: pool.n_contents).value
+    contents = diagnosis.over_questions(lambda pool: pool.n_distinct).value
     explained = diagnosis.over_questions(lambda pool: 1 - pool.sift.variance)
     topic = ", less than on the topic of a collection" if explained.high < MIN_EXPLAINED else ""
     said = [

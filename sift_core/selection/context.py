@@ -15,7 +15,11 @@ from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import RBFKernel, unit_rows
-from sift_core.selection.near_duplicates import first_versions, merge_radius, novelties
+from sift_core.selection.near_duplicates import (
+    distances_to_earlier,
+    first_of_each,
+    near_duplicate_radius,
+)
 from sift_core.selection.posterior import (
     Posterior,
     checked_arrays,
@@ -25,7 +29,7 @@ from sift_core.selection.posterior import (
 from sift_core.selection.relevance import in_the_order_of
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
-# The most relevant candidates, among which versions are told apart and which make up the
+# The most relevant candidates, among which near-duplicates are told apart and which make up the
 # region. Far more than a prompt takes, and the kernel's matrix of them is still small.
 MAX_REGION = 500
 
@@ -53,13 +57,13 @@ class ContextSelector(GreedySelector):
     The default for text in a prompt: where nothing repeats it keeps the recall of nearest
     neighbours, where much does it takes each content once. Exact SIFT with several targets:
 
-    1. Versions of one chunk count once. u is measured on the pool itself, so that it means
-       the same for every embedding model; how small u is between versions is read from
-       the pool (`versions.merge_radius`). The most relevant version stands for all; the
-       others are chosen only when nothing else is left.
+    1. Near-duplicates of one chunk count once. u is measured on the pool itself, so that it
+       means the same for every embedding model; how small u is between near-duplicates is
+       read from the pool (`near_duplicates.near_duplicate_radius`). The most relevant one
+       stands for all; the others are chosen only when nothing else is left.
     2. What is to become certain is not the query alone but the candidates near it: the
-       targets are the contents, weighted by exp(-2 z) where their relevance is z standard
-       deviations (of the pool's contents) below the best.
+       targets are the distinct chunks, weighted by exp(-2 z) where their relevance is z standard
+       deviations (of the pool's distinct chunks) below the best.
     3. Choices minimise the sum of the targets' posterior variances under the RBF kernel
        exp(-4 u), which is 1 before the first choice.
 
@@ -103,8 +107,8 @@ class ContextSelector(GreedySelector):
                 better: a cross-encoder's scores, fused ranks. Only their order counts: the
                 i-th best takes the place of the i-th largest cosine. They weigh the
                 targets and leave the kernel as it is, which so stays positive semidefinite.
-            conditioned_on: Embeddings of what was shown before, shape (m, d). Their versions
-                among the candidates come last.
+            conditioned_on: Embeddings of what was shown before, shape (m, d). Candidates that
+                are near-duplicates of them come last.
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region
@@ -143,8 +147,8 @@ class ContextSelector(GreedySelector):
         near = rows[:MAX_REGION]
         cosines = near @ near.T
         typical = _typical_distance(cosines)
-        novelty = novelties(cosines, typical, shown=near @ seen.T)
-        is_new = novelty > merge_radius(novelty)
+        distance = distances_to_earlier(cosines, typical, shown=near @ seen.T)
+        is_new = distance > near_duplicate_radius(distance)
         if not is_new.any():  # all of it was shown before, and differs by relevance alone
             is_new[:] = True
         weights = _weights(nearness[: len(near)], is_new)
@@ -171,19 +175,20 @@ class ContextSelector(GreedySelector):
         return posterior.as_selection(reason)
 
 
-def contents(
+def distinct(
     query: FloatArray, candidates: FloatArray, *, relevance: FloatArray | None = None
 ) -> IntArray:
-    """Return the positions of the candidates that count, versions of a more relevant one left out.
+    """Return the positions of the candidates that are not near-duplicates of a more relevant one.
 
-    What there is to choose from: `ContextSelector` chooses versions only when nothing else is
+    What there is to choose from: `ContextSelector` chooses the others only when nothing else is
     left. They are told apart as it does, with two differences. All candidates are looked at,
     not only the most relevant 500; the radius is read from those. And two chunks are taken
     to be usually at least as unlike as a candidate is to the query: in a pool that is one
-    text in many versions the mean distance is that of versions, and would make them contents.
+    text many times over the mean distance is that of near-duplicates, and would make them
+    distinct.
 
-    Takes O(n · (r + m) · d) time for m contents, r = min(n, 500): 1 ms for 200 candidates of
-    384 dimensions, 20 ms for 1,600.
+    Takes O(n · (r + m) · d) time for m distinct chunks, r = min(n, 500): 1 ms for 200 candidates
+    of 384 dimensions, 20 ms for 1,600.
 
     Args:
         query: Shape (d,).
@@ -208,7 +213,7 @@ def contents(
     rows, nearness = rows[order], nearness[order]
     near = rows[:MAX_REGION]
     typical = max(_typical_distance(near @ near.T), 1.0 - float(nearness[:MAX_REGION].mean()))
-    return order[first_versions(rows, typical, n_read=MAX_REGION)]
+    return order[first_of_each(rows, typical, n_read=MAX_REGION)]
 
 
 def _refuse_several(query: FloatArray) -> None:

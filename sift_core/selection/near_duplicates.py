@@ -1,4 +1,4 @@
-"""Which candidates are versions of one another, read from how new each is to the pool.
+"""Which candidates are near-duplicates of one another, read from how new each is to the pool.
 
 Distances are u = (1 - cos) / (1 - mean cosine of the pool): 0 between copies, 1 between two
 chunks that are as unlike as the pool's usually are.
@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from sift_core.types import FloatArray
 
-SURELY_VERSIONS = 0.05  # closer than this is a version in any pool. Guess.
-LIKELY_VERSIONS = 0.15  # the same where the pool is too small to be read, see decision 0006
+SURELY_NEAR = 0.05  # closer than this is a near-duplicate in any pool. Guess.
+LIKELY_NEAR = 0.15  # the same where the pool is too small to be read, see decision 0006
 FEWEST_TO_READ = 20  # chunks: with fewer even a gap of a factor e hardly lacks `MISSING_CHUNKS`
-NEVER_VERSIONS = 0.5  # half as unlike as two usual chunks is not a version in any pool. Guess.
+NEVER_NEAR = 0.5  # half as unlike as two usual chunks is not a near-duplicate in any pool. Guess.
 RESOLUTION = 0.01  # distances below this are alike: nearly exact copies make no gap of their own
 
 # A gap may hold this share of what lies below it: a few different chunks are always close.
@@ -29,12 +29,14 @@ MISSING_CHUNKS = 10.0
 # one chunk taken for two only repeats itself: in doubt they are two.
 SHARE_OF_WIDEST = 0.5
 
-# Where in that gap the line is drawn (0: at the versions, 1: at the others, on a log scale): above
-# the strays among the versions, and for the same reason nearer to them.
+# Where in that gap the line is drawn (0: near-duplicates, 1: the others, on a log scale): above
+# the strays among the near-duplicates, and for the same reason nearer to them.
 PLACE_IN_GAP = 0.2
 
 
-def novelties(cosines: FloatArray, typical: float, shown: FloatArray | None = None) -> FloatArray:
+def distances_to_earlier(
+    cosines: FloatArray, typical: float, shown: FloatArray | None = None
+) -> FloatArray:
     """Return u to the nearest of the more relevant chunks, shape (n,); inf for the first.
 
     Args:
@@ -47,49 +49,49 @@ def novelties(cosines: FloatArray, typical: float, shown: FloatArray | None = No
     )
     if shown is not None:
         nearest = np.maximum(nearest, shown.max(axis=1, initial=-np.inf))
-    novelty: FloatArray = (1.0 - nearest) / typical
-    return novelty
+    distance: FloatArray = (1.0 - nearest) / typical
+    return distance
 
 
-def merge_radius(novelty: FloatArray) -> float:
-    """Return the largest u at which a chunk is a version of a more relevant one.
+def near_duplicate_radius(distance: FloatArray) -> float:
+    """Return the largest u at which a chunk is a near-duplicate of a more relevant one.
 
-    Between the distances of versions and those of different chunks lies a gap; without
-    versions there is none, since distances of different chunks spread smoothly. If below u
+    Between the distances of near-duplicates and those of different chunks lies a gap; without
+    near-duplicates there is none, since distances of different chunks spread smoothly. If below u
     lie k chunks and their number grew as a power of u (of one or more: the dimension of the
     data), at least k · log(w) more would lie between u and w · u. So a gap up to w · u is as
     wide as the number of chunks missing from it, and counts if chance hardly ever takes
-    away as many. A pool of fewer than 20 chunks cannot be read: `LIKELY_VERSIONS`.
+    away as many. A pool of fewer than 20 chunks cannot be read: `LIKELY_NEAR`.
 
     Args:
-        novelty: Shape (n,), from `novelties`.
+        distance: Shape (n,), from `distances_to_earlier`.
 
     References:
         Grassberger and Procaccia (1983): the growth of such counts as a measure of
         dimension. The rule itself is ours: docs/decisions/0006.
     """
-    below = np.sort(np.maximum(novelty[np.isfinite(novelty)], RESOLUTION))
+    below = np.sort(np.maximum(distance[np.isfinite(distance)], RESOLUTION))
     if len(below) < FEWEST_TO_READ:
-        return LIKELY_VERSIONS
+        return LIKELY_NEAR
     counts = np.arange(1, len(below) + 1)
     strays = np.floor(STRAY_SHARE * counts).astype(np.intp)
     # A gap ends at a chunk beyond it, and at u = 1 at the latest: as unlike as usual.
     ends = np.minimum(below[np.minimum(counts + strays, len(below) - 1)], 1.0)
     widths = np.log(np.maximum(ends / below, 1.0))
-    missing = np.where(below <= NEVER_VERSIONS, counts * (widths - STRAY_SHARE), -np.inf)
+    missing = np.where(below <= NEVER_NEAR, counts * (widths - STRAY_SHARE), -np.inf)
     if missing.max() < MISSING_CHUNKS:
-        return SURELY_VERSIONS
+        return SURELY_NEAR
     enough = max(MISSING_CHUNKS, SHARE_OF_WIDEST * float(missing.max()))
     first = int(np.argmax(missing >= enough))
-    return max(SURELY_VERSIONS, float(below[first] * np.exp(PLACE_IN_GAP * widths[first])))
+    return max(SURELY_NEAR, float(below[first] * np.exp(PLACE_IN_GAP * widths[first])))
 
 
-def first_versions(rows: FloatArray, typical: float, *, n_read: int) -> npt.NDArray[np.bool_]:
-    """Return which chunks are not versions of a more relevant one, shape (n,).
+def first_of_each(rows: FloatArray, typical: float, *, n_read: int) -> npt.NDArray[np.bool_]:
+    """Return which chunks are not near-duplicates of a more relevant one, shape (n,).
 
     The radius is read from the first `n_read` chunks and one more that is as unlike as usual,
-    without which a pool of nothing but versions would have no gap. Later chunks are compared
-    with the first versions before them and with the `n_read` chunks that they stand among,
+    without which a pool of nothing but near-duplicates would have no gap. Later chunks are compared
+    with the first ones before them and with the `n_read` chunks that they stand among,
     so that the matrix of all cosines is never built.
 
     Args:
@@ -101,8 +103,8 @@ def first_versions(rows: FloatArray, typical: float, *, n_read: int) -> npt.NDAr
     radius = np.nan
     for start in range(0, len(rows), n_read):
         block = rows[start : start + n_read]
-        novelty = novelties(block @ block.T, typical, shown=block @ rows[is_first].T)
+        distance = distances_to_earlier(block @ block.T, typical, shown=block @ rows[is_first].T)
         if start == 0:
-            radius = merge_radius(np.append(novelty, 1.0))
-        is_first[start : start + n_read] = novelty > radius
+            radius = near_duplicate_radius(np.append(distance, 1.0))
+        is_first[start : start + n_read] = distance > radius
     return is_first

@@ -1,7 +1,7 @@
 """Fetches more candidates where those at hand say too little that is different.
 
-In a redundant collection 200 candidates can be 12 facts, each in several versions. What is here
-asks a source again, for more, until there are different contents enough to choose from.
+In a redundant collection 200 candidates can be 12 facts, each several times over. What is here
+asks a source again, for more, until there are distinct chunks enough to choose from.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
-from sift_core.selection.context import contents
+from sift_core.selection.context import distinct
 from sift_core.types import CandidatePool, IntArray, Query
 
 # Decision 0008 has the measurements behind these.
-CONTENTS_A_CHOICE = 2  # contents that a pool should have for each one that is chosen
-LARGEST_SHARE = 0.8  # of `n_candidates`: never are more contents needed
+DISTINCT_A_CHOICE = 2  # distinct chunks that a pool should have for each one that is chosen
+LARGEST_SHARE = 0.8  # of `n_candidates`: never are more distinct chunks needed
 MORE_FETCHES = 2  # after the first
 LARGEST_STEP = 4  # times as many candidates as in the fetch before
 MAX_CANDIDATES = 2000  # unless the caller says otherwise, or asks for more at first
@@ -79,18 +79,18 @@ class OversamplingSource:
     Whoever takes a `CandidateSource` takes this one, for instance
     `AnswerEngine(source=OversamplingSource(source, n_select=10), n_context=10, …)`.
 
-    Candidates are enough if they have 2 · `n_select` contents (.8 · `n_candidates` where that
-    is less), versions of one text counted once as `ContextSelector` counts them. If not, the
-    source is asked again, at most twice, for as many times more as contents are missing: at
+    Candidates are enough if they have 2 · `n_select` distinct chunks (.8 · `n_candidates` where
+    that is less), near-duplicates counted once as `ContextSelector` counts them. If not, the
+    source is asked again, at most twice, for as many times more as distinct chunks are missing: at
     most 4 times, rounded up to a multiple of `n_candidates`, never beyond `max_candidates`,
     and not if it returned fewer than it was asked for: then it has no more.
 
     Where the first fetch is enough, its pool is returned as it is. A larger pool is thinned
-    to `n_candidates` documents at most: the contents, each in its most relevant version. Where
-    even these are fewer than `n_select`, the most relevant other versions fill up the pool.
+    to `n_candidates` documents at most: the distinct chunks, of each the most relevant one. Where
+    even these are fewer than `n_select`, the most relevant other near-duplicates fill up the pool.
 
     The rule is for choosing text for a prompt, by whatever selector. The paper's setting, for
-    training data, gives repeats a weight of their own: there versions are no waste, and this
+    training data, gives repeats a weight of their own: there near-duplicates are no waste, and this
     source is of little use.
 
     As safe for threads and tasks as the source itself. A first fetch that is enough costs 1 to
@@ -126,7 +126,7 @@ class OversamplingSource:
         return getattr(self._source, "embedder_name", None)
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return the nearest documents, and where they are too much alike the nearest contents.
+        """Return the nearest documents, and where they are too much alike the distinct ones.
 
         Args:
             query: What to look for.
@@ -141,7 +141,7 @@ class OversamplingSource:
         return self.fetch_batch([query], n_candidates, filter=filter)[0]
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return what `fetch` returns; contents are counted in a worker thread."""
+        """Return what `fetch` returns; distinct chunks are counted in a worker thread."""
         return (await self.afetch_batch([query], n_candidates, filter=filter))[0]
 
     def fetch_batch(
@@ -165,7 +165,7 @@ class OversamplingSource:
     async def afetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
     ) -> list[CandidatePool]:
-        """Return what `fetch_batch` returns; contents are counted in a worker thread."""
+        """Return what `fetch_batch` returns; distinct chunks are counted in a worker thread."""
         rule = self._rule(n_candidates)
         pools = await self._afetch_all(queries, rule.n_candidates, filter)
         found = _first_found(queries, pools, rule.n_candidates)
@@ -221,9 +221,9 @@ class _Found:
     n_asked: int
 
     @cached_property
-    def contents(self) -> IntArray:
-        """Positions of the contents, most relevant first."""
-        return contents(self.query.vector, self.pool.embeddings, relevance=self.pool.relevance)
+    def distinct(self) -> IntArray:
+        """Positions of the distinct chunks, most relevant first."""
+        return distinct(self.query.vector, self.pool.embeddings, relevance=self.pool.relevance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +235,10 @@ class _Rule:
     cap: int
 
     @property
-    def n_contents(self) -> int:
-        """How many contents are enough."""
+    def n_distinct(self) -> int:
+        """How many distinct chunks are enough."""
         most = math.ceil(LARGEST_SHARE * self.n_candidates)
-        return min(CONTENTS_A_CHOICE * self.n_select, most)
+        return min(DISTINCT_A_CHOICE * self.n_select, most)
 
     def next_sizes(self, found: Sequence[_Found]) -> dict[int, list[int]]:
         """Return number of candidates → the queries to ask for so many; others need no more."""
@@ -257,7 +257,7 @@ class _Rule:
         n_asked = found.n_asked
         if n_asked >= self.cap or len(found.pool) < n_asked:
             return n_asked
-        missing = self.n_contents / len(found.contents)
+        missing = self.n_distinct / len(found.distinct)
         if missing <= 1:
             return n_asked
         steps = math.ceil(n_asked * min(missing, LARGEST_STEP) / self.n_candidates)
@@ -272,10 +272,10 @@ class _Rule:
 
     def _kept(self, found: _Found) -> IntArray:
         """Return the positions to keep, in the order of the pool."""
-        kept = found.contents[: self.n_candidates]
+        kept = found.distinct[: self.n_candidates]
         if len(kept) < self.n_select:
-            versions = np.setdiff1d(np.arange(len(found.pool)), found.contents)
-            kept = np.concatenate([kept, versions[: self.n_candidates - len(kept)]])
+            rest = np.setdiff1d(np.arange(len(found.pool)), found.distinct)
+            kept = np.concatenate([kept, rest[: self.n_candidates - len(kept)]])
         return np.sort(kept)
 
 

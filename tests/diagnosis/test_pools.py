@@ -26,7 +26,7 @@ def test_sift_frees_the_places_of_copies():
     assert measures.nearest.n_redundant == 8  # ten places, two contents
     assert measures.nearest.n_versions == 8
     assert measures.sift.n_redundant == measures.sift.n_versions == 0
-    assert measures.n_contents == 40
+    assert measures.n_distinct == 40
     assert measures.sift.variance < measures.nearest.variance
     assert measures.variance_floor <= measures.sift.variance <= 1
     assert measures.n_shared == 2
@@ -38,4 +38,4 @@ def test_where_nothing_repeats_the_tens_are_nearly_the_same():
     measures = measure_pool(*fetched(rows, query))
     assert measures.nearest.n_redundant == measures.sift.n_redundant == 0
     assert measures.n_shared >= 9
-    assert measures.n_contents == measures.n_candidates == 200
+    assert measures.n_distinct == measures.n_candidates == 200

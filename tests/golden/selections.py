@@ -27,7 +27,7 @@ from sift_core.selection import (
     posterior_variances,
     select,
 )
-from sift_core.selection.context import contents
+from sift_core.selection.context import distinct
 
 N_POOLS = 200
 WIDE_POOLS = range(N_POOLS, N_POOLS + 4)  # more candidates than the region of `ContextSelector`
@@ -301,8 +301,8 @@ def measured(pool):
     told = explain(pool.query, pool.candidates, positions)
     chosen = pool.candidates[positions]
     return {
-        "contents": contents(pool.query, pool.candidates).tolist(),
-        "by relevance": contents(pool.query, pool.candidates, relevance=pool.relevance).tolist()[
+        "contents": distinct(pool.query, pool.candidates).tolist(),
+        "by relevance": distinct(pool.query, pool.candidates, relevance=pool.relevance).tolist()[
             :10
         ],
         "posterior": posterior_variances(pool.query, chosen).tolist(),

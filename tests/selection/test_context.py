@@ -8,7 +8,7 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.selection import ContextSelector, NearestNeighborSelector, context
-from sift_core.selection.near_duplicates import merge_radius
+from sift_core.selection.near_duplicates import near_duplicate_radius
 from sift_core.types import StopReason
 
 # The rule's numbers, as its docstring and decision 0006 have them.
@@ -30,11 +30,11 @@ def text_like(seed, n, *, d=32, mean=0.5):
     return query, unit(rows + rng.uniform(0, 0.6, (n, 1)) * query)
 
 
-def with_versions(seed, n_contents, n_copies, *, noise=0.15, d=32):
+def with_versions(seed, n_distinct, n_copies, *, noise=0.15, d=32):
     """Return a query, rows in random order, and the content of each row."""
-    query, contents = text_like(seed, n_contents, d=d)
+    query, contents = text_like(seed, n_distinct, d=d)
     rng = np.random.default_rng(seed + 1000)
-    content = rng.permutation(np.repeat(np.arange(n_contents), n_copies))
+    content = rng.permutation(np.repeat(np.arange(n_distinct), n_copies))
     rows = contents[content] + noise * unit(rng.standard_normal((len(content), d)))
     return query, unit(rows), content
 
@@ -76,7 +76,7 @@ def region_of(query, candidates, relevance=None, shown=(), n_region=REGION):
     for i in range(n):
         earlier = [*cosines[i, :i], *(float(rows[i] @ row) for row in unit(np.array(shown)))]
         novelty.append(min((1 - cosine) / typical for cosine in earlier) if earlier else np.inf)
-    is_new = np.array(novelty) > merge_radius(np.array(novelty))
+    is_new = np.array(novelty) > near_duplicate_radius(np.array(novelty))
     if not is_new.any():
         is_new[:] = True
     relevance_of_new = [near[i] for i in range(n) if is_new[i]]

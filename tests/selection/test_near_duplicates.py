@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from sift_core.selection.near_duplicates import (
-    LIKELY_VERSIONS,
-    NEVER_VERSIONS,
-    SURELY_VERSIONS,
-    merge_radius,
-    novelties,
+    LIKELY_NEAR,
+    NEVER_NEAR,
+    SURELY_NEAR,
+    distances_to_earlier,
+    near_duplicate_radius,
 )
 
 FAR = np.linspace(0.8, 0.95, 400)  # different chunks: so many that a few versions are few
@@ -46,46 +46,48 @@ def typical_distance(rows):
     return 1 - ((rows @ rows.T).sum() - n) / (n * (n - 1))
 
 
-def novelties_of(rows):
-    return novelties(rows @ rows.T, typical_distance(rows))
+def distances_of(rows):
+    return distances_to_earlier(rows @ rows.T, typical_distance(rows))
 
 
 # Novelties
 
 
-def test_novelty_by_hand():
+def test_distance_by_hand():
     # The nearest earlier one has cosine .8 for the second, max(.5, .9) for the third.
     cosines = np.array([[1.0, 0.8, 0.5], [0.8, 1.0, 0.9], [0.5, 0.9, 1.0]])
-    assert novelties(cosines, 0.5) == pytest.approx([np.inf, 0.2 / 0.5, 0.1 / 0.5])
+    assert distances_to_earlier(cosines, 0.5) == pytest.approx([np.inf, 0.2 / 0.5, 0.1 / 0.5])
 
 
 def test_what_was_shown_counts_as_earlier():
     cosines = np.array([[1.0, 0.8, 0.5], [0.8, 1.0, 0.9], [0.5, 0.9, 1.0]])
     shown = np.array([[0.7, 0.2], [0.1, 0.95], [0.1, 0.1]])
-    assert novelties(cosines, 0.5, shown=shown) == pytest.approx([0.6, 0.1, 0.2])
+    assert distances_to_earlier(cosines, 0.5, shown=shown) == pytest.approx([0.6, 0.1, 0.2])
 
 
 def test_nothing_shown_changes_nothing():
     cosines = np.array([[1.0, 0.8], [0.8, 1.0]])
     shown = np.empty((2, 0))
-    assert novelties(cosines, 0.5, shown=shown) == pytest.approx([np.inf, 0.4])
+    assert distances_to_earlier(cosines, 0.5, shown=shown) == pytest.approx([np.inf, 0.4])
 
 
 def test_the_first_of_opposite_chunks_is_new():
     cosines = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    assert novelties(cosines, 2.0) == pytest.approx([np.inf, 1.0])
+    assert distances_to_earlier(cosines, 2.0) == pytest.approx([np.inf, 1.0])
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_chunks(n):
-    assert novelties(np.eye(n), 1.0).tolist() == [np.inf] * n
+    assert distances_to_earlier(np.eye(n), 1.0).tolist() == [np.inf] * n
 
 
-def test_novelty_is_free_of_the_models_scale():
+def test_distance_is_free_of_the_models_scale():
     # Adding a common direction makes every cosine (cos + b) / (1 + b): all distances shrink alike.
     cosines = np.corrcoef(np.random.default_rng(0).standard_normal((20, 5)))
     shrunk = (cosines + 3) / 4
-    np.testing.assert_allclose(novelties(shrunk, 0.9 / 4), novelties(cosines, 0.9), rtol=1e-12)
+    np.testing.assert_allclose(
+        distances_to_earlier(shrunk, 0.9 / 4), distances_to_earlier(cosines, 0.9), rtol=1e-12
+    )
 
 
 # Pools without versions
@@ -102,35 +104,37 @@ def test_novelty_is_free_of_the_models_scale():
     ],
     ids=["isotropic", "centred", "with a common part", "50", "30"],
 )
-def test_a_pool_without_versions_has_no_gap(n, settings):
+def test_a_pool_without_near_duplicates_has_no_gap(n, settings):
     radii = [
-        merge_radius(novelties_of(text_like(np.random.default_rng(seed), n, **settings)))
+        near_duplicate_radius(distances_of(text_like(np.random.default_rng(seed), n, **settings)))
         for seed in range(100)
     ]
-    assert np.mean(np.array(radii) == SURELY_VERSIONS) >= 0.98
+    assert np.mean(np.array(radii) == SURELY_NEAR) >= 0.98
 
 
 @pytest.mark.parametrize("exponent", [1.0, 2.0, 5.0, 15.0])
 def test_distances_that_grow_as_a_power_have_no_gap(exponent):
     rng = np.random.default_rng(1)
-    radii = [merge_radius(rng.random(200) ** (1 / exponent)) for _ in range(200)]
-    assert np.mean(np.array(radii) == SURELY_VERSIONS) >= 0.98
+    radii = [near_duplicate_radius(rng.random(200) ** (1 / exponent)) for _ in range(200)]
+    assert np.mean(np.array(radii) == SURELY_NEAR) >= 0.98
 
 
 @pytest.mark.parametrize("largest", [0.3, 0.45])
 def test_close_distances_that_spread_evenly_have_no_gap(largest):
     # A pool of few dimensions: every chunk has a near neighbour, none has a copy.
-    assert merge_radius(np.linspace(0.01, largest, 199)) == SURELY_VERSIONS
+    assert near_duplicate_radius(np.linspace(0.01, largest, 199)) == SURELY_NEAR
 
 
 @pytest.mark.xfail(reason="distances in few dimensions end before u = 1; text has many dimensions")
 @pytest.mark.parametrize(("n", "d"), [(200, 8), (500, 16)])
-def test_a_pool_of_few_dimensions_without_versions_has_no_gap(n, d):
+def test_a_pool_of_few_dimensions_without_near_duplicates_has_no_gap(n, d):
     radii = [
-        merge_radius(novelties_of(text_like(np.random.default_rng(seed), n, d=d, decay=0, mean=0)))
+        near_duplicate_radius(
+            distances_of(text_like(np.random.default_rng(seed), n, d=d, decay=0, mean=0))
+        )
         for seed in range(20)
     ]
-    assert np.mean(np.array(radii) == SURELY_VERSIONS) >= 0.98
+    assert np.mean(np.array(radii) == SURELY_NEAR) >= 0.98
 
 
 # Pools with versions
@@ -144,25 +148,25 @@ def test_the_radius_tells_versions_from_contents(n_copies, u):
     contents = text_like(rng, 40)
     rows = noisy_copies(rng, contents, n_copies, u)
     order = rng.permutation(len(rows))
-    novelty = novelties_of(rows[order])
+    distance = distances_of(rows[order])
     is_first = np.zeros(len(rows), dtype=bool)
     is_first[np.unique((order // n_copies), return_index=True)[1]] = True
-    radius = merge_radius(novelty)
-    assert radius < novelty[is_first].min()
-    assert np.mean(novelty[~is_first] <= radius) >= 0.95
+    radius = near_duplicate_radius(distance)
+    assert radius < distance[is_first].min()
+    assert np.mean(distance[~is_first] <= radius) >= 0.95
 
 
 @pytest.mark.parametrize("u", [0.06, 0.1, 0.2, 0.3])
 @pytest.mark.parametrize("n_copies", [2, 3, 4, 8])
 def test_the_radius_lies_between_the_versions_and_the_contents(n_copies, u):
     close = group(u, 40 * (n_copies - 1))
-    radius = merge_radius(np.concatenate([[np.inf], close, FAR]))
+    radius = near_duplicate_radius(np.concatenate([[np.inf], close, FAR]))
     assert close.max() <= radius < FAR.min()
 
 
 def test_a_single_pair_of_copies_makes_no_gap():
-    assert merge_radius(np.concatenate([[np.inf, 0.0], FAR])) == SURELY_VERSIONS
-    assert merge_radius(np.concatenate([[np.inf, 0.2], FAR])) == SURELY_VERSIONS
+    assert near_duplicate_radius(np.concatenate([[np.inf, 0.0], FAR])) == SURELY_NEAR
+    assert near_duplicate_radius(np.concatenate([[np.inf, 0.2], FAR])) == SURELY_NEAR
 
 
 @pytest.mark.parametrize(
@@ -170,12 +174,12 @@ def test_a_single_pair_of_copies_makes_no_gap():
     [
         # 7 and 8 chunks up to .2, then none up to .8: 7 · (log 4 - .05) = 9.4, 8 · … = 10.7. A
         # fifth into that gap: .2 · 4^.2
-        (7, SURELY_VERSIONS),
+        (7, SURELY_NEAR),
         (8, 0.2 * 4**0.2),
     ],
 )
 def test_a_gap_counts_from_ten_missing_chunks_by_hand(size, radius):
-    assert merge_radius(np.concatenate([np.full(size, 0.2), FAR])) == pytest.approx(radius)
+    assert near_duplicate_radius(np.concatenate([np.full(size, 0.2), FAR])) == pytest.approx(radius)
 
 
 @pytest.mark.parametrize(
@@ -183,13 +187,13 @@ def test_a_gap_counts_from_ten_missing_chunks_by_hand(size, radius):
     [
         # Missing between .4 and 1: 11 · (log 2.5 - .05) = 9.5, 12 · … = 10.4. Up to 1.6 it would
         # be 14.7.
-        (11, SURELY_VERSIONS),
+        (11, SURELY_NEAR),
         (12, 0.4 * 2.5**0.2),
     ],
 )
 def test_a_gap_ends_where_chunks_are_as_unlike_as_usual_by_hand(size, radius):
-    novelty = np.concatenate([np.full(size, 0.4), 2 * FAR])
-    assert merge_radius(novelty) == pytest.approx(radius)
+    distance = np.concatenate([np.full(size, 0.4), 2 * FAR])
+    assert near_duplicate_radius(distance) == pytest.approx(radius)
 
 
 @pytest.mark.parametrize(
@@ -199,44 +203,44 @@ def test_a_gap_ends_where_chunks_are_as_unlike_as_usual_by_hand(size, radius):
         # less than half, as 20 · 2.25 = 45 of 60 · 2.03 = 122. 40 · 2.25 = 90 of 162: more.
         (10, 0.1 * 8**0.2),
         (20, 0.1 * 8**0.2),
-        (40, SURELY_VERSIONS),
+        (40, SURELY_NEAR),
     ],
 )
 def test_the_nearest_gap_of_at_least_half_the_widest_counts_by_hand(n_exact, radius):
-    novelty = np.concatenate([np.zeros(n_exact), np.full(40, 0.1), FAR])
-    assert merge_radius(novelty) == pytest.approx(radius)
+    distance = np.concatenate([np.zeros(n_exact), np.full(40, 0.1), FAR])
+    assert near_duplicate_radius(distance) == pytest.approx(radius)
 
 
 def test_nearly_exact_copies_make_no_gap_of_their_own():
     # Down to rounding the gap to the copies would be 20 · log(1e14), the widest by far.
-    novelty = np.concatenate([np.full(20, 1e-15), np.full(100, 0.1), FAR])
-    assert merge_radius(novelty) == pytest.approx(0.1 * 8**0.2)
+    distance = np.concatenate([np.full(20, 1e-15), np.full(100, 0.1), FAR])
+    assert near_duplicate_radius(distance) == pytest.approx(0.1 * 8**0.2)
 
 
 def test_a_few_close_contents_do_not_hide_the_gap():
     # 4 of 100 may lie in it, up to .8. One more than strays would end it at .12.
-    novelty = np.concatenate([np.full(100, 0.1), np.full(4, 0.12), FAR])
-    assert merge_radius(novelty) == pytest.approx(0.1 * 8**0.2, rel=1e-3)
+    distance = np.concatenate([np.full(100, 0.1), np.full(4, 0.12), FAR])
+    assert near_duplicate_radius(distance) == pytest.approx(0.1 * 8**0.2, rel=1e-3)
 
 
 def test_more_close_contents_than_strays_do():
     # 8 of 100 are too many: 100 · (log 1.2 - .05) = 13 is missing up to .12, more than 10 but
     # less than half of 108 · (log(.8 / .12) - .05) = 199.
-    novelty = np.concatenate([np.full(100, 0.1), np.full(8, 0.12), FAR])
-    assert merge_radius(novelty) == pytest.approx(0.12 * (0.8 / 0.12) ** 0.2)
+    distance = np.concatenate([np.full(100, 0.1), np.full(8, 0.12), FAR])
+    assert near_duplicate_radius(distance) == pytest.approx(0.12 * (0.8 / 0.12) ** 0.2)
 
 
 def test_what_is_half_as_unlike_as_usual_is_no_version():
-    close = np.concatenate([np.full(100, NEVER_VERSIONS - 0.01), 2 * FAR])
-    assert merge_radius(close) == pytest.approx(0.49 * (1 / 0.49) ** 0.2)
-    far = np.concatenate([np.full(100, NEVER_VERSIONS + 0.01), 2 * FAR])
-    assert merge_radius(far) == SURELY_VERSIONS
+    close = np.concatenate([np.full(100, NEVER_NEAR - 0.01), 2 * FAR])
+    assert near_duplicate_radius(close) == pytest.approx(0.49 * (1 / 0.49) ** 0.2)
+    far = np.concatenate([np.full(100, NEVER_NEAR + 0.01), 2 * FAR])
+    assert near_duplicate_radius(far) == SURELY_NEAR
 
 
 def test_the_radius_never_is_below_what_surely_are_versions_by_hand():
     # .02 · 40^.2 = .042
-    novelty = np.concatenate([np.full(100, 0.02), FAR])
-    assert merge_radius(novelty) == 0.05
+    distance = np.concatenate([np.full(100, 0.02), FAR])
+    assert near_duplicate_radius(distance) == 0.05
 
 
 @pytest.mark.parametrize(
@@ -247,33 +251,35 @@ def test_the_radius_never_is_below_what_surely_are_versions_by_hand():
     ],
 )
 def test_the_smallest_pool_that_is_read_by_hand(n_versions, radius):
-    novelty = np.concatenate([[np.inf], np.full(n_versions, 0.2), [0.8]])
-    assert merge_radius(novelty) == pytest.approx(radius)
+    distance = np.concatenate([[np.inf], np.full(n_versions, 0.2), [0.8]])
+    assert near_duplicate_radius(distance) == pytest.approx(radius)
 
 
 def test_the_order_of_the_pool_does_not_matter():
     rng = np.random.default_rng(2)
-    novelty = np.concatenate([[np.inf], group(0.15, 50), FAR])
-    assert merge_radius(rng.permutation(novelty)) == merge_radius(novelty)
+    distance = np.concatenate([[np.inf], group(0.15, 50), FAR])
+    assert near_duplicate_radius(rng.permutation(distance)) == near_duplicate_radius(distance)
 
 
 def test_the_first_chunk_is_not_counted():
-    novelty = np.concatenate([group(0.15, 50), FAR])
-    assert merge_radius(np.concatenate([[np.inf], novelty])) == merge_radius(novelty)
+    distance = np.concatenate([group(0.15, 50), FAR])
+    assert near_duplicate_radius(np.concatenate([[np.inf], distance])) == near_duplicate_radius(
+        distance
+    )
 
 
 @pytest.mark.parametrize(
-    "novelty", [[], [np.inf], [np.inf, 0.0], [np.inf, 0.9], [np.inf] + [0.01] * 10 + [0.9] * 9]
+    "distance", [[], [np.inf], [np.inf, 0.0], [np.inf, 0.9], [np.inf] + [0.01] * 10 + [0.9] * 9]
 )
-def test_a_small_pool_is_not_read(novelty):
-    assert merge_radius(np.array(novelty)) == LIKELY_VERSIONS
+def test_a_small_pool_is_not_read(distance):
+    assert near_duplicate_radius(np.array(distance)) == LIKELY_NEAR
 
 
 def test_copies_alone_show_no_gap():
-    assert merge_radius(np.array([np.inf] + [0.0] * 199)) == SURELY_VERSIONS
+    assert near_duplicate_radius(np.array([np.inf] + [0.0] * 199)) == SURELY_NEAR
 
 
 def test_the_input_is_left_as_it_was():
-    novelty = np.array([np.inf, 0.0, 0.3, 0.2])
-    merge_radius(novelty)
-    assert novelty.tolist() == [np.inf, 0.0, 0.3, 0.2]
+    distance = np.array([np.inf, 0.0, 0.3, 0.2])
+    near_duplicate_radius(distance)
+    assert distance.tolist() == [np.inf, 0.0, 0.3, 0.2]

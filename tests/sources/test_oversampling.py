@@ -18,8 +18,8 @@ from sift_core import (
 )
 from sift_core.protocols import BatchCandidateSource
 from sift_core.selection import context
-from sift_core.selection.context import contents
-from sift_core.selection.near_duplicates import merge_radius
+from sift_core.selection.context import distinct
+from sift_core.selection.near_duplicates import near_duplicate_radius
 from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
 
 D = 96
@@ -111,7 +111,7 @@ def contents_by_definition(query, candidates, relevance=None, n_read=500):
     novelty = [
         min([(1 - rows[i] @ rows[j]) / typical for j in range(i)] or [np.inf]) for i in range(n)
     ]
-    radius = merge_radius(np.array([*novelty, 1.0]))
+    radius = near_duplicate_radius(np.array([*novelty, 1.0]))
     is_first = [u > radius for u in novelty]
     for i in range(n, len(rows)):
         block = range(i - i % n_read, i)
@@ -125,7 +125,7 @@ def test_contents_equal_the_definition(n_copies):
     query = a_query().embedding
     rows, _ = copies_of(facts_about(query, 30), n_copies)
     rows = np.random.default_rng(1).permutation(rows)
-    assert contents(query, rows).tolist() == contents_by_definition(query, rows)
+    assert distinct(query, rows).tolist() == contents_by_definition(query, rows)
 
 
 @pytest.mark.parametrize("n_read", [25, 60, 119, 120])
@@ -133,7 +133,7 @@ def test_contents_beyond_those_that_are_read_equal_the_definition(monkeypatch, n
     monkeypatch.setattr(context, "MAX_REGION", n_read)
     query = a_query().embedding
     rows, fact = copies_of(facts_about(query, 20), 6)
-    found = contents(query, rows).tolist()
+    found = distinct(query, rows).tolist()
     assert found == contents_by_definition(query, rows, n_read=n_read)
     assert sorted(fact[found]) == list(range(20))
 
@@ -146,7 +146,7 @@ def test_versions_that_drift_away_equal_the_definition(monkeypatch, n_read):
     facts = facts_about(query, 12)
     drift = unit(np.random.default_rng(3).standard_normal((12, D)))
     rows = np.concatenate([unit(facts + step * drift) for step in np.linspace(0, 1.2, 12)])
-    found = contents(query, rows).tolist()
+    found = distinct(query, rows).tolist()
     assert 12 < len(found) < len(rows)
     assert found == contents_by_definition(query, rows, n_read=n_read)
 
@@ -155,7 +155,7 @@ def test_contents_take_the_order_of_another_relevance():
     query = a_query().embedding
     rows, fact = copies_of(facts_about(query, 12), 4)
     relevance = np.random.default_rng(2).permutation(len(rows))
-    found = contents(query, rows, relevance=relevance).tolist()
+    found = distinct(query, rows, relevance=relevance).tolist()
     assert found == contents_by_definition(query, rows, relevance=relevance)
     assert relevance[found[0]] == len(rows) - 1
     for i in found:  # the most relevant version stands for all
@@ -165,7 +165,7 @@ def test_contents_take_the_order_of_another_relevance():
 @pytest.mark.parametrize("seed", range(5))
 def test_without_versions_all_are_contents(seed):
     query = a_query(seed).embedding
-    assert len(contents(query, facts_about(query, 200, seed))) == 200
+    assert len(distinct(query, facts_about(query, 200, seed))) == 200
 
 
 @pytest.mark.parametrize("n", [20, 50, 200, 500])
@@ -174,16 +174,16 @@ def test_a_pool_of_one_text_in_many_versions_has_one_content(n, noise):
     # All distances are those of versions: measured by their mean they would all be far.
     query = a_query().embedding
     rows, _ = copies_of(facts_about(query, 1), n, noise=noise)
-    assert len(contents(query, rows)) == 1
+    assert len(distinct(query, rows)) == 1
 
 
 def test_fewer_than_twenty_versions_far_apart_count_as_contents():
     # 18 distances and that to the query are too few to be read; the fixed radius is closer.
     query = a_query().embedding
     rows, _ = copies_of(facts_about(query, 1), 19, noise=0.3)
-    assert len(contents(query, rows)) == 19
+    assert len(distinct(query, rows)) == 19
     rows, _ = copies_of(facts_about(query, 1), 19, noise=0.1)
-    assert len(contents(query, rows)) == 1
+    assert len(distinct(query, rows)) == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -191,16 +191,16 @@ def test_contents_of_vectors_of_any_length_and_type(dtype):
     query = a_query().embedding
     rows, _ = copies_of(facts_about(query, 15), 4)
     scales = np.random.default_rng(0).uniform(0.5, 20, (len(rows), 1))
-    found = contents(3 * query, (scales * rows).astype(dtype))
+    found = distinct(3 * query, (scales * rows).astype(dtype))
     assert len(found) == 15
     if dtype == np.float64:
-        assert found.tolist() == contents(query, rows).tolist()
+        assert found.tolist() == distinct(query, rows).tolist()
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_contents_of_fewer_than_two(n):
     query = a_query().embedding
-    assert contents(query, facts_about(query, n)).tolist() == list(range(n))
+    assert distinct(query, facts_about(query, n)).tolist() == list(range(n))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_contents_of_fewer_than_two(n):
 )
 def test_contents_refuse_what_a_selector_refuses(query, candidates, message):
     with pytest.raises(InvalidInputError, match=message):
-        contents(query, candidates)
+        distinct(query, candidates)
 
 
 # One query
@@ -327,7 +327,7 @@ def test_a_larger_pool_is_thinned_to_its_contents_in_the_stores_order():
     source = InMemorySource(rows, [str(i) for i in fact])
     pool = fetch_distinct(source, query, 100, n_select=10)
     larger = source.fetch(query, 200)
-    found = contents(query.embedding, larger.embeddings)
+    found = distinct(query.embedding, larger.embeddings)
     assert_same(pool, larger.take(np.sort(found)))
     assert 20 <= len(pool) == len(set(pool.texts)) <= 40
     assert (np.diff(pool.similarities) <= 0).all()
