@@ -3,9 +3,8 @@
     python -m benchmarks.candidates [--quick] [--json FILE]
 
 One thread. Every time is a median of one run in which the bare call and ours alternate, on the
-same queries. The bare call is what brings the vectors: Faiss' `search_and_reconstruct`, the edge
-engine's `query` with id, payload and vector read of every hit (they are converted when they are
-read), and qdrant-client's `query_points` against a server on this machine that answers from
+same queries. The bare call is what brings the vectors: Faiss' `search_and_reconstruct`,
+and qdrant-client's `query_points` against a server on this machine that answers from
 memory, so that hardly anything but the client's own work is on the other side of the ratio.
 candidates_cases.py has the cases, bars.toml what must be reached.
 """
@@ -27,7 +26,7 @@ from benchmarks.bars import load_bars
 from benchmarks.records import write_record
 from benchmarks.report import Report
 
-PACKAGES = ["numpy", "numba", "faiss-cpu", "qdrant-client", "qdrant-edge-py", "sift-rerank"]
+PACKAGES = ["numpy", "numba", "faiss-cpu", "qdrant-client", "sift-rerank"]
 
 
 def main() -> None:

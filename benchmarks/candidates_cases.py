@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import faiss
 import numpy as np
@@ -18,7 +16,6 @@ from benchmarks.selection_data import collection, queries
 from benchmarks.timing import medians_ms, timed
 from sift_core import ContextSelector, Document, InMemorySource, Query
 from sift_core.sources import FaissSource, QdrantSource
-from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
 
 OURS, BARE = "fetch", "bare call"
 DIMENSIONS = (384, 1024)
@@ -76,28 +73,25 @@ class Case:
         index = faiss.IndexFlatIP(d)
         index.add(self.vectors)
         listed = FaissSource(index, documents(n))
-        with tempfile.TemporaryDirectory() as folder, closing(stored(folder, n)) as on_disk:
-            from_disk = FaissSource(index, on_disk)
-            selector = ContextSelector()
-            for k in N_CANDIDATES:
+        selector = ContextSelector()
+        for k in N_CANDIDATES:
 
-                def bare(query: Query, k: int = k) -> object:
-                    return index.search_and_reconstruct(query.embedding[np.newaxis], k)
+            def bare(query: Query, k: int = k) -> object:
+                return index.search_and_reconstruct(query.embedding[np.newaxis], k)
 
-                def choose(query: Query, k: int = k) -> object:
-                    pool = listed.fetch(query, k)
-                    return selector.select(query.embedding, pool.embeddings, N_CHOSEN)
+            def choose(query: Query, k: int = k) -> object:
+                pool = listed.fetch(query, k)
+                return selector.select(query.embedding, pool.embeddings, N_CHOSEN)
 
-                self._compare(
-                    f"Faiss flat, {n:,} of {d}, K {k}",
-                    "faiss_over_bare",
-                    {
-                        BARE: bare,
-                        OURS: lambda query, k=k: listed.fetch(query, k),
-                        "fetch, documents in SQLite": lambda query, k=k: from_disk.fetch(query, k),
-                        f"fetch and choose {N_CHOSEN}": choose,
-                    },
-                )
+            self._compare(
+                f"Faiss flat, {n:,} of {d}, K {k}",
+                "faiss_over_bare",
+                {
+                    BARE: bare,
+                    OURS: lambda query, k=k: listed.fetch(query, k),
+                    f"fetch and choose {N_CHOSEN}": choose,
+                },
+            )
 
     def rest(self) -> None:
         d = self.vectors.shape[1]
@@ -132,8 +126,3 @@ def documents(n: int) -> list[Document]:
         Document(document_id=f"doc-{i}", text=TEXT, metadata={"source": f"{i % 97}.md", "page": i})
         for i in range(n)
     ]
-
-
-def stored(folder: str, n: int) -> SQLiteDocuments:
-    """Return the same documents in a file."""
-    return SQLiteDocuments.from_documents(Path(folder) / "documents.sqlite", documents(n))

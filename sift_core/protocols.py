@@ -99,8 +99,8 @@ class DocumentIndex(Protocol):
     """A store that `index_documents` keeps equal to a collection of documents.
 
     Documents are stored under content ids (UUIDs made from all that a document holds), so
-    that writing one again changes nothing. What one finished call wrote survives the
-    death of the process at any later moment.
+    that writing one again changes nothing. What was written before a finished `flush` survives
+    the death of the process at any later moment.
     """
 
     @property
@@ -112,7 +112,7 @@ class DocumentIndex(Protocol):
         """Make the store ready for vectors (dimension,) of an embedder; create what is missing.
 
         Raises:
-            CandidateSourceError: If the store fails.
+            CandidateSourceError: If the store fails, or somebody else is writing to it.
             InvalidInputError: If it holds vectors of another dimension or embedder.
         """
         ...
@@ -127,7 +127,7 @@ class DocumentIndex(Protocol):
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
     ) -> None:
-        """Store documents with embeddings (n, d), durably; equal ids are replaced.
+        """Store documents with embeddings (n, d); equal ids are replaced.
 
         Raises:
             CandidateSourceError: If the store fails; all, some or none may be stored.
@@ -135,11 +135,15 @@ class DocumentIndex(Protocol):
         ...
 
     def remove(self, content_ids: Sequence[str]) -> None:
-        """Delete documents, durably; ids that are not there are ignored."""
+        """Delete documents; ids that are not there are ignored."""
+        ...
+
+    def flush(self) -> None:
+        """Make durable what was added and removed; nothing to do where each call is durable."""
         ...
 
     def complete(self) -> None:
-        """Do what is worth doing once, when all documents are in: build graphs, compact files."""
+        """Do what `flush` does, and let go of what writing needed, locks for instance."""
         ...
 
 

@@ -13,7 +13,6 @@ HEAVY = [
     "llama_index",
     "peft",
     "qdrant_client",
-    "qdrant_edge",
     "semantic_text_splitter",
     "sentence_transformers",
     "torch",
@@ -143,12 +142,6 @@ except sift_core.MissingDependencyError as error:
             "demo",
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
-        (
-            "qdrant_edge",
-            "from sift_core.sources import EdgeSource",
-            "qdrant-edge-py",
-            "qdrant-edge",
-        ),
         (
             "semantic_text_splitter",
             "from sift_core.documents import Chunker",

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
+    from sift_core.sources import FaissSource
+
 _IDS_A_PAGE = 1000
 
 
-def faiss_files(folder: Path) -> dict[str, str]:
-    """Return the file of each chunk in a folder of `FaissSource`, by content id.
-
-    Raises:
-        CandidateSourceError: If the documents cannot be read.
-    """
-    from sift_core.sources.faiss.folder import current_documents
-    from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
-
-    path = current_documents(folder)
-    if path is None:
-        return {}
-    with SQLiteDocuments.existing(path) as documents:
-        return {
-            content_id: _file(document.metadata, document.document_id)
-            for _, content_id, document in documents.rows()
-        }
+def faiss_files(source: FaissSource) -> dict[str, str]:
+    """Return the file of each chunk in a `FaissSource`, by content id."""
+    return {
+        content_id: _file(document.metadata, document.document_id)
+        for content_id, document in source.documents().items()
+    }
 
 
 def qdrant_files(client: QdrantClient, collection: str) -> dict[str, str]:

@@ -151,7 +151,7 @@ def open_for_writing(
 
         source = FaissSource.load(address.location)
         _check_embedder(address, source.embedder_name, embedder_name)
-        yield OpenedStore(source=source, files=partial(faiss_files, Path(address.location)))
+        yield OpenedStore(source=source, files=partial(faiss_files, source))
         return
     with _qdrant_client(address) as client:
         is_there = _collection_exists(client, address)
@@ -184,7 +184,7 @@ def create_or_open_store(
         CandidateSourceError: If the store fails, or its folder cannot be written or is in use.
         InvalidInputError: If it was made by another embedder.
     """
-    if address.kind == "faiss" and not has_place(address):
+    if address.kind == "faiss":
         _begin_faiss_folder(address, embedder_name, dimension)
     with open_for_writing(address, embedder_name=embedder_name) as opened:
         yield opened.source
@@ -254,8 +254,7 @@ def _begin_faiss_folder(address: StoreAddress, embedder_name: str, dimension: in
     from sift_core.sources.faiss.search import faiss
 
     # Exact, and every document can be removed again; fast enough up to some 100,000 chunks.
-    index = faiss.IndexFlatIP(dimension)
-    FaissSource(index, [], embedder_name=embedder_name).save(address.location)
+    FaissSource.open(address.location, faiss.IndexFlatIP(dimension), embedder_name=embedder_name)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_core.checks import as_count
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import CandidateSourceError, InvalidInputError, SiftError
 from sift_core.protocols import DocumentIndex, Embedder
 from sift_core.sources.content_ids import content_id
 from sift_core.types import Document, FloatArray
@@ -25,6 +25,10 @@ _T = TypeVar("_T")
 # Guesses: long enough for a rate limit of requests a minute or a restart, short enough to notice.
 MAX_WAITS = 5
 LONGEST_WAIT_S = 60.0
+
+# Between two flushes this many times as long is spent on other work as the last flush took: about
+# 5 % of the time goes into files that are written anew each time. Guess.
+FLUSH_EVERY = 20
 
 # Ids in one request to delete: 36 kB of them.
 _N_IDS_A_DELETION = 1000
@@ -65,11 +69,12 @@ def index_documents(
     one that changed is a new one and its old version has vanished. Two documents with one
     `document_id` and different texts are both stored.
 
-    The process may be killed at any moment: what finished batches wrote stays, and the same
-    call again embeds only what is missing. Nothing is deleted before all documents were read
-    and stored, so neither an error of the iterable nor a kill loses a document. Meanwhile
-    the store answers queries, from old and new versions alike. One call at a time may write
-    to one store.
+    The process may be killed at any moment: what was flushed stays, and the same call again
+    embeds only what is missing. Qdrant keeps every finished batch; a `FaissSource` is saved anew
+    so often that saving takes about 5 % of the time, and where an error or Ctrl-C ends the call.
+    Nothing is deleted before all documents were read and stored, so neither an error of the
+    iterable nor a kill loses a document. Meanwhile the store answers queries, from old and new
+    versions alike. One call at a time may write to one store.
 
     Memory holds one batch and the ids (about 250 bytes a document). The next batch is read
     when the last one is written, so a slow store slows the reading down.
@@ -78,16 +83,16 @@ def index_documents(
     same call is made again after it, up to 5 times in a row, if it is at most 60 seconds.
 
     Args:
-        source: A store that can be written: a `FaissSource` loaded from a folder, a
-            `QdrantSource` or an `EdgeSource`.
+        source: A store that can be written: a `QdrantSource`, or a `FaissSource`; one that was
+            not loaded from a folder changes in memory alone.
         documents: Any iterable, read once; a generator need not fit in memory.
         embedder: The model that queries will be embedded with.
         batch_size: Documents embedded and written at once, >= 1.
         resume: Whether to leave alone what is stored. False embeds and writes everything
             again, in place.
         delete_vanished: Whether to delete what this function stored earlier and is no longer
-            among `documents`. In Qdrant and the edge engine points of others are left alone; in
-            a `FaissSource` all documents count as stored by this function.
+            among `documents`. In Qdrant points of others are left alone; in a `FaissSource` all
+            documents count as stored by this function.
         progress: Whether to show a bar on stderr: if that is a terminal, and tqdm installed
             (extra `index`).
 
@@ -96,7 +101,8 @@ def index_documents(
             holds anything but documents that JSON can hold, the embedder returns anything
             but one finite non-zero row a document, or there are no documents at all and
             everything stored would be deleted: an empty folder is more often a mistake.
-            `source.remove(sorted(source.content_ids()))` does that on purpose.
+            `source.remove(sorted(source.content_ids()))` and `source.complete()` do that on
+            purpose.
         CandidateSourceError: If the store fails; says how many documents are safely stored.
             Errors of the iterable and the embedder come through as they are.
     """
@@ -105,35 +111,23 @@ def index_documents(
     writer = _Writer(source, embedder)
     stored = writer.content_ids()
     _check_embedder(source, embedder)  # now the store has been asked
-    seen: set[str] = set()
-    batch: dict[str, Document] = {}
-    n_read = 0
-    with _progress_bar(documents, wanted=progress) as advance:
-        for document in documents:
-            key = _checked_id(document, n_read)
-            n_read += 1
-            is_new = key not in seen and not (resume and key in stored)
-            seen.add(key)
-            if not is_new:
-                advance(1)
-                continue
-            batch[key] = document
-            if len(batch) == batch_size:
-                writer.add(batch)
-                advance(len(batch))
-                batch = {}
-        if batch:
-            writer.add(batch)
-            advance(len(batch))
-    vanished = stored - seen if delete_vanished else set()
-    if vanished and not seen:
-        raise InvalidInputError(
-            f"`documents` yielded nothing, so all {len(vanished)} stored documents would be "
-            f"deleted; was the right folder read? To delete them on purpose, call "
-            f"`source.remove(sorted(source.content_ids()))`; to keep them, pass "
-            f"`delete_vanished=False`"
-        )
-    writer.remove(sorted(vanished))
+    try:
+        with _progress_bar(documents, wanted=progress) as advance:
+            seen, n_read = _write_new(
+                writer, documents, stored if resume else set(), batch_size, advance
+            )
+        vanished = stored - seen if delete_vanished else set()
+        if vanished and not seen:
+            raise InvalidInputError(
+                f"`documents` yielded nothing, so all {len(vanished)} stored documents would be "
+                f"deleted; was the right folder read? To delete them on purpose, call "
+                f"`source.remove(sorted(source.content_ids()))` and `source.complete()`; to keep "
+                f"them, pass `delete_vanished=False`"
+            )
+        writer.remove(sorted(vanished))
+    except BaseException:
+        writer.give_up()
+        raise
     if seen:
         writer.complete()
     return IndexingReport(
@@ -145,6 +139,36 @@ def index_documents(
     )
 
 
+def _write_new(
+    writer: _Writer,
+    documents: Iterable[Document],
+    stored: set[str],
+    batch_size: int,
+    advance: Callable[[int], Any],
+) -> tuple[set[str], int]:
+    """Write what is not stored, in batches; return the ids of all documents, and how many came."""
+    seen: set[str] = set()
+    batch: dict[str, Document] = {}
+    n_read = 0
+    for document in documents:
+        key = _checked_id(document, n_read)
+        n_read += 1
+        if key in seen or key in stored:
+            seen.add(key)
+            advance(1)
+            continue
+        seen.add(key)
+        batch[key] = document
+        if len(batch) == batch_size:
+            writer.add(batch)
+            advance(len(batch))
+            batch = {}
+    if batch:
+        writer.add(batch)
+        advance(len(batch))
+    return seen, n_read
+
+
 class _Writer:
     """Writes to one index, waits when it asks for that, and counts what is safely stored."""
 
@@ -153,6 +177,9 @@ class _Writer:
         self._embedder = embedder
         self._dimension: int | None = None
         self.n_added = 0
+        self._n_stored = 0  # of these, before the last flush
+        self._flushed_s = time.monotonic()
+        self._flush_took_s = 0.0
 
     def content_ids(self) -> set[str]:
         """Return what is stored."""
@@ -173,6 +200,15 @@ class _Writer:
             self._dimension = dimension
         self._ask(partial(self._source.add, list(batch), documents, embeddings))
         self.n_added += len(documents)
+        if time.monotonic() - self._flushed_s >= FLUSH_EVERY * self._flush_took_s:
+            self._flush()
+
+    def _flush(self) -> None:
+        started_s = time.monotonic()
+        self._ask(self._source.flush)
+        self._n_stored = self.n_added
+        self._flushed_s = time.monotonic()
+        self._flush_took_s = self._flushed_s - started_s
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete documents, some at a time."""
@@ -183,6 +219,12 @@ class _Writer:
     def complete(self) -> None:
         """Tell the store that all documents are in."""
         self._ask(self._source.complete)
+
+    def give_up(self) -> None:
+        """Keep what finished batches wrote; the error that ended them says more than one here."""
+        if self._dimension is not None:
+            with suppress(SiftError):
+                self._source.complete()
 
     def _ask(self, operation: Callable[[], _T]) -> _T:
         """Return what `operation` returns, called again while the store says "later"."""
@@ -199,10 +241,13 @@ class _Writer:
                 n_waits += 1
 
     def _with_account(self, error: CandidateSourceError, n_waits: int) -> CandidateSourceError:
-        """Return the error with what it means for the documents."""
+        """Return the error with what it means for the documents, of which all that can be stay."""
+        with suppress(CandidateSourceError):
+            self._source.flush()
+            self._n_stored = self.n_added
         waits = f" after waiting {n_waits} times as it said" if n_waits else ""
         return CandidateSourceError(
-            f"indexing stopped{waits}, with {self.n_added} new documents safely stored; call "
+            f"indexing stopped{waits}, with {self._n_stored} new documents safely stored; call "
             f"`index_documents` again to go on from there. The store: {error}",
             retry_after_s=error.retry_after_s,
         )
@@ -212,9 +257,8 @@ def _check_arguments(source: object, documents: object, embedder: object) -> Non
     """Refuse what can be refused before any work."""
     if not isinstance(source, DocumentIndex):
         raise InvalidInputError(
-            f"`source` must be a store that can be written: a FaissSource loaded from a folder, "
-            f"a QdrantSource or an EdgeSource (an InMemorySource is read-only), got "
-            f"{type(source).__name__}"
+            f"`source` must be a store that can be written: a QdrantSource or a FaissSource (an "
+            f"InMemorySource is read-only), got {type(source).__name__}"
         )
     if not isinstance(embedder, Embedder):
         raise InvalidInputError(

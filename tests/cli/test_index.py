@@ -154,7 +154,8 @@ def test_names_of_files_cannot_steer_a_terminal(capsys, folder):
 def test_a_folder_that_cannot_be_written_is_told(capsys, folder):
     (folder / "file").touch()
     error = index(capsys, "docs", "--store", f"faiss:file{os.sep}store", code=2).err
-    assert "could not save into 'file/store'" in error
+    assert "could not save into" in error
+    assert "file/store'" in error
 
 
 def test_a_narrower_path_deletes_nothing_that_is_still_there(capsys, folder, store):

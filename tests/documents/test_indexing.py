@@ -54,6 +54,9 @@ class DictIndex:
         for key in content_ids:
             self.stored.pop(key, None)
 
+    def flush(self):
+        pass
+
     def complete(self):
         self.calls.append("complete")
 
@@ -125,13 +128,12 @@ class CountingEmbedder(HashingEmbedder):
         return super().embed_documents(texts)
 
 
-@pytest.fixture(params=["faiss", "edge", "qdrant-folder", "qdrant-memory", "qdrant-rest"])
+@pytest.fixture(params=["faiss", "qdrant-folder", "qdrant-memory", "qdrant-rest"])
 def opened(request, tmp_path):
     """Open one kind of store again and again."""
-    package = {"faiss": "faiss", "edge": "qdrant_edge"}.get(request.param, "qdrant_client")
-    pytest.importorskip(package)
+    pytest.importorskip("faiss" if request.param == "faiss" else "qdrant_client")
     if request.param not in ("qdrant-memory", "qdrant-rest"):
-        open_store, _ = STORES[request.param]
+        open_store = STORES[request.param]
         yield lambda: open_store(tmp_path / "store", None)
         return
     qdrant_client = importlib.import_module("qdrant_client")
@@ -141,7 +143,7 @@ def opened(request, tmp_path):
         yield lambda: nullcontext(candidates.QdrantSource(local, "documents"))
     else:
         with importlib.import_module("tests.sources.qdrant_rest").serving(local) as server:
-            open_store, _ = STORES["qdrant-rest"]
+            open_store = STORES["qdrant-rest"]
             yield lambda: open_store(tmp_path / "store", server.url)
     local.close()
 
@@ -362,7 +364,6 @@ def test_a_store_that_dies_in_a_batch_is_completed_by_the_next_run(dies_at):
         index_into(index, documents, batch_size=4)
     assert str(info.value.__cause__) == "the disk is full"
     assert info.value.retry_after_s is None
-    assert "complete" not in index.calls
     report = index_into(index, documents, batch_size=4)
     assert report.n_added + report.n_unchanged == 10
     assert report.n_unchanged >= safe
@@ -379,10 +380,44 @@ def test_a_store_that_says_later_is_asked_again(n_busy):
     assert_holds_exactly(index, some_documents(1, 2))
 
 
-def test_it_waits_as_long_as_the_store_said():
-    start = time.perf_counter()
-    index_into(BusyIndex(n_busy=1, retry_after_s=0.05), some_documents(1))
-    assert time.perf_counter() - start >= 4 * 0.05  # list, prepare, add, complete
+def test_it_waits_as_long_as_the_store_said(monkeypatch):
+    waits = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    index_into(BusyIndex(n_busy=1, retry_after_s=7.5), some_documents(1))
+    assert waits == [7.5] * 4  # list, prepare, add, complete
+
+
+def test_a_store_is_flushed_so_often_that_this_takes_a_small_part_of_the_time(monkeypatch):
+    """A batch takes 1 s, a flush 1/40 s a batch that is stored: 2 %, 4 %, 6 % of a batch."""
+    now_s = 0.0
+
+    class Slow(DictIndex):
+        def add(self, *arguments):
+            nonlocal now_s
+            now_s += 1
+            super().add(*arguments)
+
+        def flush(self):
+            nonlocal now_s
+            now_s += len(self.stored) / 40
+            self.calls.append(f"flush {len(self.stored)}")
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    index = Slow()
+    index_into(index, some_documents(*range(10)), batch_size=1)
+    # After 1 of 1/40 s: 20/40 s at least. After 2: 1 s. After 3: 1.5 s, so 2 batches later.
+    flushes = [call for call in index.calls if call.startswith("flush")]
+    assert flushes == ["flush 1", "flush 2", "flush 3", "flush 5", "flush 8"]
+
+
+def test_an_error_tells_what_was_flushed_and_flushes_the_rest_where_it_can():
+    class Unflushed(DyingIndex):
+        def flush(self):
+            if self.n_adds == self.dies_at:
+                raise CandidateSourceError("no space left")
+
+    with pytest.raises(CandidateSourceError, match="with 4 new documents safely stored"):
+        index_into(Unflushed(2), some_documents(*range(10)), batch_size=4)
 
 
 def test_a_store_that_stays_busy_is_given_up_with_its_time():
@@ -431,8 +466,10 @@ def test_everything_is_deleted_the_way_the_refusal_says():
     index_into(source, some_documents(1, 2))
     with pytest.raises(InvalidInputError, match="on purpose, call") as info:
         index_into(source, [])
-    (advice,) = re.findall(r"`(source\.remove.*?)`", str(info.value))
-    eval(advice)
+    advice = re.findall(r"`(source\..*?)`", str(info.value))
+    assert len(advice) == 2
+    for call in advice:
+        eval(call)
     assert source.stored == {}
 
 
@@ -492,7 +529,7 @@ def test_a_wrong_embedding_names_the_document_and_nothing_of_its_batch_is_writte
         index_documents(
             index, some_documents(*range(4)), Returning(GOOD, answer), batch_size=2, progress=False
         )
-    assert index.calls == ["prepare", "add 2"]
+    assert index.calls == ["prepare", "add 2", "complete"]
 
 
 @pytest.mark.parametrize("answer", [GOOD, np.ones((1, 0)), np.ones((0, 2))])
@@ -537,7 +574,9 @@ class Untouched:
 
 def test_a_store_that_cannot_be_written_is_refused_before_any_work():
     source = InMemorySource(np.eye(2), ["a", "b"])
-    with pytest.raises(InvalidInputError, match=r"FaissSource loaded.*read-only\), got InMemory"):
+    with pytest.raises(
+        InvalidInputError, match=r"QdrantSource or a FaissSource.*read-only\), got InMemory"
+    ):
         index_documents(source, Untouched(), EMBEDDER)
 
 
@@ -604,6 +643,7 @@ class Index:
     def content_ids(self): return set()
     def add(self, content_ids, documents, embeddings): pass
     def remove(self, content_ids): pass
+    def flush(self): pass
     def complete(self): pass
 
 documents = [Document(document_id=str(i), text=f"text {{i % 5}}") for i in range(5)] * 2

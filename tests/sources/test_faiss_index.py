@@ -10,7 +10,6 @@ import pytest
 
 from sift_core.errors import CandidateSourceError, InvalidInputError, LossyVectorsWarning
 from sift_core.sources import FaissSource
-from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
 from sift_core.types import Document, Query
 
 faiss = pytest.importorskip("faiss")
@@ -399,14 +398,6 @@ def test_refuses_fewer_documents_than_vectors(shorter):
         FaissSource(built("Flat", 5), shorter)
 
 
-def test_refuses_fewer_documents_in_a_file_than_vectors(tmp_path):
-    with (
-        SQLiteDocuments.from_documents(tmp_path / "d.sqlite", documents(4)) as kept,
-        pytest.raises(InvalidInputError, match="holds 5 vectors but there are 4 `documents`"),
-    ):
-        FaissSource(built("Flat", 5), kept)
-
-
 def test_there_may_be_more_documents_than_vectors():
     source = FaissSource(built("Flat", 5), documents(9))
     assert len(source.fetch(query(), 9)) == 5
@@ -480,18 +471,6 @@ def test_a_hundred_threads_and_tasks_get_their_own_answers():
     with ThreadPoolExecutor(8) as executor:
         for first, found in enumerate(executor.map(fetched, range(8))):
             assert found == [f"doc-{i}" for i in range(first, 100, 8)]
-
-
-def test_documents_in_a_file_are_fetched_like_those_in_a_list(tmp_path):
-    index = built("Flat")
-    listed = FaissSource(index, documents(100))
-    with SQLiteDocuments.from_documents(tmp_path / "d.sqlite", documents(100)) as kept:
-        filed = FaissSource(index, kept)
-        for options in ({}, {"filter": is_even}, {"filter": lambda m: m["number"] == 99}):
-            expected, pool = (source.fetch(elsewhere(), 9, **options) for source in (listed, filed))
-            assert pool.document_ids == expected.document_ids
-            assert pool.texts == expected.texts
-            assert pool.metadata == expected.metadata
 
 
 def test_an_object_that_is_no_document_does_not_pass_a_filter():

@@ -9,13 +9,11 @@ import faiss
 import numpy as np
 import pytest
 import qdrant_client
-import qdrant_edge
 from qdrant_client import models
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import SamplableSource
 from sift_core.sources import (
-    EdgeSource,
     FaissSource,
     InMemorySource,
     MergedSource,
@@ -125,15 +123,6 @@ def filled(kind, rows, folder):
         return FaissSource(index, documents)
     reader = PointReader(place="", vector_name="", text_key="text")
     payloads = [reader.payload(one) for one in documents]
-    if kind == "edge":
-        parameters = qdrant_edge.EdgeVectorParams(
-            size=rows.shape[1], distance=qdrant_edge.Distance.Dot
-        )
-        config = qdrant_edge.EdgeConfig(vectors=parameters)
-        shard = qdrant_edge.EdgeShard.create(str(folder), config)
-        points = [qdrant_edge.Point(i, row.tolist(), payloads[i]) for i, row in enumerate(rows)]
-        shard.update(qdrant_edge.UpdateOperation.upsert_points(points))
-        return EdgeSource(shard)
     client = qdrant_client.QdrantClient(":memory:")
     params = models.VectorParams(size=rows.shape[1], distance=models.Distance.DOT)
     client.create_collection("docs", vectors_config=params)
@@ -145,7 +134,7 @@ def filled(kind, rows, folder):
     return QdrantSource(client, "docs")
 
 
-SOURCES = ["in memory", "faiss Flat", "faiss IVF2,Flat", "faiss HNSW8,Flat", "edge", "qdrant"]
+SOURCES = ["in memory", "faiss Flat", "faiss IVF2,Flat", "faiss HNSW8,Flat", "qdrant"]
 
 
 @pytest.mark.parametrize("kind", SOURCES)
@@ -155,16 +144,8 @@ def test_an_empty_store_is_said_to_be_empty(kind, tmp_path):
         draw(source, 3)
 
 
-def test_a_shard_that_is_not_there_yet_is_empty(tmp_path):
-    with (
-        EdgeSource.open(tmp_path / "new") as source,
-        pytest.raises(InvalidInputError, match="no documents to sample in"),
-    ):
-        draw(source, 3)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["NaN", "infinity"])
-@pytest.mark.parametrize("kind", ["faiss Flat", "faiss HNSW8,Flat", "edge", "qdrant"])
+@pytest.mark.parametrize("kind", ["faiss Flat", "faiss HNSW8,Flat", "qdrant"])
 def test_a_vector_that_is_not_finite_is_refused_with_its_document(kind, bad, tmp_path):
     rows = np.eye(8, dtype=np.float32)
     rows[3] = bad
@@ -191,8 +172,7 @@ def test_what_no_list_of_an_index_took_is_not_there(tmp_path):
     ids=["flat", "graph"],
 )
 def test_deleted_documents_of_an_index_are_passed_over(corpus, tmp_path, make):
-    FaissSource(make(stores.D), [], embedder_name="m").save(tmp_path)
-    source = FaissSource.load(tmp_path)
+    source = FaissSource(make(stores.D), [], embedder_name="m")
     names = [f"c{i}" for i in range(stores.N)]
     source.add(names, corpus.documents, corpus.embeddings)
     source.remove(names[:120])

@@ -1,21 +1,71 @@
-"""Documents by Faiss id, whatever the user keeps them in."""
+"""Documents by Faiss id: whatever the caller keeps them in, or a table that can be written to."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.content_ids import content_id
-from sift_core.sources.faiss.sqlite_changes import Row
-from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
 from sift_core.types import Document, IntArray, Metadata
 
-_IDS_A_PAGE = 1000
+Row: TypeAlias = tuple[int, str, Document]  # Faiss id, content id, document
+
+
+class DocumentTable(Mapping[int, Document]):
+    """A mapping in memory from Faiss ids to documents that also knows their content ids.
+
+    Args:
+        rows: What it holds at first. Several may have one content id: a collection of somebody's
+            own may hold a document twice.
+    """
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._documents: dict[int, Document] = {}
+        self._contents: dict[int, str] = {}
+        self._keys: dict[str, list[int]] = {}
+        for key, content, document in rows:
+            self.put(key, content, document)
+
+    def __getitem__(self, key: int) -> Document:
+        """Return the document of a Faiss id."""
+        return self._documents[key]
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the Faiss ids."""
+        return iter(self._documents)
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self._documents)
+
+    def get_many(self, keys: Iterable[int]) -> list[Document | None]:
+        """Return the document of each id; None for one that is deleted."""
+        return list(map(self._documents.get, keys))
+
+    def put(self, key: int, content: str, document: Document) -> None:
+        """Add a document."""
+        self._documents[key] = document
+        self._contents[key] = content
+        self._keys.setdefault(content, []).append(key)
+
+    def take_out(self, contents: Iterable[str]) -> list[int]:
+        """Delete the documents with these content ids; return their Faiss ids."""
+        keys = [key for content in contents for key in self._keys.pop(content, ())]
+        for key in keys:
+            del self._documents[key], self._contents[key]
+        return keys
+
+    def content_ids(self) -> set[str]:
+        """Return the content ids of all documents."""
+        return set(self._keys)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all documents with their ids."""
+        for key, document in self._documents.items():
+            yield key, self._contents[key], document
 
 
 class DocumentLookup:
@@ -37,41 +87,38 @@ class DocumentLookup:
                 f"{type(documents).__name__}"
             )
         self._documents = documents
-        self._get_many = getattr(documents, "get_many", None)
-        self.may_lack = isinstance(documents, SQLiteDocuments)
 
     @property
-    def kind(self) -> str:
-        """What the documents are kept in."""
-        return type(self._documents).__name__
+    def table(self) -> DocumentTable | None:
+        """The documents, where they can be written to; others may lack none that is asked for."""
+        return self._documents if isinstance(self._documents, DocumentTable) else None
 
-    @property
-    def path(self) -> Path | None:
-        """The SQLite file that they are in, if any."""
-        return self._documents.path if isinstance(self._documents, SQLiteDocuments) else None
+    def replace(self, table: DocumentTable) -> None:
+        """Read from a table from now on."""
+        self._documents = table
 
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self._documents)
 
     def get(self, ids: Sequence[int]) -> list[Document | None]:
-        """Return the document of each id; None for one that was deleted from a SQLite file.
+        """Return the document of each id; None for one that was deleted from a table.
 
         Raises:
             CandidateSourceError: If another kind of store has no document of an id, or its
                 `get_many` does not return one entry an id.
             InvalidInputError: If what is stored is neither a document nor a text.
         """
-        if self._get_many is not None:
-            found: list[Any] = list(self._get_many(ids))
-            if len(found) != len(ids):
-                raise CandidateSourceError(
-                    f"get_many of {self.kind} must return one entry an id, None where it is "
-                    f"missing; got {len(found)} for {len(ids)} ids"
-                )
-        else:
-            found = self._one_by_one(ids)
-        if self.may_lack or set(map(type, found)) == {Document}:
+        if self.table is not None:
+            return self.table.get_many(ids)
+        get_many = getattr(self._documents, "get_many", None)
+        found = self._one_by_one(ids) if get_many is None else list(get_many(ids))
+        if len(found) != len(ids):
+            raise CandidateSourceError(
+                f"get_many of {type(self._documents).__name__} must return one entry an id, None "
+                f"where it is missing; got {len(found)} for {len(ids)} ids"
+            )
+        if set(map(type, found)) == {Document}:
             return found
         return [
             document if isinstance(document, Document) else _as_document(key, document)
@@ -104,36 +151,27 @@ class DocumentLookup:
             return np.fromiter(every, dtype=np.int64)
         pairs = documents.items() if isinstance(documents, Mapping) else enumerate(documents)
         return np.fromiter(
-            (key for key, document in pairs if keep(metadata_of(document))), dtype=np.int64
+            (key for key, document in pairs if keep(_metadata_of(document))), dtype=np.int64
         )
 
-    def rows(self, ids: IntArray) -> Iterator[Row]:
-        """Yield id, content id and document for each of the rising `ids`.
-
-        All content ids are made before the first is yielded, so that a document that cannot
-        be stored is found before anything is written.
+    def as_table(self, ids: IntArray) -> DocumentTable:
+        """Return the documents of these ids as a table, of which JSON can hold each.
 
         Raises:
             CandidateSourceError: If an id has no document.
             InvalidInputError: If JSON cannot hold the metadata of one.
         """
-        pages = [
-            ids[start : start + _IDS_A_PAGE].tolist() for start in range(0, len(ids), _IDS_A_PAGE)
-        ]
-        if isinstance(self._documents, SQLiteDocuments):
-            return itertools.chain.from_iterable(map(self._documents.rows_of, pages))
-        contents = [[content_id(document) for document in self._present(page)] for page in pages]
-        return (
-            row
-            for page, page_contents in zip(pages, contents, strict=True)
-            for row in zip(page, page_contents, self._present(page), strict=True)
+        if self.table is not None:
+            return self.table
+        keys = ids.tolist()
+        return DocumentTable(
+            (key, content_id(document), document)
+            for key, document in zip(keys, self.get(keys), strict=True)
+            if document is not None
         )
 
-    def _present(self, ids: Sequence[int]) -> list[Document]:
-        return [document for document in self.get(ids) if document is not None]
 
-
-def metadata_of(document: Document | str) -> Metadata:
+def _metadata_of(document: Document | str) -> Metadata:
     """Return a document's metadata; a plain text has none."""
     return {} if isinstance(document, str) else document.metadata
 

@@ -1,232 +1,349 @@
 """A folder that holds an index, its documents and the embedder's name, and is never half new.
 
-    manifest.json             names the documents file; replacing it switches to a new state
-    documents-<token>.sqlite  documents, what is known about the index, changes since its file
-    index-<token>.faiss       the index, named by the documents file
-    folder.lock               held by whoever saves
+    manifest.json             names the two files below with their SHA-256; replacing it switches
+    index-<token>.faiss       the index
+    documents-<token>.jsonl   a document a line: Faiss id, content id, document id, text, metadata
+    folder.lock               held by whoever writes
 
-Files of these names that nothing refers to were left by a process that died; the next save
-deletes them, and no others.
+Files of these names that the manifest does not name were left by a process that died; the next
+save deletes them, and no others.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import sqlite3
 import uuid
-import zlib
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sift_core.errors import CandidateSourceError
-from sift_core.sources.faiss.entries import (
-    entry_ids,
-    starting_form,
-)
+from sift_core.sources.faiss.documents import DocumentTable, Row
+from sift_core.sources.faiss.entries import starting_form
 from sift_core.sources.faiss.search import faiss
-from sift_core.sources.faiss.sqlite_changes import IndexState, Row
-from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
-from sift_core.sources.faiss.sqlite_file import SQLiteFile
+from sift_core.types import Document
 
 MANIFEST = "manifest.json"
-FORMAT = 1
-_TOKEN = "[0-9a-f]{12}"
+LOCK = "folder.lock"
+FORMAT = 2  # 1 kept its documents in SQLite
+LOCK_WAIT_S = 5.0  # a save of others takes a second or so. Guess.
 _OURS = re.compile(
-    rf"index-{_TOKEN}\.faiss|documents-{_TOKEN}\.sqlite(-journal)?|manifest-{_TOKEN}\.json"
+    r"index-[0-9a-f]{12}\.faiss|documents-[0-9a-f]{12}\.(jsonl|sqlite(-journal)?)"
+    r"|manifest-[0-9a-f]{12}\.json"
 )
-BLOCK = 1 << 20
+_BLOCK = 1 << 20
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # reading JSON
 
 
-def save_folder(
-    folder: Path,
-    index: Any,
-    rows: Iterable[Row],
-    *,
-    embedder_name: str | None,
-    source: Path | None = None,
-) -> None:
-    """Write a state and switch to it; the one that was there is deleted afterwards.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedIndex:
+    """What was read from a folder."""
+
+    index: Any
+    documents: DocumentTable
+    embedder_name: str | None
+
+
+class IndexFolder:
+    """One folder, and which of its states is known.
 
     Args:
-        folder: Created if it is missing, with its parents.
-        index: Any CPU index.
-        rows: The documents of its entries; may be fewer where some were removed.
-        embedder_name: Model behind the vectors.
-        source: The documents file that `rows` are read from, if any; never deleted.
-
-    Raises:
-        CandidateSourceError: If it cannot be written; what was there is as before.
+        path: It need not be there yet.
     """
-    token = uuid.uuid4().hex[:12]
-    index_path = folder / f"index-{token}.faiss"
-    documents_path = folder / f"documents-{token}.sqlite"
-    manifest_path = folder / f"manifest-{token}.json"
-    index = starting_form(index)
-    with os_failures("save into", folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with folder_lock(folder):
-            current_documents(folder)  # refuses to replace the manifest of something else
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._known: str | None = None  # the manifest that was last read or written
+        self._lock: sqlite3.Connection | None = None
+
+    def is_same_as(self, path: Path) -> bool:
+        """Return whether a path leads here."""
+        return path.is_dir() and self.path.is_dir() and path.samefile(self.path)
+
+    def holds_index(self) -> bool:
+        """Return whether there is a saved state.
+
+        Raises:
+            CandidateSourceError: If there is a manifest that cannot be used.
+        """
+        return self._manifest() is not None
+
+    def read(self) -> SavedIndex:
+        """Return what was saved last; a save by another process meanwhile does no harm.
+
+        Raises:
+            CandidateSourceError: If a file is missing, damaged or of another format.
+        """
+        for is_last in (False, False, True):
+            manifest = self._manifest()
+            if manifest is None:
+                raise CandidateSourceError(
+                    f"{str(self.path)!r} holds no saved source: it has no {MANIFEST}; is it the "
+                    f"right folder?"
+                )
             try:
-                state = replace(write_index(index, index_path), embedder_name=embedder_name)
-                _write_documents(documents_path, rows, state, index)
-                _write_manifest(manifest_path, documents_path.name)
-                sync_folder(folder)
-                os.replace(manifest_path, folder / MANIFEST)
-                sync_folder(folder)
-            except BaseException:
-                if current_documents(folder) != documents_path:
-                    delete_files([index_path, documents_path, manifest_path])
-                raise
-            sweep(folder, source)
+                saved = self._read(manifest)
+            except FileNotFoundError as error:  # replaced while it was read
+                if is_last:
+                    raise CandidateSourceError(
+                        f"{error.filename!r} is missing, which {str(self.path)!r} needs; restore "
+                        f"it, or index again into another folder"
+                    ) from error
+            except OSError as error:
+                raise _failed("load", self.path, error) from error
+            else:
+                self._known = manifest["sha256"]
+                return saved
+        raise AssertionError("the last round returns or raises")
+
+    def acquire(self) -> None:
+        """Become the only writer, until `release` or the death of the process.
+
+        Raises:
+            CandidateSourceError: If another writes, or has written since this folder was read.
+        """
+        if self._lock is not None:
+            return
+        self._lock = _locked(self.path)
+        weakref.finalize(self, self._lock.close)
+        manifest = self._manifest()  # looked at again, now that nobody else writes
+        if self._known is not None and (manifest or {}).get("sha256") != self._known:
+            self.release()
+            raise CandidateSourceError(
+                f"{str(self.path)!r} was saved anew by something else since this source was "
+                f"loaded; load it again"
+            )
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only writer for a block, and longer where one was before."""
+        was_held = self._lock is not None
+        self.acquire()
+        try:
+            yield
+        finally:
+            if not was_held:
+                self.release()
+
+    def write(self, index: Any, rows: Iterable[Row], *, embedder_name: str | None) -> None:
+        """Write a state, switch to it and delete the one before; the lock must be held.
+
+        Args:
+            index: Any CPU index.
+            rows: The documents of its entries; entries without one count as deleted.
+            embedder_name: Model behind the vectors.
+
+        Raises:
+            CandidateSourceError: If it cannot be written; the folder is then as before.
+        """
+        assert self._lock is not None
+        self._manifest()  # refuses to replace the manifest of something else
+        token = uuid.uuid4().hex[:12]
+        paths = [
+            self.path / f"{name}-{token}.{suffix}"
+            for name, suffix in (("index", "faiss"), ("documents", "jsonl"), ("manifest", "json"))
+        ]
+        index_path, documents_path, manifest_path = paths
+        state: dict[str, Any] = {"embedder_name": embedder_name}
+        try:
+            state["index"] = _write_index(index_path, starting_form(index))
+            state["documents"] = _write_documents(documents_path, rows)
+            checksum = _checksum(state)
+            manifest = {"format": FORMAT, "state": state, "sha256": checksum}
+            with _writing(manifest_path) as write:
+                write(json.dumps(manifest, indent=1).encode())
+            _sync_folder(self.path)
+            os.replace(manifest_path, self.path / MANIFEST)
+            self._known = checksum
+            _sync_folder(self.path)
+        except BaseException as error:
+            current = self._current_files()
+            _delete(path for path in paths if path.name not in current)
+            if isinstance(error, OSError):
+                raise _failed("save into", self.path, error) from error
+            raise
+        _delete(
+            path
+            for path in sorted(self.path.iterdir())
+            if _OURS.fullmatch(path.name) and path not in (index_path, documents_path)
+        )
+
+    def _current_files(self) -> set[str]:
+        manifest = self._manifest()
+        if manifest is None:
+            return set()
+        return {manifest["state"][kind]["name"] for kind in ("index", "documents")}
+
+    def _manifest(self) -> dict[str, Any] | None:
+        """Return the manifest, its form checked; None where there is none."""
+        path = self.path / MANIFEST
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _failed("read", path, error) from error
+        try:
+            manifest: dict[str, Any] = json.loads(content)
+            found = manifest["format"]
+            if found != FORMAT:
+                raise CandidateSourceError(
+                    f"{str(self.path)!r} has format {found!r}, this version of sift-rerank reads "
+                    f"{FORMAT}: {_of_format(found)}"
+                )
+            state = manifest["state"]
+            if manifest["sha256"] != _checksum(state):
+                raise ValueError("its checksum is another")
+            for kind in ("index", "documents"):
+                if not _OURS.fullmatch(state[kind]["name"]):
+                    raise ValueError(f"it names {state[kind]['name']!r}")
+        except _DAMAGED as error:
+            raise CandidateSourceError(
+                f"{str(path)!r} is no manifest of this library, or damaged: {error!r}; restore it, "
+                f"or index again into another folder"
+            ) from error
+        return manifest
+
+    def _read(self, manifest: dict[str, Any]) -> SavedIndex:
+        state = manifest["state"]
+        index_path = self._checked(state["index"])
+        documents_path = self._checked(state["documents"])
+        try:
+            index = faiss.read_index(str(index_path))
+        except RuntimeError as error:
+            if not index_path.exists():
+                raise FileNotFoundError(2, "gone", str(index_path)) from error
+            raise CandidateSourceError(
+                f"Faiss {faiss.__version__} could not read {str(index_path)!r}: {error}; was it "
+                f"written by a newer Faiss?"
+            ) from error
+        try:
+            documents = DocumentTable(_read_documents(documents_path))
+            name = state["embedder_name"]
+        except _DAMAGED as error:
+            raise CandidateSourceError(
+                f"{str(documents_path)!r} holds other than documents: {error!r}; restore it, or "
+                f"index again into another folder"
+            ) from error
+        return SavedIndex(index=index, documents=documents, embedder_name=name)
+
+    def _checked(self, entry: dict[str, Any]) -> Path:
+        """Return the path of a file that is the one that was written."""
+        path = self.path / str(entry["name"])
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+        if digest.hexdigest() != entry["sha256"]:
+            raise CandidateSourceError(
+                f"{str(path)!r} is not the file that was saved: it was cut short, damaged or "
+                f"swapped; restore it, or index again into another folder"
+            )
+        return path
 
 
-def write_index(index: Any, path: Path) -> IndexState:
-    """Write an index file durably; return what a state must know of it.
+def _write_index(path: Path, index: Any) -> dict[str, str]:
+    digest = hashlib.sha256()
+    with _writing(path) as write:
 
-    Raises:
-        CandidateSourceError: If it cannot be written; there is no file then.
-    """
-    checksum = size = 0
+        def hashed(block: bytes) -> None:
+            digest.update(block)
+            write(block)
 
-    def write(block: bytes) -> None:
-        nonlocal checksum, size
-        checksum = zlib.crc32(block, checksum)
-        size += file.write(block)
-
-    try:
-        with os_failures("write", path), path.open("xb") as file:
+        try:
             # Faiss' own writer does not notice that the disk is full when it closes a file.
-            faiss.write_index(index, faiss.PyCallbackIOWriter(write, BLOCK))
-            file.flush()
-            os.fsync(file.fileno())
-            sync_folder(path.parent)
-    except RuntimeError as error:
-        delete_files([path])
-        raise CandidateSourceError(
-            f"Faiss could not write {type(index).__name__} to {str(path)!r}: {error}; its type "
-            f"cannot be saved"
-        ) from error
-    except BaseException:
-        delete_files([path])
-        raise
-    return IndexState(
-        dimension=index.d, snapshot=path.name, snapshot_bytes=size, snapshot_crc=checksum
-    )
+            faiss.write_index(index, faiss.PyCallbackIOWriter(hashed, _BLOCK))
+        except RuntimeError as error:
+            raise CandidateSourceError(
+                f"Faiss could not write {type(index).__name__} to {str(path)!r}: {error}; its type "
+                f"cannot be saved"
+            ) from error
+    return {"name": path.name, "sha256": digest.hexdigest()}
 
 
-def current_documents(folder: Path) -> Path | None:
-    """Return the documents file that a folder's manifest names; None where there is none.
-
-    Raises:
-        CandidateSourceError: If the manifest is no manifest, or of a newer format.
-    """
-    try:
-        text = (folder / MANIFEST).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    try:
-        manifest = json.loads(text)
-        found, name = manifest["format"], manifest["documents"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise CandidateSourceError(
-            f"{str(folder / MANIFEST)!r} is no manifest of this library, or damaged: {error!r}; "
-            f"restore it, or save into another folder"
-        ) from error
-    if found != FORMAT:
-        raise CandidateSourceError(
-            f"{str(folder)!r} has format {found!r}, this version of sift-rerank reads {FORMAT}; "
-            f"upgrade sift-rerank"
-        )
-    if not isinstance(name, str) or Path(name).name != name:
-        raise CandidateSourceError(
-            f"{str(folder / MANIFEST)!r} names {name!r}, which is no file of its folder; restore it"
-        )
-    return folder / name
+def _write_documents(path: Path, rows: Iterable[Row]) -> dict[str, str]:
+    digest = hashlib.sha256()
+    with _writing(path) as write:
+        for key, content, document in rows:
+            columns = [key, content, document.document_id, document.text, dict(document.metadata)]
+            line = json.dumps(columns, ensure_ascii=False).encode() + b"\n"
+            digest.update(line)
+            write(line)
+    return {"name": path.name, "sha256": digest.hexdigest()}
 
 
-def is_saved_in(folder: Path, home: Path | None) -> bool:
-    """Return whether a source that was loaded from `home` lives in `folder`."""
-    return home is not None and folder.is_dir() and folder.samefile(home)
+def _read_documents(path: Path) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for line in file:
+            key, content, document_id, text, metadata = columns = json.loads(line)
+            if tuple(map(type, columns)) != (int, str, str, str, dict):
+                raise TypeError(f"line {line[:80]!r}")
+            yield key, content, Document(document_id=document_id, text=text, metadata=metadata)
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Be the only one who saves into a folder; a process that dies lets go.
+def _writing(path: Path) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes to a new file, which is durable afterwards."""
+    with path.open("xb") as file:
+        yield file.write
+        file.flush()
+        os.fsync(file.fileno())
 
-    Raises:
-        CandidateSourceError: If another one holds it for longer than ten seconds.
-    """
-    lock = SQLiteFile(folder / "folder.lock", create=True)  # its locks work everywhere
+
+def _locked(folder: Path) -> sqlite3.Connection:
+    """Return the lock of a folder, held until it is closed; SQLite's work on every system."""
     try:
-        with lock.transaction():
-            yield
-    finally:
-        lock.close()
-
-
-def sweep(folder: Path, source: Path | None = None) -> None:
-    """Delete files of earlier states; hold the folder's lock meanwhile.
-
-    Only names with a token as `save_folder` makes them: whatever else is there stays.
-
-    Args:
-        folder: Where they are.
-        source: A documents file that stays too if it is there, with its index.
-    """
-    current = current_documents(folder)
-    if current is None:
-        return
-    kept = _files_of(current)
-    if source is not None and source.exists() and source.parent.samefile(folder):
-        kept |= _files_of(source)
-    delete_files(
-        path
-        for path in sorted(folder.iterdir())
-        if _OURS.fullmatch(path.name) and path.name not in kept
-    )
-
-
-def _files_of(path: Path) -> set[str | None]:
-    documents = SQLiteDocuments.existing(path)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _failed("save into", folder, error) from error
+    connection = None
     try:
-        return {path.name, f"{path.name}-journal", documents.state().snapshot}
-    finally:
-        documents.close()
-
-
-def sweep_snapshots(documents: SQLiteDocuments) -> None:
-    """Delete index files of a documents file without a folder that it does not name any more.
-
-    Only those with names made from the file's own: a copy of it may need others. Other
-    writers wait meanwhile.
-
-    Raises:
-        CandidateSourceError: If another process writes for too long; nothing is deleted then.
-    """
-    if documents.path is None:
-        return
-    home = documents.path.parent
-    ours = re.compile(rf"{re.escape(documents.path.name)}\.index-{_TOKEN}\.faiss")
-    with documents.alone() as state:
-        delete_files(
-            path
-            for path in sorted(home.iterdir())
-            if ours.fullmatch(path.name) and path.name != state.snapshot
+        connection = sqlite3.connect(
+            folder / LOCK, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False
         )
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        if "locked" in str(error):
+            raise CandidateSourceError(
+                f"another process or source is writing into {str(folder)!r}; wait until it has "
+                f"ended (`complete` ends it), then load the source again"
+            ) from error
+        raise _failed("lock", folder, error) from error
+    return connection
 
 
-def delete_files(paths: Iterable[Path]) -> None:
+def _checksum(state: Any) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _of_format(found: object) -> str:
+    is_older = isinstance(found, int) and found < FORMAT
+    return "index again into another folder" if is_older else "upgrade sift-rerank"
+
+
+def _delete(paths: Iterable[Path]) -> None:
     """Delete files where that is possible; Windows keeps one that another process reads."""
     for path in paths:
         with suppress(OSError):
             path.unlink()
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Make the names in a folder durable, where the system has a call for that."""
     if os.name == "nt":
         return
@@ -237,33 +354,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_documents(path: Path, rows: Iterable[Row], state: IndexState, index: Any) -> None:
-    documents = SQLiteDocuments(path)
-    try:
-        with documents.transaction() as transaction:
-            transaction.insert(rows)
-            n_documents = transaction.count()
-            next_id = max(transaction.state.next_id, int(entry_ids(index).max(initial=-1)) + 1)
-            transaction.state = replace(
-                state, next_id=next_id, n_removed=index.ntotal - n_documents
-            )
-    finally:
-        documents.close()
-
-
-def _write_manifest(path: Path, documents: str) -> None:
-    with path.open("x", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, "documents": documents}, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def os_failures(verb: str, path: Path) -> Iterator[None]:
-    """Raise the system's errors as ours."""
-    try:
-        yield
-    except OSError as error:
-        raise CandidateSourceError(
-            f"could not {verb} {str(path)!r}: {error}; is there space, and may this user do that?"
-        ) from error
+def _failed(verb: str, path: Path, error: Exception) -> CandidateSourceError:
+    return CandidateSourceError(
+        f"could not {verb} {str(path)!r}: {error}; is there space, and may this user do that?"
+    )

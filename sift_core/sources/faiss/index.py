@@ -6,8 +6,6 @@ import asyncio
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,9 @@ from sift_core.sources.checks import (
     check_is_batch,
     check_is_callable,
 )
-from sift_core.sources.faiss.documents import DocumentLookup
-from sift_core.sources.faiss.entries import check_not_on_gpu, entry_ids
-from sift_core.sources.faiss.folder import folder_lock, is_saved_in, save_folder, sweep
-from sift_core.sources.faiss.loading import agreed_name, check_has_all, open_index
+from sift_core.sources.faiss.documents import DocumentLookup, DocumentTable
+from sift_core.sources.faiss.entries import check_can_grow, check_not_on_gpu, entry_ids
+from sift_core.sources.faiss.folder import IndexFolder
 from sift_core.sources.faiss.nearest import (
     Filter,
     Found,
@@ -34,7 +31,6 @@ from sift_core.sources.faiss.nearest import (
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
 from sift_core.sources.faiss.sampling import sample_index
 from sift_core.sources.faiss.search import check_index, faiss
-from sift_core.sources.faiss.sqlite_documents import SQLiteDocuments
 from sift_core.sources.faiss.writing import IndexWriter
 from sift_core.sources.sampling import check_sample_arguments
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
@@ -49,23 +45,24 @@ class FaissSource:
     approximate as they are.
 
     Any number of threads may fetch at once; searches on a GPU wait for one another, as
-    Faiss demands. Where `documents` are a `SQLiteDocuments` the source can be written to
-    (`index_documents`), and a fetch sees the state before or after a write.
+    Faiss demands. `add` and `remove` change index and documents in memory, and a fetch sees the
+    state before or after a call; `save` keeps both in a folder. Who needs every write to be
+    durable at once is better served by a database, `QdrantSource` for instance.
 
     Args:
-        index: A trained index. Whoever changes it otherwise keeps `documents` in step.
+        index: A trained index, which `add` and `remove` change in place. Whoever changes it
+            otherwise keeps `documents` in step.
         documents: The document of each Faiss id: a sequence for ids 0, 1, ..., or a mapping
             from ids of one's own; of `Document` or plain texts. A mapping that has
-            `get_many(ids)` is asked once a query. There may be more than the index has.
+            `get_many(ids)` is asked once a query. There may be more than the index has. Not
+            changed: the first `add` or `remove` copies them.
         embedder_name: Model behind the index; queries made by another are refused.
         include_opposite: Whether half of the candidates, the smaller, are those nearest
             to the opposite of the query. Needs an inner product.
 
     Raises:
-        CandidateSourceError: If the documents' file cannot be read.
         InvalidInputError: If the index holds vectors without documents or is no index of
-            floats, its metric does not allow `include_opposite`, or the documents' file names
-            another embedder.
+            floats, or its metric does not allow `include_opposite`.
     """
 
     def __init__(
@@ -78,32 +75,11 @@ class FaissSource:
     ) -> None:
         check_index(index)
         lookup = DocumentLookup(documents)
-        writer = None
-        lock = ReadWriteLock()
-        n_documents, n_removed = len(lookup), 0
-        if isinstance(documents, SQLiteDocuments):
-            state = documents.state()
-            state = replace(state, embedder_name=agreed_name(embedder_name, documents, state))
-            writer = IndexWriter(index, documents, lock, state=state, n_documents=n_documents)
-            n_removed = state.n_removed
-            check_has_all(index, documents, state, n_documents)
-        if index.ntotal > n_documents + n_removed:
+        if index.ntotal > len(lookup) and lookup.table is None:
             raise InvalidInputError(
-                f"the index holds {index.ntotal} vectors but there are {n_documents} "
+                f"the index holds {index.ntotal} vectors but there are {len(lookup)} "
                 f"`documents`; pass one document for each vector"
             )
-        self._set_up(index, lookup, lock, writer, embedder_name, include_opposite)
-
-    def _set_up(
-        self,
-        index: Any,
-        lookup: DocumentLookup,
-        lock: ReadWriteLock,
-        writer: IndexWriter | None,
-        embedder_name: str | None,
-        include_opposite: bool,
-    ) -> None:
-        """Take the parts over; the caller's caller is told where vectors are lossy."""
         if include_opposite and index.metric_type != faiss.METRIC_INNER_PRODUCT:
             raise InvalidInputError(
                 f"`include_opposite` needs an index with METRIC_INNER_PRODUCT, this "
@@ -111,8 +87,8 @@ class FaissSource:
             )
         self._index = index
         self._lookup = lookup
-        self._lock = lock
-        self._writer = writer
+        self._lock = ReadWriteLock()
+        self._writer = IndexWriter(index, lookup, self._lock, folder=None)
         self._name = embedder_name
         self._include_opposite = include_opposite
         self._nearest = NearestDocuments(index, lookup)
@@ -122,13 +98,13 @@ class FaissSource:
                 f"added, which are brought to unit length; for exact ones put IndexRefineFlat "
                 f"around the index, or take Flat, IVFFlat or HNSWFlat",
                 LossyVectorsWarning,
-                stacklevel=3,
+                stacklevel=2 if lookup.table is None else 3,  # `load` has a table
             )
 
     @property
     def embedder_name(self) -> str | None:
         """Name of the model behind the vectors; None where it is not known."""
-        return self._name if self._writer is None else self._writer.state.embedder_name
+        return self._name
 
     def fetch(
         self, query: Query, n_candidates: int, *, filter: Filter | None = None
@@ -194,7 +170,9 @@ class FaissSource:
 
     def _find(self, vectors: FloatArray, n_candidates: int, keep: Filter | None) -> list[Found]:
         k = min(n_candidates, self._index.ntotal)
-        n_deleted = 0 if self._writer is None else self._writer.n_deleted
+        n_deleted = 0
+        if self._lookup.table is not None:
+            n_deleted = max(0, int(self._index.ntotal) - len(self._lookup))
         if k == 0 or n_deleted == self._index.ntotal:
             raise InvalidInputError("there are no documents to fetch from; add some first")
         if not self._include_opposite:
@@ -228,34 +206,60 @@ class FaissSource:
         """Check that the index suits an embedder, and note its name where nothing is stored yet.
 
         Raises:
-            CandidateSourceError: If the documents' file fails, or a write failed or was
-                interrupted halfway.
-            InvalidInputError: If documents are not in a `SQLiteDocuments`, the index is not
-                trained or cannot grow, or it has another dimension or embedder.
+            CandidateSourceError: If another writes into the source's folder, or has since it was
+                loaded.
+            InvalidInputError: If the index is not trained or cannot grow, or it has another
+                dimension or embedder.
         """
-        self._writing_side().prepare(embedder_name=embedder_name, dimension=dimension)
+        check_can_grow(self._index)
+        if dimension != self._index.d:
+            raise InvalidInputError(
+                f"the index has {self._index.d} dimensions, the embedder {embedder_name!r} makes "
+                f"{dimension}; pass that index's embedder, or index into a new folder"
+            )
+        _check_same_embedder(self._name, embedder_name)
+        if self._name is None and self._index.ntotal:
+            raise InvalidInputError(
+                f"the index holds {self._index.ntotal} vectors of an embedder that is not "
+                f"known; pass its `embedder_name` when you construct or load the source"
+            )
+        with self._writer.changing():
+            if self._name is None:
+                self._name = embedder_name
+                self._writer.has_changes = True
 
     def content_ids(self) -> set[str]:
         """Return the content ids of all documents.
 
         In a FaissSource every document counts as stored by `index_documents`: it deletes those
-        that are not among the documents it is given, also ones that `save` or
-        `SQLiteDocuments.update` stored.
+        that are not among the documents it is given, also ones that somebody else stored.
 
         Raises:
-            CandidateSourceError: If the documents' file cannot be read, or a write failed or was
-                interrupted halfway.
-            InvalidInputError: If documents are not in a `SQLiteDocuments`.
+            InvalidInputError: If JSON cannot hold the metadata of a document.
         """
-        return self._writing_side().content_ids()
+        with self._lock.reading():
+            return self._table().content_ids()
+
+    def documents(self) -> dict[str, Document]:
+        """Return all documents by content id; of several with one id, one.
+
+        Raises:
+            InvalidInputError: If JSON cannot hold the metadata of a document.
+        """
+        with self._lock.reading():
+            return {content: document for _, content, document in self._table().rows()}
+
+    def _table(self) -> DocumentTable:
+        """Return the documents of the index's entries with their content ids."""
+        return self._lookup.as_table(np.unique(entry_ids(self._index)))
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
     ) -> None:
-        """Store documents with embeddings (n, d), durably; equal content ids are replaced.
+        """Add documents with embeddings (n, d), in memory; equal content ids are replaced.
 
-        Fetches wait while a batch goes in. A call that was interrupted (Ctrl-C) has stored all
-        or none; where it stored them, this source is to be loaded again.
+        Fetches wait while a batch goes in. Of a source that was loaded from a folder, this and
+        `remove` keep other writers out of the folder until `complete`.
 
         Args:
             content_ids: n names, best made by `content_id`.
@@ -264,88 +268,77 @@ class FaissSource:
                 the index has an inner product and cosines are meant.
 
         Raises:
-            CandidateSourceError: If a file or Faiss fails, or another process has written since
-                this source was loaded; then all or none are stored.
-            InvalidInputError: If the arguments do not fit together or to the index, or documents
-                are not in a `SQLiteDocuments`.
+            CandidateSourceError: If Faiss fails, or another writes into the source's folder or
+                has since it was loaded.
+            InvalidInputError: If the arguments do not fit together or to the index, or it cannot
+                grow.
         """
-        self._writing_side().add(content_ids, documents, embeddings)
+        self._writer.add(content_ids, documents, embeddings)
 
     def remove(self, content_ids: Sequence[str]) -> None:
-        """Delete documents, durably; ids that are not there are ignored.
+        """Delete documents, in memory; ids that are not there are ignored.
 
         Graphs, and indexes that count their ids, keep the vectors and leave them out of every
-        answer: searches get slower as they become many. Save what is left as a new index then.
+        answer: searches get slower as they become many. Build a new index of what is left then.
 
         Raises:
             CandidateSourceError: As `add`.
-            InvalidInputError: If documents are not in a `SQLiteDocuments`.
         """
-        self._writing_side().remove(content_ids)
+        self._writer.remove(content_ids)
 
-    def complete(self) -> None:
-        """Write the index to a file of its own, so that loading need not repeat the changes.
+    def flush(self) -> None:
+        """Save what was added and removed into the folder that this source was loaded from.
 
-        Fetches go on while the index is written; they wait, a second or so, while the documents'
-        file then gives the space of the changes back.
+        Writes index and documents anew, as `save` does; fetches go on meanwhile. Does nothing
+        where nothing changed, or there is no such folder.
 
         Raises:
-            CandidateSourceError: As `add`; what was stored stays.
-            InvalidInputError: If documents are not in a `SQLiteDocuments`.
+            CandidateSourceError: If a file cannot be written; the folder is then as before.
         """
-        self._writing_side().complete()
+        check_not_on_gpu(self._index)
+        self._writer.flush(self._name)
 
-    def _writing_side(self) -> IndexWriter:
-        if self._writer is None:
-            raise InvalidInputError(
-                f"a FaissSource can be written to where its documents are a SQLiteDocuments, these "
-                f"are in a {self._lookup.kind}; call its `save(folder)` and take "
-                f"`FaissSource.load(folder)`, or construct it with a SQLiteDocuments"
-            )
-        return self._writer
+    def complete(self) -> None:
+        """Do what `flush` does, and let others write into the folder.
+
+        Raises:
+            CandidateSourceError: As `flush`.
+        """
+        try:
+            self.flush()
+        finally:
+            self._writer.release()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write index, documents and embedder name into a folder, atomically.
 
         A process that dies at any moment leaves what was there before or the new state, and so
-        does another one that loads meanwhile. Fetches go on; of a source that was loaded from
-        this folder they wait as `complete` says. An empty index of flat codes is put into an
-        `IndexIDMap2`, so that documents can be removed later:
-        `FaissSource(faiss.IndexFlatIP(384), []).save(folder)` begins a collection that
-        `FaissSource.load(folder)` opens for `index_documents`.
+        does another one that loads meanwhile. Fetches go on. An empty index of flat codes is put
+        into an `IndexIDMap2`, so that documents can be removed later.
 
-        Only documents of ids in the index are saved. This source itself stays as it is; one that
-        was loaded from this folder does what `complete` does.
+        Only documents of ids in the index are saved. This source stays as it is; one that was
+        loaded from this folder does what `complete` does.
 
         Args:
             folder: Created if it is missing. What was saved in it before is replaced; other
                 files stay.
 
         Raises:
-            CandidateSourceError: If a file cannot be written, an id has no document, or a write
-                failed or was interrupted halfway; what was saved before is untouched.
+            CandidateSourceError: If a file cannot be written, an id has no document, or another
+                writes into the folder; what was saved before is untouched.
             InvalidInputError: If JSON cannot hold the metadata of a document, the index is
                 on a GPU, or this is called from a filter; nothing is written then.
         """
-        path = Path(folder)
         check_not_on_gpu(self._index)
-        self._lock.refuse_if_reading()
-        with nullcontext() if self._writer is None else self._writer.turn:
-            if self._writer is not None:
-                self._writer.check_usable()
-            if self._writer is not None and is_saved_in(path, self._writer.folder):
-                self._writer.complete()
-                with folder_lock(path):
-                    sweep(path)
-                return
-            rows = self._lookup.rows(np.unique(entry_ids(self._index)))
-            save_folder(
-                path,
-                self._index,
-                rows,
-                embedder_name=self.embedder_name,
-                source=self._lookup.path,
-            )
+        home = self._writer.folder
+        if home is not None and home.is_same_as(Path(folder)):
+            self.complete()
+            return
+        place = IndexFolder(Path(folder))
+        with self._writer.turn():
+            table = self._table()
+            with place.writing():
+                place.write(self._index, table.rows(), embedder_name=self._name)
 
     @classmethod
     def load(
@@ -355,39 +348,66 @@ class FaissSource:
         embedder_name: str | None = None,
         include_opposite: bool = False,
     ) -> FaissSource:
-        """Return the source that was saved in a folder; it can be written to.
+        """Return the source that was saved in a folder; `flush` saves its changes there.
 
-        Takes the time to read the index file twice (once for its checksum) and to repeat the
-        changes made since the last `save` or `complete`. Documents stay in their file.
+        Takes the time to read the files twice, once for their checksums.
 
         Args:
-            folder: What `save` was given, or the file of a `SQLiteDocuments` that a source
-                has written to.
+            folder: What `save` was given.
             embedder_name: The model that queries will be embedded with.
             include_opposite: As for the constructor.
 
         Raises:
-            CandidateSourceError: If files are missing, cut short, of a newer format, or do
-                not belong together.
+            CandidateSourceError: If files are missing, damaged or of another format.
             InvalidInputError: If it was made by another embedder.
         """
-        opened = open_index(Path(folder).absolute())
-        try:
-            name = agreed_name(embedder_name, opened.documents, opened.state)
-            lock = ReadWriteLock()
-            writer = IndexWriter(
-                opened.index,
-                opened.documents,
-                lock,
-                state=replace(opened.state, embedder_name=name),
-                n_documents=opened.n_documents,
-                folder=opened.folder,
-                is_loaded=True,
-            )
-            source = cls.__new__(cls)
-            lookup = DocumentLookup(opened.documents)
-            source._set_up(opened.index, lookup, lock, writer, name, include_opposite)
-        except BaseException:
-            opened.documents.close()
-            raise
+        place = IndexFolder(Path(folder))
+        saved = place.read()
+        _check_same_embedder(saved.embedder_name, embedder_name or saved.embedder_name)
+        source = cls(
+            saved.index,
+            saved.documents,
+            embedder_name=embedder_name or saved.embedder_name,
+            include_opposite=include_opposite,
+        )
+        source._writer.folder = place
         return source
+
+    @classmethod
+    def open(
+        cls, folder: str | os.PathLike[str], empty_index: Any, *, embedder_name: str | None = None
+    ) -> FaissSource:
+        """Return the source in a folder; where there is none, save an empty index there first.
+
+        Of several processes that do this at once, one begins the collection and the others load
+        it.
+
+        Args:
+            folder: Created if it is missing.
+            empty_index: Trained, without vectors; `faiss.IndexFlatIP(384)` for instance.
+            embedder_name: The model behind the vectors.
+
+        Raises:
+            CandidateSourceError: As `load` and `save`.
+            InvalidInputError: If the index holds vectors, or another embedder made what is there.
+        """
+        place = IndexFolder(Path(folder))
+        if not place.holds_index():
+            begun = cls(empty_index, DocumentTable(), embedder_name=embedder_name)
+            if empty_index.ntotal:
+                raise InvalidInputError(
+                    f"`empty_index` must hold no vectors, got {empty_index.ntotal}; `save` writes "
+                    f"an index with its documents"
+                )
+            with place.writing():
+                if not place.holds_index():  # looked at again, now that nobody else writes
+                    place.write(begun._index, (), embedder_name=embedder_name)
+        return cls.load(folder, embedder_name=embedder_name)
+
+
+def _check_same_embedder(stored: str | None, name: str | None) -> None:
+    if stored not in (None, name):
+        raise InvalidInputError(
+            f"the index holds vectors of {stored!r}, which cannot be mixed with those of "
+            f"{name!r}; pass that embedder, or index into a new folder"
+        )

@@ -287,6 +287,9 @@ class QdrantSource:
         """Delete points; returns when Qdrant has applied it."""
         self._writer().remove(content_ids)
 
+    def flush(self) -> None:
+        """Do nothing: each call is durable when it returns."""
+
     def complete(self) -> None:
         """Do nothing: a server builds its graphs by itself, a local client has none."""
 
