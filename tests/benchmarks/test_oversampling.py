@@ -24,9 +24,9 @@ from benchmarks.oversampling_sizes import (
 from benchmarks.report import Report
 from benchmarks.retrieval import read_set
 from sift_core import CandidateSource, Query
-from sift_core import oversampling as rule
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval.redundancy import Versions
+from sift_core.sources import oversampling as rule
 from sift_core.testing import HashingEmbedder
 
 WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ray seal toad".split()
