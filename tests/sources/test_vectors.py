@@ -181,3 +181,10 @@ def test_faiss_with_nothing_to_find_or_to_give():
         of_faiss.search_with_vectors(faiss.IndexFlatIP(D), np.ones(8), 3)
     with pytest.raises(InvalidInputError, match="must be integers"):
         of_faiss.stored_vectors(faiss.IndexFlatIP(D), ["doc-1"])
+
+
+@pytest.mark.parametrize("kind", ["IndexIDMap", "IndexIDMap2"])
+def test_of_an_id_that_faiss_was_given_twice_the_last_vector_counts(kind):
+    index = getattr(faiss, kind)(faiss.IndexFlatIP(2))
+    index.add_with_ids(np.eye(2, dtype=np.float32), np.array([7, 7]))
+    assert of_faiss.stored_vectors(index, [7]).tolist() == [[0.0, 1.0]]

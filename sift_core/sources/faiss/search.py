@@ -187,8 +187,9 @@ def vectors_by_id(index: Any, ids: IntArray) -> FloatArray:
         check_ids_complete(index)
         held = id_map(index)
         order = np.argsort(held, kind="stable")
-        places = np.searchsorted(held, ids, sorter=order)
-        positions = order[np.minimum(places, len(held) - 1)]
+        # Of an id that was given twice the last entry, as IndexIDMap2 takes it.
+        places = np.searchsorted(held, ids, side="right", sorter=order) - 1
+        positions = order[np.maximum(places, 0)]
         _check_are_there(ids, held[positions] == ids)
         return vectors_by_id(index.index, positions)
     if isinstance(index, faiss.IndexPreTransform):
