@@ -50,7 +50,7 @@ def print_nodes(
     print(f"\n{heading}")
     known = {node.node_id for node in others}
     for node in nodes:
-        similarity = node.metadata.get("sift", {}).get("retrieval_score", node.score)
+        similarity = node.metadata.get("sift", {}).get("score", node.score)
         beside = "" if node.node_id in known else f"<- {note}"
         print(f"  {similarity:.2f}  {title(node.metadata):<36}{beside}".rstrip())
 

@@ -1,4 +1,4 @@
-"""Integrations use the core by its public names alone, in modules that stay small."""
+"""Integrations use the core by its public names alone."""
 
 import ast
 import importlib
@@ -12,8 +12,13 @@ PACKAGES = [
     ROOT / "integrations/llama-index-postprocessor-sift/llama_index/postprocessor/sift",
 ]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
-PUBLIC_PACKAGES = ["sift_core", "sift_core.answering", "sift_core.sources"]
-MAX_LINES = 150
+PUBLIC_PACKAGES = [
+    "sift_core",
+    "sift_core.answering",
+    "sift_core.sources",
+    "sift_core.sources.faiss",
+    "sift_core.sources.qdrant",
+]
 
 
 def imports_of_the_core(source):
@@ -63,9 +68,3 @@ def test_what_is_private_is_told_from_what_is_public(statement, found):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_module_imports_public_names_of_the_core_alone(path):
     assert private_imports(path.read_text(encoding="utf-8")) == []
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_module_has_at_most_150_lines(path):
-    n_lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert n_lines <= MAX_LINES, f"{path.relative_to(ROOT)} has {n_lines} lines; split it"

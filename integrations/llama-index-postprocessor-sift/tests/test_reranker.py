@@ -20,8 +20,11 @@ from sift_core import (
     CandidateSourceError,
     ContextSelector,
     InvalidInputError,
+    MMRSelector,
     RBFKernel,
+    Selection,
     SIFTSelector,
+    StopReason,
     select,
 )
 
@@ -205,12 +208,12 @@ def test_the_explanation_is_hidden_from_the_llm(engine_over, nodes, embed_model,
     engine = engine_over("qdrant", nodes, embed_model, SIFTReranker())
     for kept in engine.query(question).source_nodes:
         assert kept.metadata["sift"].keys() == {
-            "retrieval_score",
+            "similarity",
+            "score",
             "relevance",
             "redundancy",
             "gain",
-            "variance_before",
-            "variance_after",
+            "variance",
         }
         assert "sift" not in kept.node.get_content(MetadataMode.LLM)
         assert "sift" not in kept.node.get_content(MetadataMode.EMBED)
@@ -231,9 +234,11 @@ def test_what_comes_back_is_json(engine_over, nodes, embed_model, question):
         ({"kernel": "linear", "noise_variance": 0.5}, SIFTSelector(noise_variance=0.5)),
         ({"kernel": "rbf"}, SIFTSelector(kernel=RBFKernel(), noise_variance=0.1)),
         (
-            {"kernel": "rbf", "length_scale": 2.0},
-            SIFTSelector(kernel=RBFKernel(length_scale=2.0), noise_variance=0.1),
+            {"selector": SIFTSelector(kernel=RBFKernel(length_scale=2.0))},
+            SIFTSelector(kernel=RBFKernel(length_scale=2.0)),
         ),
+        ({"selector": ContextSelector(alpha=1.0)}, ContextSelector(alpha=1.0)),
+        ({"selector": MMRSelector()}, MMRSelector()),
     ],
     ids=str,
 )
@@ -276,7 +281,7 @@ async def test_the_order_of_the_scores_may_be_taken_for_relevance(transform):
     ):
         assert ids(kept) == [str(i) for i in expected.positions]
         assert [node.score for node in kept] == expected.variances[:-1].tolist()
-        assert [node.metadata["sift"]["retrieval_score"] for node in kept] == [
+        assert [node.metadata["sift"]["score"] for node in kept] == [
             given[i].score for i in expected.positions
         ]
 
@@ -359,8 +364,8 @@ def test_a_reranker_after_finds_our_scores_in_order_and_our_metadata_in_place(
     engine = engine_over("qdrant", nodes, embed_model, SIFTReranker(top_n=5), NewestFirst())
     kept = engine.query(question).source_nodes
     assert [node.score for node in kept] == [float(i[-4:]) for i in ids(kept)]
-    before = [node.metadata["sift"]["variance_before"] for node in kept]
-    assert before == sorted(before, reverse=True)
+    variances = [node.metadata["sift"]["variance"] for node in kept]
+    assert variances == sorted(variances, reverse=True)
 
 
 @pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
@@ -426,10 +431,28 @@ def test_says_that_candidates_are_fewer_than_the_nodes_to_keep():
         SIFTReranker(top_n=4, candidates=3)
 
 
-def test_alpha_stops_early():
-    given = with_vectors(np.eye(6).tolist())
-    kept = SIFTReranker(top_n=6, alpha=1.0).postprocess_nodes(given, bundle([1.0] * 6))
-    assert len(kept) < 6
+class LastFirst:
+    """A selector of one's own, which notes the relevance that it is told."""
+
+    relevance = None
+
+    def select(self, query, candidates, n_select, *, relevance=None):
+        self.relevance = relevance
+        n = min(n_select, len(candidates))
+        return Selection(
+            positions=np.arange(len(candidates))[::-1][:n],
+            variances=np.linspace(1.0, 0.0, n + 1),
+            stop_reason=StopReason.N_SELECT,
+        )
+
+
+def test_a_selector_of_ones_own_is_told_the_relevance():
+    selector = LastFirst()
+    given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
+    reranker = SIFTReranker(top_n=2, selector=selector, use_scores=True)
+    kept = reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0]))
+    assert ids(kept) == ["3", "2"]
+    assert selector.relevance.tolist() == [0.1, 0.9, 0.5, 0.7]
 
 
 @pytest.mark.parametrize(
@@ -439,8 +462,9 @@ def test_alpha_stops_early():
         {"top_n": 0},
         {"noise_variance": 0.0},
         {"kernel": "cosine"},
-        {"kernel": "linear", "length_scale": 1.0},
-        {"length_scale": 1.0},
+        {"selector": ContextSelector(), "kernel": "linear"},
+        {"selector": ContextSelector(), "noise_variance": 0.1},
+        {"selector": "sift"},
         {"top_n": 5, "candidates": 4},
         {"candidates": 0},
         {"kernel": "linear", "use_scores": True},
@@ -467,9 +491,7 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
         "candidates": None,
         "kernel": "linear",
         "use_scores": None,
-        "length_scale": None,
         "noise_variance": None,
-        "alpha": None,
         "keep_embeddings": False,
         "class_name": "SIFTReranker",
     }
@@ -592,7 +614,7 @@ def test_a_store_that_dies_after_retrieval_is_an_error(build_index, nodes, embed
     index = build_index("qdrant", nodes, embed_model)
     fetched = index.as_retriever(similarity_top_k=200).retrieve(question)
     index.vector_store.client.close()
-    with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs'") as raised:
+    with pytest.raises(CandidateSourceError, match="collection 'docs'") as raised:
         SIFTReranker().postprocess_nodes(fetched, query_str=question)
     assert isinstance(raised.value.__cause__, RuntimeError)
     assert embed_model.texts == []
@@ -604,6 +626,6 @@ async def test_an_async_store_that_dies_after_retrieval_is_an_error(
     index = async_qdrant_index
     fetched = await index.as_retriever(similarity_top_k=200).aretrieve(question)
     await index.vector_store._aclient.close()
-    with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs'"):
+    with pytest.raises(CandidateSourceError, match="collection 'docs'"):
         await SIFTReranker().apostprocess_nodes(fetched, query_str=question)
     assert embed_model.texts == []

@@ -15,7 +15,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
-from sift_core import CandidateSourceError, InvalidInputError
+from sift_core import CandidateSourceError, ContextSelector, InvalidInputError
 
 
 def ids(scored_nodes):
@@ -35,8 +35,7 @@ def reranked(index, question, **settings):
         {},
         {"candidates": 6},
         {"kernel": "linear", "noise_variance": 0.5},
-        {"kernel": "rbf", "length_scale": 0.7},
-        {"alpha": 1.0},
+        {"selector": ContextSelector(alpha=1.0)},
         {"use_scores": True},
         {"keep_embeddings": True},
     ],
@@ -383,7 +382,7 @@ async def test_llama_index_evaluates_it(build_index, nodes, embed_model, questio
         ({"top_n": 9, "candidates": 8}, "`candidates` must be >= `top_n`, got 8 and 9"),
         ({"max_candidates": 100}, "`max_candidates` must be >= `candidates`, got 100 and 200"),
         ({"kernel": "cosine"}, "`kernel` must be"),
-        ({"length_scale": 1.0}, "`length_scale` has no effect"),
+        ({"selector": ContextSelector(), "kernel": "rbf"}, "`selector` has settings of its own"),
         ({"noise_variance": 0.0}, "`noise_variance` must be a finite number > 0"),
         ({"kernel": "rbf", "use_scores": True}, "`use_scores` has no effect"),
         ({"vector_store_query_mode": "mmr"}, "must not be 'mmr'"),

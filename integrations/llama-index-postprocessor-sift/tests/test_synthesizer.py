@@ -17,9 +17,9 @@ from llama_index.core.llms import ChatMessage, MessageRole, MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.schema import NodeWithScore
 
+from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.query_bundle import SIFTQueryBundle
 from llama_index.postprocessor.sift.synthesizer import SIFTSynthesizer
-from llama_index.postprocessor.sift.synthesizer_llm import EngineLLM
 from sift_core import AnswerMode, InvalidInputError
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 

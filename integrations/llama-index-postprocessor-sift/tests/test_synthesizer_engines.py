@@ -18,7 +18,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.tools import QueryEngineTool
 
 from llama_index.postprocessor.sift import SIFTQueryBundle, SIFTSynthesizer
-from llama_index.postprocessor.sift.retriever_tracking import track_retrievals
+from llama_index.postprocessor.sift.tracking import track_retrievals
 from sift_core import InvalidInputError
 from sift_core.answering import AnswerEngine, LanguageModel
 

@@ -15,7 +15,7 @@ from llama_index.core.retrievers import QueryFusionRetriever, VectorIndexRetriev
 from llama_index.core.schema import IndexNode, NodeWithScore
 
 from llama_index.postprocessor.sift import SIFTReranker
-from llama_index.postprocessor.sift.retriever_tracking import RetrievalTracker, sources_of
+from llama_index.postprocessor.sift.tracking import RetrievalTracker, sources_of
 
 
 def ids(scored_nodes):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_index.postprocessor.sift.chosen_nodes import METADATA_KEY
-from llama_index.postprocessor.sift.node_pools import NODE
+from llama_index.postprocessor.sift.nodes import METADATA_KEY, NODE
 from sift_core import Answer, CandidatePool, posterior_variances
 
 if TYPE_CHECKING:
@@ -49,13 +48,15 @@ def report_of(choice: Choice, *, model: str) -> dict[str, Any]:
         model: Which model answers: "engine" or "llm".
     """
     chunks = chosen_chunks(choice)
-    variance = float(posterior_variances(choice.query.vector, chunks.embeddings)[-1])
+    variance = None
+    if len(chunks):
+        variance = float(posterior_variances(choice.query.vector, chunks.embeddings)[-1])
     report = {
         "mode": choice.mode.value,
         "model": model,
         "reasons": list(choice.reasons),
-        "variance": variance if len(chunks) else None,
-        "standard_deviation": variance**0.5 if len(chunks) else None,
+        "variance": variance,
+        "standard_deviation": None if variance is None else variance**0.5,
         "node_ids": list(dict.fromkeys(chunks.document_ids)),
         "timings": dict(choice.timings),
     }

@@ -20,7 +20,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
 
-from llama_index.postprocessor.sift.synthesizer_prompts import choice_for_chat, choice_for_prompt
+from sift_core import CandidatePool, InvalidInputError, Query
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, Choice
@@ -65,7 +65,7 @@ class EngineLLM(CustomLLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Return the model's continuation of a prompt."""
-        answer = self._engine.answer_from(choice_for_prompt(self._engine, prompt), **kwargs)
+        answer = self._engine.answer_from(_choice(self._engine, prompt), **kwargs)
         return CompletionResponse(text=answer.text)
 
     @llm_completion_callback()
@@ -73,7 +73,7 @@ class EngineLLM(CustomLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
         """Return what `complete` returns, without blocking the event loop."""
-        answer = await self._engine.aanswer_from(choice_for_prompt(self._engine, prompt), **kwargs)
+        answer = await self._engine.aanswer_from(_choice(self._engine, prompt), **kwargs)
         return CompletionResponse(text=answer.text)
 
     @llm_completion_callback()
@@ -81,7 +81,7 @@ class EngineLLM(CustomLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseGen:
         """Return the continuation in pieces, each with all the text so far."""
-        for response in self._streamed(choice_for_prompt(self._engine, prompt), kwargs):
+        for response in self._streamed(_choice(self._engine, prompt), kwargs):
             yield CompletionResponse(text=response.message.content or "", delta=response.delta)
 
     @llm_completion_callback()
@@ -91,7 +91,7 @@ class EngineLLM(CustomLLM):
         """Return what `stream_complete` returns, without blocking the event loop."""
 
         async def pieces() -> CompletionResponseAsyncGen:
-            async for response in self._astreamed(choice_for_prompt(self._engine, prompt), kwargs):
+            async for response in self._astreamed(_choice(self._engine, prompt), kwargs):
                 yield CompletionResponse(text=response.message.content or "", delta=response.delta)
 
         return pieces()
@@ -100,26 +100,26 @@ class EngineLLM(CustomLLM):
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return the answer to the last message."""
         return _said(
-            self._engine.answer_from(choice_for_chat(self._engine, messages), **kwargs).text
+            self._engine.answer_from(_choice_for_chat(self._engine, messages), **kwargs).text
         )
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return what `chat` returns, without blocking the event loop."""
-        answer = await self._engine.aanswer_from(choice_for_chat(self._engine, messages), **kwargs)
+        answer = await self._engine.aanswer_from(_choice_for_chat(self._engine, messages), **kwargs)
         return _said(answer.text)
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """Return the answer in pieces, each with all the text so far."""
-        yield from self._streamed(choice_for_chat(self._engine, messages), kwargs)
+        yield from self._streamed(_choice_for_chat(self._engine, messages), kwargs)
 
     @llm_chat_callback()
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
         """Return what `stream_chat` returns, without blocking the event loop."""
-        return self._astreamed(choice_for_chat(self._engine, messages), kwargs)
+        return self._astreamed(_choice_for_chat(self._engine, messages), kwargs)
 
     def _streamed(self, choice: Choice, settings: dict[str, Any]) -> ChatResponseGen:
         text = ""
@@ -138,3 +138,24 @@ class EngineLLM(CustomLLM):
 
 def _said(text: str, delta: str | None = None) -> ChatResponse:
     return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta=delta)
+
+
+def _choice(engine: AnswerEngine, prompt: str, history: Sequence[dict[str, str]] = ()) -> Choice:
+    """Return the choice of mode "base" for a prompt, after earlier messages."""
+    query = Query(text=prompt, history=history)
+    return engine.choose_from(query, CandidatePool.empty(), mode="base")
+
+
+def _choice_for_chat(engine: AnswerEngine, messages: Sequence[ChatMessage]) -> Choice:
+    """Return the choice for the last message, with the others before it.
+
+    Raises:
+        InvalidInputError: If the last message is not the user's, or there is none.
+    """
+    if not messages or messages[-1].role != MessageRole.USER:
+        last = messages[-1].role.value if messages else "none"
+        raise InvalidInputError(f"the last message must be the user's, got {last!r}")
+    *earlier, question = (message.content or "" for message in messages)
+    roles = [message.role.value for message in messages]
+    history = [{"role": r, "content": c} for r, c in zip(roles, earlier, strict=False)]
+    return _choice(engine, question, history)

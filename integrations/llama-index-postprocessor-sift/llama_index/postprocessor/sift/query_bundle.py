@@ -26,23 +26,15 @@ class SIFTQueryBundle(QueryBundle):
     mode: str | None = None
 
 
-def as_bundle(query: str | QueryBundle) -> QueryBundle:
-    """Return a query as a bundle."""
-    return QueryBundle(query) if isinstance(query, str) else query
-
-
-def mode_of(query: QueryBundle) -> str | None:
-    """Return the mode that a query asks for itself; None if it does not."""
-    return query.mode if isinstance(query, SIFTQueryBundle) else None
-
-
 def wanted_mode(query: QueryBundle, *, default: str, of_call: str | None = None) -> str:
     """Return the mode of a call, else of its query, else the default.
 
     Raises:
         InvalidInputError: If there is no such mode.
     """
-    asked = of_call if of_call is not None else mode_of(query)
+    asked = of_call
+    if asked is None and isinstance(query, SIFTQueryBundle):
+        asked = query.mode
     return checked_mode(default if asked is None else asked)
 
 

@@ -1,41 +1,106 @@
-"""The postprocessor: nodes in, one call to the core, chosen copies of them out."""
+"""The postprocessor: nodes in, one call to a selector, chosen copies of them out."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Annotated, Any, Literal
 
-from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core import VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import (
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
+from llama_index.core.callbacks import CBEventType, EventPayload
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
     get_dispatcher,
 )
+from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.node_choosing import NodeChooser
-from llama_index.postprocessor.sift.node_pools import distinct_nodes
-from llama_index.postprocessor.sift.rerank_events import reported
-from llama_index.postprocessor.sift.reranker_settings import RerankerSettings
-from llama_index.postprocessor.sift.retriever_tracking import track_retrievals
-from llama_index.postprocessor.sift.vector_lookup import VectorLookup
+from llama_index.postprocessor.sift.nodes import (
+    best_nodes,
+    chosen_nodes,
+    distinct_nodes,
+    node_pool,
+)
+from llama_index.postprocessor.sift.tracking import track_retrievals
+from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
+from sift_core import InvalidInputError, Selector, selector_from_settings
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
 
+_NotInSchema = WithJsonSchema({"type": "null"})  # live objects have no JSON
 
-class SIFTReranker(RerankerSettings):
+
+class SIFTReranker(BaseNodePostprocessor):
     """Keeps the nodes that together say most about the query, in order of choice.
 
     Put it into a query engine with a large `similarity_top_k`. Vectors are taken from the
     vector store that the engine's retriever searched; see `index` for when it cannot be
     found. Scores of a reranker before are used, see `use_scores`. A node's `score` becomes the
     variance at the query before it was chosen, which never rises, so sorting by score keeps
-    the order. The score that it came with, its gain, its relevance (cosine with the query)
-    and its redundancy (largest cosine with a node chosen before) are in `metadata["sift"]`,
-    hidden from the LLM and from embedding models. A node that arrives twice is kept once.
+    the order. What `sift_core.pick_metadata` says of it ("similarity", "score", "relevance",
+    "redundancy", "gain", "variance") is in `metadata["sift"]`, hidden from the LLM and from
+    embedding models. A node that arrives twice is kept once.
+
+    `selector`, `index` and `embed_model` are shared by copies and are not in `to_dict` or JSON;
+    a pickle has the selector.
     """
+
+    model_config = ConfigDict(extra="forbid")
+
+    top_n: int = Field(default=10, ge=1, description="How many nodes to keep at most.")
+    candidates: int | None = Field(
+        default=None,
+        ge=1,
+        description="Of how many arriving nodes to choose at most, best scores first; None: all.",
+    )
+    kernel: Literal["auto", "rbf", "linear"] = Field(
+        default="auto",
+        description="How one text informs about another: auto reads its scales from the nodes, "
+        "with the neighbourhood of the query as the target; linear is the paper's.",
+    )
+    noise_variance: float | None = Field(
+        default=None,
+        gt=0,
+        description="Larger values choose closer to the query and allow more overlap.",
+    )
+    use_scores: bool | None = Field(
+        default=None,
+        description="Take the order of the nodes' scores for their relevance, as after a "
+        "cross-encoder or a hybrid search; auto only. None: where they say more than cosines.",
+    )
+    keep_embeddings: bool = Field(
+        default=False, description="Put the vectors used on the returned nodes."
+    )
+    selector: Annotated[Selector | None, _NotInSchema] = Field(
+        default=None,
+        exclude=True,
+        description="What chooses, in place of kernel and noise_variance: any of sift_core, with "
+        "all its settings, or your own.",
+    )
+    index: Annotated[VectorStoreIndex | None, _NotInSchema] = Field(
+        default=None,
+        exclude=True,
+        repr=False,
+        description="Where the vectors are, if not in the index that was just searched.",
+    )
+    embed_model: Annotated[BaseEmbedding | None, _NotInSchema] = Field(
+        default=None,
+        exclude=True,
+        repr=False,
+        description="Embeds what has no vector, if not the index's own model.",
+    )
 
     _warned_of_few_nodes: bool = PrivateAttr(default=False)
 
@@ -44,10 +109,30 @@ class SIFTReranker(RerankerSettings):
         super().model_post_init(context)
         track_retrievals()
 
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> SIFTReranker:
+        self._selector()
+        if self.candidates is not None and self.candidates < self.top_n:
+            raise InvalidInputError(
+                f"`candidates` must be >= `top_n`, got {self.candidates} and {self.top_n}; leave "
+                f"it out to choose from all nodes that arrive"
+            )
+        return self
+
     @classmethod
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises it."""
         return "SIFTReranker"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the settings; an index or a model is not sent along."""
+        settings = self.model_copy(update={"index": None, "embed_model": None})
+        return super(SIFTReranker, settings).__getstate__()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> SIFTReranker:
+        """Return a copy that shares the selector, the index and the model."""
+        live = [each for each in (self.selector, self.index, self.embed_model) if each is not None]
+        return super().__deepcopy__({**(memo or {}), **{id(each): each for each in live}})
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -56,10 +141,9 @@ class SIFTReranker(RerankerSettings):
         if not nodes:
             return []
         with self._reported(nodes, query) as chosen:
-            chooser = self._chooser()
-            candidates = self._candidates(chooser, nodes)
+            candidates = self._candidates(nodes)
             vectors = self._lookup().vectors(query, candidates)
-            chosen += chooser.choose(candidates, vectors.query, vectors.nodes)
+            chosen += self._chosen(candidates, vectors)
         return chosen
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
@@ -70,17 +154,12 @@ class SIFTReranker(RerankerSettings):
         if not nodes:
             return []
         with self._reported(nodes, query) as chosen:
-            chooser = self._chooser()
-            candidates = self._candidates(chooser, nodes)
+            candidates = self._candidates(nodes)
             vectors = await self._lookup().avectors(query, candidates)
-            chosen += await asyncio.to_thread(
-                chooser.choose, candidates, vectors.query, vectors.nodes
-            )
+            chosen += await asyncio.to_thread(self._chosen, candidates, vectors)
         return chosen
 
-    def _candidates(
-        self, chooser: NodeChooser, nodes: Sequence[NodeWithScore]
-    ) -> Sequence[NodeWithScore]:
+    def _candidates(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
         """Return the nodes to choose from, each once, after a warning where that is no choice."""
         if len(nodes) <= self.top_n and not self._warned_of_few_nodes:
             self._warned_of_few_nodes = True
@@ -91,21 +170,76 @@ class SIFTReranker(RerankerSettings):
                 len(nodes),
                 self.top_n,
             )
-        return chooser.best(distinct_nodes(nodes), self.candidates)
-
-    def _reported(
-        self, nodes: list[NodeWithScore], query: QueryBundle
-    ) -> AbstractContextManager[list[NodeWithScore]]:
-        return reported(
-            nodes,
-            query,
-            top_n=self.top_n,
-            model_name=self.class_name(),
-            callback_manager=self.callback_manager,
-        )
+        return best_nodes(distinct_nodes(nodes), self.candidates, use_scores=self.use_scores)
 
     def _lookup(self) -> VectorLookup:
         return VectorLookup(index=self.index, embed_model=self.embed_model)
+
+    def _chosen(self, nodes: list[NodeWithScore], vectors: Vectors) -> list[NodeWithScore]:
+        pool = node_pool(vectors.query, nodes, vectors.nodes, use_scores=self.use_scores)
+        selection = self._selector().select(
+            vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance
+        )
+        return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings)
+
+    def _selector(self) -> Selector:
+        return selector_of(self.selector, self.kernel, self.noise_variance, self.use_scores)
+
+    @contextmanager
+    def _reported(
+        self, nodes: list[NodeWithScore], query: QueryBundle
+    ) -> Iterator[list[NodeWithScore]]:
+        """Report what arrived, yield an empty list, and report what the body put into it.
+
+        A body that raises is reported to the callbacks as a failure and has no end event,
+        like in LlamaIndex's own rerankers.
+        """
+        chosen: list[NodeWithScore] = []
+        name = self.class_name()
+        payload: dict[str, Any] = {
+            EventPayload.NODES: nodes,
+            EventPayload.MODEL_NAME: name,
+            EventPayload.QUERY_STR: query.query_str,
+            EventPayload.TOP_K: self.top_n,
+        }
+        _dispatcher.event(
+            ReRankStartEvent(query=query, nodes=nodes, top_n=self.top_n, model_name=name)
+        )
+        with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
+            yield chosen
+            event.on_end(payload={EventPayload.NODES: chosen})
+        _dispatcher.event(ReRankEndEvent(nodes=chosen))
+
+
+def selector_of(
+    selector: Selector | None,
+    kernel: Literal["auto", "rbf", "linear"],
+    noise_variance: float | None,
+    use_scores: bool | None,
+) -> Selector:
+    """Return the selector that was given, or else the one that the other settings describe.
+
+    Raises:
+        InvalidInputError: If a setting is out of range, or has no effect beside another.
+    """
+    if selector is not None:
+        if kernel != "auto" or noise_variance is not None:
+            raise InvalidInputError(
+                "`selector` has settings of its own; leave out `kernel` and `noise_variance`"
+            )
+        return selector
+    if use_scores and kernel != "auto":
+        raise InvalidInputError(
+            f'`use_scores` has no effect with kernel={kernel!r}; pass kernel="auto"'
+        )
+    return _made_selector(kernel, noise_variance)
+
+
+@lru_cache
+def _made_selector(
+    kernel: Literal["auto", "rbf", "linear"], noise_variance: float | None
+) -> Selector:
+    return selector_from_settings(kernel=kernel, noise_variance=noise_variance)
 
 
 def _required(query_bundle: QueryBundle | None) -> QueryBundle:

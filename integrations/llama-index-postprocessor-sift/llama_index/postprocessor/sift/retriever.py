@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from llama_index.core import VectorStoreIndex
@@ -17,12 +18,19 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
-from llama_index.postprocessor.sift.candidate_nodes import CandidateNodes
-from llama_index.postprocessor.sift.index_options import checked_counts, checked_options
-from llama_index.postprocessor.sift.index_search import IndexSearch
-from llama_index.postprocessor.sift.node_choosing import NodeChooser
-from llama_index.postprocessor.sift.query_vectors import aquery_embedding, query_embedding
-from llama_index.postprocessor.sift.retriever_tracking import track_retrievals
+from llama_index.postprocessor.sift.index_source import IndexSource, checked_options
+from llama_index.postprocessor.sift.nodes import chosen_nodes
+from llama_index.postprocessor.sift.reranker import selector_of
+from llama_index.postprocessor.sift.tracking import track_retrievals
+from llama_index.postprocessor.sift.vectors import aquery_embedding, query_embedding
+from sift_core import (
+    CandidatePool,
+    InvalidInputError,
+    Query,
+    Selector,
+    afetch_distinct,
+    fetch_distinct,
+)
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -40,9 +48,8 @@ class SIFTRetriever(BaseRetriever):
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
-        kernel, length_scale, noise_variance, keep_embeddings: As in `SIFTReranker`.
+        selector, kernel, noise_variance, keep_embeddings: As in `SIFTReranker`.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
-        alpha: Stop early; larger values stop earlier. Not the weight of a hybrid search.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
             store asks once more, before the first awaited query, how vectors are named.)
@@ -57,8 +64,8 @@ class SIFTRetriever(BaseRetriever):
         callback_manager, verbose: As in LlamaIndex; the manager is the index's by default.
 
     Raises:
-        InvalidInputError: If a number is out of its range, a setting has no effect with this
-            kernel, or the store would ignore an option.
+        InvalidInputError: If a number is out of its range, a setting has no effect beside
+            another, or the store would ignore an option.
     """
 
     def __init__(
@@ -68,11 +75,10 @@ class SIFTRetriever(BaseRetriever):
         top_n: int = 10,
         candidates: int = 200,
         filters: MetadataFilters | None = None,
+        selector: Selector | None = None,
         kernel: Literal["auto", "rbf", "linear"] = "auto",
-        use_scores: bool | None = None,
-        length_scale: float | None = None,
         noise_variance: float | None = None,
-        alpha: float | None = None,
+        use_scores: bool | None = None,
         keep_embeddings: bool = False,
         max_candidates: int | None = None,
         node_ids: Sequence[str] | None = None,
@@ -97,18 +103,14 @@ class SIFTRetriever(BaseRetriever):
             hybrid_top_k=hybrid_top_k,
             vector_store_kwargs=vector_store_kwargs,
         )
-        self._candidates, self._max_candidates = checked_counts(top_n, candidates, max_candidates)
-        self._chooser = NodeChooser.from_settings(
-            top_n=top_n,
-            kernel=kernel,
-            length_scale=length_scale,
-            noise_variance=noise_variance,
-            alpha=alpha,
-            use_scores=use_scores,
-            keep_embeddings=keep_embeddings,
-        )
+        _check_counts(top_n, candidates, max_candidates)
+        self._top_n = top_n
+        self._candidates = candidates
+        self._max_candidates = max_candidates
+        self._selector = selector_of(selector, kernel, noise_variance, use_scores)
+        self._keep_embeddings = keep_embeddings
         self._embed_model = embed_model or index._embed_model  # no public accessor
-        self._search = IndexSearch(index, self._embed_model, options)
+        self._source = IndexSource(index, self._embed_model, options, use_scores=use_scores)
         super().__init__(
             callback_manager=callback_manager or index._callback_manager,
             object_map=index._object_map,
@@ -131,20 +133,43 @@ class SIFTRetriever(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         target = query_embedding(query_bundle, lambda: self._embed_model)
         query_bundle.embedding = target.tolist()  # LlamaIndex's retrievers leave it for others
+        query = Query(text=query_bundle.query_str, embedding=target)
         if self._max_candidates is None:
-            nodes, embeddings = self._search.nodes(query_bundle, self._candidates)
-            return self._chooser.choose(nodes, target, embeddings)
-        source = CandidateNodes(self._search, query_bundle, self._chooser)
-        pool = source.distinct(target, self._candidates, self._max_candidates)
-        return self._chooser.choose_from(pool, target)
+            pool = self._source.fetch(query, self._candidates)
+        else:
+            pool = fetch_distinct(self._source, query, self._candidates, **self._limits())
+        return self._chosen(query, pool)
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         target = await aquery_embedding(query_bundle, lambda: self._embed_model)
-        embedded = QueryBundle(query_bundle.query_str, embedding=target.tolist())
+        query = Query(text=query_bundle.query_str, embedding=target)
         if self._max_candidates is None:
-            nodes, embeddings = await self._search.anodes(embedded, self._candidates)
-            return await asyncio.to_thread(self._chooser.choose, nodes, target, embeddings)
-        source = CandidateNodes(self._search, embedded, self._chooser)
-        pool = await source.adistinct(target, self._candidates, self._max_candidates)
-        return await asyncio.to_thread(self._chooser.choose_from, pool, target)
+            pool = await self._source.afetch(query, self._candidates)
+        else:
+            pool = await afetch_distinct(self._source, query, self._candidates, **self._limits())
+        return await asyncio.to_thread(self._chosen, query, pool)
+
+    def _limits(self) -> dict[str, Any]:
+        return {"n_select": self._top_n, "max_candidates": self._max_candidates}
+
+    def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
+        if not len(pool):
+            return []
+        selection = self._selector.select(
+            query.vector, pool.embeddings, self._top_n, relevance=pool.relevance
+        )
+        return chosen_nodes(pool, selection, keep_embeddings=self._keep_embeddings)
+
+
+def _check_counts(top_n: int, candidates: int, max_candidates: int | None) -> None:
+    """Refuse counts other than 1 <= top_n <= candidates <= max_candidates."""
+    counts = {"top_n": top_n, "candidates": candidates}
+    if max_candidates is not None:
+        counts["max_candidates"] = max_candidates
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise InvalidInputError(f"`{name}` must be a whole number >= 1, got {count!r}")
+    for (smaller, least), (larger, most) in pairwise(counts.items()):
+        if most < least:
+            raise InvalidInputError(f"`{larger}` must be >= `{smaller}`, got {most} and {least}")

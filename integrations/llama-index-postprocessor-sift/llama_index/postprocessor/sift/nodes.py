@@ -1,0 +1,259 @@
+"""LlamaIndex's nodes as the core's candidates, and what was chosen of these as nodes again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
+
+from sift_core import (
+    CandidatePool,
+    InvalidInputError,
+    Selection,
+    cosine_similarities,
+    pick_metadata,
+)
+
+METADATA_KEY = "sift"
+NODE = "node"  # in a pool's metadata: the node behind a row, with its score
+
+# Stores compute cosines in float32: closer than this, two are equal for all that they say.
+ROUNDING = 1e-5
+
+
+class ExplainedMetadata(dict[str, Any]):
+    """A node's metadata with the explanation in it, which `str` leaves out and `repr` shows.
+
+    `TextNode.hash` is made of `str(metadata)`, and LlamaIndex's fusion adds up the scores of
+    nodes with one hash: a node must look the same to it from each retriever.
+    """
+
+    def __str__(self) -> str:
+        """Return what the metadata was before."""
+        return str({key: value for key, value in self.items() if key != METADATA_KEY})
+
+
+def distinct_nodes(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """Return the nodes without those that came before, as from two retrievers, in their order.
+
+    Of one node are those with its id and its text: pieces of a node may share its id.
+    """
+    if len({node.node.node_id for node in nodes}) == len(nodes):
+        return list(nodes)
+    first: dict[tuple[str, str], NodeWithScore] = {}
+    for node in nodes:
+        first.setdefault((node.node.node_id, node.node.get_content()), node)
+    return list(first.values())
+
+
+def best_nodes(
+    nodes: list[NodeWithScore], n: int | None, *, use_scores: bool | None
+) -> list[NodeWithScore]:
+    """Return the n nodes with the best scores, in order of arrival; the first n without scores.
+
+    All of them for n = None. `use_scores` as in `scores_of`.
+    """
+    if n is None or len(nodes) <= n:
+        return nodes
+    scores = scores_of(nodes, use_scores=use_scores)
+    if scores is None:
+        return nodes[:n]
+    return [nodes[i] for i in np.sort(np.argsort(-scores, kind="stable")[:n]).tolist()]
+
+
+def node_pool(
+    query_embedding: npt.NDArray[np.floating],
+    nodes: Sequence[NodeWithScore],
+    embeddings: npt.NDArray[np.floating],
+    *,
+    use_scores: bool | None = None,
+    with_texts: bool = False,
+) -> CandidatePool:
+    """Return nodes as a pool; row i is node i, which is in `pool.metadata[i]["node"]`.
+
+    Args:
+        query_embedding: Shape (d,).
+        nodes: n nodes in order of arrival.
+        embeddings: Shape (n, d), row i the vector of node i.
+        use_scores: Whether the nodes' scores become the pool's `relevance`; None for where
+            they say more than the cosines do (see `relevance_of`).
+        with_texts: Whether the pool has what LlamaIndex's own synthesizers give to an LLM, the
+            content with the metadata that is not hidden from it; else empty texts. A selection
+            needs none, and those of 200 nodes cost as much as the selection.
+
+    Raises:
+        InvalidInputError: If a vector is all zero or not finite, or dimensions differ; if
+            `use_scores` is True and a node has no finite score.
+    """
+    if not nodes:
+        return CandidatePool.empty(dimension=len(query_embedding))
+    if embeddings.shape[1:] != query_embedding.shape:
+        raise InvalidInputError(
+            f"the nodes' vectors must have {query_embedding.size} columns like the query, got "
+            f"{embeddings.shape[-1]}; were both made by one model?"
+        )
+    with np.errstate(invalid="ignore", over="ignore"):  # refused below
+        similarities = cosine_similarities(query_embedding, embeddings)
+    if not (np.abs(similarities) > 0).all():  # where there is no direction: 0, or no number
+        _refuse_unfit(nodes, embeddings)
+    texts = [""] * len(nodes)
+    if with_texts:
+        texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
+    return CandidatePool(
+        document_ids=[node.node.node_id for node in nodes],
+        texts=texts,
+        embeddings=embeddings,
+        similarities=similarities,
+        metadata=[{NODE: node} for node in nodes],
+        relevance=relevance_of(nodes, similarities, use_scores=use_scores),
+    )
+
+
+def _refuse_unfit(nodes: Sequence[NodeWithScore], embeddings: npt.NDArray[np.floating]) -> None:
+    largest = np.abs(embeddings).max(axis=1)
+    unfit = np.flatnonzero(~(np.isfinite(largest) & (largest > 0)))
+    if len(unfit):
+        wrong = "must not be all zero" if largest[unfit[0]] == 0 else "must be finite"
+        raise InvalidInputError(
+            f"embeddings {wrong}, that of node {nodes[unfit[0]].node.node_id!r} is not fit; was "
+            f"an empty text embedded?"
+        )
+
+
+def scores_of(
+    nodes: Sequence[NodeWithScore], *, use_scores: bool | None = None
+) -> npt.NDArray[np.float64] | None:
+    """Return the nodes' scores so that higher is better, shape (n,), or None for nothing.
+
+    A score is whatever the last retriever or reranker put there: a cosine, an inner product, a
+    squared distance (Faiss, where smaller is nearer), a fused rank, a cross-encoder's logit.
+    Scores that never fall and rise somewhere, in order of arrival, are distances and come
+    back negated: stores return the nearest node first, and rerankers the best one.
+
+    Args:
+        nodes: n nodes in order of arrival.
+        use_scores: True if they must have scores, False for never; None for where all have
+            one that is finite, and not all the same.
+
+    Raises:
+        InvalidInputError: If `use_scores` is True and a node has no finite score.
+    """
+    if use_scores is False or not nodes:
+        return None
+    scores = np.array([np.nan if node.score is None else node.score for node in nodes], dtype=float)
+    if not np.isfinite(scores).all():
+        if use_scores:
+            first = nodes[int(np.flatnonzero(~np.isfinite(scores))[0])]
+            raise InvalidInputError(
+                f"node {first.node.node_id!r} has no finite score to take its relevance from, got "
+                f"{first.score}; leave `use_scores` out, or put a postprocessor before that "
+                f"gives scores"
+            )
+        return None
+    steps = np.diff(scores)
+    rises, falls = bool((steps > 0).any()), bool((steps < 0).any())
+    if use_scores is None and not rises and not falls:
+        return None
+    return -scores if rises and not falls else scores
+
+
+def relevance_of(
+    nodes: Sequence[NodeWithScore],
+    similarities: npt.NDArray[np.floating],
+    *,
+    use_scores: bool | None = None,
+) -> npt.NDArray[np.float64] | None:
+    """Return what the nodes' scores say beyond their cosines, or None for nothing.
+
+    Unless asked for, scores that order the nodes as the cosines do say nothing: cosines say
+    the same, more finely.
+
+    Args:
+        nodes: n nodes in order of arrival.
+        similarities: Their cosines with the query, shape (n,).
+        use_scores: As in `scores_of`; True also for scores that say nothing new.
+
+    Returns:
+        Shape (n,), finite, higher is more relevant.
+
+    Raises:
+        InvalidInputError: If `use_scores` is True and a node has no finite score.
+    """
+    scores = scores_of(nodes, use_scores=use_scores)
+    if scores is None or use_scores:
+        return scores
+    if _are_in_order(scores, similarities):
+        return None
+    # Similarities or distances that were put into another order after the search.
+    came_best_first = bool((np.diff(scores) <= 0).all())
+    raw = np.array([node.score for node in nodes], dtype=float)
+    if _are_in_order(raw, similarities):
+        return None
+    if not came_best_first and _are_in_order(-raw, similarities):
+        return None
+    return scores
+
+
+def _are_in_order(scores: npt.NDArray[np.float64], similarities: npt.NDArray[np.floating]) -> bool:
+    """Return whether a higher score never goes with a lower cosine, but for rounding."""
+    by_score = similarities[np.lexsort((-similarities, -scores))]
+    highest_after = np.maximum.accumulate(by_score[::-1])[::-1]
+    return bool((highest_after - by_score < ROUNDING).all())
+
+
+def chosen_nodes(
+    pool: CandidatePool, selection: Selection, *, keep_embeddings: bool = False
+) -> list[NodeWithScore]:
+    """Return copies of the chosen nodes in order of choice; the originals are not changed.
+
+    Each has what `sift_core.pick_metadata` says of it in `metadata["sift"]`, where neither LLM
+    nor embedder reads it, and as its score the variance at the query before it was chosen.
+
+    Args:
+        pool: From `node_pool`.
+        selection: What was chosen from it.
+        keep_embeddings: Whether to put the vectors used on the copies, or to leave what is there.
+    """
+    nodes: list[NodeWithScore] = [metadata[NODE] for metadata in pool.metadata]
+    given = [None if node.score is None else float(node.score) for node in nodes]
+    explanations = pick_metadata(pool, selection, scores=given)
+    scores = _strictly_falling(selection.variances[:-1].tolist())
+    chosen = []
+    for step, position in enumerate(selection.positions.tolist()):
+        node = _explained(nodes[position].node, explanations[step])
+        if keep_embeddings:
+            node.embedding = pool.embeddings[position].tolist()
+        chosen.append(nodes[position].model_copy(update={"node": node, "score": scores[step]}))
+    return chosen
+
+
+def _explained(node: BaseNode, explanation: dict[str, float | None]) -> BaseNode:
+    """Return a copy that carries `explanation` where neither LLM nor embedder reads it."""
+    return node.model_copy(
+        update={
+            "metadata": ExplainedMetadata({**node.metadata, METADATA_KEY: explanation}),
+            "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
+            "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
+            "relationships": dict(node.relationships),
+        }
+    )
+
+
+def _with_key(keys: list[str]) -> list[str]:
+    return keys if METADATA_KEY in keys else [*keys, METADATA_KEY]
+
+
+def _strictly_falling(values: Sequence[float]) -> list[float]:
+    """Return the values with ties broken by one rounding step, so that any sort keeps them.
+
+    A step of single precision, in which BEIR's evaluation compares.
+    """
+    falling: list[float] = []
+    for value in values:
+        if falling and np.float32(value) >= np.float32(falling[-1]):
+            value = float(np.nextafter(np.float32(falling[-1]), np.float32(-np.inf)))
+        falling.append(value)
+    return falling

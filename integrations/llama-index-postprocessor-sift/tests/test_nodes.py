@@ -1,0 +1,214 @@
+"""Nodes as candidates of the core, and what was chosen as nodes again."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+from llama_index.core.postprocessor import LongContextReorder
+from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
+
+from llama_index.postprocessor.sift.nodes import (
+    chosen_nodes,
+    distinct_nodes,
+    node_pool,
+    relevance_of,
+    scores_of,
+)
+from sift_core import InvalidInputError, Selection, StopReason
+
+COSINES = np.array([0.9, 0.7, 0.6, 0.1])
+QUERY = np.array([1.0, 0.0])
+
+
+def scored(scores):
+    return [
+        NodeWithScore(
+            node=TextNode(id_=str(i), text=f"text {i}", metadata={"page": i}), score=score
+        )
+        for i, score in enumerate(scores)
+    ]
+
+
+def chosen(nodes, positions, variances, embeddings=None):
+    if embeddings is None:
+        embeddings = np.array([[1.0, 0.1], [0.1, 1.0]])[np.arange(len(nodes)) % 2]
+    selection = Selection(
+        positions=np.array(positions),
+        variances=np.array(variances),
+        stop_reason=StopReason.N_SELECT,
+    )
+    return chosen_nodes(node_pool(QUERY, nodes, embeddings), selection)
+
+
+def test_row_i_is_node_i():
+    nodes, embeddings = scored([1.0, 2.0]), np.array([[2.0, 0.0], [3.0, 4.0]])
+    pool = node_pool(QUERY, nodes, embeddings)
+    assert pool.document_ids == ("0", "1")
+    assert pool.similarities == pytest.approx([1.0, 0.6])
+    assert pool.embeddings.tolist() == embeddings.tolist()
+    assert [row["node"] for row in pool.metadata] == nodes
+
+
+def test_texts_are_what_an_llm_may_read():
+    node = TextNode(text="bees dance", metadata={"title": "Bees", "secret": "x"})
+    node.excluded_llm_metadata_keys = ["secret"]
+    pool = node_pool(QUERY, [NodeWithScore(node=node)], np.ones((1, 2)), with_texts=True)
+    assert pool.texts == ("title: Bees\n\nbees dance",)
+
+
+def test_scores_that_say_more_than_cosines_become_relevance():
+    nodes, embeddings = scored([2.0, 1.0]), np.array([[3.0, 4.0], [1.0, 0.0]])
+    assert node_pool(QUERY, nodes, embeddings).relevance.tolist() == [2.0, 1.0]
+    assert node_pool(QUERY, nodes, embeddings, use_scores=False).relevance is None
+
+
+def test_no_nodes_are_an_empty_pool():
+    assert len(node_pool(np.ones(3), [], np.empty((0, 0)))) == 0
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ([0.0, 0.0], "must not be all zero, that of node '1'"),
+        ([np.nan, 1.0], "must be finite, that of node '1'"),
+        ([np.inf, 1.0], "must be finite, that of node '1'"),
+        ([1.0, 0.0, 0.0], "must have 2 columns like the query, got 3"),
+    ],
+    ids=["zero", "nan", "inf", "length"],
+)
+def test_vectors_that_cannot_be_compared_are_an_error(vector, message):
+    first = [1.0, *[0.0] * (len(vector) - 1)]
+    with pytest.raises(InvalidInputError, match=message):
+        node_pool(QUERY, scored([None] * 2), np.array([first, vector]))
+
+
+def test_a_vector_at_a_right_angle_to_the_query_is_no_error():
+    pool = node_pool(QUERY, scored([None]), np.array([[0.0, 1.0]]))
+    assert pool.similarities.tolist() == [0.0]
+
+
+def test_nodes_that_came_before_are_left_out_and_pieces_of_one_node_are_not():
+    def node(node_id, text, score):
+        return NodeWithScore(node=TextNode(id_=node_id, text=text), score=score)
+
+    arrived = [node("a", "one", 3.0), node("b", "one", 2.0), node("a", "one", 1.0)]
+    pieces = [node("a", "two", 0.5)]
+    assert distinct_nodes(arrived + pieces) == [*arrived[:2], *pieces]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [0.9, 0.7, 0.6, 0.1],  # cosines
+        [9.0, 7.0, 6.0, 1.0],  # inner products of unit vectors, scaled
+        [0.2, 0.6, 0.8, 1.8],  # squared distances of unit vectors
+        [0.9, 0.7, 0.6, 0.6],
+        [0.5, 0.5, 0.5, 0.5],
+        [None, None, None, None],
+        [3.0, 1.0, None, 2.0],
+        [3.0, 1.0, float("nan"), 2.0],
+        [3.0, 1.0, float("inf"), 2.0],
+    ],
+    ids=str,
+)
+def test_scores_that_say_no_more_than_cosines_are_left_out(scores):
+    assert relevance_of(scored(scores), COSINES) is None
+
+
+def test_rounding_to_float32_says_nothing():
+    exact = np.array([0.5, 0.5 + 1e-9, 0.5 - 1e-9, 0.4])
+    assert relevance_of(scored([0.5000001, 0.5, 0.5, 0.4]), exact) is None
+
+
+@pytest.mark.parametrize(
+    "scores", [[4.0, 1.0, 3.0, 2.0], [3.0, 3.0, 2.0, 2.5], [-1.0, -9.0, -2.0, -3.0]], ids=str
+)
+def test_scores_of_a_reranker_are_taken_as_they_are(scores):
+    assert relevance_of(scored(scores), COSINES).tolist() == scores
+
+
+def test_scores_in_falling_order_are_of_a_reranker_even_against_all_cosines():
+    scores = [4.0, 3.0, 2.0, 1.0]
+    assert relevance_of(scored(scores), COSINES[::-1]).tolist() == scores
+
+
+def test_distances_that_say_more_than_cosines_are_negated():
+    # Of vectors of different lengths: never falling, and not in the order of the cosines.
+    relevance = relevance_of(scored([0.1, 0.2, 0.2, 5.0]), COSINES[[1, 0, 3, 2]])
+    assert relevance.tolist() == [-0.1, -0.2, -0.2, -5.0]
+
+
+@pytest.mark.parametrize("scores", [[0.9, 0.7, 0.6, 0.1], [0.2, 0.6, 0.8, 1.8]], ids=["cos", "L2"])
+def test_nodes_put_into_another_order_after_a_plain_search_say_nothing(scores):
+    reordered = LongContextReorder().postprocess_nodes(scored(scores))
+    similarities = np.array([COSINES[int(node.node.node_id)] for node in reordered])
+    assert relevance_of(reordered, similarities) is None
+
+
+def test_two_similar_nodes_in_rising_order_are_not_taken_for_distances():
+    assert relevance_of(scored([0.3, 0.5]), np.array([0.3, 0.5])) is None
+
+
+def test_scores_that_must_be_used_are_used_even_if_they_say_nothing_new():
+    scores = [0.9, 0.7, 0.6, 0.1]
+    assert relevance_of(scored(scores), COSINES, use_scores=True).tolist() == scores
+
+
+def test_scores_that_must_not_be_used_are_not():
+    assert scores_of(scored([1.0, 4.0]), use_scores=False) is None
+
+
+def test_scores_and_metadata_by_hand():
+    embeddings = np.array([[3.0, 4.0], [0.0, 1.0], [2.0, 0.0]])  # cos of rows 2 and 0: 3/5
+    first, second = chosen(scored([0.6, 0.1, 0.9]), [2, 0], [1.0, 0.75, 0.5], embeddings)
+    assert (first.node.node_id, second.node.node_id) == ("2", "0")
+    assert (first.score, second.score) == (1.0, 0.75)
+    assert first.node.metadata == {
+        "page": 2,
+        "sift": {
+            "similarity": 1.0,
+            "score": 0.9,
+            "relevance": 1.0,
+            "redundancy": None,
+            "gain": 0.25,
+            "variance": 0.75,
+        },
+    }
+    assert second.node.metadata["sift"]["similarity"] == pytest.approx(0.6)
+    assert second.node.metadata["sift"]["redundancy"] == pytest.approx(0.6)
+
+
+def test_a_score_that_says_more_is_the_relevance():
+    embeddings = np.array([[3.0, 4.0], [2.0, 0.0]])
+    (kept,) = chosen(scored([7.0, 5.0]), [0], [1.0, 0.5], embeddings)
+    assert kept.metadata["sift"]["relevance"] == 7.0
+
+
+def test_the_order_survives_any_descending_sort_even_among_ties():
+    kept = chosen(scored([None] * 5), [4, 1, 3, 0, 2], [1.0, 0.5, 0.5, 0.5, 0.0, 0.0])
+    shuffled = random.Random(0).sample(kept, k=5)
+    resorted = sorted(shuffled, key=lambda node: node.score, reverse=True)
+    assert [node.node.node_id for node in resorted] == ["4", "1", "3", "0", "2"]
+
+
+def test_nodes_are_reranked_twice_without_repeating_the_hidden_key():
+    once = chosen(scored([0.2, 0.1]), [1], [1.0, 0.5])
+    (twice,) = chosen(once, [0], [1.0, 0.5])
+    assert twice.node.excluded_llm_metadata_keys == ["sift"]
+    assert twice.metadata["sift"]["score"] == 1.0
+
+
+def test_a_node_keeps_its_hash_and_shows_its_explanation():
+    nodes = scored([None] * 3)
+    (copy,) = chosen(nodes, [2], [1.0, 0.75])
+    assert copy.node.hash == nodes[2].node.hash
+    assert "gain" in repr(copy.node.metadata)
+    assert pickle.loads(pickle.dumps(copy)).node.metadata == copy.node.metadata
+
+
+def test_relationships_added_to_a_copy_are_not_added_to_the_original():
+    nodes = scored([None])
+    (copy,) = chosen(nodes, [0], [1.0, 0.5])
+    copy.node.relationships[NodeRelationship.NEXT] = RelatedNodeInfo(node_id="1")
+    assert nodes[0].node.relationships == {}

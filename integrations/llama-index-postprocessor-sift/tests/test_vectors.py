@@ -1,0 +1,434 @@
+"""Vectors of queries and nodes: from what was embedded already, from stores, from a model."""
+
+import gc
+import sys
+import uuid
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+
+import faiss
+import numpy as np
+import pytest
+from llama_index.core import Settings, StorageContext, VectorStoreIndex
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
+
+from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever, faiss_store
+from llama_index.postprocessor.sift.tracking import (
+    N_EMBEDDED,
+    latest_retrieval,
+    track_retrievals,
+)
+from llama_index.postprocessor.sift.vectors import (
+    aquery_embedding,
+    astored_vectors,
+    embedded_query,
+    query_embedding,
+    stored_vectors,
+)
+from sift_core import CandidateSourceError, InvalidInputError
+
+
+@pytest.fixture(autouse=True)
+def _tracking():
+    """Watch retrievals from the beginning, as where an engine is built before it is asked."""
+    track_retrievals()
+
+
+@pytest.fixture
+def index(build_index, nodes, embed_model):
+    return build_index("simple", nodes, embed_model)
+
+
+@pytest.fixture
+def other_model(new_model):
+    """Puts the same words into other buckets."""
+
+    class Reversed(new_model):
+        def vector(self, text):
+            return super().vector(text)[::-1]
+
+    return Reversed(model_name="others")
+
+
+def index_over(store, nodes, embed_model):
+    storage = StorageContext.from_defaults(vector_store=store)
+    return VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
+
+
+def ids_of(nodes):
+    return [node.node_id for node in nodes]
+
+
+def assert_are_vectors_of(found, nodes, embed_model):
+    assert len(found) == len(nodes)
+    for vector, node in zip(found, nodes, strict=True):
+        assert vector == pytest.approx(embed_model.vector(node.text), abs=1e-6)
+
+
+async def test_neither_twin_embeds_again_what_a_retrieval_embedded(index, embed_model, question):
+    await index.as_retriever().aretrieve(question)
+    query = QueryBundle(question)
+    expected = embed_model.vector(question)
+    assert query_embedding(query, lambda: embed_model).tolist() == expected
+    assert (await aquery_embedding(query, lambda: embed_model)).tolist() == expected
+    assert embed_model.queries == [question]
+    assert query.embedding is None
+
+
+async def test_several_texts_of_a_query_are_put_together_as_the_model_does_it(index, embed_model):
+    texts = ["bees dance", "steel melts"]
+    bundle = QueryBundle("bees", custom_embedding_strs=texts)
+    await index.as_retriever().aretrieve(bundle)
+    found = await aquery_embedding(bundle, lambda: embed_model)
+    assert embed_model.queries == texts
+    assert found.tolist() == embed_model.get_agg_embedding_from_queries(texts)
+
+
+async def test_another_text_is_embedded(index, embed_model, question):
+    await index.as_retriever().aretrieve(question)
+    found = await aquery_embedding(QueryBundle("ants"), lambda: embed_model)
+    assert found.tolist() == embed_model.vector("ants")
+    assert embed_model.queries == [question, "ants"]
+
+
+async def test_another_model_embeds_anew(index, new_model, question):
+    other = new_model(dimension=32)
+    await index.as_retriever().aretrieve(question)
+    assert len(await aquery_embedding(QueryBundle(question), lambda: other)) == 32
+    assert other.queries == [question]
+
+
+async def test_a_model_with_a_way_of_its_own_to_put_texts_together_is_asked(
+    build_index, nodes, new_model, question
+):
+    class Largest(new_model):
+        def get_agg_embedding_from_queries(self, queries, agg_fn=None):
+            return np.max([self.get_query_embedding(query) for query in queries], axis=0).tolist()
+
+    model = Largest()
+    await build_index("simple", nodes, model).as_retriever().aretrieve(question)
+    assert embedded_query([question], model) is None
+
+
+async def test_the_vector_of_an_earlier_retrieval_is_not_taken_for_a_later_ones(
+    index, embed_model, question
+):
+    await index.as_retriever().aretrieve(question)
+    await index.as_retriever().aretrieve("ants")
+    assert embedded_query([question], embed_model) is None
+
+
+async def test_what_is_embedded_outside_a_retrieval_is_not_kept(index, embed_model, question):
+    await index.as_retriever().aretrieve(question)
+    await embed_model.aget_query_embedding("ants")
+    assert embedded_query(["ants"], embed_model) is None
+
+
+def test_another_context_knows_nothing(index, embed_model, question):
+    Context().run(index.as_retriever().retrieve, question)
+    assert embedded_query([question], embed_model) is None
+
+
+async def test_only_so_many_vectors_are_kept(index, embed_model):
+    texts = [f"a hypothetical answer number {i}" for i in range(N_EMBEDDED + 5)]
+    await index.as_retriever().aretrieve(QueryBundle("bees", custom_embedding_strs=texts))
+    assert len(latest_retrieval().embedded) == N_EMBEDDED
+    assert embedded_query(texts, embed_model) is None
+
+
+async def test_a_model_is_not_kept_alive(build_index, nodes, new_model, question):
+    model = new_model()
+    await build_index("simple", nodes, model).as_retriever().aretrieve(question)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_vector_that_no_retrieval_made_is_used_as_it_is(index, embed_model):
+    found = index.as_retriever(similarity_top_k=20).retrieve("bees")
+    query = QueryBundle("bees", embedding=embed_model.vector("steel"))
+    embed_model.forget()
+    SIFTReranker(top_n=3).postprocess_nodes(found, query)
+    assert embed_model.queries == []
+
+
+def assert_compared_by(model, kept, question):
+    for node in kept:
+        cosine = np.dot(model.vector(question), model.vector(node.node.text))
+        assert node.metadata["sift"]["similarity"] == pytest.approx(float(cosine), abs=1e-6)
+
+
+async def test_a_query_is_compared_with_the_vectors_of_another_index_by_that_indexs_model(
+    index, build_index, nodes, embed_model, other_model, question
+):
+    query = QueryBundle(question)
+    found = index.as_retriever(similarity_top_k=20).retrieve(query)
+    assert query.embedding == embed_model.vector(question)  # LlamaIndex leaves it there
+    reranker = SIFTReranker(top_n=3, index=build_index("simple", nodes, other_model))
+    assert_compared_by(other_model, reranker.postprocess_nodes(found, query), question)
+    assert_compared_by(other_model, await reranker.apostprocess_nodes(found, query), question)
+
+
+def test_a_model_for_what_has_no_vector_does_not_embed_a_query_for_stored_vectors(
+    index, embed_model, other_model, question
+):
+    found = index.as_retriever(similarity_top_k=20).retrieve(question)
+    kept = SIFTReranker(top_n=3, embed_model=other_model).postprocess_nodes(
+        found, query_str=question
+    )
+    assert_compared_by(embed_model, kept, question)
+
+
+def test_a_fused_retriever_does_not_take_the_query_of_another_model(
+    build_index, nodes, embed_model, other_model, question, llm
+):
+    first = build_index("simple", nodes[:10], embed_model).as_retriever(similarity_top_k=5)
+    second = SIFTRetriever(build_index("simple", nodes[10:], other_model), top_n=3)
+    fusion = QueryFusionRetriever(
+        [first, second], llm=llm, num_queries=1, use_async=False, similarity_top_k=20
+    )
+    of_second = [n for n in fusion.retrieve(question) if "sift" in n.node.metadata]
+    assert len(of_second) == 3
+    assert_compared_by(other_model, of_second, question)
+
+
+async def test_no_model_where_one_is_needed_is_an_error_that_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(Settings, "_embed_model", None)
+    given = [NodeWithScore(node=TextNode(text=text)) for text in ("bees", "ants")]
+    with pytest.raises(InvalidInputError, match="pass `embed_model`"):
+        SIFTReranker(top_n=1).postprocess_nodes(given, query_str="bees")
+
+
+async def test_every_store_gives_the_vectors_it_was_given(
+    store_kind, build_index, nodes, embed_model
+):
+    index = build_index(store_kind, nodes, embed_model)
+    some = nodes[3:9]
+    assert_are_vectors_of(stored_vectors(index, ids_of(some)), some, embed_model)
+    found = await astored_vectors(index, ids_of(some), dimension=96)
+    assert_are_vectors_of(found, some, embed_model)
+
+
+async def test_an_async_client_alone_gives_them_awaited(async_qdrant_index, nodes, embed_model):
+    found = await astored_vectors(async_qdrant_index, ids_of(nodes), dimension=96)
+    assert_are_vectors_of(found, nodes, embed_model)
+    assert stored_vectors(async_qdrant_index, ids_of(nodes[:1])) == [None]
+
+
+class NoRetrieval(QdrantClient):
+    """A sync client that must not be asked for points."""
+
+    def retrieve(self, *args, **kwargs):
+        raise AssertionError("the sync client was asked on the async path")
+
+
+async def test_of_two_clients_the_async_one_is_awaited(nodes, embed_model):
+    client, aclient = NoRetrieval(":memory:"), AsyncQdrantClient(":memory:")
+    aclient._client.collections = client._client.collections  # two sides of one server
+    store = QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False)
+    found = await astored_vectors(
+        index_over(store, nodes, embed_model), ids_of(nodes), dimension=96
+    )
+    assert_are_vectors_of(found, nodes, embed_model)
+
+
+@pytest.mark.parametrize("unknown", ["not a uuid", "99999999-0000-4000-8000-000000000000", "17"])
+def test_a_node_that_a_store_does_not_have_is_left_out(
+    unknown, store_kind, build_index, nodes, embed_model
+):
+    index = build_index(store_kind, nodes, embed_model)
+    nothing, vector = stored_vectors(index, [unknown, nodes[0].node_id])
+    assert nothing is None
+    assert_are_vectors_of([vector], nodes[:1], embed_model)
+
+
+def test_points_with_numbers_for_ids_are_found(embed_model):
+    client = QdrantClient(":memory:")
+    parameters = models.VectorParams(size=embed_model.dimension, distance=models.Distance.DOT)
+    client.create_collection("docs", vectors_config=parameters)
+    node = TextNode(id_="7", text="seven")
+    point = models.PointStruct(id=7, vector=embed_model.vector("seven"), payload={"text": "seven"})
+    client.upsert("docs", [point])
+    store = QdrantVectorStore("docs", client=client)
+    index = VectorStoreIndex.from_vector_store(store, embed_model=embed_model)
+    assert_are_vectors_of(stored_vectors(index, ["7"]), [node], embed_model)
+
+
+@pytest.mark.parametrize(
+    "spelling", [uuid.UUID.__str__, lambda u: u.hex, lambda u: str(u).upper(), lambda u: u.urn]
+)
+def test_ids_that_qdrant_spells_its_own_way_are_found(spelling, embed_model):
+    """Ids of digits alone among them: 32 digits are a UUID and not a number."""
+    numbers = [0x1234, 0xABCD_EF00_0000_4000_8000_0000_0000_0001, 7 << 100]
+    nodes = [
+        TextNode(id_=spelling(uuid.UUID(int=number)), text=f"bees {i}")
+        for i, number in enumerate(numbers)
+    ]
+    store = QdrantVectorStore("docs", client=QdrantClient(":memory:"), index_doc_id=False)
+    index = index_over(store, nodes, embed_model)
+    assert_are_vectors_of(stored_vectors(index, ids_of(nodes)), nodes, embed_model)
+    embed_model.forget()
+    assert len(SIFTRetriever(index).retrieve("bees")) == 3
+    assert embed_model.texts == []
+
+
+class OtherStore(BasePydanticVectorStore):
+    """A store that this package does not know."""
+
+    stores_text: bool = True
+
+    @property
+    def client(self):
+        return None
+
+    def add(self, nodes, **kwargs):
+        return [node.node_id for node in nodes]
+
+    def delete(self, ref_doc_id, **kwargs):
+        raise NotImplementedError
+
+    def query(self, query, **kwargs):
+        raise NotImplementedError
+
+
+def test_another_kind_of_store_gives_nothing(nodes, embed_model):
+    index = index_over(OtherStore(), nodes, embed_model)
+    assert stored_vectors(index, ids_of(nodes[:1])) == [None]
+
+
+def test_a_failing_store_is_an_error_that_names_its_collection(build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    index.vector_store.client.delete_collection("docs")
+    with pytest.raises(CandidateSourceError, match="'docs'") as raised:
+        stored_vectors(index, ids_of(nodes[:1]))
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("kind", ["IVF without direct map", "IDMap"])
+def test_a_faiss_index_that_cannot_reconstruct_by_itself_is_read_all_the_same(
+    kind, nodes, embed_model
+):
+    size = embed_model.dimension
+    flat = faiss.IndexFlatIP(size)
+    if kind == "IDMap":
+        store = FaissMapVectorStore(faiss.IndexIDMap(flat))
+    else:
+        ivf = faiss.IndexIVFFlat(flat, size, 2, faiss.METRIC_INNER_PRODUCT)
+        ivf.train(np.random.default_rng(0).normal(size=(100, size)).astype(np.float32))
+        store = FaissVectorStore(ivf)
+    index = index_over(store, nodes, embed_model)
+    assert_are_vectors_of(stored_vectors(index, ids_of(nodes)), nodes, embed_model)
+
+
+def test_a_faiss_index_emptied_meanwhile_is_an_error(build_index, nodes, embed_model):
+    index = build_index("faiss", nodes, embed_model)
+    index.vector_store.client.reset()
+    with pytest.raises(CandidateSourceError, match="does not hold"):
+        stored_vectors(index, ids_of(nodes[:1]))
+
+
+def test_a_faiss_id_given_twice_is_not_confused(nodes, embed_model):
+    """FaissMapVectorStore gives a node added after a deletion an id that is in use."""
+    store = FaissMapVectorStore(faiss.IndexIDMap2(faiss.IndexFlatIP(embed_model.dimension)))
+    index = index_over(store, nodes[:3], embed_model)
+    index.delete_nodes([nodes[0].node_id], delete_from_docstore=True)
+    index.insert_nodes([nodes[9]])  # gets the Faiss id of nodes[2]
+    found = stored_vectors(index, ids_of([nodes[0], nodes[1], nodes[2], nodes[9]]))
+    assert found[0] is None
+    assert found[2] is None
+    assert_are_vectors_of([found[1], found[3]], [nodes[1], nodes[9]], embed_model)
+
+
+class CountingDict(dict):
+    """Counts how often all of it is read."""
+
+    n_copies = 0
+
+    def copy(self):
+        self.n_copies += 1
+        return dict(self)
+
+
+@pytest.fixture
+def faiss_index(build_index, nodes, embed_model):
+    index = build_index("faiss", nodes[:10], embed_model)
+    index.index_struct.nodes_dict = CountingDict(index.index_struct.nodes_dict)
+    stored_vectors(index, ids_of(nodes[:1]))
+    return index
+
+
+def test_all_ids_of_a_faiss_index_are_read_once_for_any_number_of_queries(faiss_index, nodes):
+    for node in nodes[:15] * 3:  # five of them are nowhere
+        stored_vectors(faiss_index, [node.node_id])
+    assert faiss_index.index_struct.nodes_dict.n_copies == 1
+
+
+def test_nodes_added_after_the_first_query_are_found(faiss_index, nodes, embed_model):
+    faiss_index.insert_nodes(nodes[10:12])
+    found = stored_vectors(faiss_index, ids_of(nodes[:12]))
+    assert_are_vectors_of(found, nodes[:12], embed_model)
+    assert faiss_index.index_struct.nodes_dict.n_copies == 2
+
+
+def test_a_node_added_again_with_another_text_has_its_newest_vector(
+    faiss_index, nodes, embed_model
+):
+    changed = nodes[0].model_copy(update={"text": "bees dance no more", "embedding": None})
+    faiss_index.insert_nodes([changed])
+    found = stored_vectors(faiss_index, ids_of(nodes[:1]))
+    assert_are_vectors_of(found, [changed], embed_model)
+
+
+def test_a_row_that_has_come_to_mean_another_node_is_not_given(faiss_index, nodes):
+    faiss_index.index_struct.nodes_dict["0"] = nodes[12].node_id
+    assert stored_vectors(faiss_index, ids_of(nodes[:1])) == [None]
+
+
+def test_a_removed_node_is_not_given(faiss_index, nodes):
+    del faiss_index.index_struct.nodes_dict["9"]
+    assert stored_vectors(faiss_index, [nodes[9].node_id]) == [None]
+
+
+def test_nothing_is_kept_of_a_faiss_index_that_is_gone(build_index, nodes, embed_model):
+    gc.collect()
+    before = len(faiss_store._rows)
+    index = build_index("faiss", nodes, embed_model)
+    stored_vectors(index, ids_of(nodes[:1]))
+    assert len(faiss_store._rows) == before + 1
+    del index
+    gc.collect()
+    assert len(faiss_store._rows) == before
+
+
+@pytest.mark.slow
+def test_threads_that_ask_while_nodes_are_added_get_right_vectors(
+    build_index, nodes, new_nodes, embed_model
+):
+    index = build_index("faiss", nodes, embed_model)
+    more = [f"a late text number {i}" for i in range(300)]
+    late = new_nodes(["x"] * len(nodes) + more)[len(nodes) :]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def ask(_):
+        return stored_vectors(index, ids_of(nodes + late))
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            adding = pool.submit(lambda: [index.insert_nodes([node]) for node in late])
+            answers = list(pool.map(ask, range(60)))
+            adding.result()
+    finally:
+        sys.setswitchinterval(interval)
+    for answer in answers:
+        pairs = [p for p in zip(answer, nodes + late, strict=True) if p[0] is not None]
+        assert_are_vectors_of(*zip(*pairs, strict=True), embed_model)
+        assert len(pairs) >= len(nodes)
+    assert_are_vectors_of(ask(0), nodes + late, embed_model)
