@@ -52,7 +52,7 @@ def losses_of_peft(
     """Return the loss before each step: PEFT's wrapper, the HF loss, one Adam step a text."""
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=int(settings.alpha),
+        lora_alpha=16 if settings.lora is None else settings.lora.lora_alpha,
         task_type="CAUSAL_LM",
         **{"target_modules": "all-linear", **options},
     )

@@ -1,0 +1,191 @@
+"""PEFT's configurations are honoured as PEFT does, and its adapters are a base to begin from."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model  # noqa: E402
+
+from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
+from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
+from sift_core.errors import InvalidInputError  # noqa: E402
+from tests.answering.plain_peft import (  # noqa: E402
+    TEXTS,
+    logits_of,
+    lora,
+    losses_of_peft,
+    pefts_own_warnings,
+)
+from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer  # noqa: E402
+
+STEPS = [*TEXTS, TEXTS[0]]
+NAMED = {
+    "two kinds of layers": {"target_modules": ["q_proj", "down_proj"]},
+    "a pattern": {"target_modules": r".*\.1\.mlp\.(up|gate)_proj"},
+    "PEFT's own choice": {"target_modules": None},
+    "all but some": {"target_modules": "all-linear", "exclude_modules": ["q_proj", "o_proj"]},
+    "layers by number": {"target_modules": ["q_proj", "up_proj"], "layers_to_transform": [1]},
+    "the head as well": {"target_modules": ["q_proj", "lm_head"]},
+    "rank-stabilised": {"target_modules": "all-linear", "use_rslora": True},
+}
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_a_configuration_learns_as_under_peft(make_random_lm, named):
+    lm = make_random_lm("llama, own head")
+    config = LoraConfig(r=4, lora_alpha=8, **NAMED[named])
+    settings = FineTuningSettings(lora=config, learning_rate=5e-3)
+    tuned = fine_tune(lm, STEPS, settings)
+    assert tuned.losses == pytest.approx(losses_of_peft(lm, STEPS, settings, **NAMED[named]), 1e-5)
+    assert tuned.losses[3] < tuned.losses[0] - 1e-3
+
+
+def test_without_a_configuration_rank_and_scaling_are_the_papers(make_random_lm):
+    lm = make_random_lm()
+    default = fine_tune(lm, TEXTS)
+    assert (default.adapter.rank, default.adapter.scale) == (64, 0.25)
+    named = fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(64)))
+    assert torch.equal(named.adapter.values, default.adapter.values)
+
+
+def test_a_scope_learns_in_what_is_named_of_it(make_random_lm):
+    lm = make_random_lm("llama, own head")
+
+    def names(**settings):
+        tuned = fine_tune(lm, TEXTS[:1], FineTuningSettings(**settings))
+        return {layer.name for layer in tuned.adapter.layout.layers}
+
+    q = lora(2, targets=["q_proj"])
+    assert names(lora=q, scope="top:1") == {"model.layers.1.self_attn.q_proj"}
+    assert names(lora=lora(2), scope="head") == {"lm_head"}
+    assert names(lora=lora(2, targets=["lm_head"]), scope="head") == {"lm_head"}
+    with pytest.raises(InvalidInputError, match="must name linear layers in scope"):
+        names(lora=q, scope="head")
+
+
+@pytest.mark.parametrize("targets", [["embed_tokens"], ["mlp"], ["nowhere"]])
+def test_what_is_no_linear_layer_of_the_model_is_refused(make_random_lm, targets):
+    with pytest.raises(InvalidInputError, match="target_modules"):
+        fine_tune(make_random_lm(), TEXTS, FineTuningSettings(lora=lora(2, targets=targets)))
+
+
+REFUSED = {
+    "lora_dropout": {"lora_dropout": 0.1},
+    "bias": {"bias": "lora_only"},
+    "use_dora": {"use_dora": True},
+    "init_lora_weights": {"init_lora_weights": "pissa"},
+    "rank_pattern": {"rank_pattern": {"q_proj": 2}},
+    "modules_to_save": {"modules_to_save": ["lm_head"]},
+    "target_parameters": {"target_parameters": ["mlp.experts.up"]},
+    "lora_alpha": {"lora_alpha": 0},
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_is_not_done_here_is_refused_by_name(field):
+    with pytest.raises(InvalidInputError, match=field):
+        FineTuningSettings(lora=LoraConfig(r=4, **REFUSED[field]))
+
+
+@pytest.mark.parametrize("other", [IA3Config(), {"r": 4}, 8])
+def test_another_configuration_is_refused(other):
+    with pytest.raises(InvalidInputError, match="LoraConfig"):
+        FineTuningSettings(lora=other)
+
+
+def test_a_configuration_that_is_changed_afterwards_changes_nothing():
+    config = lora(4)
+    settings = FineTuningSettings(lora=config)
+    config.r = 8
+    assert settings.rank == 4
+    assert settings == replace(settings)
+
+
+def peft_model_of(model, **options):
+    """A PeftModel with a random update of every linear layer."""
+    config = LoraConfig(r=3, lora_alpha=5, task_type="CAUSAL_LM", target_modules="all-linear")
+    torch.manual_seed(1)
+    with pefts_own_warnings():
+        made = get_peft_model(model, config, **options)
+        for name, parameter in made.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+    return made.eval()
+
+
+@pytest.mark.parametrize("shape", ["llama, tied head", "gpt2"])
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning")
+def test_a_peft_model_is_a_base_of_its_own_and_stays_as_it_is(shape):
+    peft_model = peft_model_of(SHAPES[shape]())
+    before = {name: value.clone() for name, value in peft_model.state_dict().items()}
+    expected = logits_of(peft_model, range(1, 20))
+    learns = [parameter.requires_grad for parameter in peft_model.parameters()]
+
+    lm = LanguageModel(peft_model, byte_tokenizer())
+
+    assert torch.allclose(logits_of(lm.model, range(1, 20)), expected, rtol=0, atol=1e-5)
+    plain = logits_of(SHAPES[shape](), range(1, 20))
+    assert not torch.allclose(expected, plain, rtol=0, atol=1e-2)
+    lm.verify_base(exact=True)
+    settings = FineTuningSettings(lora=lora(4), learning_rate=5e-3)
+    tuned = fine_tune(lm, STEPS, settings)
+    assert tuned.losses == pytest.approx(losses_of_peft(lm, STEPS, settings), rel=1e-5)
+    with lm.adapted(tuned.adapter):
+        lm.generate("the cat", max_new_tokens=3)
+    lm.verify_base(exact=True)
+    # Nothing of it is in the caller's model: no weight, no hook, no flag.
+    after = peft_model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert torch.equal(logits_of(peft_model, range(1, 20)), expected)
+    assert not any(module._forward_hooks for module in peft_model.modules())
+    assert [parameter.requires_grad for parameter in peft_model.parameters()] == learns
+
+
+def test_a_peft_model_without_weights_to_merge_is_refused():
+    config = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    with pefts_own_warnings():
+        peft_model = get_peft_model(SHAPES["gpt2"](), config)
+    with pytest.raises(InvalidInputError, match="cannot be merged"):
+        LanguageModel(peft_model, byte_tokenizer())
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A base in one folder, and an adapter of it that PEFT saved in another."""
+    model = ALL_SHAPES["llama, own head"]()
+    model.save_pretrained(tmp_path / "base")
+    byte_tokenizer().save_pretrained(tmp_path / "base")
+    model.config._name_or_path = model.name_or_path = str(tmp_path / "base")
+    peft_model = peft_model_of(copy.deepcopy(model))
+    with pefts_own_warnings():
+        peft_model.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter", logits_of(peft_model, range(1, 20))
+
+
+def test_a_model_starts_from_an_adapter_that_peft_saved(saved):
+    folder, expected = saved
+    with pefts_own_warnings():
+        lm = LanguageModel.from_pretrained(folder, device="cpu")
+    assert torch.allclose(logits_of(lm.model, range(1, 20)), expected, rtol=0, atol=1e-5)
+    assert lm.name == str(folder)  # so that nobody takes what it learns for the base's
+    before = lm.fingerprint
+    tuned = fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(4), learning_rate=5e-3))
+    assert tuned.adapter.base_name == str(folder)
+    assert lm.fingerprint == before
+    lm.verify_base(exact=True)
+
+
+def test_an_adapter_without_weights_in_safetensors_is_refused(saved):
+    folder, _ = saved
+    weights = folder / "adapter_model.safetensors"
+    torch.save({}, folder / "adapter_model.bin")
+    weights.unlink()
+    with pytest.raises(InvalidInputError, match=r"adapter_model.safetensors is missing"):
+        LanguageModel.from_pretrained(folder, device="cpu")
