@@ -18,7 +18,7 @@ from sift_core.answering.learning.learners import (
     Learner,
     LoraLearner,
 )
-from sift_core.answering.learning.passes import WeightedWindow, activations_of
+from sift_core.answering.learning.passes import WeightedWindow
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.activate import ModelCopy
 from sift_core.answering.model.adapters import Adapter
@@ -95,20 +95,14 @@ def fine_tune(
     """
     settings = settings or FineTuningSettings()
     model = language_model.model
-    steps, n_skipped = plan(language_model, texts, settings)
-    with language_model.lock.held(), failures_named():
+    steps, n_skipped = _plan(language_model, texts, settings)
+    with language_model.lock.held(), _failures_named():
         learner: Learner = (
             FullLearner(model, settings)
             if settings.kind == "full"
-            else LoraLearner(model, settings, activations_of(model), language_model.name)
+            else LoraLearner(model, settings, language_model.name)
         )
-    run = Run(
-        language_model=language_model,
-        learner=learner,
-        settings=settings,
-        on_step=on_step,
-        on_state=on_state,
-    )
+    run = _Run(language_model, learner, settings, on_step=on_step, on_state=on_state)
     run.take(steps)
     return run.result(n_skipped=n_skipped, key=key or uuid4().hex)
 
@@ -136,7 +130,7 @@ def fine_tuned(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class _Step:
     """Windows whose summed gradient is one step, and how often that step is taken.
 
     Args:
@@ -150,9 +144,9 @@ class Step:
     n_times: int = 1
 
 
-def plan(
+def _plan(
     language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
-) -> tuple[list[Step], int]:
+) -> tuple[list[_Step], int]:
     """Return the steps, and how many texts have no token."""
     windows: dict[str, list[TokenWindow]] = {
         text: language_model.chunk_windows(
@@ -166,24 +160,17 @@ def plan(
         places: dict[str, list[int]] = {}
         for position in positions:
             places.setdefault(texts[position], []).append(position)
-        steps = [
-            Step(rows=_rows(windows[text], n_chunks=1), chunks=chunks, n_times=len(chunks))
+        return [
+            _Step(rows=_rows(windows[text], n_chunks=1), chunks=chunks, n_times=len(chunks))
             for text, chunks in places.items()
-        ]
-        return steps, n_skipped
+        ], n_skipped
     size = settings.chunks_per_step
     groups = [positions[start : start + size] for start in range(0, len(positions), size)]
-    return [
-        Step(
-            rows=[
-                row
-                for position in group
-                for row in _rows(windows[texts[position]], n_chunks=len(group))
-            ],
-            chunks=group,
-        )
-        for group in groups
-    ], n_skipped
+    steps = []
+    for group in groups:
+        rows = [_rows(windows[texts[position]], n_chunks=len(group)) for position in group]
+        steps.append(_Step(rows=[row for some in rows for row in some], chunks=group))
+    return steps, n_skipped
 
 
 def _rows(windows: Sequence[TokenWindow], *, n_chunks: int) -> list[WeightedWindow]:
@@ -192,99 +179,80 @@ def _rows(windows: Sequence[TokenWindow], *, n_chunks: int) -> list[WeightedWind
     return [WeightedWindow(window=window, weight=1 / n_targets / n_chunks) for window in windows]
 
 
-class Run:
+class _Run:
     """The steps of one fine-tuning, and what is counted on the way."""
 
     def __init__(
         self,
-        *,
         language_model: LanguageModel,
         learner: Learner,
         settings: FineTuningSettings,
-        on_step: OnStep | None = None,
-        on_state: OnState | None = None,
+        *,
+        on_step: OnStep | None,
+        on_state: OnState | None,
     ) -> None:
-        self.losses: list[float] = []
-        self.n_refused = 0
-        self.stop_reason: FineTuningStop = "done"
-        self._n_bad = 0  # in a row
-        self._taken: list[Step] = []
-        self._started = time.monotonic()
-        self.checkpointing = settings.checkpointing
-        on_cpu = language_model.model.device.type == "cpu"
-        self.rows_per_pass = settings.rows_per_pass or (1 if on_cpu else settings.chunks_per_step)
         self._language_model, self._learner = language_model, learner
-        self._max_seconds = settings.max_seconds or math.inf
         self._on_step, self._on_state = on_step, on_state
+        on_cpu = language_model.model.device.type == "cpu"
+        self._rows_per_pass = settings.rows_per_pass or (1 if on_cpu else settings.chunks_per_step)
+        self._checkpointing = settings.checkpointing
+        self._deadline = time.monotonic() + (settings.max_seconds or math.inf)
+        self._losses: list[float] = []
+        self._taken: list[_Step] = []
+        self._n_refused = 0
+        self._stop_reason: FineTuningStop = "done"
 
-    def take(self, steps: Sequence[Step]) -> None:
+    def take(self, steps: Sequence[_Step]) -> None:
         """Take the steps, as many of them as can be."""
         self._show_state()
+        n_bad = 0  # in a row
         for step in steps:
-            if self.is_over():
+            if self._losses and time.monotonic() > self._deadline:
+                self._stop_reason = "time"
                 break
-            with self._language_model.lock.held(), failures_named():
+            with self._language_model.lock.held(), _failures_named():
                 loss = self._loss_and_gradient(step.rows)
-                is_taken = self.settle(step, loss)
-            if is_taken:
-                self.tell(step, loss)
+                is_good = math.isfinite(loss) and self._learner.has_finite_gradient()
+                if is_good:
+                    self._learner.step(step.n_times)
+                else:
+                    self._learner.drop_gradient()
+            if is_good:
+                n_bad = 0
+                self._losses += [loss] * step.n_times
+                self._taken.append(step)
+                for _ in range(step.n_times if self._on_step else 0):
+                    self._on_step(loss)  # type: ignore[misc]  # there is one
                 self._show_state()
-        self.end(steps)
-
-    def is_over(self) -> bool:
-        """Return whether no further step is to be taken."""
-        elapsed = time.monotonic() - self._started
-        if self.stop_reason == "done" and self.losses and elapsed > self._max_seconds:
-            self.stop_reason = "time"
-        return self.stop_reason != "done"
-
-    def settle(self, step: Step, loss: float) -> bool:
-        """Follow the gradient, or refuse to; return whether it was followed."""
-        if not math.isfinite(loss) or not self._learner.has_finite_gradient():
-            self._learner.drop_gradient()
-            self.n_refused += 1
-            self._n_bad += 1
-            if self._n_bad == 2:
+                continue
+            n_bad += 1
+            self._n_refused += 1
+            if n_bad == 2:
                 self._fall_back()
-            return False
-        self._n_bad = 0
-        self._learner.step(step.n_times)
-        self.losses += [loss] * step.n_times
-        self._taken.append(step)
-        return True
-
-    def tell(self, step: Step, loss: float) -> None:
-        """Report a step that was taken; not during one's turn, since it is code of the caller's."""
-        if self._on_step is not None:
-            for _ in range(step.n_times):
-                self._on_step(loss)
-
-    def _show_state(self) -> None:
-        """Let the caller compute with what has been learned so far."""
-        if self._on_state is not None:
-            learned = self._learner.so_far(uuid4().hex)
-            with self._language_model.adapted(learned):
-                self._on_state(sum(len(step.chunks) for step in self._taken))
-
-    def end(self, steps: Sequence[Step]) -> None:
-        """Fall back if the last step left the model unable to compute."""
-        if self.losses and self.stop_reason != "diverged":
+                break
+        if self._losses and self._stop_reason != "diverged":
             if not self._can_compute(steps[-1].rows[0].window):
                 self._fall_back()
 
     def result(self, *, n_skipped: int, key: str) -> FineTuned:
         """Return what was learned."""
         report = FineTuningReport(
-            losses=tuple(self.losses),
-            n_steps=len(self.losses),
+            losses=tuple(self._losses),
+            n_steps=len(self._losses),
             learned=tuple(sorted(chunk for step in self._taken for chunk in step.chunks)),
-            n_refused=self.n_refused,
+            n_refused=self._n_refused,
             n_skipped=n_skipped,
-            stop_reason=self.stop_reason,
-            rows_per_pass=self.rows_per_pass,
-            checkpointing=self.checkpointing,
+            stop_reason=self._stop_reason,
+            rows_per_pass=self._rows_per_pass,
+            checkpointing=self._checkpointing,
         )
         return FineTuned(adapter=self._learner.learned(key), report=report)
+
+    def _show_state(self) -> None:
+        """Let the caller compute with what has been learned so far."""
+        if self._on_state is not None:
+            with self._language_model.adapted(self._learner.learned(uuid4().hex)):
+                self._on_state(sum(len(step.chunks) for step in self._taken))
 
     def _loss_and_gradient(self, rows: Sequence[WeightedWindow]) -> float:
         """Compute a step's loss and gradient with as much memory as there is.
@@ -295,9 +263,9 @@ class Run:
         while True:
             try:
                 loss = 0.0
-                for start in range(0, len(rows), self.rows_per_pass):
-                    part = rows[start : start + self.rows_per_pass]
-                    loss += self._learner.backward(part, checkpointing=self.checkpointing)
+                for start in range(0, len(rows), self._rows_per_pass):
+                    part = rows[start : start + self._rows_per_pass]
+                    loss += self._learner.backward(part, checkpointing=self._checkpointing)
                 return loss
             except MEMORY_ERRORS as error:
                 self._learner.drop_gradient()
@@ -308,11 +276,11 @@ class Run:
             self._take_less_memory(len(rows), failure)
 
     def _take_less_memory(self, n_rows: int, error: Exception) -> None:
-        n_rows = min(n_rows, self.rows_per_pass)
+        n_rows = min(n_rows, self._rows_per_pass)
         if n_rows > 1:
-            self.rows_per_pass = n_rows // 2
-        elif not self.checkpointing and self._language_model.can_checkpoint:
-            self.checkpointing = True
+            self._rows_per_pass = n_rows // 2
+        elif not self._checkpointing and self._language_model.can_checkpoint:
+            self._checkpointing = True
         else:
             raise AnswerError(
                 "memory ran out while fine-tuning on one chunk at a time, with checkpointing where "
@@ -329,17 +297,17 @@ class Run:
         n = min(PROBE_TOKENS, len(window.targets))
         n_lead = len(window.inputs) - len(window.targets)
         probe = TokenWindow(inputs=window.inputs[: n_lead + n], targets=window.targets[:n])
-        with self._language_model.lock.held(), failures_named():
+        with self._language_model.lock.held(), _failures_named():
             return math.isfinite(self._learner.loss(probe))
 
     def _fall_back(self) -> None:
         n_undone = self._learner.fall_back()
         del self._taken[len(self._taken) - min(n_undone, len(self._taken)) :]
-        self.stop_reason = "diverged"
+        self._stop_reason = "diverged"
 
 
 @contextmanager
-def failures_named() -> Iterator[None]:
+def _failures_named() -> Iterator[None]:
     """Turn what torch raises into an error of ours."""
     try:
         yield
