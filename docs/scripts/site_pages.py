@@ -27,11 +27,9 @@ PAGES = {  # of the site: where in the repository they come from
     "contributing.md": "CONTRIBUTING.md",
     "integrations/langchain.md": "integrations/langchain-sift/README.md",
     "integrations/llama-index.md": "integrations/llama-index-postprocessor-sift/README.md",
-    "measured.md": "README.md",
     "tiny-lm.md": "examples/tiny_lm/README.md",
 }
 PAGE_OF = {source: page for page, source in PAGES.items()}
-MEASURED = "## What was measured"  # all of README.md that is a page here
 SHOWN_BY_BROWSERS = {".json", ".png", ".svg", ".txt"}
 FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,}).*?^ {0,3}\2\s*$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<path>[^)#\s]+)(?P<anchor>#[^)\s]+)?\)")
@@ -43,17 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that live elsewhere."""
     for page, source in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        if source == "README.md":
-            text = section(text, MEASURED)
         files.append(File.generated(config, page, content=text))
     return files
-
-
-def section(text: str, heading: str) -> str:
-    """Return one section of a page as a page of its own."""
-    start = text.index(heading)
-    end = text.find("\n## ", start)
-    return text[start + 1 : end]  # one "#" less
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
