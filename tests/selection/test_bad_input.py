@@ -6,7 +6,9 @@ import pytest
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection import (
     ContextSelector,
+    LazySIFTSelector,
     LinearKernel,
+    MMRSelector,
     NearestNeighborSelector,
     RBFKernel,
     SIFTSelector,
@@ -16,7 +18,7 @@ from sift_core.selection import (
 GOOD = np.ones((3, 4))
 
 
-@pytest.fixture(params=["paper", "rbf", "context", "nearest", "function"])
+@pytest.fixture(params=["paper", "rbf", "context", "lazy", "nearest", "mmr", "function"])
 def choose_by(request, backend):
     """Each way to choose from embeddings, as a function."""
     if request.param == "function":
@@ -25,7 +27,9 @@ def choose_by(request, backend):
         "paper": SIFTSelector(backend=backend),
         "rbf": SIFTSelector(kernel=RBFKernel(), backend=backend),
         "context": ContextSelector(backend=backend),
+        "lazy": LazySIFTSelector(),
         "nearest": NearestNeighborSelector(),
+        "mmr": MMRSelector(),
     }[request.param]
     return selector.select
 

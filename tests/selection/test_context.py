@@ -1,12 +1,9 @@
 """Against an oracle that follows the docstring: all distances in loops, all variances by solves."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import Selector
 from sift_core.selection import ContextSelector, NearestNeighborSelector, context
 from sift_core.selection.near_duplicates import near_duplicate_radius
 from sift_core.types import StopReason
@@ -37,9 +34,6 @@ def with_versions(seed, n_distinct, n_copies, *, noise=0.15, d=32):
     content = rng.permutation(np.repeat(np.arange(n_distinct), n_copies))
     rows = contents[content] + noise * unit(rng.standard_normal((len(content), d)))
     return query, unit(rows), content
-
-
-# The oracle
 
 
 def dealt_cosines(relevance, cosines):
@@ -181,14 +175,6 @@ def test_equals_the_dense_oracle_among_exact_copies(backend):
     check_oracle(backend, query, candidates, 14)
 
 
-def test_equals_the_dense_oracle_for_unscaled_float32(backend):
-    query, candidates = text_like(3, 30)
-    scales = np.random.default_rng(3).uniform(0.1, 50, (30, 1))
-    check_oracle(
-        backend, (9 * query).astype(np.float32), (scales * candidates).astype(np.float32), 8
-    )
-
-
 @pytest.mark.parametrize("n_region", [1, 20, 49])
 def test_equals_the_dense_oracle_for_more_candidates_than_the_region(
     backend, monkeypatch, n_region
@@ -232,21 +218,11 @@ def test_the_first_choice_by_hand(backend):
     assert chosen.variances == pytest.approx([1, 1 - weights @ kernel**2 / 1.2], abs=1e-12)
 
 
-# Counts
-
-
 def test_more_than_there_are_takes_every_candidate_once(backend):
     query, candidates, _ = with_versions(8, 6, 2)
     chosen = ContextSelector(backend=backend).select(query, candidates, 50)
     assert sorted(chosen.positions.tolist()) == list(range(12))
     assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
-
-
-def test_exactly_as_many_as_there_are_is_no_exhausted_pool(backend):
-    query, candidates = text_like(9, 6)
-    chosen = ContextSelector(backend=backend).select(query, candidates, 6)
-    assert len(chosen) == 6
-    assert chosen.stop_reason is StopReason.N_SELECT
 
 
 @pytest.mark.parametrize("candidates", [[], np.empty((0, 2)), np.empty((0, 7))])
@@ -273,8 +249,6 @@ def test_one_candidate_by_hand(backend):
     assert chosen.variances == pytest.approx([1, 1 - 1 / 1.2])
 
 
-# Versions and ties
-
 NOISES = [0.0, 0.05, 0.1, 0.2]
 
 
@@ -300,15 +274,6 @@ def test_the_most_relevant_version_stands_for_all(backend, noise):
         assert nearness[position] == nearness[content == content[position]].max()
 
 
-@pytest.mark.parametrize("d", [16, 32, 383])
-def test_the_first_of_several_copies_stands_for_all(backend, d):
-    # Copies of other lengths are equal only up to rounding once they are scaled.
-    query, contents = text_like(13, 25, d=d)
-    candidates = np.concatenate([contents * scale for scale in (1.0, 3.0, 0.1, 7.7)])
-    chosen = ContextSelector(backend=backend).select(query, candidates, 10)
-    assert (chosen.positions < 25).all()
-
-
 def test_a_tie_goes_to_the_lowest_position(backend):
     # Mirror images in the query's axis.
     candidates = [[0.6, -0.8, 0.0], [0.6, 0.8, 0.0], [0.6, 0.0, 0.8], [0.6, 0.0, -0.8]]
@@ -316,9 +281,6 @@ def test_a_tie_goes_to_the_lowest_position(backend):
     assert chosen.positions.tolist()[0] == 0
     backwards = ContextSelector(backend=backend).select([1.0, 0.0, 0.0], candidates[::-1], 4)
     assert backwards.positions.tolist() == chosen.positions.tolist()
-
-
-# The variance
 
 
 @pytest.mark.parametrize("noise_variance", [1e-8, 0.2, 1e4])
@@ -330,45 +292,6 @@ def test_the_variance_starts_at_one_and_never_rises(backend, noise_variance):
         assert variances[0] == pytest.approx(1.0, abs=1e-12)
         assert (np.diff(variances) <= 0).all()
         assert variances[-1] >= 0
-
-
-@pytest.mark.parametrize("n_chosen", [1, 4, 7])
-def test_stops_at_the_variance_asked_for(backend, n_chosen):
-    query, candidates = text_like(14, 12)
-    free = ContextSelector(backend=backend).select(query, candidates, 12)
-    level = float(free.variances[n_chosen])
-    for stop, expected in ((1.1, 0), (level, n_chosen), (level * (1 - 1e-9), n_chosen + 1)):
-        chosen = ContextSelector(backend=backend, max_variance=stop).select(query, candidates, 12)
-        assert chosen.positions.tolist() == free.positions[:expected].tolist()
-        assert chosen.stop_reason is StopReason.MAX_VARIANCE
-
-
-def test_stops_before_a_gain_too_small(backend):
-    query, candidates = text_like(15, 12)
-    free = ContextSelector(backend=backend).select(query, candidates, 12)
-    least = int(np.argmin(free.gains[:5]))
-    later = int(np.flatnonzero(free.gains < free.gains[least])[0])
-    assert 0 < least < later
-    for share, n_chosen in ((1 + 1e-9, least), (1 - 1e-9, later)):
-        selector = ContextSelector(backend=backend, min_gain=share * float(free.gains[least]))
-        chosen = selector.select(query, candidates, 12)
-        assert chosen.positions.tolist() == free.positions[:n_chosen].tolist()
-        assert chosen.stop_reason is StopReason.MIN_GAIN
-
-
-@pytest.mark.parametrize("alpha", [0.4, 0.7, 1.0])
-def test_stops_before_the_first_step_that_does_not_pay(backend, alpha):
-    query, candidates = text_like(16, 12)
-    free = ContextSelector(backend=backend).select(query, candidates, 12)
-    deviations = free.variances[1:] ** 0.5
-    n_chosen = int(np.argmax(deviations > 1 / (alpha * np.arange(1, 13))))
-    chosen = ContextSelector(backend=backend, alpha=alpha).select(query, candidates, 12)
-    assert 0 < n_chosen < 12
-    assert chosen.positions.tolist() == free.positions[:n_chosen].tolist()
-    assert chosen.stop_reason is StopReason.ALPHA
-
-
-# What leaves the choice as it is
 
 
 def choice(backend, query, candidates, n_select=8, **others):
@@ -420,19 +343,6 @@ def test_the_input_is_left_as_it_was(backend):
         assert np.array_equal(array, before)
 
 
-def test_both_backends_choose_the_same():
-    pytest.importorskip("numba")
-    for seed in range(30):
-        query, candidates, _ = with_versions(seed, 5 + 5 * seed, 1 + seed % 4, d=16)
-        compiled, plain = (choice(name, query, candidates, 25) for name in ("numba", "numpy"))
-        assert compiled.positions.tolist() == plain.positions.tolist()
-        np.testing.assert_allclose(compiled.variances, plain.variances, rtol=0, atol=1e-11)
-        assert compiled.stop_reason is plain.stop_reason
-
-
-# Relevance from elsewhere
-
-
 @pytest.mark.parametrize(
     "transform",
     [np.exp, lambda r: 1e6 * r - 5, lambda r: r**3, lambda r: np.argsort(np.argsort(r))],
@@ -453,16 +363,6 @@ def test_relevance_in_the_order_of_the_cosines_is_no_relevance(backend):
     others = choice(backend, query, candidates, relevance=order)
     assert others.positions.tolist() == chosen.positions.tolist()
     np.testing.assert_allclose(others.variances, chosen.variances, atol=1e-12)
-
-
-def test_reversed_relevance_turns_the_choice_around(backend):
-    query, candidates = text_like(23, 30)
-    nearness = candidates @ query
-    chosen = choice(backend, query, candidates, relevance=-nearness)
-    places = np.argsort(np.argsort(nearness))  # 0 is the least near
-    assert places[chosen.positions[0]] < 3
-    assert places[choice(backend, query, candidates).positions[0]] >= 27
-    assert places[chosen.positions].mean() < 14
 
 
 def test_equal_relevance_shares_the_cosines(backend):
@@ -490,9 +390,6 @@ def test_refuses_relevance_that_does_not_fit(backend, relevance, message):
         ContextSelector(backend=backend).select(*text_like(25, 5), 3, relevance=relevance)
 
 
-# What was shown before
-
-
 def test_versions_of_what_was_shown_come_last(backend):
     query, candidates, content = with_versions(26, 15, 3)
     best = int(np.argmax(candidates @ query))
@@ -500,23 +397,6 @@ def test_versions_of_what_was_shown_come_last(backend):
     firsts = content[chosen.positions[:14]]
     assert content[best] not in firsts
     assert len(set(firsts)) == 14
-
-
-def test_what_was_shown_lowers_the_variance(backend):
-    query, candidates, _ = with_versions(27, 15, 3)
-    nearest = np.argsort(-(candidates @ query))
-    chosen = choice(backend, query, candidates, conditioned_on=candidates[nearest[:1]] + 0.1)
-    assert chosen.variances[0] < 0.999
-    assert (np.diff(chosen.variances) <= 0).all()
-
-
-def test_what_has_nothing_to_do_with_the_pool_changes_nothing(backend):
-    query, candidates = (np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, 1)]) for a in text_like(28, 20))
-    stranger = -candidates.mean(axis=0, keepdims=True)
-    stranger[0, -1] = 5.0
-    chosen = choice(backend, query, candidates, conditioned_on=stranger)
-    assert chosen.positions.tolist() == choice(backend, query, candidates).positions.tolist()
-    assert chosen.variances[0] > 0.999
 
 
 @pytest.mark.parametrize("empty", [[], np.empty((0, 32)), np.empty((0, 5))])
@@ -542,29 +422,6 @@ def test_what_was_shown_may_be_far_more_relevant_than_the_rest(backend):
     assert sorted(chosen.positions.tolist()) == [1, 2]
 
 
-# Refused
-
-
-@pytest.mark.parametrize(
-    ("query", "candidates", "n_select", "message"),
-    [
-        ([0.0, 0.0], np.eye(2), 1, "must not be all zero"),
-        ([1.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], 1, "row 1"),
-        ([1.0, np.nan], np.eye(2), 1, "`query` must be finite"),
-        ([1.0, 0.0], [[1.0, np.inf]], 1, "`candidates` must be finite"),
-        ([1.0, 0.0, 0.0], np.eye(2), 1, "`candidates` must have 3 columns"),
-        ([1.0, 0.0], [1.0, 0.0], 1, r"`candidates` must have 2 dimension\(s\)"),
-        ([], np.eye(2), 1, "at least 1 number"),
-        (np.ones((1, 1, 2)), np.eye(2), 1, "`query` must have 1 dimension"),
-        ([1.0, 0.0], np.eye(2), -1, "`n_select`"),
-        ([1.0, 0.0], np.eye(2), 1.5, "`n_select`"),
-    ],
-)
-def test_refuses(backend, query, candidates, n_select, message):
-    with pytest.raises(InvalidInputError, match=message):
-        ContextSelector(backend=backend).select(query, candidates, n_select)
-
-
 @pytest.mark.parametrize("query", [np.ones((1, 2)), np.ones((3, 2)), [[1.0, 0.0]]])
 def test_a_query_of_several_targets_is_sent_to_the_right_selector(backend, query):
     with pytest.raises(InvalidInputError, match=r"is the target\. SIFTSelector takes"):
@@ -585,25 +442,6 @@ def test_refuses_what_cannot_have_been_shown(backend, shown, message):
         ContextSelector(backend=backend).select([1, 0], np.eye(2), 1, conditioned_on=shown)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("noise_variance", 0.0),
-        ("noise_variance", np.nan),
-        ("alpha", 0.0),
-        ("max_variance", -1.0),
-        ("min_gain", np.nan),
-        ("backend", "torch"),
-    ],
-)
-def test_refuses_a_setting_out_of_range(setting, value):
-    with pytest.raises(InvalidInputError, match=f"`{setting}` must be"):
-        ContextSelector(**{setting: value})
-
-
-# What it is for
-
-
 def test_takes_each_content_once_where_the_nearest_repeat():
     query, candidates, content = with_versions(31, 40, 4, d=64)
     nearest = NearestNeighborSelector().select(query, candidates, 10)
@@ -618,32 +456,3 @@ def test_stays_with_the_nearest_where_nothing_repeats():
         nearest = NearestNeighborSelector().select(query, candidates, 10)
         chosen = ContextSelector().select(query, candidates, 10)
         assert len({*chosen.positions.tolist()} & {*nearest.positions.tolist()}) >= 8
-
-
-# How it is used
-
-
-def test_is_a_selector():
-    assert isinstance(ContextSelector(), Selector)
-
-
-@pytest.mark.parametrize("n_threads", [1, 4])
-def test_a_batch_is_the_queries_one_by_one(backend, n_threads):
-    selector = ContextSelector(backend=backend)
-    pools = [with_versions(seed, 10 + seed, 2)[:2] for seed in range(6)]
-    batch = selector.select_batch(*zip(*pools, strict=True), 7, n_threads=n_threads)
-    for (query, candidates), chosen in zip(pools, batch, strict=True):
-        alone = selector.select(query, candidates, 7)
-        assert chosen.positions.tolist() == alone.positions.tolist()
-        assert chosen.variances.tolist() == alone.variances.tolist()
-
-
-def test_threads_on_one_selector_do_as_one_does(backend):
-    selector = ContextSelector(backend=backend)
-    pools = [with_versions(seed, 15, 2)[:2] for seed in range(8)] * 8
-    serial = [selector.select(*pool, 10) for pool in pools]
-    with ThreadPoolExecutor(64) as executor:
-        threaded = list(executor.map(lambda pool: selector.select(*pool, 10), pools))
-    for one, other in zip(serial, threaded, strict=True):
-        assert one.positions.tolist() == other.positions.tolist()
-        assert one.variances.tolist() == other.variances.tolist()

@@ -41,12 +41,6 @@ def assert_equal(ones, others):
         assert one.stop_reason is other.stop_reason
 
 
-def test_repeated_calls_do_not_remember_one_another(selector):
-    first = selector.select(*pool(1), 5)
-    selector.select(*pool(2), 5)
-    assert_equal([first], [selector.select(*pool(1), 5)])
-
-
 def test_64_threads_on_one_selector_equal_one(selector):
     pools = [
         pool(seed, n=40 + seed, dtype=np.float32 if seed % 2 else np.float64) for seed in range(64)
@@ -75,20 +69,6 @@ def test_a_batch_equals_one_query_after_another(selector, n_threads):
         selector.select_batch(np.array(queries), list(candidates), 10, n_threads=n_threads),
         serial,
     )
-
-
-@pytest.mark.parametrize("n_threads", [1, 8])
-def test_pools_of_one_size_may_be_one_array(selector, n_threads):
-    queries, candidates = (np.stack(each) for each in zip(*map(pool, range(9)), strict=True))
-    assert_equal(
-        selector.select_batch(queries, candidates, 7, n_threads=n_threads),
-        [selector.select(q, c, 7) for q, c in zip(queries, candidates, strict=True)],
-    )
-
-
-def test_a_batch_of_nothing_is_nothing(selector):
-    assert selector.select_batch(np.empty((0, 4)), np.empty((0, 9, 4)), 3) == []
-    assert selector.select_batch([], [], 3, n_threads=4) == []
 
 
 def test_a_query_of_a_batch_may_be_several_targets(backend):

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_core.errors import InvalidInputError, NumericalError
-from sift_core.protocols import Selector
 from sift_core.selection import LinearKernel, RBFKernel, SIFTSelector, posterior_variances
 from sift_core.selection.lazy import LazySIFTSelector
 from sift_core.types import StopReason
@@ -227,16 +226,6 @@ def test_copies_of_what_was_chosen_cost_no_kernel_value():
     assert kernel.n_looks == 0
 
 
-def test_a_second_call_gives_what_the_first_gave():
-    # activeft's queue keeps the bounds of the query before.
-    selector = LazySIFTSelector(kernel=RBFKernel(), noise_variance=0.1)
-    first = selector.select(*clustered_pool(1), 15)
-    selector.select(*clustered_pool(2), 15)
-    again = selector.select(*clustered_pool(1), 15)
-    np.testing.assert_array_equal(again.positions, first.positions)
-    np.testing.assert_array_equal(again.variances, first.variances)
-
-
 @pytest.mark.parametrize("allow_repeats", [True, False], ids=["repeats", "no repeats"])
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_more_than_there_are(n, allow_repeats):
@@ -265,19 +254,6 @@ def test_variances_stay_in_range_where_the_noise_is_as_small_as_rounding(allow_r
         assert (np.diff(variances) <= 0).all()
 
 
-def test_choosing_none():
-    chosen = LazySIFTSelector().select(np.ones(3), np.eye(3), 0)
-    assert len(chosen) == 0
-    assert chosen.variances == pytest.approx([1.0])
-    assert chosen.stop_reason is StopReason.N_SELECT
-
-
-def test_ties_go_to_the_lowest_position():
-    # Four directions at one cosine to the query, in the order of a shuffled heap.
-    chosen = LazySIFTSelector().select(np.ones(8), np.eye(8)[[5, 2, 7, 0]], 4)
-    assert chosen.positions.tolist() == [0, 1, 2, 3]
-
-
 def test_a_nearly_tied_candidate_goes_by_position():
     # As in SIFTSelector gains within 1e-12 of the largest are tied.
     angle = np.arccos(0.5)
@@ -294,31 +270,10 @@ def test_a_repeat_goes_back_on_the_heap():
     np.testing.assert_allclose(lazy.variances, exact.variances, rtol=0, atol=1e-14)
 
 
-def test_is_a_selector():
-    assert isinstance(LazySIFTSelector(), Selector)
-
-
 @pytest.mark.parametrize("noise_variance", [0.0, -1.0, np.nan, np.inf])
 def test_refuses_a_noise_variance_out_of_range(noise_variance):
     with pytest.raises(InvalidInputError, match="noise_variance"):
         LazySIFTSelector(noise_variance=noise_variance)
-
-
-@pytest.mark.parametrize(
-    ("query", "candidates", "n_select"),
-    [
-        pytest.param([1.0, np.nan], np.eye(2), 1, id="NaN in the query"),
-        pytest.param([1.0, 0.0], [[np.inf, 1.0]], 1, id="infinity in a candidate"),
-        pytest.param([1.0, 0.0], np.eye(3), 1, id="another dimension"),
-        pytest.param([1.0, 0.0], np.zeros((1, 2)), 1, id="a zero vector"),
-        pytest.param([1.0, 0.0], np.eye(2), -1, id="fewer than none"),
-        pytest.param([1.0, 0.0], np.eye(2), 1.0, id="not a count"),
-        pytest.param([], np.empty((0, 0)), 1, id="no dimension"),
-    ],
-)
-def test_refuses_what_cannot_be_selected_from(query, candidates, n_select):
-    with pytest.raises(InvalidInputError):
-        LazySIFTSelector().select(query, candidates, n_select)
 
 
 def test_refuses_a_noise_variance_lost_in_rounding():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import Kernel, LinearKernel, RBFKernel
+from sift_core.selection import LinearKernel, RBFKernel
 from sift_core.selection.kernels import unit_rows
 
 
@@ -62,11 +62,6 @@ def pool(seed, t=1, n=17, d=7, m=3):
     return tuple(rng.standard_normal((rows, d)) + 0.4 for rows in (t, n, m))
 
 
-@pytest.mark.parametrize("kernel", [kernel for kernel, _ in KERNELS.values()], ids=KERNELS)
-def test_a_kernel_of_ones_own_follows_the_protocol(kernel):
-    assert isinstance(kernel, Kernel)
-
-
 @pytest.mark.parametrize("t", [1, 3])
 @pytest.mark.parametrize("allow_repeats", [True, False], ids=["repeats", "no repeats"])
 @pytest.mark.parametrize("noise_variance", [1e-2, 1.0])
@@ -85,12 +80,6 @@ def test_a_kernel_of_ones_own_equals_the_dense_oracle(
         )
         assert chosen.positions.tolist() == positions
         np.testing.assert_allclose(chosen.variances, variances, rtol=0, atol=1e-10)
-
-
-def test_the_polynomial_kernel_by_hand(choose):
-    # q = e₁: k(q, q) = 4; x = (0.6, 0.8): k(q, x) = 1.6² = 2.56, so σ² = 4 - 2.56² / (4 + 1).
-    chosen = choose([1.0, 0], [[3.0, 4.0]], 1, kernel=PolynomialKernel(), noise_variance=1.0)
-    assert chosen.variances == pytest.approx([4.0, 4.0 - 2.56**2 / 5])
 
 
 class GivenCovariance:

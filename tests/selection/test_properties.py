@@ -177,16 +177,6 @@ def test_lengths_do_not_matter_to_a_kernel_on_unit_vectors(choose, pool, kernel,
 
 
 @quick
-@given(random_pools(min_n=1), noise_variances)
-def test_a_mirrored_candidate_is_as_good_to_the_linear_kernel(choose, pool, noise_variance):
-    query, candidates = pool
-    settings_ = {"kernel": LinearKernel(), "noise_variance": noise_variance, "allow_repeats": True}
-    plain = choose(query, candidates, 4, **settings_)
-    mirrored = choose(query, -candidates, 4, **settings_)
-    np.testing.assert_array_equal(mirrored.positions, plain.positions)
-
-
-@quick
 @given(random_pools(min_n=1), kernels, noise_variances)
 def test_a_shorter_selection_is_the_beginning_of_a_longer_one(choose, pool, kernel, noise_variance):
     query, candidates = pool
@@ -195,15 +185,3 @@ def test_a_shorter_selection_is_the_beginning_of_a_longer_one(choose, pool, kern
     short = choose(query, candidates, 5, **settings_)
     np.testing.assert_array_equal(short.positions, long.positions[:5])
     np.testing.assert_array_equal(short.variances, long.variances[:6])
-
-
-@quick
-@given(random_pools(min_n=1), kernels, st.floats(-6, 4), st.floats(0.1, 3))
-def test_more_noise_leaves_more_variance(choose, pool, kernel, exponent, factor):
-    # For one and the same choice; the first pick does not depend on λ.
-    query, candidates = pool
-    low, high = (
-        choose(query, candidates, 1, kernel=kernel, noise_variance=10.0**e).variances[-1]
-        for e in (exponent, exponent + factor)
-    )
-    assert low <= high + 1e-12

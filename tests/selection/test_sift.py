@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from sift_core.protocols import Selector
 from sift_core.selection import LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
 from sift_core.types import StopReason
 
@@ -57,16 +56,6 @@ def test_equals_the_dense_oracle_for_more_steps_than_the_first_factor_holds(
     np.testing.assert_allclose(chosen.variances, variances, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("length_scale", [0.2, 1.0, 3.0])
-def test_the_length_scale_is_a_distance_on_the_sphere(choose, length_scale):
-    # |x - x'|² = 2 for orthogonal unit vectors: k = exp(-2 / (2 l²)) = exp(-1 / l²), and one
-    # observation with λ = 1 leaves 1 - k² / 2.
-    chosen = choose(
-        [1, 0], [[0, 1]], 1, kernel=RBFKernel(length_scale=length_scale), noise_variance=1
-    )
-    assert chosen.variances[1] == pytest.approx(1 - np.exp(-1 / length_scale**2) ** 2 / 2)
-
-
 def test_one_observation_by_hand(choose):
     # c = 0.6, λ = 0.5: σ² = 1 - c² / (1 + λ) = 1 - 0.36 / 1.5 = 0.76
     chosen = choose([1.0, 0.0], [[0.6, 0.8]], 1, noise_variance=0.5)
@@ -104,18 +93,6 @@ def test_an_orthogonal_point_comes_second_beyond_the_papers_threshold(
     query = [k_1, k_2, (1 - k_1**2 - k_2**2) ** 0.5]
     chosen = choose(query, np.eye(3)[:2], 2, noise_variance=noise_variance, allow_repeats=True)
     assert chosen.positions.tolist() == [0, second]
-
-
-def test_a_large_noise_variance_repeats_the_nearest(choose):
-    # λ → ∞: c(λ) = λ / (2 + λ) → 1, so nothing with a smaller |cos| can overtake.
-    chosen = choose([0.8, 0.6], np.eye(2), 10, noise_variance=1e4, allow_repeats=True)
-    assert chosen.positions.tolist() == [0] * 10
-
-
-def test_a_small_noise_variance_prefers_anything_new(choose):
-    # λ → 0: c(λ) → 0, so even k = 0.05 beats a second look at k₁ = 0.99.
-    chosen = choose([0.99, 0.05], np.eye(2), 2, noise_variance=1e-6, allow_repeats=True)
-    assert chosen.positions.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("noise_variance", [1e-6, 0.01, 1.0, 1e4])
@@ -179,23 +156,6 @@ def test_an_empty_pool_is_exhausted_at_once(choose, empty, allow_repeats, n_sele
     assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
 
 
-@pytest.mark.parametrize("n", [0, 30])
-def test_nothing_is_chosen_when_nothing_is_asked_for(choose, n):
-    chosen = choose(*pool(1, n=n), 0)
-    assert chosen.positions.tolist() == []
-    assert chosen.positions.dtype == np.intp
-    assert chosen.variances == pytest.approx([1.0])
-    assert chosen.stop_reason is StopReason.N_SELECT
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_one_dimension(choose, kernel):
-    chosen = choose([2.0], [[3.0], [-1.0]], 2, kernel=KERNELS[kernel], noise_variance=1.0)
-    assert chosen.positions.tolist() == [0, 1]
-    # After cos = 1: 1 - 1 / 2. The linear kernel ties, and then x = -x₁ tells the same again.
-    assert chosen.variances[1] == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_one_candidate(choose, kernel):
     query, candidates = pool(8, n=1)
@@ -216,12 +176,6 @@ def test_the_query_may_be_a_candidate(choose, kernel):
     assert chosen.positions[0] == 4
     assert chosen.variances[1:] == pytest.approx([0, 0, 0], abs=1e-11)
     assert (chosen.variances >= 0).all()
-
-
-def test_candidates_that_tell_nothing_are_chosen_in_order(choose):
-    chosen = choose([0, 0, 0, 1.0], np.eye(4)[:3], 3)
-    assert chosen.positions.tolist() == [0, 1, 2]
-    assert chosen.variances.tolist() == [1, 1, 1, 1]
 
 
 def test_inputs_are_not_modified(choose):
@@ -292,20 +246,7 @@ def test_numbers_of_any_type_give_the_same_choice(backend, kernel, convert):
     assert chosen.positions.dtype == np.intp
 
 
-def test_the_default_is_the_papers_setting(backend):
-    default = SIFTSelector(backend=backend)
-    paper = SIFTSelector(
-        kernel=LinearKernel(), noise_variance=0.01, allow_repeats=False, backend=backend
-    )
-    assert default == paper
-
-
 def test_the_fine_tuning_preset_is_the_papers_setting_with_repeats():
     preset = SIFTSelector.for_fine_tuning()
     assert preset == SIFTSelector(kernel=LinearKernel(), noise_variance=0.01, allow_repeats=True)
     assert SIFTSelector.for_fine_tuning(noise_variance=0.1).noise_variance == 0.1
-
-
-def test_the_selector_follows_the_protocol():
-    assert isinstance(SIFTSelector(), Selector)
-    assert isinstance(NearestNeighborSelector(), Selector)

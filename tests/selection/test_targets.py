@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import LinearKernel, RBFKernel, SIFTSelector, posterior_variances
+from sift_core.selection import LinearKernel, RBFKernel, posterior_variances
 from sift_core.types import StopReason
 
 KERNELS = {"linear": LinearKernel(), "rbf": RBFKernel()}
@@ -82,24 +82,6 @@ def test_a_target_of_weight_zero_does_not_count(choose):
     np.testing.assert_allclose(one.variances, other.variances, rtol=0, atol=1e-14)
 
 
-def test_a_target_twice_is_one_of_twice_the_weight(choose):
-    targets, candidates, _ = pool(7, t=2)
-    one = choose(targets[[0, 1, 0]], candidates, 9, noise_variance=0.1)
-    other = choose(targets, candidates, 9, weights=[2, 1], noise_variance=0.1)
-    assert one.positions.tolist() == other.positions.tolist()
-    np.testing.assert_allclose(one.variances, other.variances, rtol=0, atol=1e-12)
-
-
-def test_lists_of_targets_are_read_like_arrays(choose):
-    targets, candidates, shown = pool(8)
-    chosen = choose(targets, candidates, 5, conditioned_on=shown)
-    again = SIFTSelector().select(
-        targets.tolist(), candidates.tolist(), 5, conditioned_on=shown.tolist()
-    )
-    np.testing.assert_array_equal(chosen.positions, again.positions)
-    np.testing.assert_array_equal(chosen.variances, again.variances)
-
-
 @pytest.mark.parametrize("allow_repeats", [True, False], ids=["repeats", "no repeats"])
 @pytest.mark.parametrize("noise_variance", [1e-6, 1e-2, 1.0, 1e2])
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -168,14 +150,6 @@ def test_conditioning_by_hand(choose):
     assert chosen.variances == pytest.approx([0.76, 0.76 - 0.64 / 1.5, 0.76 - 0.64 / 1.5 - 0.048])
 
 
-def test_the_order_of_what_was_shown_does_not_matter(choose):
-    targets, candidates, shown = pool(12, m=6)
-    one = choose(targets, candidates, 9, conditioned_on=shown)
-    other = choose(targets, candidates, 9, conditioned_on=shown[::-1])
-    assert one.positions.tolist() == other.positions.tolist()
-    np.testing.assert_allclose(one.variances, other.variances, rtol=0, atol=1e-12)
-
-
 def test_conditioning_continues_a_selection(choose):
     targets, candidates, _ = pool(13)
     settings = {"noise_variance": 0.2, "allow_repeats": True}
@@ -184,21 +158,6 @@ def test_conditioning_continues_a_selection(choose):
     rest = choose(targets, candidates, 7, conditioned_on=candidates[begun.positions], **settings)
     assert [*begun.positions, *rest.positions] == whole.positions.tolist()
     np.testing.assert_allclose(rest.variances, whole.variances[5:], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("nothing", [[], (), np.empty((0, 7)), np.empty((0, 0))])
-def test_nothing_shown_changes_nothing(choose, nothing):
-    targets, candidates, _ = pool(14)
-    plain = choose(targets, candidates, 9, noise_variance=0.2)
-    chosen = choose(targets, candidates, 9, noise_variance=0.2, conditioned_on=nothing)
-    assert plain.positions.tolist() == chosen.positions.tolist()
-    np.testing.assert_allclose(plain.variances, chosen.variances, rtol=0, atol=1e-12)
-
-
-def test_an_empty_pool_still_tells_how_much_is_known(choose):
-    chosen = choose([1.0, 0], [], 3, noise_variance=0.5, conditioned_on=[[0.6, 0.8]])
-    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
-    assert chosen.variances == pytest.approx([1 - 0.36 / 1.5])
 
 
 def test_enough_shown_stops_before_the_first_choice(choose):
