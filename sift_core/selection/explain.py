@@ -56,7 +56,7 @@ def explain(
     """Return the information gain of each choice, and what it would have told alone.
 
     The paper splits the gain into relevance (alone) and redundancy (shared); in this library
-    these two words mean a prior score and a cosine with an earlier pick (decision 0015).
+    these two words mean a prior score and a cosine with an earlier pick (decision 0016).
 
     Works for the choices of any selector; use that selector's kernel and noise variance
     to see its choices with its eyes. Takes O(k · n · (d + k)) time.
