@@ -55,11 +55,12 @@ def test_both_packages_are_looked_at_and_use_the_core():
         ("from sift_core.answering import AnswerEngine, Choice", []),
         ("def f():\n    from sift_core.types import Query", [("sift_core.types", "Query")]),
         ("from sift_core import errors", [("sift_core", "errors")]),
+        ("from sift_core.sources.qdrant import stored_vectors", []),
         ("from sift_core.sources import qdrant", [("sift_core.sources", "qdrant")]),
         ("import sift_core.selection.sift", [("sift_core.selection.sift", "*")]),
         ("import sift_core_other", []),
     ],
-    ids=["public", "answering", "nested", "module", "part", "whole", "other"],
+    ids=["public", "answering", "nested", "module", "store", "part", "whole", "other"],
 )
 def test_what_is_private_is_told_from_what_is_public(statement, found):
     assert private_imports(statement) == found

@@ -2,25 +2,67 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from langchain_core.runnables.utils import AddableDict
 from langchain_core.vectorstores import VectorStore
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from langchain_sift.answer_engine import Engine, Mode, engine_over
-from langchain_sift.answer_output import answer_rest, whole_answer
-from langchain_sift.answer_request import achoose, as_request, choose
+from langchain_sift.documents import used_documents
+from langchain_sift.embedder import LangChainEmbedder, embeddings_of
+from langchain_sift.questions import achoose, as_question, choose
+from langchain_sift.sources import VectorStoreSource
+from sift_core import Answer, CandidatePool, InvalidInputError
 
 if TYPE_CHECKING:
     from sift_core.answering import LanguageModel
 
 Asked: TypeAlias = str | dict[str, Any]
 Answered: TypeAlias = dict[str, Any]
+Mode: TypeAlias = Literal["auto", "base", "context", "fine_tune", "both"]
+
+
+def _checked_engine(engine: object) -> Any:
+    from sift_core.answering import AnswerEngine  # loads torch, as whoever made an engine has
+
+    if not isinstance(engine, AnswerEngine):
+        raise InvalidInputError(
+            f"`engine` must be a sift_core.answering.AnswerEngine, got {type(engine).__name__}; "
+            f"`AnswerEngine.from_pretrained` or `SIFTAnswer.from_vectorstore` makes one"
+        )
+    return engine
+
+
+Engine: TypeAlias = Annotated[Any, AfterValidator(_checked_engine)]
+"""A field that holds an engine. Any, since its class comes with torch."""
+
+
+def answer_facts(answer: Answer) -> dict[str, Any]:
+    """Return all that there is to say about an answer, but for its text.
+
+    "mode" and "finish_reason" are words, "reasons" sentences, "timings" seconds by stage.
+    "context" holds each document used once, in order of choice, as copies, and "document_ids"
+    their ids (positions in a given context, where they have none). "standard_deviation" and
+    "variance" are σ and σ² at the question given these documents, None without any.
+    """
+    used = CandidatePool.empty() if answer.chunks is None else answer.chunks
+    documents, document_ids = used_documents(used)
+    is_known = not math.isnan(answer.standard_deviation)
+    return {
+        "mode": answer.mode.value,
+        "reasons": list(answer.reasons),
+        "context": documents,
+        "document_ids": document_ids,
+        "standard_deviation": answer.standard_deviation if is_known else None,
+        "variance": answer.standard_deviation**2 if is_known else None,
+        "timings": dict(answer.timings),
+        "finish_reason": answer.finish_reason,
+    }
 
 
 class SIFTAnswer(RunnableSerializable[Asked, Answered]):
@@ -85,7 +127,15 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
             InvalidInputError: If there is no such model, or an argument cannot be used.
             MissingDependencyError: If torch or transformers is missing.
         """
-        engine = engine_over(vectorstore, model, search_kwargs, async_client, engine_options)
+        from sift_core.answering import AnswerEngine, LanguageModel
+
+        source = VectorStoreSource(vectorstore, search_kwargs, async_client=async_client)
+        embedder = LangChainEmbedder(embeddings_of(vectorstore))
+        if not isinstance(model, LanguageModel):
+            model = LanguageModel.from_pretrained(model)
+        engine = AnswerEngine(
+            language_model=model, source=source, embedder=embedder, **engine_options
+        )
         return cls(engine=engine, mode=mode)
 
     def invoke(self, input: Asked, config: RunnableConfig | None = None, **kwargs: Any) -> Answered:
@@ -119,32 +169,41 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
 
     def _answer(self, given: object, **options: Any) -> Answered:
         mode, generation = self._settings(options)
-        choice = choose(self.engine, as_request(given), mode)
-        return whole_answer(self.engine.answer_from(choice, **generation))
+        choice = choose(self.engine, as_question(given), mode)
+        return _whole(self.engine.answer_from(choice, **generation))
 
     async def _aanswer(self, given: object, **options: Any) -> Answered:
         mode, generation = self._settings(options)
-        choice = await achoose(self.engine, as_request(given), mode)
-        return whole_answer(await self.engine.aanswer_from(choice, **generation))
+        choice = await achoose(self.engine, as_question(given), mode)
+        return _whole(await self.engine.aanswer_from(choice, **generation))
 
     def _stream(self, inputs: Iterator[Any], **options: Any) -> Iterator[Answered]:
         mode, generation = self._settings(options)
         for given in inputs:
-            choice = choose(self.engine, as_request(given), mode)
+            choice = choose(self.engine, as_question(given), mode)
             with self.engine.stream_from(choice, **generation) as stream:
                 for piece in stream:
                     yield AddableDict(answer=piece)
-                yield answer_rest(stream.answer())
+                yield _rest(stream.answer())
 
     async def _astream(self, inputs: AsyncIterator[Any], **options: Any) -> AsyncIterator[Answered]:
         mode, generation = self._settings(options)
         async for given in inputs:
-            choice = await achoose(self.engine, as_request(given), mode)
+            choice = await achoose(self.engine, as_question(given), mode)
             async with self.engine.astream_from(choice, **generation) as stream:
                 async for piece in stream:
                     yield AddableDict(answer=piece)
-                yield answer_rest(await stream.answer())
+                yield _rest(await stream.answer())
 
     def _settings(self, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         generation = {**self.generation, **options}
         return generation.pop("mode", self.mode), generation
+
+
+def _whole(answer: Answer) -> Answered:
+    return {"answer": answer.text, **answer_facts(answer)}
+
+
+def _rest(answer: Answer) -> AddableDict:
+    """Return what follows the pieces of a stream; the text too where it is empty."""
+    return AddableDict(({} if answer.text else {"answer": ""}) | answer_facts(answer))

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import LangSmithParams
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import BaseMessage
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from pydantic import ConfigDict, model_validator
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.answer_request import achoose, choose
-from langchain_sift.chat_result import chat_piece, chat_result, last_chunk
-from langchain_sift.chat_settings import ChatSettings
+from langchain_sift.answer import Engine, Mode, answer_facts
+from langchain_sift.embedder import checked_question
+from langchain_sift.questions import Question, achoose, as_core_messages, choose
+from sift_core import Answer, InvalidInputError
+
+_GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+_NOT_HERE = ("tools", "tool_choice", "functions", "function_call", "response_format")
+_OF_REMOTE_MODELS = ("api_key", "max_retries", "streaming", "timeout")
 
 
-class ChatSIFT(ChatSettings, BaseChatModel):
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One answer that is asked for: what, in which mode, and how to generate it."""
+
+    question: Question
+    mode: str
+    generation: Mapping[str, Any]
+
+
+class ChatSIFT(BaseChatModel):
     """A chat model that answers the last message with documents chosen for it.
 
     The last message is the question, which documents are chosen for; earlier ones are read
@@ -52,13 +67,53 @@ class ChatSIFT(ChatSettings, BaseChatModel):
         sift_core.AnswerError: In a call, if the model fails; it is as before.
     """
 
-    model_config = ConfigDict(extra="forbid")  # the last base has its own
+    engine: Engine = Field(exclude=True, repr=False)
+    mode: Mode | None = None
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0)
+    stop: list[str] | None = None
+    generation: dict[str, Any] = Field(default_factory=dict)
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return _with_length({k: v for k, v in values.items() if k not in _OF_REMOTE_MODELS})
 
     @model_validator(mode="after")
     def _leave_caches_alone(self) -> ChatSIFT:
         if self.chooses and self.cache is None:
             self.cache = False
         return self
+
+    @property
+    def model_name(self) -> str:
+        """Name or folder of the language model."""
+        model = self.engine.language_model.model
+        return str(getattr(model, "name_or_path", "") or type(model).__name__)
+
+    @property
+    def model(self) -> str:
+        """The same, as LangSmith and others call it."""
+        return self.model_name
+
+    @property
+    def max_tokens(self) -> int:
+        """Length of an answer at most."""
+        return int(self.max_new_tokens or self.engine.max_new_tokens)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the engine can find documents for a question."""
+        return self.engine.source is not None and self.engine.embedder is not None
+
+    @property
+    def default_mode(self) -> Mode:
+        """How it answers where a call says nothing."""
+        return self.mode or ("auto" if self.chooses else "base")
 
     @property
     def _llm_type(self) -> str:
@@ -91,10 +146,8 @@ class ChatSIFT(ChatSettings, BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         call = self._call(messages, stop, kwargs)
-        answer = self.engine.answer_from(
-            choose(self.engine, call.request, call.mode), **call.generation
-        )
-        return chat_result(answer, self.model_name)
+        choice = choose(self.engine, call.question, call.mode)
+        return self._result(self.engine.answer_from(choice, **call.generation))
 
     async def _agenerate(
         self,
@@ -104,10 +157,8 @@ class ChatSIFT(ChatSettings, BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         call = self._call(messages, stop, kwargs)
-        choice = await achoose(self.engine, call.request, call.mode)
-        return chat_result(
-            await self.engine.aanswer_from(choice, **call.generation), self.model_name
-        )
+        choice = await achoose(self.engine, call.question, call.mode)
+        return self._result(await self.engine.aanswer_from(choice, **call.generation))
 
     def _stream(
         self,
@@ -117,12 +168,11 @@ class ChatSIFT(ChatSettings, BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         call = self._call(messages, stop, kwargs)
-        with self.engine.stream_from(
-            choose(self.engine, call.request, call.mode), **call.generation
-        ) as stream:
+        choice = choose(self.engine, call.question, call.mode)
+        with self.engine.stream_from(choice, **call.generation) as stream:
             for piece in stream:
-                yield chat_piece(piece)
-            yield last_chunk(stream.answer(), self.model_name)
+                yield _piece(piece)
+            yield self._last_chunk(stream.answer())
 
     async def _astream(
         self,
@@ -132,8 +182,100 @@ class ChatSIFT(ChatSettings, BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         call = self._call(messages, stop, kwargs)
-        choice = await achoose(self.engine, call.request, call.mode)
+        choice = await achoose(self.engine, call.question, call.mode)
         async with self.engine.astream_from(choice, **call.generation) as stream:
             async for piece in stream:
-                yield chat_piece(piece)
-            yield last_chunk(await stream.answer(), self.model_name)
+                yield _piece(piece)
+            yield self._last_chunk(await stream.answer())
+
+    def _call(
+        self, messages: Sequence[BaseMessage], stop: list[str] | None, options: Mapping[str, Any]
+    ) -> _Call:
+        """Return what one call asks for; its own options go before the model's.
+
+        Raises:
+            InvalidInputError: If the last message is no human's, a message is not of text
+                alone, or an option cannot be used.
+        """
+        own = self._checked_options(options)
+        *history, last = as_core_messages(messages) or [{"role": "nobody"}]
+        if last["role"] != "user":
+            raise InvalidInputError(
+                f"the last message must come from a human, got one of the role {last['role']!r}; "
+                f"it is the question"
+            )
+        question = Question(
+            text=checked_question(last["content"]), history=history, filter=own.pop("filter", None)
+        )
+        mode = own.pop("mode", None) or self.default_mode
+        generation = dict(self.generation)
+        if (length := own.pop("max_new_tokens", self.max_new_tokens)) is not None:
+            generation["max_new_tokens"] = length
+        if (temperature := own.pop("temperature", self.temperature)) is not None:
+            generation |= _sampling(temperature)
+        if (ends := self.stop if stop is None else stop) is not None:
+            generation["stop"] = ends
+        return _Call(question=question, mode=mode, generation=generation | own)
+
+    def _checked_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what one call says about its answer, under the names of the fields."""
+        refused = sorted(name for name in _NOT_HERE if options.get(name))
+        if refused:
+            raise InvalidInputError(
+                f"this model has no use for {refused}: it writes text alone; leave them out"
+            )
+        if options.get("model", self.model_name) != self.model_name:
+            raise InvalidInputError(
+                f"this chat model is {self.model_name!r} alone, got `model`={options['model']!r}; "
+                f"construct another with an engine over that model"
+            )
+        return _with_length({k: v for k, v in options.items() if k not in (*_NOT_HERE, "model")})
+
+    def _result(self, answer: Answer) -> ChatResult:
+        """Return an answer as one message, with what it took in its metadata."""
+        message = AIMessage(content=answer.text, **self._metadata(answer))
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    def _last_chunk(self, answer: Answer) -> ChatGenerationChunk:
+        """Return the chunk that follows an answer's pieces: what it took, and no text."""
+        message = AIMessageChunk(content="", chunk_position="last", **self._metadata(answer))
+        return ChatGenerationChunk(message=message)
+
+    def _metadata(self, answer: Answer) -> dict[str, Any]:
+        """Return all facts but the documents themselves, which `SIFTAnswer` returns."""
+        facts = answer_facts(answer)
+        del facts["context"]
+        n_read, n_written = answer.n_prompt_tokens, answer.n_new_tokens
+        return {
+            "usage_metadata": {
+                "input_tokens": n_read,
+                "output_tokens": n_written,
+                "total_tokens": n_read + n_written,
+            },
+            "response_metadata": {
+                **facts,
+                "model_name": self.model_name,
+                "model_provider": "sift",
+            },
+        }
+
+
+def _piece(text: str) -> ChatGenerationChunk:
+    return ChatGenerationChunk(message=AIMessageChunk(content=text))
+
+
+def _sampling(temperature: float) -> dict[str, Any]:
+    """Return a temperature as the engine takes it: 0 for greedy, else sampled."""
+    if not temperature >= 0:  # also refuses NaN
+        raise InvalidInputError(f"`temperature` must be >= 0, got {temperature}")
+    return {"do_sample": True, "temperature": float(temperature)} if temperature else _GREEDY
+
+
+def _with_length(values: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with `max_tokens` under our name for it."""
+    if "max_tokens" not in values:
+        return values
+    if "max_new_tokens" in values:
+        raise InvalidInputError("pass `max_new_tokens` or `max_tokens`, which mean the same")
+    values["max_new_tokens"] = values.pop("max_tokens")
+    return values

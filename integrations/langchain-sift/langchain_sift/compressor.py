@@ -11,10 +11,11 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, model_validator
 
-from langchain_sift.candidates import FloatArray
-from langchain_sift.choosing import SelectorSettings
-from langchain_sift.document_vectors import Vectors, known_vectors, pool_of, texts_to_embed
+from langchain_sift.documents import apool_of, pool_of
 from langchain_sift.embedder import LangChainEmbedder, embeddings_of
+from langchain_sift.selecting import SelectorSettings
+from langchain_sift.sources import reader_of
+from langchain_sift.store_reader import StoreReader
 from sift_core import InvalidInputError, Query
 
 
@@ -23,9 +24,8 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
 
     For `ContextualCompressionRetriever` and `DocumentCompressorPipeline`, over any retriever
     that returns more documents than the prompt is to hold (some 50 to 200). The vectors of
-    documents that came from `vectorstore` are read from it by id, in one request; those that
-    an `EmbeddingsRedundantFilter` has computed are used; the texts of the rest are embedded
-    in one batch, with a logged warning that says how many.
+    documents that came from `vectorstore` are read from it by id; the texts of the rest are
+    embedded in one batch, with a logged warning that says how many.
 
     The documents come in order of choice, as copies, with the same `metadata["sift"]` as from
     `SIFTRetriever`; a "score" that one has put there is kept.
@@ -36,13 +36,11 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
         vectorstore: Where documents come from: Qdrant, FAISS or LangChain's in-memory store.
             None if no vectors are stored. One of both is needed.
         top_n: How many documents to keep at most, >= 1.
-        kernel: As in `SIFTRetriever`.
-        length_scale: Likewise.
-        noise_variance: Likewise.
-        alpha: Likewise.
+        selector: As in `SIFTRetriever`, like `kernel`, `length_scale`, `noise_variance` and
+            `alpha`.
         relevance_key: Where an earlier reranker has left its score in the metadata, higher
-            is better. If all documents have a finite number there, these say what is relevant
-            (kernel "auto" only). None to disregard them.
+            is better. If all documents have a finite number there, these say what is relevant.
+            None to disregard them.
 
     Raises:
         pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.
@@ -61,7 +59,6 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
     def _check_settings(self) -> SIFTCompressor:
         if self.top_n < 1:
             raise InvalidInputError(f"`top_n` must be >= 1, got {self.top_n}")
-        self._selector()
         self._embedder()
         return self
 
@@ -73,16 +70,15 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
         Args:
             documents: What was found, in any order; not modified. They need no ids.
             query: The question.
-            callbacks: Taken as the framework passes them; nothing here reports to them.
+            callbacks: Not used: the framework's retriever reports the run.
         """
         if not documents:
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=embedder.embed_query(query))
-        vectors = known_vectors(documents, self.vectorstore, dimension=len(asked.vector))
-        texts = texts_to_embed(documents, vectors)
-        embedded = embedder.embed_documents(texts) if texts else None
-        return self._chosen(documents, asked, vectors, embedded)
+        key = self.relevance_key
+        pool = pool_of(asked, documents, self._reader(), embedder, relevance_key=key)
+        return self._choose(asked, pool, self.top_n)
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -95,22 +91,12 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=await embedder.aembed_query(query))
-        vectors = await run_in_executor(
-            None, known_vectors, documents, self.vectorstore, dimension=len(asked.vector)
-        )
-        texts = texts_to_embed(documents, vectors)
-        embedded = await embedder.aembed_documents(texts) if texts else None
-        return await run_in_executor(None, self._chosen, documents, asked, vectors, embedded)
+        key = self.relevance_key
+        pool = await apool_of(asked, documents, self._reader(), embedder, relevance_key=key)
+        return await run_in_executor(None, self._choose, asked, pool, self.top_n)
 
-    def _chosen(
-        self,
-        documents: Sequence[Document],
-        query: Query,
-        vectors: Vectors,
-        embedded: FloatArray | None,
-    ) -> list[Document]:
-        pool = pool_of(documents, query, vectors, embedded, relevance_key=self.relevance_key)
-        return self._choose(query, pool, self.top_n)
+    def _reader(self) -> StoreReader | None:
+        return None if self.vectorstore is None else reader_of(self.vectorstore)
 
     def _embedder(self) -> LangChainEmbedder:
         if self.embeddings is not None:

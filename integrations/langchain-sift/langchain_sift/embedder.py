@@ -8,7 +8,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
-from langchain_sift.candidates import FloatArray
+from langchain_sift.store_reader import FloatArray
 from sift_core import InvalidInputError
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
-from langchain_core.runnables import run_in_executor
-from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from langchain_sift.candidates import Candidates, Search
-from langchain_sift.embedded_candidates import aembed_candidates, embed_candidates
-from langchain_sift.embedder import LangChainEmbedder, embeddings_of
-from langchain_sift.qdrant_points import aread_qdrant
-from langchain_sift.stored_candidates import is_qdrant, stored_reader
-from sift_core import CandidatePool, InvalidInputError, Query, paced
+from langchain_sift.other_stores import EmbeddingReader, InMemoryReader
+from langchain_sift.store_reader import Search, StoreReader
+from sift_core import CandidatePool, InvalidInputError, Query
 
 
 class VectorStoreSource:
@@ -45,11 +42,6 @@ class VectorStoreSource:
         *,
         async_client: Any = None,
     ) -> None:
-        if not isinstance(vectorstore, VectorStore):
-            raise InvalidInputError(
-                f"`vectorstore` must be a langchain_core VectorStore, got "
-                f"{type(vectorstore).__name__}"
-            )
         self._options = dict(search_kwargs or {})
         self._filter = self._options.pop("filter", None)
         refused = sorted(self._options.keys() & {"k", "fetch_k", "lambda_mult"})
@@ -58,22 +50,13 @@ class VectorStoreSource:
                 f"`search_kwargs` of a source must not hold {refused}: `fetch` says how many "
                 f"candidates, and SIFT has no `lambda_mult`; leave them out"
             )
-        if async_client is not None and not is_qdrant(vectorstore):
-            raise InvalidInputError(
-                f"`async_client` is for a QdrantVectorStore with dense vectors, got "
-                f"{type(vectorstore).__name__}; leave it out"
-            )
+        self._reader = reader_of(vectorstore, async_client)
         self.vectorstore = vectorstore
-        self._async_client = async_client
-        self._read = stored_reader(vectorstore)
-        self._embedder: LangChainEmbedder | None = None
-        if self._read is None:
-            self._embedder = LangChainEmbedder(embeddings_of(vectorstore))
 
     @property
     def gives_vectors(self) -> bool:
         """Whether the store gives its vectors back, so that no text is embedded again."""
-        return self._read is not None
+        return self._reader.gives_vectors
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return the store's nearest documents with their embeddings, nearest first.
@@ -91,8 +74,7 @@ class VectorStoreSource:
             CandidateSourceError: If the store fails.
             InvalidInputError: If query, filter or options and store do not fit together.
         """
-        search = self._search(query, n_candidates, filter)
-        return self._found(search).pool(query)
+        return self._reader.fetch(self._search(query, n_candidates, filter))
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` returns, without blocking the event loop.
@@ -100,26 +82,7 @@ class VectorStoreSource:
         By async methods where the store has them; Qdrant without `async_client`, FAISS and the
         in-memory store are searched in a thread. Qdrant at a pace (`sift_core.paced`).
         """
-        search = self._search(query, n_candidates, filter)
-        if self._embedder is not None:
-            found = await aembed_candidates(self.vectorstore, self._embedder, search)
-        elif is_qdrant(self.vectorstore):
-            async with paced(search.n_candidates, len(query.vector)):
-                found = await self._afound(search)
-        else:
-            found = await self._afound(search)
-        return await run_in_executor(None, found.pool, query)
-
-    async def _afound(self, search: Search) -> Candidates:
-        if self._async_client is not None:
-            return await aread_qdrant(self.vectorstore, self._async_client, search)
-        return await run_in_executor(None, self._found, search)
-
-    def _found(self, search: Search) -> Candidates:
-        if self._read is not None:
-            return self._read(self.vectorstore, search)
-        assert self._embedder is not None  # one of both is there
-        return embed_candidates(self.vectorstore, self._embedder, search)
+        return await self._reader.afetch(self._search(query, n_candidates, filter))
 
     def _search(self, query: Query, n_candidates: int, filter: Any) -> Search:
         if not isinstance(query, Query):
@@ -140,3 +103,41 @@ class VectorStoreSource:
             filter=self._filter if filter is None else filter,
             options=self._options,
         )
+
+
+def reader_of(store: VectorStore, async_client: Any = None) -> StoreReader:
+    """Return what reads a store's candidates and vectors.
+
+    Args:
+        store: Any store. A sparse Qdrant collection has no dense vectors to give.
+        async_client: As for `VectorStoreSource`.
+
+    Raises:
+        InvalidInputError: If `store` is none, `async_client` is for another kind, or texts
+            would have to be embedded again and the store does not know its model.
+    """
+    if not isinstance(store, VectorStore):
+        raise InvalidInputError(
+            f"`vectorstore` must be a langchain_core VectorStore, got {type(store).__name__}"
+        )
+    if _is_a(store, "langchain_qdrant.qdrant", "QdrantVectorStore"):
+        mode: Any = store.retrieval_mode  # type: ignore[attr-defined]  # optional class
+        if mode.value != "sparse":
+            from langchain_sift.qdrant_store import QdrantReader
+
+            return QdrantReader(store, async_client)
+    if async_client is not None:
+        raise InvalidInputError(
+            f"`async_client` is for a QdrantVectorStore with dense vectors, got "
+            f"{type(store).__name__}; leave it out"
+        )
+    if _is_a(store, "langchain_community.vectorstores.faiss", "FAISS"):
+        from langchain_sift.faiss_store import FaissReader
+
+        return FaissReader(store)
+    return (InMemoryReader if isinstance(store, InMemoryVectorStore) else EmbeddingReader)(store)
+
+
+def _is_a(store: object, module: str, name: str) -> bool:
+    """Tell whether `store` is of an optional class, which is loaded if it is."""
+    return isinstance(store, getattr(sys.modules.get(module), name, ()))

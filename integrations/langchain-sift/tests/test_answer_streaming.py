@@ -114,12 +114,6 @@ def test_an_answer_without_text_streams_as_one(answer, question):
     assert pieces[0]["answer"] == ""
 
 
-def test_a_given_context_streams_too(answer, question, documents):
-    asked = {"input": question, "context": documents[:4]}
-    whole = reduce(add, answer.stream(asked))
-    assert without_timings(whole) == without_timings(answer.invoke(asked))
-
-
 def test_a_stream_that_is_given_up_frees_the_model(answer, question, counter, long):
     stream = answer.stream(question, **long)
     assert next(stream)["answer"]
@@ -197,21 +191,6 @@ def test_a_call_is_one_run_with_its_name_tags_and_metadata(answer, question, how
     assert recorder.failed == []
 
 
-async def test_an_async_call_is_one_run_with_the_name_that_it_is_given(answer, question):
-    recorder = AsyncRecorder()
-    named = answer.with_config(run_name="answering", callbacks=[recorder])
-    whole = await named.ainvoke(question)
-    streamed = reduce(add, await drained(named.astream(question)))
-    assert [run["name"] for run in recorder.started] == ["answering", "answering"]
-    assert recorder.ended == [whole, streamed]
-
-
-def test_a_batch_is_one_run_a_question(answer, question):
-    recorder = Recorder()
-    answer.batch([question, "why", "how"], {"callbacks": [recorder]}, mode="base")
-    assert len(recorder.started) == len(recorder.ended) == 3
-
-
 async def test_errors_reach_the_callbacks(answer):
     recorder, arecorder = Recorder(), AsyncRecorder()
     with pytest.raises(InvalidInputError):
@@ -242,11 +221,3 @@ async def test_an_error_in_mid_answer_reaches_the_callbacks_and_frees_the_model(
         await drained(stream)
     assert [type(error) for error in recorder.failed] == [AnswerError]
     assert answer.invoke(question)["answer"]
-
-
-async def test_events_of_the_framework_carry_the_pieces(answer, question):
-    events = [event async for event in answer.astream_events(question, version="v2")]
-    kinds = [event["event"] for event in events]
-    assert kinds[0], kinds[-1] == ("on_chain_start", "on_chain_end")
-    pieces = [e["data"]["chunk"] for e in events if e["event"] == "on_chain_stream"]
-    assert reduce(add, pieces)["answer"] == answer.invoke(question)["answer"]

@@ -4,12 +4,21 @@ import pickle
 import numpy as np
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.documents import Document
 from langchain_core.runnables import ConfigurableField
 from langchain_core.vectorstores import InMemoryVectorStore
+from pydantic import BaseModel
+from qdrant_client import models
 
 from langchain_sift import SIFTRetriever
-from sift_core import ContextSelector, InvalidInputError, RBFKernel, SIFTSelector, select
+from sift_core import (
+    ContextSelector,
+    InvalidInputError,
+    RBFKernel,
+    Selection,
+    SIFTSelector,
+    StopReason,
+    select,
+)
 
 
 def numbers(documents):
@@ -33,16 +42,12 @@ def test_the_choice_equals_select_on_the_stored_vectors(
     found = SIFTRetriever(vectorstore=store, k=5, fetch_k=8).invoke(question)
 
     assert [each.id for each in found] == [nearest[i] for i in expected.positions]
-    explanations = [each.metadata["sift"] for each in found]
-    variances = [each["variance_before"] for each in explanations]
-    np.testing.assert_allclose(variances, expected.variances[:-1], rtol=1e-6)
-    after = [each["variance_after"] for each in explanations]
-    np.testing.assert_allclose(after, expected.variances[1:], rtol=1e-6)
-    np.testing.assert_allclose([e["gain"] for e in explanations], expected.gains, atol=1e-6)
-    cosines = [query @ vectors[each.id] / np.linalg.norm(vectors[each.id]) for each in found]
-    np.testing.assert_allclose(
-        [e["similarity"] for e in explanations], cosines / np.linalg.norm(query), atol=1e-6
-    )
+    told = [each.metadata["sift"] for each in found]
+    np.testing.assert_allclose([t["variance"] for t in told], expected.variances[1:], rtol=1e-6)
+    np.testing.assert_allclose([t["gain"] for t in told], expected.gains, atol=1e-6)
+    rows = np.array([vectors[each.id] for each in found])
+    cosines = rows @ query / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
+    np.testing.assert_allclose([t["similarity"] for t in told], cosines, atol=1e-6)
 
 
 def test_the_explanation_by_hand(embeddings):
@@ -53,29 +58,24 @@ def test_the_explanation_by_hand(embeddings):
     assert found.metadata["sift"] == pytest.approx(
         {
             "similarity": 1.0,
-            "gain": 0.8,
-            "variance_before": 1.0,
-            "variance_after": 0.2,
-            "redundancy": None,
             "score": 1.0,  # this store's is the cosine
+            "relevance": 1.0,
+            "redundancy": None,
+            "gain": 0.8,
+            "variance": 0.2,
         }
     )
 
 
-def test_documents_are_not_embedded_again(make_vector_store, documents, embeddings, question):
-    retriever = SIFTRetriever(vectorstore=make_vector_store(documents), k=3)
-    embeddings.queries, embeddings.document_batches = 0, []
-    retriever.invoke(question)
-    assert (embeddings.queries, embeddings.document_batches) == (1, [])
-
-
-async def test_documents_are_not_embedded_again_asynchronously(
-    make_vector_store, documents, embeddings, question
+async def test_documents_are_not_embedded_again(
+    make_vector_store, documents, embeddings, question, caplog
 ):
     retriever = SIFTRetriever(vectorstore=make_vector_store(documents), k=3)
     embeddings.queries, embeddings.document_batches = 0, []
+    retriever.invoke(question)
     await retriever.ainvoke(question)
-    assert (embeddings.queries, embeddings.document_batches) == (1, [])
+    assert (embeddings.queries, embeddings.document_batches) == (2, [])
+    assert caplog.records == []
 
 
 def test_near_duplicates_are_avoided(make_store, documents, question):
@@ -99,12 +99,6 @@ def test_fetch_k_may_be_given_for_one_call(make_store, documents, question):
     assert sorted(numbers(found)) == sorted(plain)
 
 
-def test_a_filter_restricts_the_candidates(make_store, documents, question, first_half):
-    store = make_store(documents)
-    retriever = SIFTRetriever(vectorstore=store, k=12, filter=first_half(store))
-    assert sorted(numbers(retriever.invoke(question))) == list(range(6))
-
-
 def test_a_filter_may_be_given_or_lifted_for_one_call(make_store, documents, question, first_half):
     store = make_store(documents)
     plain = SIFTRetriever(vectorstore=store, k=12)
@@ -124,14 +118,6 @@ async def test_async_equals_sync(make_store, documents, question, first_half):
     assert await retriever.ainvoke(question) == retriever.invoke(question)
     options = {"k": 3, "fetch_k": 4, "filter": first_half(store)}
     assert await retriever.ainvoke(question, **options) == retriever.invoke(question, **options)
-
-
-async def test_many_questions_at_once_equal_one_after_another(make_store, documents):
-    retriever = SIFTRetriever(vectorstore=make_store(documents), k=4)
-    questions = [document.page_content for document in documents]
-    expected = [retriever.invoke(each) for each in questions]
-    assert await retriever.abatch(questions) == expected
-    assert retriever.batch(questions) == expected
 
 
 async def test_the_event_loop_is_not_blocked(
@@ -165,43 +151,9 @@ def test_the_store_is_not_modified(make_store, documents, question):
     assert store.similarity_search(question, k=12) == before
 
 
-def test_an_empty_store_gives_nothing(make_store, question):
-    assert SIFTRetriever(vectorstore=make_store([])).invoke(question) == []
-
-
-async def test_an_empty_store_gives_nothing_asynchronously(make_store, question):
-    assert await SIFTRetriever(vectorstore=make_store([])).ainvoke(question) == []
-
-
-def test_one_document_is_found(make_store, documents, question):
-    (found,) = SIFTRetriever(vectorstore=make_store(documents[:1])).invoke(question)
-    assert found.page_content == documents[0].page_content
-
-
 def test_k_above_the_number_of_documents_gives_them_all(make_store, documents, question):
     found = SIFTRetriever(vectorstore=make_store(documents), k=50).invoke(question)
     assert sorted(numbers(found)) == list(range(12))
-
-
-@pytest.mark.parametrize("number", [8, 9])
-def test_unicode_passes_unchanged(make_store, documents, number):
-    text = documents[number].page_content
-    found = SIFTRetriever(vectorstore=make_store(documents), k=1).invoke(text)
-    assert found[0].page_content == text
-
-
-def test_a_nan_in_the_question_is_invalid_input(make_store, documents, embeddings, question):
-    retriever = SIFTRetriever(vectorstore=make_store(documents))
-    embeddings.embed_query = lambda text: [float("nan")] * 64
-    with pytest.raises(InvalidInputError, match="must be finite"):
-        retriever.invoke(question)
-
-
-def test_a_nan_in_a_document_is_invalid_input(make_text_only, documents, embeddings, question):
-    retriever = SIFTRetriever(vectorstore=make_text_only(documents))
-    embeddings.embed_documents = lambda texts: [[float("nan")] * 64 for _ in texts]
-    with pytest.raises(InvalidInputError, match="must be finite"):
-        retriever.invoke(question)
 
 
 @pytest.mark.parametrize(
@@ -268,34 +220,13 @@ def test_settings_reach_the_selector(
     expected = selector.select(query, np.array(embeddings.embed_documents(texts)), 6)
     found = retriever.invoke(question)
     assert [each.page_content.lower() for each in found] == [texts[i] for i in expected.positions]
-    variances = [each.metadata["sift"]["variance_after"] for each in found]
+    variances = [each.metadata["sift"]["variance"] for each in found]
     np.testing.assert_allclose(variances, expected.variances[1:], rtol=0, atol=1e-6)
 
 
 def test_alpha_stops_early(make_in_memory, documents, question):
     retriever = SIFTRetriever(vectorstore=make_in_memory(documents), k=12, alpha=0.4)
     assert 0 < len(retriever.invoke(question)) < 12
-
-
-def test_k_can_be_made_configurable(make_in_memory, documents, question):
-    retriever = SIFTRetriever(vectorstore=make_in_memory(documents)).configurable_fields(
-        k=ConfigurableField(id="k")
-    )
-    assert len(retriever.invoke(question, {"configurable": {"k": 2}})) == 2
-
-
-def test_callbacks_see_the_documents(make_in_memory, documents, question):
-    class Recorder(BaseCallbackHandler):
-        seen = None
-
-        def on_retriever_end(self, documents, **kwargs):
-            self.seen = documents
-
-    recorder = Recorder()
-    retriever = SIFTRetriever(vectorstore=make_in_memory(documents))
-    found = retriever.invoke(question, {"callbacks": [recorder]}, k=2, verbose=False)
-    assert recorder.seen == found
-    assert len(found) == 2
 
 
 def test_a_retriever_survives_pickling(documents, question):
@@ -307,8 +238,174 @@ def test_a_retriever_survives_pickling(documents, question):
     assert pickle.loads(pickle.dumps(retriever)).invoke(question) == retriever.invoke(question)
 
 
-def test_documents_without_ids_work(embeddings, question):
-    store = InMemoryVectorStore(embeddings)
-    store.add_documents([Document(page_content="plants make sugar")])
-    (found,) = SIFTRetriever(vectorstore=store).invoke(question)
-    assert found.id in store.store
+class Longest:
+    """A selector of one's own, which knows no text: the longest vectors, longest first."""
+
+    def select(self, query, candidates, n_select, *, relevance=None):
+        positions = np.argsort(-np.linalg.norm(candidates, axis=1), kind="stable")[:n_select]
+        variances = np.linspace(1.0, 0.5, len(positions) + 1)
+        return Selection(positions=positions, variances=variances, stop_reason=StopReason.N_SELECT)
+
+
+async def test_any_selector_can_choose(make_in_memory, documents, question):
+    store = make_in_memory(documents)
+    for number in (7, 9):
+        store.store[documents[number].id]["vector"] = (
+            number * np.array(store.store[documents[number].id]["vector"])
+        ).tolist()
+    retriever = SIFTRetriever(vectorstore=store, k=2, selector=Longest())
+    assert numbers(retriever.invoke(question)) == [9, 7]
+    assert numbers(await retriever.ainvoke(question)) == [9, 7]
+
+
+def test_a_selector_has_settings_that_the_retriever_lacks(make_in_memory, documents, question):
+    selector = ContextSelector(max_variance=0.4)
+    found = SIFTRetriever(vectorstore=make_in_memory(documents), k=12, selector=selector).invoke(
+        question
+    )
+    variances = [each.metadata["sift"]["variance"] for each in found]
+    assert len(found) < 12
+    assert variances[-1] <= 0.4 < variances[-2]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"kernel": "rbf"}, {"noise_variance": 0.2}, {"alpha": 0.1}, {"length_scale": 0.3}],
+    ids=str,
+)
+def test_a_selector_and_its_shorthand_are_not_both_taken(make_in_memory, documents, settings):
+    with pytest.raises(ValueError, match="`selector` says all about the choice"):
+        SIFTRetriever(vectorstore=make_in_memory(documents), selector=ContextSelector(), **settings)
+
+
+def test_what_cannot_select_is_no_selector(make_in_memory, documents):
+    with pytest.raises(ValueError, match="instance of Selector"):
+        SIFTRetriever(vectorstore=make_in_memory(documents), selector="mmr")
+
+
+async def test_it_oversamples_where_asked_to(make_vector_store, documents, question):
+    store = make_vector_store(documents)
+    plain = SIFTRetriever(vectorstore=store, k=3, fetch_k=3).invoke(question)
+    oversampling = SIFTRetriever(vectorstore=store, k=3, fetch_k=3, max_fetch_k=12)
+    found = oversampling.invoke(question)
+    assert [sum(n < 3 for n in numbers(each)) for each in (plain, found)] == [3, 1]
+    assert numbers(await oversampling.ainvoke(question)) == numbers(found)
+    assert oversampling.invoke(question, max_fetch_k=None) == plain
+
+
+@pytest.mark.parametrize("asked", ["", "  \n", "plants \ud83c"], ids=ascii)
+async def test_what_is_no_question_is_refused_before_it_costs(
+    make_in_memory, documents, embeddings, asked
+):
+    retriever = SIFTRetriever(vectorstore=make_in_memory(documents))
+    with pytest.raises(InvalidInputError, match=r"not blank|UTF-8 cannot hold"):
+        retriever.invoke(asked)
+    with pytest.raises(InvalidInputError, match=r"not blank|UTF-8 cannot hold"):
+        await retriever.ainvoke(asked)
+    assert embeddings.queries == 0
+
+
+def test_an_embedding_that_is_not_finite_is_refused(make_store, documents, embeddings, question):
+    retriever = SIFTRetriever(vectorstore=make_store(documents))
+    embeddings.embed_query = lambda text: [float("nan")] * 64
+    with pytest.raises(InvalidInputError, match="must be finite"):
+        retriever.invoke(question)
+
+
+async def test_one_candidate_is_enough(make_store, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_store(documents), k=1, fetch_k=1)
+    (found,) = retriever.invoke(question)
+    assert await retriever.ainvoke(question) == [found]
+    assert found.metadata["sift"]["redundancy"] is None
+
+
+def test_what_as_retriever_takes_is_taken(make_store, documents, question, first_half):
+    store = make_store(documents)
+    search_kwargs = {"k": 2, "fetch_k": 4, "filter": first_half(store)}
+    moved = SIFTRetriever(vectorstore=store, search_kwargs=search_kwargs)
+    plain = SIFTRetriever(vectorstore=store, **search_kwargs)
+    assert (moved.k, moved.fetch_k, moved.filter) == (2, 4, search_kwargs["filter"])
+    assert moved.invoke(question) == plain.invoke(question)
+    assert len(moved.invoke(question)) == 2
+
+
+def test_a_setting_given_twice_alike_is_taken(make_qdrant, documents):
+    store = make_qdrant(documents)
+    match = models.FieldCondition(key="metadata.number", match=models.MatchValue(value=3))
+    filters = [models.Filter(must=[match]) for _ in range(2)]
+    retriever = SIFTRetriever(
+        vectorstore=store, k=4, filter=filters[0], search_kwargs={"k": 4, "filter": filters[1]}
+    )
+    assert (retriever.k, retriever.filter) == (4, filters[0])
+
+
+@pytest.mark.parametrize("name", ["k", "fetch_k", "filter"])
+def test_a_setting_given_twice_differently_is_refused(make_in_memory, documents, name):
+    store = make_in_memory(documents)
+    with pytest.raises(ValueError, match=f"`{name}` is 11 and 12 in `search_kwargs`"):
+        SIFTRetriever(vectorstore=store, **{name: 11}, search_kwargs={name: 12})
+
+
+def test_search_kwargs_may_be_changed_afterwards(make_in_memory, documents, question):
+    # As people do with the retriever that `as_retriever` returns.
+    retriever = SIFTRetriever(vectorstore=make_in_memory(documents), search_kwargs={"k": 5})
+    retriever.search_kwargs["k"] = 2
+    assert len(retriever.invoke(question)) == 2
+    assert len(retriever.invoke(question, k=3)) == 3
+
+
+async def test_configurable_settings_go_before_search_kwargs(make_in_memory, documents, question):
+    retriever = SIFTRetriever(
+        vectorstore=make_in_memory(documents), search_kwargs={"k": 5, "fetch_k": 8}
+    ).configurable_fields(k=ConfigurableField(id="n"), fetch_k=ConfigurableField(id="from"))
+    assert len(retriever.invoke(question)) == 5
+    two = retriever.with_config(configurable={"n": 2})
+    assert len(two.invoke(question)) == 2
+    assert len(await two.ainvoke(question)) == 2
+    narrow = {"configurable": {"n": 2, "from": 2}}
+    plain = retriever.default.vectorstore.similarity_search(question, k=2)
+    assert sorted(numbers(retriever.invoke(question, narrow))) == sorted(numbers(plain))
+
+
+def test_search_kwargs_are_configurable_as_in_other_retrievers(make_in_memory, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_in_memory(documents)).configurable_fields(
+        search_kwargs=ConfigurableField(id="search")
+    )
+    search = {"k": 2, "filter": lambda document: document.metadata["number"] > 3}
+    found = retriever.invoke(question, {"configurable": {"search": search}})
+    assert len(found) == 2
+    assert min(numbers(found)) > 3
+    assert len(retriever.invoke(question)) == 10
+
+
+def test_a_retriever_can_be_the_field_of_a_model(make_in_memory, documents):
+    class Agent(BaseModel):
+        retriever: SIFTRetriever
+
+    retriever = SIFTRetriever(vectorstore=make_in_memory(documents))
+    assert Agent(retriever=retriever).retriever is retriever
+
+
+class Recorder(BaseCallbackHandler):
+    """Keeps what a run of a retriever starts with."""
+
+    def on_retriever_start(self, serialized, query, *, tags=None, metadata=None, **kwargs):
+        self.tags, self.metadata, self.name = tags, metadata, kwargs["name"]
+
+
+def seen_by_callbacks(retriever, question):
+    recorder = Recorder()
+    retriever.invoke(question, {"callbacks": [recorder]}, verbose=False)
+    return recorder
+
+
+def test_tags_and_providers_are_those_of_as_retriever(make_store, documents, question):
+    store = make_store(documents)
+    expected = Recorder()
+    store.as_retriever().invoke(question, {"callbacks": [expected]})
+    found = seen_by_callbacks(SIFTRetriever(vectorstore=store), question)
+    assert found.tags == expected.tags
+    assert found.metadata == {**expected.metadata, "ls_retriever_name": "sift"}
+    assert found.name == "SIFTRetriever"
+    mine = SIFTRetriever(vectorstore=store, tags=["mine"])
+    assert seen_by_callbacks(mine, question).tags == ["mine"]

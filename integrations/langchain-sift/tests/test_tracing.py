@@ -1,6 +1,5 @@
 """What OpenInference, an independent reader of LangChain's callbacks, records of a chain."""
 
-import asyncio
 import json
 
 import pytest
@@ -34,6 +33,8 @@ try:
 except ModuleNotFoundError:  # before LangChain 1.0
     from langchain.retrievers import ContextualCompressionRetriever
     from langchain.retrievers.document_compressors import EmbeddingsFilter
+
+pytestmark = pytest.mark.slow
 
 KIND = SpanAttributes.OPENINFERENCE_SPAN_KIND
 K = 3
@@ -134,14 +135,8 @@ async def test_a_chain_has_one_retriever_span_with_the_documents_chosen(
     assert len(expected) == K
     assert span.attributes[SpanAttributes.INPUT_VALUE] == question
     assert span.status.status_code is StatusCode.OK
-
-
-async def test_the_retriever_span_is_a_step_of_the_chain(call, store, trace, question):
-    await call(chain_over(SIFTRetriever(vectorstore=store, k=K)), question)
-    (span,) = of_kind(trace, "RETRIEVER")
     above = ancestors(trace, span)
     assert {of.attributes[KIND] for of in above} == {"CHAIN"}
-    assert above[-1].name == "RunnableSequence"
     (language_model,) = of_kind(trace, "LLM")
     assert ancestors(trace, language_model)[-1].context == above[-1].context
     assert span.end_time <= language_model.start_time
@@ -151,36 +146,9 @@ async def test_the_trace_has_each_documents_explanation(call, store, trace, ques
     await call(SIFTRetriever(vectorstore=store, k=K), question)
     (span,) = of_kind(trace, "RETRIEVER")
     explained = [json.loads(said) for said in column(span, DocumentAttributes.DOCUMENT_METADATA)]
-    before = [each["sift"]["variance_before"] for each in explained]
-    assert len(before) == K
-    assert before == sorted(before, reverse=True)
-
-
-async def test_k_of_one_call_shows_in_the_trace(call, store, trace, question):
-    await call(SIFTRetriever(vectorstore=store, k=K), question, k=5)
-    (span,) = of_kind(trace, "RETRIEVER")
-    assert len(texts(span)) == 5
-
-
-async def test_name_and_metadata_of_a_call_are_in_the_trace(call, store, trace, question):
-    retriever = SIFTRetriever(vectorstore=store, k=K)
-    await call(retriever, question, config={"run_name": "look up", "metadata": {"user": 7}})
-    (span,) = of_kind(trace, "RETRIEVER")
-    assert span.name == "look up"
-    assert json.loads(span.attributes[SpanAttributes.METADATA])["user"] == 7
-
-
-async def test_concurrent_calls_have_a_trace_each(store, trace):
-    retriever = SIFTRetriever(vectorstore=store, k=K)
-    questions = [f"how do plants make sugar {i}" for i in range(8)]
-    answers = await asyncio.gather(*(retriever.ainvoke(question) for question in questions))
-    spans = of_kind(trace, "RETRIEVER")
-    assert len({span.context.trace_id for span in spans}) == len(questions)
-    found = {span.attributes[SpanAttributes.INPUT_VALUE]: texts(span) for span in spans}
-    assert found == {
-        question: [document.page_content for document in answer]
-        for question, answer in zip(questions, answers, strict=True)
-    }
+    variances = [each["sift"]["variance"] for each in explained]
+    assert len(variances) == K
+    assert variances == sorted(variances, reverse=True)
 
 
 async def test_a_store_that_is_gone_is_an_error_in_the_trace_up_to_the_chain(

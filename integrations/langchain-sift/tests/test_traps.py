@@ -12,29 +12,29 @@ Documents carry no embedding, and `with_vectors=True` is accepted and discarded:
     test_retriever::test_the_choice_equals_select_on_the_stored_vectors
 langchain-qdrant leaves `Document.id` out and writes `metadata["_id"]`:
     test_retriever::test_id_content_and_metadata_are_kept
-    test_embedded_candidates::test_a_sparse_stores_documents_have_their_ids
-    test_stored_vectors::test_vectors_are_those_of_the_store
+    test_embedded_stores::test_a_sparse_stores_documents_have_their_ids
+    test_stores::test_vectors_by_id_are_those_of_the_store
 A splitter's pieces keep that id, whose vector is another text's:
-    test_stored_vectors::test_a_changed_text_has_none
+    test_stores::test_a_changed_text_has_no_vector
     test_compressor::test_it_works_after_a_splitter
 langchain-qdrant has no asynchronous client:
-    test_qdrant_points::test_a_slow_server_does_not_block_the_event_loop
-    test_sources::test_an_async_client_is_used_instead_of_a_thread
+    test_qdrant_store::test_a_slow_server_does_not_block_the_event_loop
+    test_qdrant_store::test_an_async_client_is_used_instead_of_a_thread
 An index that keeps its vectors, and rows without document:
-    test_faiss_rows::test_an_index_that_keeps_its_vectors_is_a_source_error
-    test_faiss_rows::test_a_row_without_a_document_is_a_source_error
+    test_faiss_store::test_an_index_with_ids_gives_its_vectors
+    test_faiss_store::test_a_row_without_a_document_is_a_source_error
 FAISS' filtered search finds too few, and gives other documents' scores with MMR:
-    test_faiss_rows::test_a_filter_widens_the_search_until_enough_documents_pass
-    test_faiss_rows::test_a_filtered_score_is_the_documents_own
+    test_faiss_store::test_a_filter_widens_the_search_until_enough_documents_pass
+    test_faiss_store::test_a_filtered_score_is_the_documents_own
 Returned documents alias the docstore:
     test_retriever::test_the_store_is_not_modified
 `lambda_mult` means opposite things in langchain-qdrant and FAISS:
     test_traps::test_a_lambda_mult_is_refused
 Fused scores are ranks, and raw cosines must not override them or a reranker's scores:
-    test_sources::test_fused_scores_decide_with_kernel_auto_alone
+    test_qdrant_store::test_fused_scores_decide_with_kernel_auto_alone
     test_compressor::test_scores_of_an_earlier_reranker_say_what_is_relevant
 Scores are lost:
-    test_sources::test_the_pool_has_the_stores_own_scores
+    test_stores::test_the_pool_has_the_stores_own_scores
     test_compressor::test_the_stores_score_that_the_retriever_kept_is_kept
 """
 

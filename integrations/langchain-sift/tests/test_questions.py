@@ -9,7 +9,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_sift.answer_messages import as_core_messages
+from langchain_sift.questions import as_core_messages
 from sift_core import InvalidInputError
 
 CALL = {"name": "add", "args": {"a": 1}, "id": "1", "type": "tool_call"}

@@ -2,9 +2,8 @@ import faiss
 import numpy as np
 import pytest
 
-from langchain_sift import SIFTRetriever
-from langchain_sift.candidates import Search
-from langchain_sift.faiss_rows import read_faiss
+from langchain_sift import SIFTRetriever, VectorStoreSource
+from langchain_sift.sources import reader_of
 from sift_core import CandidateSourceError, InvalidInputError, Query
 
 
@@ -85,8 +84,8 @@ def test_a_filtered_search_keeps_to_fetch_k(make_faiss, documents, question, emb
     condition = {"number": {"$gte": 4}}
     nearest = store.similarity_search(question, k=3, filter=condition, fetch_k=12)
     query = Query(text=question, embedding=np.array(embeddings.embed_query(question)))
-    found = read_faiss(store, Search(query=query, n_candidates=3, filter=condition, options={}))
-    assert numbers(found.documents) == numbers(nearest)
+    found = VectorStoreSource(store).fetch(query, 3, filter=condition)
+    assert numbers(row["document"] for row in found.metadata) == numbers(nearest)
     np.testing.assert_array_equal(
         found.embeddings, [store.index.reconstruct(number) for number in numbers(nearest)]
     )
@@ -131,41 +130,31 @@ def inverted_file(faiss_class, store, n_cells):
 def test_an_inverted_file_needs_no_direct_map(faiss_class, make_faiss, documents, question):
     exact = make_faiss(documents)
     store = inverted_file(faiss_class, exact, n_cells=1)
-    found = SIFTRetriever(vectorstore=store).invoke(question)
-    assert found == SIFTRetriever(vectorstore=exact).invoke(question)
+    for filter in (None, {"half": "first"}):
+        found = SIFTRetriever(vectorstore=store, filter=filter).invoke(question)
+        assert found == SIFTRetriever(vectorstore=exact, filter=filter).invoke(question)
 
 
 def test_hits_that_an_inverted_file_misses_are_left_out(
     faiss_class, make_faiss, documents, question
 ):
     store = inverted_file(faiss_class, make_faiss(documents), n_cells=4)
-    expected = store.similarity_search(question, k=12)
+    expected = sorted(numbers(store.similarity_search(question, k=12)))
     assert len(expected) < 12  # one cell of four is searched
     retriever = SIFTRetriever(vectorstore=store, k=12)
-    assert sorted(numbers(retriever.invoke(question))) == sorted(numbers(expected))
-    store.index.make_direct_map()
-    restricted = retriever.invoke(question, filter=lambda metadata: True)
-    assert sorted(numbers(restricted)) == sorted(numbers(expected))
+    assert sorted(numbers(retriever.invoke(question))) == expected
+    assert sorted(numbers(retriever.invoke(question, filter=lambda metadata: True))) == expected
 
 
-def test_a_filter_over_an_inverted_file_asks_for_a_direct_map(
-    faiss_class, make_faiss, documents, question
-):
-    store = inverted_file(faiss_class, make_faiss(documents), n_cells=1)
-    with pytest.raises(CandidateSourceError, match=r"make_direct_map\(\)"):
-        SIFTRetriever(vectorstore=store).invoke(question, filter={"half": "first"})
-
-
-def test_an_index_that_keeps_its_vectors_is_a_source_error(
-    faiss_class, make_faiss, documents, question
-):
-    store = make_faiss(documents)
-    rows = rows_of(store)
-    index = faiss.IndexIDMap(faiss.IndexFlatL2(rows.shape[1]))
-    index.add_with_ids(rows, np.arange(len(rows)))
-    retriever = SIFTRetriever(vectorstore=with_index(faiss_class, store, index))
-    with pytest.raises(CandidateSourceError, match=r"FAISS .* IndexIDMap of 12 rows.*IndexIDMap2"):
-        retriever.invoke(question)
+def test_an_index_with_ids_gives_its_vectors(faiss_class, make_faiss, documents, question):
+    exact = make_faiss(documents)
+    index = faiss.IndexIDMap(faiss.IndexFlatL2(64))
+    index.add_with_ids(rows_of(exact), np.arange(12))
+    store = with_index(faiss_class, exact, index)
+    expected = SIFTRetriever(vectorstore=exact).invoke(question)
+    assert SIFTRetriever(vectorstore=store).invoke(question) == expected
+    vectors = reader_of(store).vectors(documents)
+    np.testing.assert_array_equal(vectors, rows_of(exact))
 
 
 def test_a_row_without_a_document_is_a_source_error(make_faiss, documents, question):
@@ -178,14 +167,18 @@ def test_a_row_without_a_document_is_a_source_error(make_faiss, documents, quest
 def test_deleted_documents_are_not_found(make_faiss, documents, question):
     store = make_faiss(documents)
     store.delete([documents[0].id, documents[5].id])
+    expected = rows_of(store)
     found = numbers(SIFTRetriever(vectorstore=store, k=12).invoke(question))
     assert sorted(found) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+    gone, second, *_ = reader_of(store).vectors(documents)
+    assert gone is None
+    np.testing.assert_array_equal(second, expected[0])
 
 
 def test_another_dimension_is_invalid_input(make_faiss, documents, question, embeddings):
     retriever = SIFTRetriever(vectorstore=make_faiss(documents))
     embeddings.embed_query = lambda text: [1.0, 2.0]
-    with pytest.raises(InvalidInputError, match="2 dimensions, the FAISS index has 64"):
+    with pytest.raises(InvalidInputError, match="2 dimensions, the Faiss index has 64"):
         retriever.invoke(question)
 
 

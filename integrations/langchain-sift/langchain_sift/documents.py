@@ -1,0 +1,214 @@
+"""LangChain documents as the core's pools, and a selection as LangChain documents again."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from langchain_core.documents import Document
+
+from langchain_sift.embedder import LangChainEmbedder
+from langchain_sift.store_reader import FloatArray, StoreReader, Vectors
+from sift_core import (
+    CandidatePool,
+    Embedder,
+    InvalidInputError,
+    Query,
+    Selection,
+    cosine_similarities,
+    pick_metadata,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def as_pool(
+    query: Query,
+    documents: Sequence[Document],
+    embeddings: FloatArray,
+    *,
+    scores: Sequence[float | None] | None = None,
+    relevance: FloatArray | None = None,
+) -> CandidatePool:
+    """Return documents as a pool; `metadata` holds "document" and, where known, "score".
+
+    Args:
+        query: What was asked.
+        documents: n documents, which may alias what a store keeps.
+        embeddings: Shape (n, d).
+        scores: n numbers, the store's own: cosines, distances, fused ranks.
+        relevance: Shape (n,), the scores where they say more than the cosine does.
+
+    Raises:
+        InvalidInputError: If an embedding is not finite, or has another dimension than the
+            question's.
+    """
+    d = len(query.vector)
+    if not documents:
+        return CandidatePool.empty(dimension=d)
+    if embeddings.ndim == 2 and embeddings.shape[1] != d:
+        raise InvalidInputError(
+            f"the question has {d} dimensions, the documents have {embeddings.shape[1]}; were "
+            f"both embedded by one model?"
+        )
+    return CandidatePool(
+        document_ids=[_document_id(each, row) for row, each in enumerate(documents)],
+        texts=[document.page_content for document in documents],
+        embeddings=embeddings,
+        similarities=cosine_similarities(query.vector, embeddings),
+        metadata=[
+            {"document": document} | ({} if score is None else {"score": float(score)})
+            for document, score in zip(documents, scores or [None] * len(documents), strict=True)
+        ],
+        relevance=relevance,
+    )
+
+
+def pool_of(
+    query: Query,
+    documents: Sequence[Document],
+    reader: StoreReader | None,
+    embedder: Embedder,
+    *,
+    relevance_key: str | None,
+) -> CandidatePool:
+    """Return documents that were found already as a pool.
+
+    Vectors come from the store by document id; the texts of the rest are embedded in one
+    batch, with a logged warning that says how many.
+
+    Args:
+        query: What was asked.
+        documents: One at least.
+        reader: Of the store that documents come from; None if no vectors are stored.
+        embedder: For the rest.
+        relevance_key: Key of an earlier reranker's scores in the metadata, or None.
+
+    Raises:
+        CandidateSourceError: If the store fails.
+        InvalidInputError: If a vector is not finite, or its dimension is not the question's.
+    """
+    vectors = [None] * len(documents) if reader is None else reader.vectors(documents)
+    texts = _texts_to_embed(documents, vectors)
+    embedded = embedder.embed_documents(texts) if texts else ()
+    return _joined(query, documents, vectors, embedded, relevance_key)
+
+
+async def apool_of(
+    query: Query,
+    documents: Sequence[Document],
+    reader: StoreReader | None,
+    embedder: LangChainEmbedder,
+    *,
+    relevance_key: str | None,
+) -> CandidatePool:
+    """Return what `pool_of` returns, by the model's and the store's async methods."""
+    vectors = [None] * len(documents) if reader is None else await reader.avectors(documents)
+    texts = _texts_to_embed(documents, vectors)
+    embedded = await embedder.aembed_documents(texts) if texts else ()
+    return _joined(query, documents, vectors, embedded, relevance_key)
+
+
+def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:
+    """Return copies of the chosen documents, in order of choice, with a "sift" in metadata.
+
+    `sift_core.pick_metadata` says what is in it. The originals are not modified, nor is
+    anything that they hold shared.
+
+    Args:
+        pool: Rows with "document" in `metadata`, and "score" where the store gave one.
+        selection: What was chosen from it.
+    """
+    scores = [row.get("score") for row in pool.metadata]
+    chosen = []
+    for position, told in zip(
+        selection.positions, pick_metadata(pool, selection, scores=scores), strict=True
+    ):
+        document: Document = pool.metadata[position]["document"].model_copy(deep=True)
+        document.metadata["sift"] = told
+        chosen.append(document)
+    return chosen
+
+
+def used_documents(chunks: CandidatePool) -> tuple[list[Document], list[str]]:
+    """Return copies of the documents of a pool, each once, in its order, and their ids.
+
+    Rows of other sources than LangChain's become documents with id, text and metadata.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for row, key in enumerate(zip(chunks.document_ids, chunks.texts, strict=True)):
+        first.setdefault(key, row)
+    documents = []
+    for (document_id, text), row in first.items():
+        original = chunks.metadata[row].get("document")
+        if isinstance(original, Document):
+            documents.append(original.model_copy(deep=True))
+        else:
+            metadata = dict(chunks.metadata[row])
+            documents.append(Document(id=document_id, page_content=text, metadata=metadata))
+    return documents, [document_id for document_id, _ in first]
+
+
+def _document_id(document: Document, row: int) -> str:
+    """Return a document's id, which langchain-qdrant keeps in the metadata; else its row."""
+    document_id = document.metadata.get("_id") if document.id is None else document.id
+    return str(row if document_id is None else document_id)
+
+
+def _texts_to_embed(documents: Sequence[Document], vectors: Vectors) -> list[str]:
+    texts = [
+        document.page_content
+        for document, vector in zip(documents, vectors, strict=True)
+        if vector is None
+    ]
+    if texts:
+        logger.warning(
+            "no stored vector for %d of %d documents: embedding their texts for this query",
+            len(texts),
+            len(documents),
+        )
+    return texts
+
+
+def _joined(
+    query: Query,
+    documents: Sequence[Document],
+    vectors: Vectors,
+    embedded: FloatArray | Sequence[FloatArray],
+    relevance_key: str | None,
+) -> CandidatePool:
+    """Return the pool; `embedded` are the vectors of those documents that have None."""
+    rest = iter(embedded)
+    rows = [next(rest) if vector is None else vector for vector in vectors]
+    lengths = {len(row) for row in rows}
+    if lengths != {len(query.vector)}:
+        raise InvalidInputError(
+            f"the question has {len(query.vector)} dimensions, the documents have "
+            f"{sorted(lengths)}; were all embedded by one model?"
+        )
+    ranked = [_number(document.metadata.get(relevance_key)) for document in documents]
+    is_ranked = relevance_key is not None and None not in ranked
+    stores = [_stores_score(document) for document in documents]
+    return as_pool(
+        query,
+        documents,
+        np.array(rows),
+        scores=[own if first is None else first for first, own in zip(stores, ranked, strict=True)],
+        relevance=np.array(ranked, dtype=np.float64) if is_ranked else None,
+    )
+
+
+def _stores_score(document: Document) -> float | None:
+    """Return the store's score that `SIFTRetriever` has kept, if it was there before."""
+    earlier = document.metadata.get("sift")
+    return _number(earlier.get("score")) if isinstance(earlier, dict) else None
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number; None for anything else."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None

@@ -1,0 +1,110 @@
+"""The `FAISS` store of `langchain_community`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from langchain_core.documents import Document
+
+from langchain_sift.documents import as_pool
+from langchain_sift.store_reader import FloatArray, Search, StoreReader, Vectors
+from sift_core import CandidatePool, InvalidInputError
+from sift_core.sources.faiss import search_with_vectors, stored_vectors
+
+WIDENING = 4  # times as many rows are searched first where there is a filter; a guess
+
+
+class FaissReader(StoreReader):
+    """Searches the index by its own metric and takes the vectors along.
+
+    A filter is a dictionary or a callable over metadata. Where too few of the nearest rows
+    pass, it is called for every document, so that as many come back as there are. There are
+    no options. An index that compresses (PQ, SQ) gives back approximate vectors, and the
+    selection is as approximate as they are.
+    """
+
+    def fetch(self, search: Search) -> CandidatePool:
+        """Return the index's nearest documents."""
+        self.refuse_options(set(search.options))
+        keep = self._condition(search.filter)
+        index, query, n = (
+            self._store.index,
+            self._as_stored(search.query.vector),
+            search.n_candidates,
+        )
+        hits = search_with_vectors(index, query, n if keep is None else WIDENING * n)
+        documents = self._documents(hits.rows.tolist())
+        kept = list(range(len(documents)))
+        if keep is not None:
+            kept = [i for i in kept if keep(documents[i].metadata)][:n]
+            if len(kept) < n and len(documents) < index.ntotal:
+                allowed = self._rows_that_pass(keep)
+                hits = search_with_vectors(index, query, n, allowed=allowed)
+                documents = self._documents(hits.rows.tolist())
+                kept = list(range(len(documents)))
+        return as_pool(
+            search.query,
+            [documents[i] for i in kept],
+            hits.embeddings[kept],
+            scores=hits.scores[kept].tolist(),
+        )
+
+    def vectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return the vectors of documents. O(N) in a store of N, some 30 ms a million."""
+        wanted = {each.id for each in documents}
+        rows = {key: row for row, key in self._store.index_to_docstore_id.items() if key in wanted}
+        positions = [i for i, each in enumerate(documents) if each.id in rows]
+        held = self._documents(rows[documents[i].id] for i in positions)
+        same = [
+            i
+            for i, own in zip(positions, held, strict=True)
+            if own.page_content == documents[i].page_content
+        ]
+        vectors: list[FloatArray | None] = [None] * len(documents)
+        found = stored_vectors(self._store.index, [rows[documents[i].id] for i in same])
+        for i, vector in zip(same, found, strict=True):
+            vectors[i] = vector
+        return vectors
+
+    def _condition(self, filter: Any) -> Callable[[dict[str, Any]], bool] | None:
+        """Return a filter as a function of metadata, as the store reads it."""
+        self.check_filter(
+            filter,
+            is_of_its_kind=isinstance(filter, dict) or callable(filter),
+            kind="a dictionary or a function of a document's metadata",
+        )
+        if filter is None:
+            return None
+        try:
+            keep: Callable[[dict[str, Any]], bool] = self._store._create_filter_func(filter)
+        except ValueError as error:  # an operator that it does not know
+            raise InvalidInputError(f"`filter` cannot be read by FAISS: {error}") from error
+        return keep
+
+    def _as_stored(self, embedding: FloatArray) -> FloatArray:
+        """Return the query, shape (d,), of unit length where the store's rows are."""
+        length = float(np.linalg.norm(embedding)) if self._store._normalize_L2 else 1.0
+        return embedding / (length or 1.0)
+
+    def _rows_that_pass(self, keep: Callable[[dict[str, Any]], bool]) -> list[int]:
+        rows = list(self._store.index_to_docstore_id)
+        documents = self._documents(rows)
+        return [row for row, each in zip(rows, documents, strict=True) if keep(each.metadata)]
+
+    def _documents(self, rows: Iterable[int]) -> list[Document]:
+        """Return the documents of some rows of the index; they are the docstore's own objects."""
+        with self.failures(
+            f"its {type(self._store.index).__name__} of {self._store.index.ntotal} rows",
+            "index and docstore must be built together",
+        ):
+            return [self._document(self._store.index_to_docstore_id[row]) for row in rows]
+
+    def _document(self, document_id: str) -> Document:
+        document = self._store.docstore.search(document_id)
+        if not isinstance(document, Document):  # the docstore answers with a message
+            raise LookupError(document)
+        if document.id is None:  # stores written by older versions
+            return document.model_copy(update={"id": str(document_id)})
+        return document

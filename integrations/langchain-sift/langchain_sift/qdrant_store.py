@@ -1,0 +1,145 @@
+"""A `langchain_qdrant.QdrantVectorStore`, with dense vectors alone or with sparse ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.runnables import run_in_executor
+from qdrant_client import models
+
+from langchain_sift.documents import as_pool
+from langchain_sift.store_reader import Search, StoreReader, Vectors
+from sift_core import CandidatePool, paced
+from sift_core.sources.qdrant import (
+    astored_vectors,
+    dense_vectors,
+    stored_vectors,
+    vectors_wanted,
+)
+
+
+class QdrantReader(StoreReader):
+    """Searches a collection as the store itself would, and takes the vectors along.
+
+    In hybrid mode dense and sparse vectors are searched and fused, and the fused scores are
+    the candidates' relevance. A filter is a `qdrant_client.models.Filter`; options are those of
+    `query_points`, and `hybrid_fusion`.
+
+    Args:
+        store: In dense or hybrid mode.
+        async_client: An `AsyncQdrantClient` of the same server; None to search in a thread.
+    """
+
+    def __init__(self, store: Any, async_client: Any = None) -> None:
+        super().__init__(store)
+        self._async_client = async_client
+        self._is_hybrid = store.retrieval_mode.value == "hybrid"
+
+    def fetch(self, search: Search) -> CandidatePool:
+        """Return the collection's nearest points, in one request."""
+        request = self._request(search)
+        with self._failures(search):
+            points = self._store.client.query_points(**request).points
+        return self._pool(search, points)
+
+    async def afetch(self, search: Search) -> CandidatePool:
+        """Return what `fetch` returns, at a pace (`sift_core.paced`)."""
+        async with paced(search.n_candidates, len(search.query.vector)):
+            if self._async_client is None:
+                return await run_in_executor(None, self.fetch, search)
+            request = await run_in_executor(None, self._request, search)  # may embed words
+            with self._failures(search):
+                points = (await self._async_client.query_points(**request)).points
+        return await run_in_executor(None, self._pool, search, points)
+
+    def vectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return the vectors of documents, looked up by point id."""
+        return stored_vectors(self._store.client, **self._lookup(documents))
+
+    async def avectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return what `vectors` returns, at a pace."""
+        return await astored_vectors(self._store.client, **self._lookup(documents))
+
+    def _lookup(self, documents: Sequence[Document]) -> dict[str, Any]:
+        name = self._store.collection_name
+        return {
+            "collection_name": name,
+            "point_ids": [
+                each.metadata.get("_id", each.id)
+                if each.metadata.get("_collection_name", name) == name
+                else None
+                for each in documents
+            ],
+            "vector_name": self._store.vector_name,
+            "texts": [each.page_content for each in documents],
+            "text_key": self._store.content_payload_key,
+        }
+
+    def _request(self, search: Search) -> dict[str, Any]:
+        """Return the arguments of `query_points`."""
+        self.check_filter(
+            search.filter,
+            is_of_its_kind=isinstance(search.filter, models.Filter),
+            kind="a qdrant_client.models.Filter",
+        )
+        options = dict(search.options)
+        fusion = options.pop("hybrid_fusion", None)
+        request = {
+            "collection_name": self._store.collection_name,
+            "query_filter": search.filter,
+            "limit": search.n_candidates,
+            "with_payload": True,
+            "with_vectors": vectors_wanted(self._store.vector_name),
+        }
+        dense = search.query.vector.tolist()
+        if self._is_hybrid:
+            request["prefetch"] = self._prefetches(search, dense)
+            request["query"] = fusion or models.FusionQuery(fusion=models.Fusion.RRF)
+        else:
+            request |= {"query": dense, "using": self._store.vector_name}
+        self.refuse_options(request.keys() & options.keys())
+        return request | options
+
+    def _prefetches(self, search: Search, dense: list[float]) -> list[models.Prefetch]:
+        """Return the two searches that a hybrid one fuses, as the store makes them."""
+        store = self._store
+        words = store.sparse_embeddings.embed_query(search.query.text)
+        sparse = models.SparseVector(indices=words.indices, values=words.values)
+        params = search.options.get("search_params")
+        shared = {"filter": search.filter, "limit": search.n_candidates, "params": params}
+        return [
+            models.Prefetch(query=dense, using=store.vector_name, **shared),
+            models.Prefetch(query=sparse, using=store.sparse_vector_name, **shared),
+        ]
+
+    def _pool(self, search: Search, points: Sequence[Any]) -> CandidatePool:
+        embeddings = dense_vectors(
+            points,
+            vector_name=self._store.vector_name,
+            place=f"Qdrant collection {self._store.collection_name!r}",
+        )
+        with self._failures(search):
+            documents = [self._document(point) for point in points]
+        scores = [point.score for point in points]
+        relevance = np.array(scores, dtype=np.float64) if self._is_hybrid else None
+        return as_pool(search.query, documents, embeddings, scores=scores, relevance=relevance)
+
+    def _document(self, point: Any) -> Document:
+        """Return the point as the store would, with the id that the store leaves out."""
+        store = self._store
+        document: Document = store._document_from_point(  # there is no public conversion
+            point, store.collection_name, store.content_payload_key, store.metadata_payload_key
+        )
+        document.id = str(point.id)
+        return document
+
+    def _failures(self, search: Search) -> AbstractContextManager[None]:
+        return self.failures(
+            f"collection {self._store.collection_name!r} (vector name "
+            f"{self._store.vector_name!r}, query of {len(search.query.vector)} numbers)",
+            "is the server up, and are collection, vector name, dimension and filter right?",
+        )

@@ -1,0 +1,93 @@
+import json
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+
+from langchain_sift.documents import as_pool, chosen_documents
+from sift_core import InvalidInputError, Query, Selection, StopReason
+
+QUERY = Query(text="?", embedding=np.array([3.0, 4.0]))
+
+
+@pytest.fixture
+def pool():
+    originals = [
+        Document(page_content="far"),
+        Document(page_content="near", id="7", metadata={"a": [1]}),
+        Document(page_content="between"),
+    ]
+    embeddings = np.array([[2.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
+    return as_pool(QUERY, originals, embeddings, scores=[None, 0.75, 0.25])
+
+
+@pytest.fixture
+def selection():
+    return Selection(
+        positions=np.array([1, 2, 0]),
+        variances=np.array([1.0, 0.25, 0.125, 0.0625]),
+        stop_reason=StopReason.N_SELECT,
+    )
+
+
+def test_a_pool_by_hand(pool):
+    # cos((3, 4), (2, 0)) = 3 / 5 and cos((3, 4), (0, 2)) = 4 / 5.
+    assert pool.document_ids == ("0", "7", "2")
+    assert pool.texts == ("far", "near", "between")
+    np.testing.assert_allclose(pool.similarities, [0.6, 0.8, 1.0])
+    assert [row.get("score") for row in pool.metadata] == [None, 0.75, 0.25]
+    assert pool.metadata[0]["document"].page_content == "far"
+    assert pool.relevance is None
+
+
+def test_a_pool_without_documents_has_the_questions_dimension():
+    assert as_pool(QUERY, [], np.empty((0, 0))).embeddings.shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "complaint"),
+    [
+        (np.ones((1, 3)), "question has 2 dimensions, the documents have 3"),
+        (np.array([[1.0, np.nan]]), "`embeddings` must be finite"),
+    ],
+    ids=["dimension", "not finite"],
+)
+def test_embeddings_that_cannot_be_compared_are_refused(embeddings, complaint):
+    with pytest.raises(InvalidInputError, match=complaint):
+        as_pool(QUERY, [Document(page_content="a")], embeddings)
+
+
+def test_chosen_documents_by_hand(pool, selection):
+    # Variances are made up and only carried over. cos((0, 2), (3, 4)) = 4 / 5,
+    # cos((0, 2), (2, 0)) = 0, cos((3, 4), (2, 0)) = 3 / 5: the larger one counts.
+    found = chosen_documents(pool, selection)
+    assert [each.page_content for each in found] == ["near", "between", "far"]
+    keys = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
+    expected = [
+        (0.8, 0.75, 0.8, None, 0.75, 0.25),
+        (1.0, 0.25, 1.0, 0.8, 0.125, 0.125),
+        (0.6, None, 0.6, 0.6, 0.0625, 0.0625),
+    ]
+    for document, row in zip(found, expected, strict=True):
+        assert document.metadata["sift"] == pytest.approx(dict(zip(keys, row, strict=True)))
+
+
+def test_the_explanation_can_be_written_as_json(pool, selection):
+    for found in chosen_documents(pool, selection):
+        assert json.loads(json.dumps(found.metadata["sift"])) == found.metadata["sift"]
+
+
+def test_what_is_returned_shares_nothing_with_the_originals(pool, selection):
+    found, *_ = chosen_documents(pool, selection)
+    original = pool.metadata[1]["document"]
+    assert "sift" not in original.metadata
+    del found.metadata["sift"]
+    assert found == original
+    assert found.metadata["a"] is not original.metadata["a"]
+
+
+def test_no_choice_gives_no_documents(pool):
+    none = Selection(
+        positions=np.array([], dtype=int), variances=np.ones(1), stop_reason=StopReason.N_SELECT
+    )
+    assert chosen_documents(pool, none) == []

@@ -1,0 +1,115 @@
+"""Stores that keep their vectors to themselves: what they find is embedded again."""
+
+import logging
+
+import pytest
+from langchain_qdrant import RetrievalMode
+
+from langchain_sift import SIFTRetriever
+from langchain_sift.sources import reader_of
+from sift_core import CandidateSourceError, InvalidInputError
+
+
+@pytest.fixture
+def sparse_store(make_qdrant, documents, sparse_embeddings):
+    return make_qdrant(
+        documents, retrieval_mode=RetrievalMode.SPARSE, sparse_embedding=sparse_embeddings
+    )
+
+
+def test_texts_are_embedded_once_with_a_warning(
+    make_text_only, documents, question, embeddings, caplog
+):
+    retriever = SIFTRetriever(vectorstore=make_text_only(documents), k=3, fetch_k=7)
+    embeddings.document_batches = []
+    retriever.invoke(question)
+    assert embeddings.document_batches == [7]
+    (record,) = caplog.records
+    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.other_stores")
+    assert "TextOnlyStore" in record.message
+    assert "7 candidates" in record.message
+
+
+async def test_nothing_is_embedded_or_logged_where_nothing_was_found(
+    make_text_only, question, embeddings, caplog
+):
+    retriever = SIFTRetriever(vectorstore=make_text_only([]))
+    embeddings.document_batches = []
+    assert retriever.invoke(question) == await retriever.ainvoke(question) == []
+    assert embeddings.document_batches == []
+    assert caplog.records == []
+
+
+async def test_the_store_is_searched_by_its_async_method(
+    make_text_only, documents, question, embeddings, caplog
+):
+    store = make_text_only(documents)
+    called = []
+
+    async def search(query, k, **options):
+        called.append((query, k, options))
+        return store.similarity_search(query, k, **options)
+
+    store.asimilarity_search = search
+    embeddings.document_batches = []
+    await SIFTRetriever(vectorstore=store, k=3, fetch_k=7).ainvoke(question)
+    assert called == [(question, 7, {})]
+    assert embeddings.document_batches == [7]
+    assert "7 candidates" in caplog.text
+
+
+def test_the_choice_equals_that_over_a_store_with_vectors(
+    make_text_only, make_in_memory, documents, question
+):
+    expected = SIFTRetriever(vectorstore=make_in_memory(documents), k=5).invoke(question)
+    for document in expected:
+        document.metadata["sift"]["score"] = None  # the unknown store has no search that gives it
+    assert SIFTRetriever(vectorstore=make_text_only(documents), k=5).invoke(question) == expected
+
+
+async def test_scores_come_along_where_the_store_has_a_search_that_gives_them(
+    sparse_store, question
+):
+    scores = {
+        document.metadata["_id"]: score
+        for document, score in sparse_store.similarity_search_with_score(question, k=12)
+    }
+    retriever = SIFTRetriever(vectorstore=sparse_store, k=3)
+    found = retriever.invoke(question)
+    assert [each.metadata["sift"]["score"] for each in found] == [
+        scores[each.metadata["_id"]] for each in found
+    ]
+    assert await retriever.ainvoke(question) == found
+
+
+def test_a_sparse_stores_documents_have_their_ids(sparse_store, documents, question, caplog):
+    for found in SIFTRetriever(vectorstore=sparse_store, k=3).invoke(question):
+        assert found.id == documents[found.metadata["number"]].id
+    assert "does not give its vectors back" in caplog.text
+
+
+def test_there_are_no_vectors_by_id(make_text_only, sparse_store, documents):
+    for store in (make_text_only(documents), sparse_store):
+        assert reader_of(store).vectors(documents[:2]) == [None, None]
+
+
+def test_a_failing_store_is_a_source_error(make_text_only, documents, question):
+    store = make_text_only(documents)
+    retriever = SIFTRetriever(vectorstore=store, search_kwargs={"no_such_option": 1})
+    store.collection_name = "papers"
+    match = r"TextOnlyStore .* collection 'papers'"
+    with pytest.raises(CandidateSourceError, match=match) as raised:
+        retriever.invoke(question)
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
+def test_a_model_that_gives_nan_is_invalid_input(make_text_only, documents, embeddings, question):
+    retriever = SIFTRetriever(vectorstore=make_text_only(documents))
+    embeddings.embed_documents = lambda texts: [[float("nan")] * 64 for _ in texts]
+    with pytest.raises(InvalidInputError, match="must be finite"):
+        retriever.invoke(question)
+
+
+def test_oversampling_is_refused(make_text_only, documents):
+    with pytest.raises(ValueError, match="`max_fetch_k` is for stores that give their vectors"):
+        SIFTRetriever(vectorstore=make_text_only(documents), max_fetch_k=400)

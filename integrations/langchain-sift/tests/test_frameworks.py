@@ -1,0 +1,205 @@
+"""SIFTRetriever and SIFTAnswer in the places where LangChain and LangGraph take a runnable."""
+
+import importlib
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.language_models import ParrotFakeChatModel
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableParallel, RunnablePassthrough
+from langchain_core.tools import create_retriever_tool
+
+from langchain_sift import SIFTAnswer, SIFTRetriever
+
+pytestmark = pytest.mark.slow
+
+TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
+K = 3
+
+
+def of_langchain(module):
+    """Import a module of `langchain_classic`, or of the `langchain` that it was before 1.0."""
+    try:
+        return importlib.import_module(f"langchain_classic.{module}")
+    except ModuleNotFoundError:
+        return importlib.import_module(f"langchain.{module}")
+
+
+@pytest.fixture(params=["qdrant", "faiss"])
+def store(request, documents):
+    return request.getfixturevalue(f"make_{request.param}")(documents)
+
+
+@pytest.fixture
+def retriever(store):
+    return SIFTRetriever(vectorstore=store, k=K)
+
+
+@pytest.fixture
+def answer(store):
+    answering = pytest.importorskip("sift_core.answering", reason="needs sift-rerank[fine-tune]")
+    model = answering.LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    return SIFTAnswer.from_vectorstore(store, model, mode="context", n_context=3, max_new_tokens=6)
+
+
+@pytest.fixture
+def answered(answer, retriever, question):
+    return answer.invoke({"input": question, "context": retriever.invoke(question)})
+
+
+@pytest.fixture(params=["invoke", "ainvoke"])
+def call(request):
+    """Call a runnable by one of its two methods."""
+
+    async def put(runnable, value, *config):
+        result = getattr(runnable, request.param)(value, *config)
+        return result if request.param == "invoke" else await result
+
+    return put
+
+
+def joined(documents):
+    return "\n\n".join(document.page_content for document in documents)
+
+
+def numbers(documents):
+    """Return which documents these are; sums in their metadata may differ in the last bit."""
+    return [document.metadata["number"] for document in documents]
+
+
+class Listener(BaseCallbackHandler):
+    """Notes each retrieval: its tags, its metadata and how many documents it gave."""
+
+    def __init__(self):
+        self.began, self.ended = [], []
+
+    def on_retriever_start(self, serialized, query, *, tags=None, metadata=None, **kwargs):
+        self.began.append((query, tags, metadata))
+
+    def on_retriever_end(self, documents, **kwargs):
+        self.ended.append(len(documents))
+
+
+async def test_a_chain_answers_from_the_chosen_documents(call, retriever, question):
+    prompt = ChatPromptTemplate.from_template("{context}\n\nQuestion: {question}")
+    inputs = {"context": retriever | joined, "question": RunnablePassthrough()}
+    chain = inputs | prompt | ParrotFakeChatModel() | StrOutputParser()  # it repeats the prompt
+    expected = f"{joined(retriever.invoke(question))}\n\nQuestion: {question}"
+    assert await call(chain, question) == expected
+    assert "".join([part async for part in chain.astream(question)]) == expected
+
+
+async def test_a_retrieval_chain_keeps_the_explanation_out_of_the_prompt(call, retriever, question):
+    documents_chain = of_langchain("chains.combine_documents").create_stuff_documents_chain
+    prompt = ChatPromptTemplate.from_template("{context}\n\nQuestion: {input}")
+    chain = of_langchain("chains").create_retrieval_chain(
+        retriever, documents_chain(ParrotFakeChatModel(), prompt)
+    )
+    result = await call(chain, {"input": question})
+    assert numbers(result["context"]) == numbers(retriever.invoke(question))
+    assert all("sift" in document.metadata for document in result["context"])
+    assert "variance" not in result["answer"]
+
+
+async def test_a_retriever_tool_gives_the_texts_and_reports_to_the_callers_callbacks(
+    call, retriever, question
+):
+    tool = create_retriever_tool(retriever, "plants", "Looks up facts about plants.")
+    listener = Listener()
+    found = await call(tool, {"query": question}, {"callbacks": [listener]})
+    assert found == joined(retriever.invoke(question))
+    assert [query for query, *_ in listener.began] == [question]
+    assert listener.ended == [K]
+
+
+@pytest.mark.parametrize("method", ["batch", "abatch"])
+async def test_a_batch_gives_each_question_its_own_documents(method, retriever):
+    questions = ["how do plants make sugar", "", "interest rates of the bank"] * 4
+    options = {"config": {"max_concurrency": 6}, "return_exceptions": True}
+    found = getattr(retriever, method)(questions, **options)
+    found = await found if method == "abatch" else found
+    for asked, documents in zip(questions, found, strict=True):
+        if asked:
+            assert numbers(documents) == numbers(retriever.invoke(asked))
+        else:
+            assert isinstance(documents, ValueError)
+
+
+async def test_config_and_arguments_given_beforehand_hold(call, retriever, question):
+    listener = Listener()
+    configured = retriever.bind(k=5).with_config(
+        tags=["docs"], metadata={"user": 7}, callbacks=[listener]
+    )
+    wide, few = configured, retriever
+    result = await call(RunnableParallel(wide=wide, few=few), question)
+    assert (len(result["wide"]), len(result["few"])) == (5, K)
+    ((query, tags, metadata),) = listener.began
+    assert (query, metadata["user"]) == (question, 7)
+    assert "docs" in tags
+
+
+async def test_a_fallback_takes_over_where_the_store_is_gone(
+    call, make_qdrant, make_faiss, documents, question
+):
+    store = make_qdrant(documents)
+    gone = SIFTRetriever(vectorstore=store, k=K)
+    spare = SIFTRetriever(vectorstore=make_faiss(documents), k=K)
+    store.client.delete_collection("docs")
+    found = await call(gone.with_fallbacks([spare]), question)
+    assert numbers(found) == numbers(spare.invoke(question))
+
+
+async def test_events_of_a_stream_name_the_documents(retriever, question):
+    chain = retriever | joined
+    ended = [
+        event["data"]["output"]
+        async for event in chain.astream_events(question, version="v2")
+        if event["event"] == "on_retriever_end"
+    ]
+    assert [numbers(found) for found in ended] == [numbers(retriever.invoke(question))]
+
+
+async def test_a_retrieval_chain_answers_with_sift(call, retriever, answer, answered, question):
+    chain = of_langchain("chains").create_retrieval_chain(retriever, answer.pick("answer"))
+    result = await call(chain, {"input": question})
+    assert result["answer"] == answered["answer"]
+    assert result["context"] == retriever.invoke(question)
+    pieces = [p["answer"] for p in chain.stream({"input": question}) if "answer" in p]
+    assert len(pieces) > 3
+    assert "".join(pieces) == answered["answer"]
+    history = [("human", "What are plants?"), ("ai", "Green, mostly.")]
+    after = await call(chain, {"input": question, "chat_history": history})
+    assert after["answer"] != answered["answer"]
+
+
+async def test_an_expression_streams_its_text(retriever, answer, answered, question):
+    chain = {"input": RunnablePassthrough(), "context": retriever} | answer.pick("answer")
+    pieces = [piece async for piece in chain.astream(question)]
+    assert len(pieces) > 3
+    assert "".join(pieces) == answered["answer"]
+
+
+class State(TypedDict, total=False):
+    input: str
+    steps: int  # the graph's own; no business of the answer's
+    context: list[Document]
+    answer: str
+    mode: str
+    variance: Any
+
+
+async def test_it_is_a_node_of_a_graph(call, retriever, answer, answered, question):
+    graphs = pytest.importorskip("langgraph.graph", reason="needs langgraph")
+    graph = graphs.StateGraph(State)
+    graph.add_node("retrieve", lambda state: {"context": retriever.invoke(state["input"])})
+    graph.add_node("reply", answer)
+    graph.add_edge(graphs.START, "retrieve")
+    graph.add_edge("retrieve", "reply")
+    graph.add_edge("reply", graphs.END)
+    state = await call(graph.compile(), {"input": question, "steps": 1})
+    expected = {name: answered[name] for name in ("answer", "context", "mode", "variance")}
+    assert state == expected | {"input": question, "steps": 1}

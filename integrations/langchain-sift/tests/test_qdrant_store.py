@@ -1,0 +1,264 @@
+import asyncio
+import threading
+import uuid
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_qdrant import QdrantVectorStore, RetrievalMode
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
+
+from langchain_sift import SIFTRetriever, VectorStoreSource
+from langchain_sift.sources import reader_of
+from sift_core import (
+    CandidateSourceError,
+    ContextSelector,
+    InvalidInputError,
+    Query,
+    selector_from_settings,
+)
+
+
+@pytest.fixture
+def make_hybrid(make_qdrant, documents, sparse_embeddings):
+    def make(**options):
+        return make_qdrant(
+            documents,
+            retrieval_mode=RetrievalMode.HYBRID,
+            sparse_embedding=sparse_embeddings,
+            **options,
+        )
+
+    return make
+
+
+@pytest.fixture
+def query(embeddings, question):
+    return Query(text=question, embedding=np.array(embeddings.embed_query(question)))
+
+
+def test_a_named_vector_is_found(make_qdrant, documents, question):
+    unnamed = SIFTRetriever(vectorstore=make_qdrant(documents)).invoke(question)
+    named = make_qdrant(documents, vector_name="text")
+    assert SIFTRetriever(vectorstore=named).invoke(question) == unnamed
+
+
+def test_integer_ids_become_strings_of_the_document(make_qdrant, documents, question):
+    for number, document in enumerate(documents):
+        document.id = number
+    (found,) = SIFTRetriever(vectorstore=make_qdrant(documents), k=1).invoke(question)
+    assert found.id == str(found.metadata["_id"])
+    assert isinstance(found.metadata["_id"], int)
+    assert found.metadata["_collection_name"] == "docs"
+
+
+@pytest.mark.parametrize("distance", list(models.Distance))
+def test_every_distance_gives_cosines(make_qdrant, documents, query, embeddings, distance):
+    store = make_qdrant(documents, distance=distance)
+    for found in SIFTRetriever(vectorstore=store).invoke(query.text):
+        cosine = np.dot(query.embedding, embeddings.embed_query(found.page_content))
+        assert found.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
+
+
+@pytest.mark.parametrize("vector_name", ["", "text"])
+def test_hybrid_candidates_bring_their_dense_vectors(make_hybrid, query, embeddings, vector_name):
+    store = make_hybrid(vector_name=vector_name)
+    embeddings.document_batches = []
+    pool = VectorStoreSource(store).fetch(query, 6)
+    assert embeddings.document_batches == []
+    expected = [embeddings.embed_query(text) for text in pool.texts]
+    np.testing.assert_allclose(pool.embeddings, expected, atol=1e-6)
+
+
+def test_fused_scores_are_the_relevance(make_hybrid, query):
+    hybrid = make_hybrid()
+    expected = {
+        document.metadata["_id"]: score
+        for document, score in hybrid.similarity_search_with_score(query.text, k=12)
+    }
+    pool = VectorStoreSource(hybrid).fetch(query, 12)
+    assert dict(zip(pool.document_ids, pool.relevance, strict=True)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "rbf"])
+def test_fused_scores_decide_with_kernel_auto_alone(make_hybrid, query, kernel):
+    hybrid = make_hybrid()
+    pool = VectorStoreSource(hybrid).fetch(query, 12)
+    cosine_alone = ContextSelector().select(query.embedding, pool.embeddings, 6).positions
+    fused = ContextSelector().select(query.embedding, pool.embeddings, 6, relevance=pool.relevance)
+    rbf = selector_from_settings(kernel="rbf").select(query.embedding, pool.embeddings, 6)
+    assert cosine_alone.tolist() != fused.positions.tolist()
+    expected = {"auto": fused, "rbf": rbf}[kernel].positions
+    found = SIFTRetriever(vectorstore=hybrid, k=6, kernel=kernel).invoke(query.text)
+    assert [each.id for each in found] == [pool.document_ids[i] for i in expected]
+
+
+def test_hybrid_search_takes_another_fusion(make_hybrid, question):
+    store = make_hybrid()
+    fusion = models.FusionQuery(fusion=models.Fusion.DBSF)
+    retriever = SIFTRetriever(
+        vectorstore=store, search_kwargs={"hybrid_fusion": fusion}, fetch_k=10
+    )
+    expected = store.similarity_search(question, k=10, hybrid_fusion=fusion)
+    found = retriever.invoke(question)
+    assert {each.id for each in found} == {each.metadata["_id"] for each in expected}
+
+
+def test_a_point_without_its_dense_vector_is_an_error(make_hybrid, question, sparse_embeddings):
+    store = make_hybrid()
+    sparse = models.SparseVector(**sparse_embeddings.embed_query(question).model_dump())
+    point = models.PointStruct(id=7, vector={store.sparse_vector_name: sparse}, payload={})
+    store.client.upsert("docs", [point])
+    with pytest.raises(CandidateSourceError, match=r"point 7 of Qdrant collection 'docs'"):
+        SIFTRetriever(vectorstore=store).invoke(question)
+
+
+def test_search_options_reach_qdrant(make_qdrant, documents, question):
+    retriever = SIFTRetriever(
+        vectorstore=make_qdrant(documents), search_kwargs={"score_threshold": 0.5}
+    )
+    some = retriever.invoke(question)
+    assert 0 < len(some) < len(retriever.invoke(question, score_threshold=-1.0))
+    assert all(each.metadata["sift"]["similarity"] >= 0.5 for each in some)
+
+
+def test_an_option_that_the_retriever_sets_itself_is_refused(make_qdrant, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_qdrant(documents))
+    with pytest.raises(InvalidInputError, match="'limit', 'with_vectors'"):
+        retriever.invoke(question, limit=3, with_vectors=False)
+
+
+async def test_a_deleted_collection_is_a_source_error(make_qdrant, documents, question):
+    store = make_qdrant(documents)
+    store.client.delete_collection("docs")
+    retriever = SIFTRetriever(vectorstore=store)
+    match = r"QdrantVectorStore .* collection 'docs'.*is the server up"
+    with pytest.raises(CandidateSourceError, match=match) as raised:
+        retriever.invoke(question)
+    assert isinstance(raised.value.__cause__, ValueError)
+    with pytest.raises(CandidateSourceError, match=match):
+        await retriever.ainvoke(question)
+
+
+def test_an_unreachable_server_is_a_source_error(embeddings, question):
+    client = QdrantClient(url="http://127.0.0.1:1", timeout=1, check_compatibility=False)
+    store = QdrantVectorStore(
+        client, "docs", embeddings, validate_embeddings=False, validate_collection_config=False
+    )
+    with pytest.raises(CandidateSourceError, match=r"collection 'docs'.*is the server up"):
+        SIFTRetriever(vectorstore=store).invoke(question)
+
+
+def test_a_failure_of_the_model_is_not_blamed_on_the_store(
+    make_qdrant, documents, question, embeddings
+):
+    def fail(text):
+        raise ConnectionError("the model is away")
+
+    embeddings.embed_query = fail
+    with pytest.raises(ConnectionError, match="the model is away"):
+        SIFTRetriever(vectorstore=make_qdrant(documents)).invoke(question)
+
+
+async def test_a_collection_in_a_folder_is_searched_from_a_thread(
+    make_qdrant, documents, question, tmp_path
+):
+    store = make_qdrant(documents, location=None, path=str(tmp_path))
+    retriever = SIFTRetriever(vectorstore=store, k=3)
+    assert await retriever.ainvoke(question) == retriever.invoke(question)
+    store.client.close()
+
+
+async def test_a_slow_server_does_not_block_the_event_loop(embeddings, documents, query):
+    # Each request waits for the others: one after another they would wait in vain.
+    together = threading.Barrier(3)
+
+    class SlowClient(QdrantClient):
+        def query_points(self, *arguments, **options):
+            together.wait(timeout=60)
+            return super().query_points(*arguments, **options)
+
+    client = SlowClient(":memory:")
+    config = models.VectorParams(size=64, distance=models.Distance.COSINE)
+    client.create_collection("docs", vectors_config=config)
+    store = QdrantVectorStore(client, "docs", embeddings)
+    store.add_documents(documents, ids=[document.id for document in documents])
+    source = VectorStoreSource(store)
+    pools = await asyncio.gather(*(source.afetch(query, 3) for _ in range(3)))
+    assert [pool.document_ids for pool in pools] == [pools[0].document_ids] * 3
+    assert len(pools[0]) == 3
+
+
+@pytest.fixture
+async def async_client(make_qdrant, documents):
+    """An asynchronous client with the points of `make_qdrant(documents)`."""
+    store = make_qdrant(documents, collection_name="copied")
+    points, _ = store.client.scroll("copied", limit=100, with_vectors=True)
+    client = AsyncQdrantClient(":memory:")
+    size = models.VectorParams(size=64, distance=models.Distance.COSINE)
+    await client.create_collection("docs", vectors_config=size)
+    await client.upsert(
+        "docs", [models.PointStruct(id=p.id, vector=p.vector, payload=p.payload) for p in points]
+    )
+    yield client
+    await client.close()
+
+
+async def test_an_async_client_is_used_instead_of_a_thread(
+    make_qdrant, documents, question, async_client
+):
+    store = make_qdrant(documents)
+    expected = SIFTRetriever(vectorstore=store, k=4).invoke(question)
+    store.client.close()  # whoever used it would fail
+    retriever = SIFTRetriever(vectorstore=store, k=4, async_client=async_client)
+    assert await retriever.ainvoke(question) == expected
+
+
+async def test_a_failing_async_client_is_a_source_error(
+    make_qdrant, documents, question, async_client
+):
+    retriever = SIFTRetriever(vectorstore=make_qdrant(documents), async_client=async_client)
+    await async_client.delete_collection("docs")
+    with pytest.raises(CandidateSourceError, match="collection 'docs'"):
+        await retriever.ainvoke(question)
+
+
+@pytest.mark.parametrize("vector_name", ["", "text"])
+def test_a_hybrid_collection_gives_dense_vectors_by_id(
+    make_hybrid, make_qdrant, documents, vector_name
+):
+    plain = reader_of(make_qdrant(documents)).vectors(documents)
+    found = reader_of(make_hybrid(vector_name=vector_name)).vectors(documents)
+    np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize("spelled", [7, "7"], ids=repr)
+def test_an_integer_id_may_be_spelled_as_text(make_qdrant, documents, spelled):
+    documents[0].id = 7
+    asked = Document(page_content=documents[0].page_content, metadata={"_id": spelled})
+    assert reader_of(make_qdrant(documents[:1])).vectors([asked])[0] is not None
+
+
+def test_ids_of_other_stores_are_not_sent(make_qdrant, documents):
+    store = make_qdrant(documents)
+    store.client.close()  # a request would fail
+    other = Document(page_content="a", metadata={"_id": "64f0c2a9e13b"})
+    elsewhere = documents[0].model_copy(update={"metadata": {"_collection_name": "another"}})
+    assert reader_of(store).vectors([other, elsewhere]) == [None, None]
+
+
+def test_a_uuid_may_be_spelled_without_hyphens(make_qdrant, documents):
+    store = make_qdrant(documents)
+    documents[0].id = uuid.UUID(documents[0].id).hex
+    assert reader_of(store).vectors(documents[:1])[0] is not None
+
+
+async def test_a_closed_client_is_a_source_error(make_qdrant, documents, query):
+    store = make_qdrant(documents)
+    store.client.close()
+    with pytest.raises(CandidateSourceError, match="closed"):
+        VectorStoreSource(store).fetch(query, 3)
+    with pytest.raises(CandidateSourceError, match="12 points of collection 'docs'"):
+        reader_of(store).vectors(documents)
+    with pytest.raises(CandidateSourceError, match="12 points of collection 'docs'"):
+        await reader_of(store).avectors(documents)

@@ -1,0 +1,237 @@
+"""What holds over each kind of store: candidates with the store's vectors, and vectors by id."""
+
+import contextvars
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+
+from langchain_sift import LangChainEmbedder, SIFTRetriever, VectorStoreSource
+from langchain_sift.sources import reader_of
+from sift_core import (
+    CandidateSource,
+    CandidateSourceError,
+    InvalidInputError,
+    OversamplingSource,
+    Query,
+    SiftError,
+)
+
+
+@pytest.fixture
+def query(embeddings, question):
+    return Query(text=question, embedding=LangChainEmbedder(embeddings).embed_query(question))
+
+
+def test_it_is_a_source_of_the_core(make_store, documents):
+    assert isinstance(VectorStoreSource(make_store(documents)), CandidateSource)
+
+
+def test_the_pool_has_the_stores_nearest_in_order(make_store, documents, query):
+    store = make_store(documents)
+    nearest = store.similarity_search(query.text, k=7)
+    pool = VectorStoreSource(store).fetch(query, 7)
+    ids = [each.id or each.metadata["_id"] for each in nearest]
+    assert list(pool.texts) == [each.page_content for each in nearest]
+    assert list(pool.document_ids) == [row["document"].id for row in pool.metadata] == ids
+    assert [row["document"].metadata for row in pool.metadata] == [
+        each.metadata for each in nearest
+    ]
+    assert pool.relevance is None
+
+
+def test_the_pool_has_cosines_and_vectors(make_store, documents, query, embeddings):
+    pool = VectorStoreSource(make_store(documents)).fetch(query, 12)
+    expected = np.array([embeddings.embed_query(text) for text in pool.texts])
+    np.testing.assert_allclose(pool.embeddings, expected, atol=1e-6)
+    np.testing.assert_allclose(pool.similarities, expected @ query.embedding, atol=1e-6)
+
+
+def test_the_pool_has_the_stores_own_scores(make_vector_store, documents, query):
+    store = make_vector_store(documents)
+    expected = {
+        document.page_content: score
+        for document, score in store.similarity_search_with_score(query.text, k=12)
+    }
+    pool = VectorStoreSource(store).fetch(query, 12)
+    found = {text: row["score"] for text, row in zip(pool.texts, pool.metadata, strict=True)}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+async def test_async_equals_sync(make_store, documents, query, first_half):
+    store = make_store(documents)
+    source = VectorStoreSource(store)
+    for filter in (None, first_half(store)):
+        expected = source.fetch(query, 5, filter=filter)
+        pool = await source.afetch(query, 5, filter=filter)
+        assert pool.document_ids == expected.document_ids
+        assert pool.metadata == expected.metadata
+        np.testing.assert_array_equal(pool.embeddings, expected.embeddings)
+
+
+async def test_an_empty_store_gives_an_empty_pool_of_the_questions_dimension(make_store, query):
+    source = VectorStoreSource(make_store([]))
+    assert source.fetch(query, 5).embeddings.shape == (0, 64)
+    assert (await source.afetch(query, 5)).embeddings.shape == (0, 64)
+
+
+def test_a_filter_of_the_source_holds_where_a_call_gives_none(
+    make_store, documents, query, first_half
+):
+    store = make_store(documents)
+    source = VectorStoreSource(store, {"filter": first_half(store)})
+    assert len(source.fetch(query, 12)) == 6
+
+
+def test_unicode_passes_unchanged(make_store, documents):
+    for text in (documents[8].page_content, documents[9].page_content):
+        (found,) = SIFTRetriever(vectorstore=make_store(documents), k=1, fetch_k=1).invoke(text)
+        assert found.page_content == text
+
+
+@pytest.mark.parametrize("name", ["k", "fetch_k", "lambda_mult"])
+def test_options_that_mean_something_else_are_refused(make_text_only, documents, name):
+    with pytest.raises(InvalidInputError, match=f"must not hold \\['{name}'\\]"):
+        VectorStoreSource(make_text_only(documents), {name: 3})
+
+
+@pytest.mark.parametrize(
+    ("asked", "n_candidates", "message"),
+    [
+        ("a question", 3, "`query` must be a sift_core.Query, got str"),
+        (None, 0, "`n_candidates` must be an integer >= 1, got 0"),
+        (None, 2.0, r"`n_candidates` must be an integer >= 1, got 2\.0"),
+    ],
+    ids=["query", "zero", "float"],
+)
+def test_bad_arguments_are_refused(make_in_memory, documents, query, asked, n_candidates, message):
+    with pytest.raises(InvalidInputError, match=message):
+        VectorStoreSource(make_in_memory(documents)).fetch(asked or query, n_candidates)
+
+
+def test_what_is_no_store_is_refused():
+    with pytest.raises(InvalidInputError, match="must be a langchain_core VectorStore, got dict"):
+        VectorStoreSource({})
+
+
+def test_an_async_client_is_for_qdrant(make_in_memory, documents):
+    with pytest.raises(InvalidInputError, match="`async_client` is for a QdrantVectorStore"):
+        VectorStoreSource(make_in_memory(documents), async_client=object())
+
+
+def test_oversampling_takes_the_source(make_vector_store, documents, query):
+    # The three nearest are one fact in three versions, so more are fetched.
+    source = VectorStoreSource(make_vector_store(documents))
+    pools = source.fetch(query, 3), OversamplingSource(source, n_select=3).fetch(query, 3)
+    numbers = [[row["document"].metadata["number"] for row in pool.metadata] for pool in pools]
+    assert [sum(n < 3 for n in each) for each in numbers] == [3, 1]
+
+
+async def test_the_callers_context_reaches_the_thread(make_in_memory, documents, query):
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    seen = set()
+
+    def keep(document: Document) -> bool:
+        seen.add(tenant.get())
+        return True
+
+    tenant.set("caller")
+    await VectorStoreSource(make_in_memory(documents)).afetch(query, 3, filter=keep)
+    assert seen == {"caller"}
+
+
+async def assert_refused(source, query, error, match, **options):
+    with pytest.raises(error, match=match):
+        source.fetch(query, 3, **options)
+    with pytest.raises(error, match=match):
+        await source.afetch(query, 3, **options)
+
+
+@pytest.mark.parametrize("dimension", [2, 65])
+async def test_a_question_of_another_dimension_is_refused(make_store, documents, dimension):
+    query = Query(text="?", embedding=np.ones(dimension))
+    match = rf"{dimension} (numbers|dimensions)|embedded by one model|is it reachable"
+    await assert_refused(VectorStoreSource(make_store(documents)), query, SiftError, match)
+
+
+async def test_a_question_of_zeros_is_refused(make_store, documents):
+    query = Query(text="?", embedding=np.zeros(64))
+    source = VectorStoreSource(make_store(documents))
+    await assert_refused(source, query, InvalidInputError, "must not be all zero")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("qdrant", {"half": "first"}),
+        ("qdrant", callable),
+        ("faiss", "half = first"),
+        ("in_memory", {"half": "first"}),
+    ],
+    ids=str,
+)
+async def test_another_stores_filter_is_refused(request, documents, query, kind, wrong):
+    source = VectorStoreSource(request.getfixturevalue(f"make_{kind}")(documents))
+    await assert_refused(source, query, InvalidInputError, "own kind of filter", filter=wrong)
+
+
+def test_vectors_by_id_are_those_of_the_store(
+    make_vector_store, documents, question, stored_vectors_by_id
+):
+    store = make_vector_store(documents)
+    expected = stored_vectors_by_id(store)
+    found = store.similarity_search(question, k=12)  # Qdrant leaves `id` out
+    vectors = reader_of(store).vectors(found)
+    ids = [each.id or each.metadata["_id"] for each in found]
+    np.testing.assert_allclose(vectors, [expected[each] for each in ids], atol=1e-6)
+
+
+def test_what_is_not_in_the_store_has_no_vector(make_vector_store, documents):
+    store = make_vector_store(documents[:2])
+    others = [Document(page_content="a"), Document(page_content="a", id="b"), documents[5]]
+    vectors = reader_of(store).vectors([documents[0], *others])
+    assert [vector is None for vector in vectors] == [False, True, True, True]
+
+
+def test_a_changed_text_has_no_vector(make_vector_store, documents):
+    # A splitter keeps the metadata, so that a piece has its document's id.
+    store = make_vector_store(documents)
+    whole = store.similarity_search("plants", k=1)[0]
+    piece = Document(id=whole.id, page_content=whole.page_content[:6], metadata=whole.metadata)
+    kept, changed = reader_of(store).vectors([whole, piece])
+    assert kept is not None
+    assert changed is None
+
+
+def test_a_document_that_occurs_twice_has_its_vector_twice(make_vector_store, documents):
+    reader = reader_of(make_vector_store(documents))
+    first, second = reader.vectors([documents[3], documents[3]])
+    np.testing.assert_array_equal(first, second)
+
+
+def test_no_documents_have_no_vectors(make_store, documents):
+    assert list(reader_of(make_store(documents)).vectors([])) == []
+
+
+def test_a_dimension_in_memory_is_a_source_error(make_in_memory, documents):
+    source = VectorStoreSource(make_in_memory(documents))
+    with pytest.raises(CandidateSourceError, match="embedded by one model"):
+        source.fetch(Query(text="?", embedding=np.ones(2)), 3)
+
+
+@pytest.mark.filterwarnings("ignore:NaN found in input arrays:RuntimeWarning")  # by the store
+@pytest.mark.parametrize(
+    ("number", "complaint"), [(float("nan"), "must be finite"), (0.0, "must not be all zero")]
+)
+def test_a_stored_vector_that_cannot_be_used_is_invalid_input(
+    make_in_memory, documents, question, number, complaint
+):
+    store = make_in_memory(documents)
+    store.store[documents[0].id]["vector"] = [number] * 64
+    with pytest.raises(InvalidInputError, match=complaint):
+        SIFTRetriever(vectorstore=store).invoke(question)
+
+
+def test_the_in_memory_store_refuses_options(make_in_memory, documents, query):
+    with pytest.raises(InvalidInputError, match=r"InMemoryVectorStore .* \['score_threshold'\]"):
+        VectorStoreSource(make_in_memory(documents), {"score_threshold": 0.5}).fetch(query, 3)
