@@ -154,10 +154,13 @@ def open_for_writing(
         yield OpenedStore(source=source, files=partial(faiss_files, source))
         return
     with _qdrant_client(address) as client:
-        is_there = _collection_exists(client, address)
+        from sift_core.sources.qdrant.calls import Collection
+
+        collection = Collection(client=client, name=address.collection)
+        is_there = collection.exists()
         if not is_there and not may_be_new:
             raise _no_index(address)
-        recorded = _recorded_embedder(client, address) if is_there else None
+        recorded = collection.embedder_name()
         _check_embedder(address, recorded, embedder_name)
         from sift_core.sources import QdrantSource
 
@@ -283,24 +286,3 @@ def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
         yield client
     finally:
         client.close()
-
-
-def _collection_exists(client: QdrantClient, address: StoreAddress) -> bool:
-    from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
-
-    try:
-        return client.collection_exists(address.collection)
-    except STORE_ERRORS as error:
-        raise failure(error).as_error("find", f"the collection of {address}") from error
-
-
-def _recorded_embedder(client: QdrantClient, address: StoreAddress) -> str | None:
-    from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
-    from sift_core.sources.qdrant.writing import EMBEDDER_KEY
-
-    try:
-        information = client.get_collection(address.collection)
-    except STORE_ERRORS as error:
-        raise failure(error).as_error("look at", f"the collection of {address}") from error
-    name: str | None = (information.config.metadata or {}).get(EMBEDDER_KEY)
-    return name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.selection.kernels import cosine_similarities
+from sift_core.sources.batches import BatchFetching
 from sift_core.sources.checks import (
     check_fetch_arguments,
     check_is_batch,
@@ -21,7 +21,7 @@ from sift_core.sources.sampling import as_sample, check_sample_arguments, nothin
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
 
 
-class InMemorySource:
+class InMemorySource(BatchFetching):
     """Documents and embeddings held in memory; exact nearest neighbours by cosine.
 
     Read-only after construction, so any number of threads may fetch at once.
@@ -111,16 +111,6 @@ class InMemorySource:
             metadata=CopiedOnRead([documents.metadata[i] for i in nearest]),
         )
 
-    async def afetch(
-        self,
-        query: Query,
-        n_candidates: int,
-        *,
-        filter: Callable[[Metadata], bool] | None = None,
-    ) -> CandidatePool:
-        """Return what `fetch` returns; the search runs in a worker thread."""
-        return await asyncio.to_thread(self.fetch, query, n_candidates, filter=filter)
-
     def fetch_batch(
         self,
         queries: Sequence[Query],
@@ -131,16 +121,6 @@ class InMemorySource:
         """Return what `fetch` returns for each query."""
         check_is_batch(queries)
         return [self.fetch(query, n_candidates, filter=filter) for query in queries]
-
-    async def afetch_batch(
-        self,
-        queries: Sequence[Query],
-        n_candidates: int,
-        *,
-        filter: Callable[[Metadata], bool] | None = None,
-    ) -> list[CandidatePool]:
-        """Return what `fetch_batch` returns; the search runs in a worker thread."""
-        return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random documents, all in random order where there are fewer.

@@ -12,10 +12,11 @@ import numpy as np
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
+from sift_core.sources.batches import BatchFetching
 from sift_core.types import CandidatePool, Query
 
 
-class MergedSource:
+class MergedSource(BatchFetching):
     """The nearest documents of several sources, each asked for `n_candidates` at the same time.
 
     Each source must hold documents of its own: one that is in two of them comes twice. If one
@@ -52,33 +53,24 @@ class MergedSource:
         self._sources = dict(sources)
         self.embedder_name = next(iter(known), None)
 
-    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+    def fetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
         """Return the nearest documents of all sources, nearest first by cosine.
 
         Asks every source in a thread of its own, and waits for the slowest, also where another
-        has failed. Of equally near documents those of the
-        source named first come first.
+        has failed. Of equally near documents those of the source named first come first.
 
         Args:
-            query: What to look for.
+            queries: What to look for.
             n_candidates: How many at most, >= 1, of each source and of all.
             filter: Passed to every source: all must take the same kind.
 
         Raises:
             CandidateSourceError: If a source fails; its name comes first.
-            InvalidInputError: If query and sources do not fit together, a source is empty, or
+            InvalidInputError: If queries and sources do not fit together, a source is empty, or
                 one gives fused scores.
         """
-        return self.fetch_batch([query], n_candidates, filter=filter)[0]
-
-    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return what `fetch` returns; all sources are awaited at once."""
-        return (await self.afetch_batch([query], n_candidates, filter=filter))[0]
-
-    def fetch_batch(
-        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
-    ) -> list[CandidatePool]:
-        """Return what `fetch` returns for each query; each source is asked for all at once."""
         as_count("n_candidates", n_candidates, minimum=1)
 
         def ask(name: str) -> list[CandidatePool]:

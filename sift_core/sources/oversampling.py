@@ -20,6 +20,7 @@ from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.selection.context import distinct
+from sift_core.sources.batches import BatchFetching
 from sift_core.types import CandidatePool, IntArray, Query
 
 # Decision 0008 has the measurements behind these.
@@ -73,7 +74,7 @@ async def afetch_distinct(
     return await oversampling.afetch(query, n_candidates, filter=filter)
 
 
-class OversamplingSource:
+class OversamplingSource(BatchFetching):
     """A source around another one, which it asks for more where candidates are too much alike.
 
     Whoever takes a `CandidateSource` takes this one, for instance
@@ -125,32 +126,23 @@ class OversamplingSource:
         """Name of the model behind the source's vectors; None where it is not known."""
         return getattr(self._source, "embedder_name", None)
 
-    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return the nearest documents, and where they are too much alike the distinct ones.
+    def fetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return the nearest documents of each query, and where too much alike the distinct ones.
+
+        Only queries that need more are asked again, those that need as many in one batch. A
+        source without batches is asked one query after another.
 
         Args:
-            query: What to look for.
-            n_candidates: How many at most, >= 1.
+            queries: What to look for.
+            n_candidates: How many at most for each, >= 1.
             filter: The source's own kind of filter; None for no restriction.
 
         Raises:
             InvalidInputError: If `n_candidates` is no count or exceeds `max_candidates`,
                 query and source do not fit together, or a candidate's vector is all zero.
             CandidateSourceError: If the store fails in any of the fetches.
-        """
-        return self.fetch_batch([query], n_candidates, filter=filter)[0]
-
-    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return what `fetch` returns; distinct chunks are counted in a worker thread."""
-        return (await self.afetch_batch([query], n_candidates, filter=filter))[0]
-
-    def fetch_batch(
-        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
-    ) -> list[CandidatePool]:
-        """Return what `fetch` returns for each query.
-
-        Only those that need more are asked again, those that need as many in one batch. A
-        source without batches is asked one query after another.
         """
         rule = self._rule(n_candidates)
         pools = self._fetch_all(queries, rule.n_candidates, filter)

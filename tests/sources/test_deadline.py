@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sift_core.sources.qdrant.deadline import Deadline, awithin, within
+from sift_core.sources.qdrant.calls import Deadline, awithin, within
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default="none")
 

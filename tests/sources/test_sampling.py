@@ -19,6 +19,7 @@ from sift_core.sources import (
     MergedSource,
     QdrantSource,
 )
+from sift_core.sources.qdrant.calls import Collection
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.sampling import CollectionSampler
 from sift_core.sources.sampling import Draw
@@ -193,20 +194,20 @@ def test_deleted_points_are_passed_over(qdrant, corpus):
 
 
 @pytest.mark.filterwarnings("ignore::sift_core.errors.LossyVectorsWarning")
-def test_a_fast_scan_index_is_refused_with_advice(corpus):
+def test_a_fast_scan_index_is_drawn_from_too(corpus):
     rows = np.tile(corpus.embeddings, (8, 1))
     index = faiss.index_factory(stores.D, "IVF4,PQ16x4fs", faiss.METRIC_INNER_PRODUCT)
     index.train(rows)
     index.add(rows)
-    with pytest.raises(InvalidInputError, match="an index of another type"):
-        draw(FaissSource(index, corpus.texts * 8), 10)
+    sample = draw(FaissSource(index, corpus.texts * 8), 10)
+    drawn = rows[[int(name) for name in sample.document_ids]]
+    assert (sample.embeddings * drawn).sum(axis=1).min() > 0.7
 
 
 def sampler(client, **options):
     reader = PointReader(place="the store", vector_name="", text_key="text")
-    return CollectionSampler(
-        client=client, collection=stores.NAME, reader=reader, timeout_s=None, **options
-    )
+    collection = Collection(client=client, name=stores.NAME)
+    return CollectionSampler(collection=collection, reader=reader, **options)
 
 
 def test_a_draw_from_many_pages_is_still_uniform(qdrant, corpus):

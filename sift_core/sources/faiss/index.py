@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError, LossyVectorsWarning
+from sift_core.sources.batches import BatchFetching
 from sift_core.sources.checks import (
     as_float32,
     check_fetch_arguments,
@@ -36,7 +36,7 @@ from sift_core.sources.sampling import check_sample_arguments
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 
-class FaissSource:
+class FaissSource(BatchFetching):
     """Nearest neighbours from any Faiss index that can give its vectors back.
 
     Flat, IVF, HNSW, NSG and codes (PQ, SQ, ...), whatever wraps them (IDMap, PreTransform,
@@ -106,18 +106,20 @@ class FaissSource:
         """Name of the model behind the vectors; None where it is not known."""
         return self._name
 
-    def fetch(
-        self, query: Query, n_candidates: int, *, filter: Filter | None = None
-    ) -> CandidatePool:
-        """Return the index's nearest documents, nearest first by the index's own metric.
+    def fetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Filter | None = None
+    ) -> list[CandidatePool]:
+        """Return the index's nearest documents of each query, nearest first by its own metric.
 
-        `similarities` are cosines, whatever the metric; with `include_opposite`, the order is
-        theirs. HNSW looks at `n_candidates` nodes at least, whatever its efSearch; IVF returns
-        fewer documents where the lists that it probes (nprobe) hold fewer.
+        By one search of Faiss, which is faster than one by one: an exact index multiplies
+        matrices, and Faiss takes all cores. `similarities` are cosines, whatever the metric; with
+        `include_opposite`, the order is theirs. HNSW looks at `n_candidates` nodes at least,
+        whatever its efSearch; IVF returns fewer documents where the lists that it probes (nprobe)
+        hold fewer.
 
         Args:
-            query: What to look for.
-            n_candidates: How many at most, >= 1.
+            queries: What to look for.
+            n_candidates: How many at most for each, >= 1.
             filter: Called with a document's metadata; only documents for which it is
                 true are returned, as many as without a filter if there are as many. Where a
                 good part passes, it is called some 4 times for each candidate; where few do,
@@ -126,25 +128,6 @@ class FaissSource:
         Raises:
             CandidateSourceError: If Faiss fails or an id has no document.
             InvalidInputError: If query and index do not fit together.
-        """
-        return self.fetch_batch([query], n_candidates, filter=filter)[0]
-
-    async def afetch(
-        self, query: Query, n_candidates: int, *, filter: Filter | None = None
-    ) -> CandidatePool:
-        """Return what `fetch` returns; the search runs in a worker thread."""
-        return await asyncio.to_thread(self.fetch, query, n_candidates, filter=filter)
-
-    def fetch_batch(
-        self, queries: Sequence[Query], n_candidates: int, *, filter: Filter | None = None
-    ) -> list[CandidatePool]:
-        """Return what `fetch` returns for each query, by one search of Faiss.
-
-        Faster than one by one: an exact index multiplies matrices, and Faiss takes all cores.
-
-        Raises:
-            CandidateSourceError: As `fetch`.
-            InvalidInputError: As `fetch`.
         """
         check_is_callable(filter)
         check_is_batch(queries)
@@ -161,12 +144,6 @@ class FaissSource:
         if not self._include_opposite:
             return pools
         return [pool.take(np.argsort(-pool.similarities, kind="stable")) for pool in pools]
-
-    async def afetch_batch(
-        self, queries: Sequence[Query], n_candidates: int, *, filter: Filter | None = None
-    ) -> list[CandidatePool]:
-        """Return what `fetch_batch` returns; the search runs in a worker thread."""
-        return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
 
     def _find(self, vectors: FloatArray, n_candidates: int, keep: Filter | None) -> list[Found]:
         k = min(n_candidates, self._index.ntotal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,14 +17,23 @@ from sift_core.errors import (
     SiftError,
 )
 from sift_core.pacing import paced
+from sift_core.sources.batches import BatchFetching
 from sift_core.sources.checks import with_opposite
-from sift_core.sources.qdrant.clients import is_local, timeout_s
-from sift_core.sources.qdrant.deadline import Deadline, awithin, within
+from sift_core.sources.qdrant.calls import (
+    Collection,
+    Deadline,
+    awithin,
+    check_has_opposites,
+    is_local,
+    timeout_s,
+    vector_advice,
+    within,
+)
 from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
 from sift_core.sources.qdrant.sampling import CollectionSampler
-from sift_core.sources.qdrant.writing import CollectionWriter, check_has_opposites, vector_advice
+from sift_core.sources.qdrant.writing import CollectionWriter
 from sift_core.sources.sampling import check_sample_arguments
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
@@ -35,7 +43,7 @@ except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 
-class QdrantSource:
+class QdrantSource(BatchFetching):
     """Nearest neighbours from a Qdrant collection, vectors and payload in one trip.
 
     Safe for as many threads as the client is: remote clients are, local ones for reading.
@@ -111,42 +119,6 @@ class QdrantSource:
         )
         self._has_opposites = False  # looked up once
 
-    def fetch(
-        self,
-        query: Query,
-        n_candidates: int,
-        *,
-        filter: models.Filter | None = None,
-    ) -> CandidatePool:
-        """Return the collection's nearest documents, nearest first by its own metric.
-
-        `similarities` are cosines, whatever the metric. With `fusion` the order is the
-        fused one.
-
-        Args:
-            query: What to look for.
-            n_candidates: How many at most, >= 1.
-            filter: A Qdrant filter over the payload; holds for prefetches too.
-
-        Raises:
-            CandidateSourceError: If Qdrant cannot be reached, is busy, has no such
-                collection or vector, the vector has another dimension, or a point lacks its
-                vector or text.
-            InvalidInputError: If an argument cannot be used, the query is another embedder's,
-                or the collection is empty.
-        """
-        return self.fetch_batch([query], n_candidates, filter=filter)[0]
-
-    async def afetch(
-        self,
-        query: Query,
-        n_candidates: int,
-        *,
-        filter: models.Filter | None = None,
-    ) -> CandidatePool:
-        """Return what `fetch` returns: natively with an `AsyncQdrantClient`, else in a thread."""
-        return (await self.afetch_batch([query], n_candidates, filter=filter))[0]
-
     def fetch_batch(
         self,
         queries: Sequence[Query],
@@ -154,7 +126,23 @@ class QdrantSource:
         *,
         filter: models.Filter | None = None,
     ) -> list[CandidatePool]:
-        """Return what `fetch` returns for each query, in one trip."""
+        """Return the collection's nearest documents of each query, in one trip.
+
+        Nearest first by the collection's own metric; with `fusion` the order is the fused one.
+        `similarities` are cosines in any case.
+
+        Args:
+            queries: What to look for.
+            n_candidates: How many at most for each, >= 1.
+            filter: A Qdrant filter over the payload; holds for prefetches too.
+
+        Raises:
+            CandidateSourceError: If Qdrant cannot be reached, is busy, has no such
+                collection or vector, the vector has another dimension, or a point lacks its
+                vector or text.
+            InvalidInputError: If an argument cannot be used, a query is another embedder's,
+                or the collection is empty.
+        """
         requests = self._requests.make(
             queries, n_candidates, filter, embedder_name=self.embedder_name
         )
@@ -196,7 +184,7 @@ class QdrantSource:
         """
         client = self._client
         if not isinstance(client, AsyncQdrantClient):
-            return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
+            return await super().afetch_batch(queries, n_candidates, filter=filter)
         requests = self._requests.make(
             queries, n_candidates, filter, embedder_name=self.embedder_name
         )
@@ -246,12 +234,8 @@ class QdrantSource:
                 be used, or the client is an `AsyncQdrantClient`.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        return CollectionSampler(
-            client=self._blocking_client(),
-            collection=self._collection,
-            reader=self._reader,
-            timeout_s=timeout_s(self._client),
-        ).sample(n_documents, generator)
+        sampler = CollectionSampler(collection=self._blocking(), reader=self._reader)
+        return sampler.sample(n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection (cosine), or check that it suits an embedder.
@@ -273,9 +257,8 @@ class QdrantSource:
             CandidateSourceError: If Qdrant fails.
             InvalidInputError: If the collection names another embedder than this source.
         """
-        writer = self._writer()
-        self._adopt(writer.embedder_name())
-        return writer.content_ids()
+        self._adopt(self._blocking().embedder_name())
+        return self._writer().content_ids()
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
@@ -304,12 +287,10 @@ class QdrantSource:
         self.embedder_name = recorded
 
     def _writer(self) -> CollectionWriter:
-        return CollectionWriter(
-            client=self._blocking_client(),
-            collection=self._collection,
-            reader=self._reader,
-            timeout_s=timeout_s(self._client),
-        )
+        return CollectionWriter(collection=self._blocking(), reader=self._reader)
+
+    def _blocking(self) -> Collection:
+        return Collection(client=self._blocking_client(), name=self._collection)
 
     def _blocking_client(self) -> QdrantClient:
         if isinstance(self._client, AsyncQdrantClient):

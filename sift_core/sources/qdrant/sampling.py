@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
-from sift_core.sources.qdrant.deadline import within
-from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.sources.qdrant.calls import Collection
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.vectors import vectors_wanted
-from sift_core.sources.qdrant.writing import IDS_A_PAGE, dense_sizes
+from sift_core.sources.qdrant.writing import IDS_A_PAGE
 from sift_core.sources.sampling import Draw, nothing_to_sample
 from sift_core.types import DocumentSample
 
 try:
-    from qdrant_client import QdrantClient, models
+    from qdrant_client import models
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
@@ -34,18 +32,14 @@ class CollectionSampler:
     """Draws points of a collection.
 
     Args:
-        client: Any blocking client.
-        collection: Its name.
+        collection: Where from.
         reader: Reads the points, and names the vector.
-        timeout_s: Longest time for one call of the client; None for no limit.
         most_listed: Up to how many points their ids are listed.
         ids_a_page: How many ids are asked for at once.
     """
 
-    client: QdrantClient
-    collection: str
+    collection: Collection
     reader: PointReader
-    timeout_s: float | None
     most_listed: int = MOST_LISTED
     ids_a_page: int = IDS_A_PAGE
 
@@ -109,21 +103,13 @@ class CollectionSampler:
         return list(answer.points)
 
     def _check_vector_name(self) -> None:
-        sizes = dense_sizes(self._ask("get_collection"))
+        sizes = self.collection.dense_sizes()
         name = self.reader.vector_name
         if name not in sizes:
             raise InvalidInputError(
-                f"collection {self.collection!r} has the dense vectors {sizes}, none is called "
-                f"{name!r}; pass one of them as `vector_name`"
+                f"collection {self.collection.name!r} has the dense vectors {sizes}, none is "
+                f"called {name!r}; pass one of them as `vector_name`"
             )
 
     def _ask(self, method: str, **arguments: Any) -> Any:
-        """Return what a method of the client returns; its failures become errors of ours."""
-        call = partial(getattr(self.client, method), self.collection, **arguments)
-        try:
-            return within(self.timeout_s, call)
-        except CandidateSourceError:
-            raise
-        except STORE_ERRORS as error:
-            place = f"collection {self.collection!r}"
-            raise failure(error).as_error("sample", place) from error
+        return self.collection.ask("sample", method, **arguments)

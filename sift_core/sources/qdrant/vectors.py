@@ -13,8 +13,7 @@ import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
 from sift_core.pacing import paced
-from sift_core.sources.qdrant.clients import timeout_s
-from sift_core.sources.qdrant.deadline import Deadline, awithin, within
+from sift_core.sources.qdrant.calls import Deadline, awithin, timeout_s, within
 from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
 from sift_core.types import FloatArray
 
