@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core.answering import LanguageModel  # noqa: E402
-from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer  # noqa: E402
+from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer, params  # noqa: E402
 
 TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 
@@ -34,6 +34,6 @@ def make_random_lm(byte_tokenizer):
     return make
 
 
-@pytest.fixture(params=list(SHAPES))
+@pytest.fixture(params=params(SHAPES))
 def random_lm(request, make_random_lm):
     return make_random_lm(request.param)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -137,3 +138,21 @@ UNKNOWN_SHAPES = {
 }
 
 ALL_SHAPES = {**KNOWN_SHAPES, **UNKNOWN_SHAPES}
+
+# One for each way in which models differ: a head of its own or not, Conv1D, fused projections,
+# changed logits, experts, a trunk and a head that cannot be told apart. `make test-all` has all.
+DISTINCT = {
+    "llama, tied head",
+    "gpt2",
+    "phi3, fused projections",
+    "gemma2, capped logits",
+    "mixtral, fused experts",
+    "bert as a decoder",
+}
+
+
+def params(shapes: Iterable[str]) -> list[Any]:
+    """Return pytest's parameters, all but the distinct shapes marked as slow."""
+    return [
+        pytest.param(shape, marks=[] if shape in DISTINCT else pytest.mark.slow) for shape in shapes
+    ]

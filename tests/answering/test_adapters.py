@@ -128,17 +128,6 @@ def test_saving_again_replaces_the_files(lm, folder):
     assert torch.equal(loaded.values.sort().values, other.values.sort().values)
 
 
-def test_a_scaling_that_is_no_whole_number_is_kept(lm, tmp_path):
-    adapter = fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(4, 2.5))).adapter
-    adapter.save(tmp_path)
-    assert Adapter.load(tmp_path).scale == 2.5 / 4
-    ids = lm.token_ids(TEXTS[0])
-    with lm.adapted(adapter):
-        ours = logits_of(lm.model, ids)
-    peft_model = loaded_by_peft(lm.model, tmp_path)
-    assert torch.allclose(ours, logits_of(peft_model, ids), rtol=0, atol=1e-5)
-
-
 CONFIG_CHANGES = {
     "DoRA": ({"use_dora": True}, "without dropout, got one with use_dora"),
     "ranks of their own": ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
@@ -232,12 +221,6 @@ def test_an_adapter_of_another_model_is_refused(shape, message, folder, make_ran
     with pytest.raises(InvalidInputError, match=message), other.adapted(Adapter.load(folder)):
         pytest.fail("must not be reached")
     assert other.bits_per_byte(TEXTS[0]) == before
-
-
-def test_weights_of_the_wrong_number_are_refused(lm):
-    adapter = fine_tune(lm, TEXTS, SETTINGS).adapter
-    with pytest.raises(InvalidInputError, match="shape"):
-        Adapter(layout=adapter.layout, alpha=16.0, values=adapter.values[:-1])
 
 
 @pytest.mark.gpu

@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -8,8 +6,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model import base_check
-from sift_core.answering.model.base_check import BaseCheck, digest_of, fingerprint
+from sift_core.answering.model.base_check import BaseCheck, fingerprint
 from tests.answering.plain_peft import lora
 
 NAME = "model.layers.1.mlp.up_proj.weight"
@@ -59,38 +56,12 @@ def test_an_untouched_model_passes_however_it_is_used(random_lm):
     assert fingerprint(random_lm.model) == before
 
 
-def test_a_base_is_untouched_after_a_failed_and_an_interrupted_learning(make_random_lm):
-    lm = make_random_lm()
-    check = BaseCheck(lm.model)
-    assert check.fingerprint
-
-    def stop(loss):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fine_tune(lm, ["abc", "def"], FineTuningSettings(lora=lora(4)), on_step=stop)
-    report = fine_tune(lm, ["abc"] * 4, FineTuningSettings(lora=lora(4), learning_rate=1e30)).report
-    assert report.stop_reason == "diverged"
-    check.cheap()
-    check.exact()
-
-
 def test_one_bit_of_one_weight_is_seen_exactly_wherever_it_is(check, model):
     for name, tensor in model.state_dict(keep_vars=True).items():
         flip_the_last_bit(tensor)
         with pytest.raises(AnswerError, match=f"'{name}' changed"):
             check.exact()
         flip_the_last_bit(tensor)
-        check.exact()
-
-
-def test_the_sign_of_a_zero_is_a_bit(model):
-    weights = dict(model.named_parameters())[NAME]
-    weights.data[3, 3] = 0.0
-    check = BaseCheck(model)
-    check.exact()
-    weights.data[3, 3] = -0.0
-    with pytest.raises(AnswerError, match=NAME):
         check.exact()
 
 
@@ -126,22 +97,9 @@ def test_a_replaced_parameter_is_seen_even_with_equal_numbers(check, model):
     assert f"'{NAME}' changed" in seen_by(check)[1]
 
 
-def test_a_replaced_tensor_of_a_parameter_is_seen(check, model):
-    weights = dict(model.named_parameters())[NAME]
-    weights.data = weights.data.clone()
-    assert f"address of '{NAME}' changed" in seen_by(check)[0]
-
-
 def test_a_model_that_was_made_to_learn_is_seen(check, model):
     dict(model.named_parameters())[NAME].requires_grad_()
     assert all(f"requires_grad of '{NAME}' changed" in said for said in seen_by(check))
-
-
-def test_a_cast_model_is_seen(check, model):
-    model.to(torch.bfloat16)
-    cheap, exact = seen_by(check)
-    assert "dtype" in cheap
-    assert "dtype" in exact
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -217,13 +175,6 @@ def test_all_precisions_are_checked_by_their_bits(model, dtype):
     assert seen_by(check) == ["", ""]
 
 
-def test_not_a_number_equals_itself(model):
-    model.lm_head.weight.data[0, 0] = float("nan")
-    check = BaseCheck(model)
-    check.exact()
-    assert seen_by(check) == ["", ""]
-
-
 def test_weights_that_do_not_lie_in_a_row_are_checked(model):
     model.lm_head.weight = torch.nn.Parameter(
         model.lm_head.weight.detach().t().contiguous().t(), requires_grad=False
@@ -256,21 +207,6 @@ def test_a_model_loaded_in_inference_mode_is_checked():
     assert all(seen_by(check))
 
 
-def test_the_ends_of_hashed_pieces_are_checked_too(model, monkeypatch):
-    whole = BaseCheck(model)
-    assert whole.fingerprint
-    monkeypatch.setattr(base_check, "PIECE_BYTES", 64)
-    check = BaseCheck(model)
-    check.exact()
-    for place in (0, 15, 16, 17, -1):  # at and beside the ends of pieces
-        bits = dict(model.named_parameters())[NAME].data.view(-1).view(torch.int32)
-        bits[place] ^= 1
-        with pytest.raises(AnswerError, match=NAME):
-            check.exact()
-        bits[place] ^= 1
-    check.exact()
-
-
 def test_models_that_compute_otherwise_have_other_fingerprints(make_random_lm):
     prints = [fingerprint(make_random_lm(shape).model) for shape in ("gpt2", "gpt-neox")]
     model = make_random_lm("gpt2").model
@@ -298,37 +234,6 @@ def test_weights_that_are_not_in_memory_are_refused(model):
     for use in (BaseCheck, fingerprint):
         with pytest.raises(InvalidInputError, match="not in memory"):
             use(model)
-
-
-def test_threads_share_a_check(model):
-    check, said = BaseCheck(model), []
-
-    def use():
-        said.append((seen_by(check), check.fingerprint))
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert said == [(["", ""], fingerprint(model))] * 4
-
-
-def test_lists_that_join_to_the_same_text_have_other_digests():
-    lists = [
-        ["as", "b"],
-        ["a", "sb"],
-        ["ab", "c"],
-        ["a", "bc"],
-        ["abc"],
-        ["abc", ""],
-        [b"abc"],
-        [],
-        [""],
-        [b""],
-    ]
-    assert len({digest_of(parts) for parts in lists}) == len(lists)
-    assert digest_of(iter(["ab", "c"])) == digest_of(["ab", "c"])
 
 
 @pytest.mark.gpu

@@ -78,7 +78,9 @@ async def ask_awaiting(engine, job):
     return outcome(await engine.aanswer_from(choice))
 
 
-@pytest.mark.parametrize("shape", ["llama, tied head", "gpt2"])
+@pytest.mark.parametrize(
+    "shape", ["llama, tied head", pytest.param("gpt2", marks=pytest.mark.slow)]
+)
 def test_concurrent_answers_equal_serial_ones_bit_for_bit(make_engine, shape):
     engine = make_engine(shape)
     engine.language_model.verify_base(exact=True)
@@ -180,7 +182,8 @@ async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
     assert ask(make_engine(), ("cows", "fine_tune"))[1] is AnswerMode.FINE_TUNE
 
 
-def test_500_queries_leave_no_adapter_and_no_memory_behind(make_engine):
+@pytest.mark.parametrize("n_queries", [60, pytest.param(500, marks=pytest.mark.slow)])
+def test_queries_leave_no_adapter_and_no_memory_behind(make_engine, n_queries):
     engine = make_engine()
     choices = [engine.choose_from(*pool_about(f"topic {n}"), mode="fine_tune") for n in range(10)]
 
@@ -195,10 +198,10 @@ def test_500_queries_leave_no_adapter_and_no_memory_behind(make_engine):
         unit = 2**20 if sys.platform == "darwin" else 2**10
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
-    for n in range(50):
+    for n in range(20):
         query(n)
     before, peak_before = n_tensors(), peak_mib()
-    for n in range(500):
+    for n in range(n_queries):
         query(n)
     assert n_tensors() <= before
     assert peak_mib() - peak_before < 8  # an adapter with Adam's moments has .4 MiB

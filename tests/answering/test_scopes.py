@@ -77,13 +77,6 @@ def test_full_fine_tuning_of_a_bfloat16_model_learns_in_float32(make_random_lm):
     assert lm.model.dtype is torch.bfloat16
 
 
-def test_all_layers_and_the_top_of_all_layers_are_the_same(random_lm):
-    all_layers = fine_tune(random_lm, STEPS, SETTINGS)
-    top = fine_tune(random_lm, STEPS, replace(SETTINGS, scope="top:2"))  # of two
-    assert top.losses == pytest.approx(all_layers.losses, rel=1e-5)
-    assert top.adapter.layout == all_layers.adapter.layout
-
-
 def test_a_scope_adapts_its_own_layers_alone(lm):
     def names(scope):
         layers = fine_tune(lm, TEXTS[:1], replace(SETTINGS, scope=scope)).adapter.layout.layers
@@ -176,8 +169,10 @@ def test_a_copied_model_learns_as_the_original_does(random_lm):
     assert fine_tune(copied, STEPS, SETTINGS).losses == expected
 
 
-@pytest.mark.parametrize("outer", SCOPES)
-@pytest.mark.parametrize("inner", [*SCOPES, None])
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [("all", "full"), ("full", "all"), ("head", "top:1"), ("top:1", None), ("full", None)],
+)
 def test_of_nested_blocks_the_innermost_counts(lm, outer, inner):
     def learned(scope, texts):
         return scope and fine_tune(lm, texts, replace(SETTINGS, scope=scope)).adapter
@@ -194,8 +189,9 @@ def test_of_nested_blocks_the_innermost_counts(lm, outer, inner):
     assert outside != alone
 
 
-@pytest.mark.parametrize("outer", SCOPES)
-@pytest.mark.parametrize("inner", SCOPES)
+@pytest.mark.parametrize(
+    ("outer", "inner"), [("all", "top:1"), ("full", "all"), ("all", "full"), ("top:1", "head")]
+)
 def test_learning_begins_from_the_base_also_where_something_is_active(lm, outer, inner):
     settings = replace(SETTINGS, scope=inner)
     expected = fine_tune(lm, STEPS, settings).losses
@@ -258,8 +254,3 @@ def test_chunks_as_turns_of_a_chat_are_learned_too(make_random_lm, scope):
     assert as_chat.losses[-1] < as_chat.losses[0] - 0.02
     as_text = fine_tune(lm, [TEXTS[0]] * 4, replace(settings, chunk_format="text"))
     assert as_chat.losses[0] != pytest.approx(as_text.losses[0], rel=1e-4)
-
-
-def test_an_untemplated_tokenizer_has_no_chats_to_learn_from(lm):
-    with pytest.raises(InvalidInputError, match="chat template"):
-        fine_tune(lm, TEXTS, replace(SETTINGS, chunk_format="chat"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sift_core.checks import as_messages, check_text
-from sift_core.errors import InvalidInputError
+from sift_core.errors import AnswerError, InvalidInputError
 from sift_core.types import FinishReason, Message
 
 CHUNK_SEPARATOR = "\n\n"
@@ -182,3 +183,21 @@ class TextReader:
                 self._on_text(piece)
             except Exception as error:  # whatever it is, it is the listener's own
                 raise ListenerError(error) from error
+
+
+@contextmanager
+def generation_errors(options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what transformers and torch raise into errors of ours, and let a listener's pass."""
+    try:
+        yield
+    except ListenerError as stopped:
+        raise stopped.error from None
+    except RuntimeError as error:
+        raise AnswerError(f"the model could not generate: {error}") from error
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"the model cannot generate with {sorted(options)}: {error}; see "
+            f"transformers.GenerationConfig for what there is"
+        ) from error

@@ -21,8 +21,8 @@ from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.generation import (
     CHUNK_SEPARATOR,
     Generation,
-    ListenerError,
     Prompt,
+    generation_errors,
 )
 from sift_core.answering.model.head_loss import window_loss
 from sift_core.answering.model.hooks import active_model
@@ -179,10 +179,7 @@ class LanguageModel:
         Raises:
             AnswerError: If something differs; the message names it.
         """
-        if exact:
-            self._base.exact()
-        else:
-            self._base.cheap()
+        (self._base.exact if exact else self._base.cheap)()
 
     @property
     def window(self) -> int:
@@ -190,7 +187,7 @@ class LanguageModel:
         config = self.model.config.get_text_config()
         names = ("max_position_embeddings", "max_seq_len")  # the second is MPT's
         limits = [getattr(config, name, None) for name in names]
-        limits.append(self.tokenizer.model_max_length)  # a huge number where none is known
+        limits.append(self.tokenizer.model_max_length)  # huge where none is known
         known = [int(limit) for limit in limits if limit is not None and limit < 10**9]
         return min(known) if known else 2048  # guess, for models that state no limit
 
@@ -305,13 +302,7 @@ class LanguageModel:
                 string is empty, or an option is unknown or out of its range.
             AnswerError: If the model fails.
         """
-        ids = self.check_prompt(prompt, max_new_tokens)
-        with _generation_errors(options), self.lock.held(), torch.inference_mode():
-            model = active_model(self.model)
-            if prefix is not None:
-                past = prefix.cache(model, ids, self._adapter_key, options)
-                options |= {} if past is None else {"past_key_values": past}
-            return self._generate(model, [ids], max_new_tokens, stop, on_text=on_text, **options)[0]
+        return self._written([prompt], max_new_tokens, stop, options, on_text, prefix)[0]
 
     def generate_batch(
         self,
@@ -336,28 +327,33 @@ class LanguageModel:
             InvalidInputError: As for `generate`.
             AnswerError: If the model fails.
         """
-        ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
-        with _generation_errors(options), self.lock.held(), torch.inference_mode():
-            return self._generate(active_model(self.model), ids, max_new_tokens, stop, **options)
+        return self._written(prompts, max_new_tokens, stop, options)
 
-    def _generate(
+    def _written(
         self,
-        model: Any,
-        prompts_ids: Sequence[Sequence[int]],
+        prompts: Sequence[Prompt],
         max_new_tokens: int,
         stop: Sequence[str],
-        **options: Any,
+        options: Mapping[str, Any],
+        on_text: Callable[[str], object] | None = None,
+        prefix: Prefix | None = None,
     ) -> list[Generation]:
-        return generate_batch(
-            model,
-            self.tokenizer,
-            prompts_ids,
-            max_new_tokens=max_new_tokens,
-            stop=stop,
-            pad_id=self._prefix_id,
-            lock=self.lock,
-            **options,
-        )
+        ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
+        with generation_errors(options), self.lock.held(), torch.inference_mode():
+            model = active_model(self.model)
+            past = prefix and prefix.cache(model, ids[0], self._adapter_key, options)
+            options = options if past is None else {**options, "past_key_values": past}
+            return generate_batch(
+                model,
+                self.tokenizer,
+                ids,
+                max_new_tokens=max_new_tokens,
+                pad_id=self._prefix_id,
+                lock=self.lock,
+                stop=stop,
+                on_text=on_text,
+                **options,
+            )
 
     def read(self, ids: Sequence[int]) -> Prefix | None:
         """Return what the model makes of the tokens that prompts begin with, for `generate`.
@@ -370,7 +366,7 @@ class LanguageModel:
         """
         if not ids or self._adapter_key == "":  # an adapter without a name of its own
             return None
-        with _generation_errors({}), self.lock.held(), torch.inference_mode():
+        with generation_errors({}), self.lock.held(), torch.inference_mode():
             if not self.can_checkpoint:
                 return None
             model = active_model(self.model)
@@ -402,21 +398,3 @@ class LanguageModel:
             InvalidInputError: If the prompt is none, or the chat template refuses it.
         """
         return prompt_ids(self.tokenizer, prompt, self._prefix_id)
-
-
-@contextmanager
-def _generation_errors(options: Mapping[str, Any]) -> Iterator[None]:
-    """Turn what transformers and torch raise into errors of ours, and let a listener's pass."""
-    try:
-        yield
-    except ListenerError as stopped:
-        raise stopped.error from None
-    except RuntimeError as error:
-        raise AnswerError(f"the model could not generate: {error}") from error
-    except InvalidInputError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"the model cannot generate with {sorted(options)}: {error}; see "
-            f"transformers.GenerationConfig for what there is"
-        ) from error
