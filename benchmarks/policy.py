@@ -54,7 +54,7 @@ from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.learned_policy import CalibrationExample, LearnedPolicy
 from sift_core.answering.policy import Decision, Policy, VariancePolicy
-from sift_core.answering.situation import MODES, Situation
+from sift_core.answering.policy_features import MODES, PolicyFeatures
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
 TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
@@ -99,6 +99,7 @@ def _rows(checkpoint: Path) -> Iterator[Row]:
 def default_checkpoint(engine: AnswerEngine, data_space: Sequence[Document]) -> Path:
     """Return a file under a key of all that a row depends on but the machine."""
     identity = {
+        "format": 2,
         "weights": hashlib.sha256((TINY_LM / "model.safetensors").read_bytes()).hexdigest(),
         "settings": asdict(engine.settings),
         "sizes": [engine.n_steps, engine.n_context, N_CANDIDATES, TEXT_TOKENS, CHUNK_TOKENS],
@@ -114,7 +115,7 @@ class Judge:
 
     def __init__(self, rows: Sequence[Row], costs: CostModel) -> None:
         self.rows = rows
-        self.situations = [known(row, costs) for row in rows]
+        self.known = [known(row, costs) for row in rows]
         self.arms = list(rows[0]["arms"])
         self.bits, self.seconds = (
             np.array([[row["arms"][arm][name] for arm in self.arms] for row in rows])
@@ -147,7 +148,7 @@ class Judge:
         return self.row(f"always {arm}", self.bits[:, i], self.seconds[:, i], {arm: len(self.rows)})
 
     def policy(self, name: str, policy: Policy) -> Row:
-        decisions = list(map(policy.decide, self.situations))
+        decisions = list(map(policy.decide, self.known))
         outcomes = [of_decision(row, d) for row, d in zip(self.rows, decisions, strict=True)]
         return self.row(
             name,
@@ -170,7 +171,7 @@ def _in_short(decision: Decision) -> str:
 def examples(rows: Sequence[Row], costs: CostModel) -> list[CalibrationExample]:
     return [
         CalibrationExample(
-            situation=known(row, costs),
+            features=known(row, costs),
             bits_per_byte={mode: of_mode(row, mode).bits_per_byte for mode in MODES},
         )
         for row in rows
@@ -200,8 +201,8 @@ def cost_rows(rows: Sequence[Row], costs: CostModel) -> list[Row]:
 
 def signal_rows(rows: Sequence[Row]) -> list[Row]:
     """Return how well each σ² foretells the gain over base: correlations over documents."""
-    situations = [Situation(**row["situation"]) for row in rows]
-    shares: dict[AnswerMode, Callable[[Situation], float]] = {
+    features = [PolicyFeatures(**row["features"]) for row in rows]
+    shares: dict[AnswerMode, Callable[[PolicyFeatures], float]] = {
         AnswerMode.CONTEXT: lambda s: s.explained_read,
         AnswerMode.FINE_TUNE: lambda s: s.explained_learned,
     }
@@ -211,7 +212,7 @@ def signal_rows(rows: Sequence[Row]) -> list[Row]:
             1 - of_mode(row, mode).bits_per_byte / row["arms"]["base"]["bits_per_byte"]
             for row in rows
         ]
-        pair = np.array([list(map(share, situations)), gains])
+        pair = np.array([list(map(share, features)), gains])
         correlation = float(np.corrcoef(pair)[0, 1]) if pair.std(axis=1).all() else float("nan")
         found.append(
             {
@@ -294,7 +295,7 @@ def main() -> None:
             print(f"  {row['mode']:<10} {row['correlation']:+.2f}, gain {row['mean_gain']:.1%}")
     report.heading("Bars")
     judge_bars(report)
-    report.rows += [{"part": "cost model", **costs.as_record()}, *rows]
+    report.rows += [{"part": "cost model", **asdict(costs)}, *rows]
     if arguments.plot:
         policy_plot.draw(report.rows, arguments.plot)
     if arguments.json:

@@ -13,8 +13,7 @@ from sift_core import AnswerMode, CandidatePool, Query
 from sift_core.answering import AnswerEngine, Choice, InContextAnswerer, fine_tuned
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.policy import Decision
-from sift_core.answering.situation import Situation
-from sift_core.selection import posterior_variances
+from sift_core.answering.policy_features import PolicyFeatures, features_of
 
 Row = dict[str, Any]
 
@@ -30,7 +29,7 @@ class Outcome:
 def measure(
     engine: AnswerEngine, document: Document, query: np.ndarray, pool: CandidatePool
 ) -> Row:
-    """Return one document's row: `arms`, each with bits per byte and seconds, and `situation`.
+    """Return one document's row: `arms`, each with bits per byte and seconds, and `features`.
 
     Fine-tuning is measured after a quarter, a half and all of the steps, each from a fresh
     adapter. The seconds are those of learning and of an answer's first token; choosing and scoring
@@ -59,45 +58,30 @@ def measure(
         "id": document.document_id,
         "domain": document.domain,
         "arms": {name: asdict(outcome) for name, outcome in arms.items()},
-        "situation": asdict(situation_of(engine, choice)),
+        "features": asdict(known_of(engine, choice)),
     }
 
 
-def situation_of(engine: AnswerEngine, choice: Choice) -> Situation:
+def known_of(engine: AnswerEngine, choice: Choice) -> PolicyFeatures:
     """Return what a policy would know of a document that is to be scored, but the seconds."""
-    model, query = engine.language_model, choice.query
-    reading = InContextAnswerer(language_model=model, max_new_tokens=1)
-    n_text = model.n_tokens(query.text)
-    room = max(model.window - 1 - n_text, model.window // 2)  # as `bits_per_byte` has it
+    reading = _Scoring(language_model=engine.language_model, max_new_tokens=1)
     read, learned = choice.chunks(choice.read), choice.chunks(choice.learned)
-    fitting = reading.fitting(read, room)
-    variances = posterior_variances(query.embedding, fitting.embeddings)
-    return Situation(
-        variance_before=float(variances[0]),
-        variance_read=float(variances[-1]),
-        variances_learned=tuple(
-            posterior_variances(query.embedding, learned.embeddings)[1:].tolist()
-        ),
-        question_tokens=n_text,
-        context_tokens=sum(map(reading.size, dict.fromkeys(read.texts))),
-        read_tokens=sum(map(reading.size, fitting.texts)),
-        room=room,
-        learn_tokens=tuple(map(model.n_tokens, learned.texts)),
-        max_new_tokens=1,
-    )
+    features = features_of(reading, choice.query, read, learned)
+    return replace(features, question_tokens=reading.language_model.n_tokens(choice.query.text))
 
 
-def known(row: Row, costs: CostModel) -> Situation:
-    """Return the situation of a row, with the seconds that the cost model predicts."""
-    lists = {name: tuple(row["situation"][name]) for name in ("variances_learned", "learn_tokens")}
-    situation = Situation(**{**row["situation"], **lists})
-    seconds = costs.predict(
-        question_tokens=situation.question_tokens,
-        read_tokens=situation.read_tokens,
-        learn_tokens=situation.learn_tokens,
-        max_new_tokens=situation.max_new_tokens,
-    )
-    return replace(situation, seconds=seconds)
+class _Scoring(InContextAnswerer):
+    """Leaves chunks the room that they have beside a text that is scored."""
+
+    def room(self, prompt: str) -> int:
+        return self.room_for_chunks(prompt)
+
+
+def known(row: Row, costs: CostModel) -> PolicyFeatures:
+    """Return what is known of a row, with the seconds that the cost model predicts."""
+    lists = {name: tuple(row["features"][name]) for name in ("variances_learned", "learn_tokens")}
+    features = PolicyFeatures(**{**row["features"], **lists})
+    return replace(features, seconds=costs.predict(features))
 
 
 def of_mode(row: Row, mode: AnswerMode) -> Outcome:
@@ -108,7 +92,7 @@ def of_mode(row: Row, mode: AnswerMode) -> Outcome:
 def arm_of(row: Row, mode: AnswerMode) -> str:
     """Return the name of a mode's arm with all its steps."""
     if mode is AnswerMode.FINE_TUNE:
-        return f"fine_tune {len(row['situation']['learn_tokens'])}"
+        return f"fine_tune {len(row['features']['learn_tokens'])}"
     return mode.value
 
 
@@ -122,7 +106,7 @@ def of_decision(row: Row, decision: Decision) -> Outcome:
         return of_mode(row, decision.mode)
     if decision.mode is not AnswerMode.FINE_TUNE:
         raise ValueError(f"{decision.mode} is measured with all steps alone")
-    counts = [0, *step_counts(len(row["situation"]["learn_tokens"]))]
+    counts = [0, *step_counts(len(row["features"]["learn_tokens"]))]
     arms = [row["arms"]["base" if n == 0 else f"fine_tune {n}"] for n in counts]
     bits, seconds = (
         float(np.interp(decision.n_steps, counts, [arm[name] for arm in arms]))

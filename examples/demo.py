@@ -190,9 +190,9 @@ def try_mode(engine: AnswerEngine, choice: Choice, held_back: str, opening: str)
     with _progress() as progress:
         task = progress.add_task(f"Asking in mode {choice.mode.value}", total=n_steps + 1)
         started = time.perf_counter()
-        with engine.prepared(choice, on_step=lambda loss: progress.advance(task)) as model:
-            bits_per_byte = model.bits_per_byte(held_back)
-            answer = model.answer(replace(choice.query, text=opening))
+        model = engine.prepared(choice, on_step=lambda loss: progress.advance(task))
+        bits_per_byte = model.bits_per_byte(held_back)
+        answer = model.answer(replace(choice.query, text=opening))
         seconds = time.perf_counter() - started
     return ModeResult(
         mode=choice.mode.value,

@@ -6,9 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sift_core.answering.choosing import Choice
-    from sift_core.answering.cost_cache import cached_cost_model
-    from sift_core.answering.cost_model import CostModel
+    from sift_core.answering.cost_model import CostModel, cached_cost_model
     from sift_core.answering.engine import AnswerEngine
     from sift_core.answering.fine_tuning_answerer import FineTuningAnswerer
     from sift_core.answering.in_context import InContextAnswerer
@@ -20,15 +18,17 @@ if TYPE_CHECKING:
     from sift_core.answering.model.generation import Generation
     from sift_core.answering.model.language_model import LanguageModel
     from sift_core.answering.policy import Decision, Policy, VariancePolicy
+    from sift_core.answering.policy_features import PolicyFeatures
     from sift_core.answering.prepared import PreparedModel
+    from sift_core.answering.request import AnswerRequest, Choice
     from sift_core.answering.sessions import Session
-    from sift_core.answering.situation import Situation
     from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 
 __all__ = [
     "Adapter",
     "AdapterCache",
     "AnswerEngine",
+    "AnswerRequest",
     "AnswerStream",
     "AsyncAnswerStream",
     "CalibrationExample",
@@ -43,9 +43,9 @@ __all__ = [
     "LanguageModel",
     "LearnedPolicy",
     "Policy",
+    "PolicyFeatures",
     "PreparedModel",
     "Session",
-    "Situation",
     "VariancePolicy",
     "cached_cost_model",
     "fine_tune",
@@ -54,9 +54,10 @@ __all__ = [
 
 _MODULES = {
     "AnswerEngine": "sift_core.answering.engine",
+    "AnswerRequest": "sift_core.answering.request",
     "AnswerStream": "sift_core.answering.streams",
     "AsyncAnswerStream": "sift_core.answering.streams",
-    "Choice": "sift_core.answering.choosing",
+    "Choice": "sift_core.answering.request",
     "PreparedModel": "sift_core.answering.prepared",
     "Session": "sift_core.answering.sessions",
     "Adapter": "sift_core.answering.model.adapters",
@@ -72,9 +73,9 @@ _MODULES = {
     "LanguageModel": "sift_core.answering.model.language_model",
     "LearnedPolicy": "sift_core.answering.learned_policy",
     "Policy": "sift_core.answering.policy",
-    "Situation": "sift_core.answering.situation",
+    "PolicyFeatures": "sift_core.answering.policy_features",
     "VariancePolicy": "sift_core.answering.policy",
-    "cached_cost_model": "sift_core.answering.cost_cache",
+    "cached_cost_model": "sift_core.answering.cost_model",
     "fine_tune": "sift_core.answering.learning.fine_tuning",
     "fine_tuned": "sift_core.answering.learning.fine_tuning",
 }

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
+import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count, pairwise
-from math import isfinite
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.situation import LEARNING, MODES, READING, PredictedSeconds
-from sift_core.errors import InvalidInputError
-from sift_core.types import AnswerMode
+from sift_core.answering.policy_features import (
+    LEARNING,
+    MODES,
+    READING,
+    PolicyFeatures,
+    PredictedSeconds,
+    check_numbers,
+)
+from sift_core.cache_folder import default_cache_folder
+from sift_core.errors import InvalidInputError, MissingDependencyError
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingDependencyError("torch", extra="fine-tune") from error
 
 LONGEST = 1024  # tokens; a longer prompt is extrapolated
 SHARES = (1 / 16, 1 / 4, 1.0)  # of the longest length: where the lines bend
 N_NEW = 8  # tokens written to time one
 REPEATS = 3  # what is kept is the least: a busy moment must not stay in a cache for ever
 SENTENCE = "Seven of the 38 old ships were sold; nobody asked why, or at what price.\n"
+FORMAT = 1  # of the file and of what is measured: raise it when either changes
 
-Curve = tuple[tuple[int, float], ...]
+_CURVES = ("prefill", "adapted_prefill", "step")
+_NUMBERS = ("new_token_s", "adapted_new_token_s", "setup_s")
+_logger = logging.getLogger(__name__)
+
+Curve: TypeAlias = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +55,14 @@ class CostModel:
     A broken line rather than a fit: it holds the fixed cost of a call at short lengths and
     attention's square at long ones, and no coefficient of it can come out negative. Below the
     shortest length the first line goes on, and beyond the longest the last one; the square is
-    then underestimated. Chunks longer than the window, which take several passes a step, are
-    on that last line too.
+    then underestimated, as for chunks longer than the window, which take several passes.
 
     Args:
         prefill: (tokens, seconds) of reading a prompt, at least two, lengths ascending.
-        adapted_prefill: The same with an adapter in force.
+        adapted_prefill: The same with an adapter active.
         step: The same for a training step on one chunk.
         new_token_s: Seconds to write a token.
-        adapted_new_token_s: The same with an adapter in force.
+        adapted_new_token_s: The same with an adapter active.
         setup_s: Seconds to put an adapter in and out again.
 
     Raises:
@@ -56,16 +77,16 @@ class CostModel:
     setup_s: float
 
     def __post_init__(self) -> None:
-        for name in ("prefill", "adapted_prefill", "step"):
+        for name in _CURVES:
             curve = getattr(self, name)
             lengths = [n for n, _ in curve]
             if len(curve) < 2 or lengths != sorted(set(lengths)) or lengths[0] < 0:
                 raise InvalidInputError(
                     f"`{name}` must have two or more ascending numbers of tokens, got {lengths}"
                 )
-            _check_seconds(name, [seconds for _, seconds in curve])
-        for name in ("new_token_s", "adapted_new_token_s", "setup_s"):
-            _check_seconds(name, [getattr(self, name)])
+            check_numbers(f"seconds of `{name}`", [seconds for _, seconds in curve])
+        for name in _NUMBERS:
+            check_numbers(f"`{name}`", [getattr(self, name)])
 
     @classmethod
     def measure(
@@ -77,8 +98,7 @@ class CostModel:
     ) -> CostModel:
         """Return the costs of a model, measured now; the machine should be idle.
 
-        Settings that make several chunks one step, reuse gradients
-        or end early are left aside: what is timed is one chunk a step.
+        What is timed is one chunk a step, whatever the settings say of several.
 
         Args:
             language_model: The model.
@@ -89,7 +109,12 @@ class CostModel:
         Raises:
             AnswerError: If the model fails.
         """
-        settings = None if settings is None else _one_chunk_a_step(settings)
+        settings = replace(
+            settings or FineTuningSettings(),
+            chunks_per_step=1,
+            reuse_gradients=False,
+            max_seconds=None,
+        )
         longest = min(LONGEST, language_model.window)
         lengths = [max(1 + i, int(longest * share)) for i, share in enumerate(SHARES)]
         short = _text(language_model, lengths[0], 0)
@@ -111,42 +136,24 @@ class CostModel:
             setup_s=setup_s,
         )
 
-    def predict(
-        self,
-        *,
-        question_tokens: int,
-        read_tokens: int,
-        learn_tokens: Sequence[int],
-        max_new_tokens: int,
-    ) -> PredictedSeconds:
-        """Return the seconds of every mode, for the longest answer.
-
-        Args:
-            question_tokens: Length of the prompt without chunks.
-            read_tokens: Length of the chunks that are read.
-            learn_tokens: Length of the chunk of each training step.
-            max_new_tokens: Length of the answer; 0 where a text is only scored.
-        """
+    def predict(self, features: PolicyFeatures) -> PredictedSeconds:
+        """Return the seconds of every mode, for the longest answer, by the numbers of tokens."""
         answer = {}
         for mode in MODES:
-            n_read = question_tokens + (read_tokens if mode in READING else 0)
+            n_read = features.question_tokens + (features.read_tokens if mode in READING else 0)
             curve, each = self.prefill, self.new_token_s
             if mode in LEARNING:
                 curve, each = self.adapted_prefill, self.adapted_new_token_s
-            answer[AnswerMode(mode)] = seconds_at(curve, n_read) + max_new_tokens * each
+            answer[mode] = seconds_at(curve, n_read) + features.max_new_tokens * each
         return PredictedSeconds(
             answer=answer,
             setup=self.setup_s,
-            steps=tuple(seconds_at(self.step, n) for n in learn_tokens),
+            steps=tuple(seconds_at(self.step, n) for n in features.learn_tokens),
         )
-
-    def as_record(self) -> dict[str, Any]:
-        """Return what JSON can hold and `from_record` reads."""
-        return dict(vars(self))
 
     @classmethod
     def from_record(cls, record: Any) -> CostModel:
-        """Return the costs of a record.
+        """Return the costs of a record, what JSON made of `dataclasses.asdict`.
 
         Raises:
             InvalidInputError: If it is none.
@@ -154,15 +161,84 @@ class CostModel:
         try:
             curves = {
                 name: tuple((int(n), float(seconds)) for n, seconds in record[name])
-                for name in ("prefill", "adapted_prefill", "step")
+                for name in _CURVES
             }
-            numbers = {
-                name: float(record[name])
-                for name in ("new_token_s", "adapted_new_token_s", "setup_s")
-            }
+            numbers = {name: float(record[name]) for name in _NUMBERS}
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(f"no cost model: {error!r}") from error
         return cls(**curves, **numbers)  # type: ignore[arg-type]  # two kinds of fields
+
+
+def cached_cost_model(
+    language_model: LanguageModel,
+    settings: FineTuningSettings | None = None,
+    *,
+    folder: str | Path | None = None,
+) -> CostModel:
+    """Return the costs of a model on this machine: read, or measured once and written.
+
+    Args:
+        language_model: The model.
+        settings: How it learns; the paper's if None.
+        folder: Where the file is, `default_cache_folder()` if None; made where missing. Its
+            name is a hash. A file that cannot be read or written is logged as a warning and
+            does no harm: the costs are measured again.
+
+    Raises:
+        AnswerError: If the model fails while it is measured.
+    """
+    name = f"cost-{cost_key(language_model, settings)}.json"
+    path = Path(folder or default_cache_folder()) / name
+    try:
+        return CostModel.from_record(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, RecursionError) as error:
+        _logger.warning("the cost model in %s is of no use and is measured again: %s", path, error)
+    measured = CostModel.measure(language_model, settings)
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_text(json.dumps(asdict(measured)), encoding="utf-8")
+            os.replace(unfinished, path)  # a reader sees all of it or nothing
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        _logger.warning("the cost model could not be kept in %s: %s", path, error)
+    return measured
+
+
+def cost_key(language_model: LanguageModel, settings: FineTuningSettings | None = None) -> str:
+    """Return a hash of all that the costs depend on: model's shape, machine, settings, torch."""
+    model = language_model.model
+    config = model.config.to_dict()
+    for name in ("_name_or_path", "transformers_version"):  # where from, not what
+        config.pop(name, None)
+    identity = {
+        "format": FORMAT,
+        "config": config,
+        "dtype": str(model.dtype),
+        "window": language_model.window,
+        "device": _device_name(model.device),
+        "n_threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "settings": (settings or FineTuningSettings()).as_record(),
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _device_name(device: torch.device) -> str:
+    """Return the name of a GPU; of a CPU the model, or the architecture where nobody tells it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    return f"{device.type} {processor} {os.cpu_count()}"
 
 
 def seconds_at(curve: Curve, n_tokens: int) -> float:
@@ -198,7 +274,7 @@ def _generation(
 def _steps(
     language_model: LanguageModel,
     lengths: Sequence[int],
-    settings: FineTuningSettings | None,
+    settings: FineTuningSettings,
     deadline: float,
 ) -> tuple[Curve, float]:
     """Return the seconds of training steps, and of all else that an adapter takes."""
@@ -220,7 +296,7 @@ def _steps(
 
 
 def _ends_of_steps(
-    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings | None
+    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
 ) -> list[float]:
     """Take a step on each text and return the moments at which each was over."""
     ends: list[float] = []
@@ -268,14 +344,3 @@ def _rising(points: Sequence[tuple[int, float]]) -> Curve:
     if len(curve) == 1:  # a window so small that all lengths are one
         curve[next(iter(curve)) + 1] = most
     return tuple(curve.items())
-
-
-def _one_chunk_a_step(settings: FineTuningSettings) -> FineTuningSettings:
-    plain = {"chunks_per_step": 1, "reuse_gradients": False, "max_seconds": None}
-    known = {field.name for field in fields(settings)}
-    return replace(settings, **{name: plain[name] for name in plain.keys() & known})  # type: ignore[arg-type]
-
-
-def _check_seconds(name: str, values: Sequence[float]) -> None:
-    if not all(isfinite(value) and value >= 0 for value in values):
-        raise InvalidInputError(f"`{name}` must be in seconds, finite and >= 0, got {values}")

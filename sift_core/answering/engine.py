@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sift_core.answering.choosing import Choice, Chooser, Wish
 from sift_core.answering.cost_model import CostModel
+from sift_core.answering.fine_tuning_answerer import FineTuningAnswerer
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.learned_policy import CalibrationExample
 from sift_core.answering.learning.adapter_cache import AdapterCache
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.policy import Policy, VariancePolicy
-from sift_core.answering.prepared import PreparedModel, prepare
+from sift_core.answering.policy import Decision, Policy, VariancePolicy
+from sift_core.answering.policy_features import LEARNING, READING, PolicyFeatures, features_of
+from sift_core.answering.prepared import PreparedModel
+from sift_core.answering.request import (
+    LEAST_SECONDS,
+    AnswerRequest,
+    Choice,
+    check_generation,
+)
 from sift_core.answering.sessions import Session
 from sift_core.answering.streams import (
     AnswerStream,
@@ -30,12 +38,7 @@ from sift_core.answering.streams import (
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import ContextSelector, SIFTSelector
-from sift_core.types import (
-    Answer,
-    CandidatePool,
-    Message,
-    Query,
-)
+from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection
 
 
 def _learn_from() -> Selector:
@@ -51,17 +54,18 @@ class AnswerEngine:
     whose names begin with `a` fetch without blocking the event loop and compute in one of the
     model's four worker threads, as streams do; 64 more may wait for one.
 
-    `**generation` of any method is what `transformers`' `generate` takes, over the engine's own
-    `generation`; also `max_new_tokens`, and `stop`, texts that end an answer.
+    Methods that take a question take the fields of an `AnswerRequest` by name: `mode`, `filter`,
+    `history`, `latency_s`, `n_questions`, `max_new_tokens`. What else they are given is for
+    generation: `stop`, and what `transformers`' `generate` takes, over the engine's own.
 
     Args:
         language_model: The model that answers.
         source: Where candidates come from; None where they are always at hand (`choose_from`).
         embedder: The model that embedded the source's documents; None likewise.
-        context_selector: Chooses what goes into the prompt. A `ContextSelector` goes by the
-            store's own scores where a pool has them.
-        fine_tuning_selector: Chooses what is learned from: the paper's kernel and repeats, with
-            λ = 0.1 (decision 0014).
+        context_selector: Chooses what goes into the prompt; told the store's own scores where a
+            pool has them.
+        fine_tuning_selector: Chooses what is learned from, by the embeddings alone: the paper's
+            kernel and repeats, with λ = 0.1 (decision 0014).
         n_candidates: K, documents fetched a query.
         n_context: Documents chosen for the prompt at most.
         n_steps: N, training steps; the paper's 50.
@@ -91,18 +95,13 @@ class AnswerEngine:
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
 
     def __post_init__(self) -> None:
-        if "max_new_tokens" in self.generation:
-            raise InvalidInputError(
-                "`generation` must not hold `max_new_tokens`; pass it to the engine itself"
-            )
+        check_generation(self.generation)
 
     @classmethod
     def from_pretrained(
         cls,
         model: str | Path,
         *,
-        source: CandidateSource | None = None,
-        embedder: Embedder | None = None,
         device: str | None = None,
         dtype: str | None = None,
         trust_remote_code: bool = False,
@@ -112,12 +111,10 @@ class AnswerEngine:
 
         Args:
             model: As for `LanguageModel.from_pretrained`.
-            source: As for the engine.
-            embedder: As for the engine.
-            device: As for `LanguageModel.from_pretrained`.
+            device: Likewise.
             dtype: Likewise.
             trust_remote_code: Likewise.
-            **options: Of the engine.
+            **options: Of the engine, such as `source` and `embedder`.
 
         Raises:
             InvalidInputError: If there is no such causal LM.
@@ -125,115 +122,144 @@ class AnswerEngine:
         language_model = LanguageModel.from_pretrained(
             model, device=device, dtype=dtype, trust_remote_code=trust_remote_code
         )
-        return cls(language_model=language_model, source=source, embedder=embedder, **options)
+        return cls(language_model=language_model, **options)
 
     def answer(
         self,
-        question: str,
+        question: str | AnswerRequest,
         *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
-        latency_s: float | None = None,
         on_text: OnText | None = None,
         on_step: OnStep | None = None,
-        **generation: Any,
+        **options: Any,
     ) -> Answer:
         """Return the answer to a question.
 
         Args:
-            question: In words, not empty.
-            mode: "base", "context", "fine_tune", "both" or "auto". "base" needs no source.
-            filter: Restricts the candidates; the source's own kind of filter.
-            history: What was said before, oldest first.
-            latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
-                `cost_model`, and in any mode no training step but the first begins after it;
-                the answer itself is written to its end. What others compute meanwhile is not
-                foreseen. None if time is no matter.
+            question: In words, not empty; or all of a request.
             on_text: Called with each piece of the answer's text as it comes. What it raises
                 ends the answer.
             on_step: Called after each training step with the loss before it, likewise.
-            **generation: How to generate, for this answer alone.
+            **options: Fields of the request, and settings of generation.
 
         Raises:
-            InvalidInputError: If the question is empty or too long for the window, there is
-                no such mode, or the engine has no source to answer from.
+            InvalidInputError: If the question is empty or too long for the window, an option
+                cannot be used, or the engine has no source.
             CandidateSourceError: If the store fails.
-            AnswerError: If the model fails; it is as before. Of the awaited and streamed twins
-                also `BusyError`, if too many wait for a worker already.
+            AnswerError: If the model fails; it is as before.
         """
-        choice = self.choose(
-            question,
-            mode=mode,
-            filter=filter,
-            history=history,
-            latency_s=latency_s,
-            max_new_tokens=generation.get("max_new_tokens"),
-        )
-        return self.answer_from(choice, on_text=on_text, on_step=on_step, **generation)
+        choice = self.choose(question, **options)
+        return self.answer_from(choice, on_text=on_text, on_step=on_step)
 
-    async def aanswer(
-        self,
-        question: str,
-        *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
-        latency_s: float | None = None,
-        **generation: Any,
-    ) -> Answer:
+    async def aanswer(self, question: str | AnswerRequest, **options: Any) -> Answer:
         """Return what `answer` returns. Cancelling the task ends it at the next step."""
-        choice = await self.achoose(
-            question,
-            mode=mode,
-            filter=filter,
-            history=history,
-            latency_s=latency_s,
-            max_new_tokens=generation.get("max_new_tokens"),
-        )
-        return await self.aanswer_from(choice, **generation)
+        return await self.aanswer_from(await self.achoose(question, **options))
 
-    def stream(
-        self,
-        question: str,
-        *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
-        latency_s: float | None = None,
-        **generation: Any,
-    ) -> AnswerStream:
+    def stream(self, question: str | AnswerRequest, **options: Any) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
-        choice = self.choose(
-            question,
-            mode=mode,
-            filter=filter,
-            history=history,
-            latency_s=latency_s,
-            max_new_tokens=generation.get("max_new_tokens"),
-        )
-        return self.stream_from(choice, **generation)
+        return self.stream_from(self.choose(question, **options))
 
-    async def astream(
-        self,
-        question: str,
-        *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
-        latency_s: float | None = None,
-        **generation: Any,
-    ) -> AsyncAnswerStream:
+    async def astream(self, question: str | AnswerRequest, **options: Any) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
-        choice = await self.achoose(
-            question,
-            mode=mode,
-            filter=filter,
-            history=history,
-            latency_s=latency_s,
-            max_new_tokens=generation.get("max_new_tokens"),
+        return self.astream_from(await self.achoose(question, **options))
+
+    def choose(self, question: str | AnswerRequest, **options: Any) -> Choice:
+        """Return the mode and the documents for a question; the model does not run.
+
+        Args:
+            question: As for `answer`.
+            **options: As for `answer`.
+
+        Raises:
+            InvalidInputError: If the question is empty, an option cannot be used, or the
+                engine has no source.
+            CandidateSourceError: If the store fails.
+        """
+        request = AnswerRequest.of(question, options)
+        if request.mode is AnswerMode.BASE:
+            return self._without_documents(request)
+        source, embedder = self._retrieval()
+        timings: dict[str, float] = {}
+        with _timed(timings, "embed"):
+            query = _embedded(embedder, request)
+        with _timed(timings, "fetch"):
+            pool = source.fetch(query, self.n_candidates, filter=request.filter)
+        return self._settled(request, query, pool, timings)
+
+    async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
+        """Return what `choose` returns; embedding and selection run in other threads."""
+        request = AnswerRequest.of(question, options)
+        if request.mode is AnswerMode.BASE:
+            return self._without_documents(request)
+        source, embedder = self._retrieval()
+        timings: dict[str, float] = {}
+        with _timed(timings, "embed"):
+            query = await asyncio.to_thread(_embedded, embedder, request)
+        with _timed(timings, "fetch"):
+            pool = await source.afetch(query, self.n_candidates, filter=request.filter)
+        return await asyncio.to_thread(self._settled, request, query, pool, timings)
+
+    def choose_from(
+        self,
+        query: Query,
+        pool: CandidatePool,
+        *,
+        timings: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> Choice:
+        """Return the mode and the documents for a query whose candidates are at hand.
+
+        Args:
+            query: The question, with what was said before it.
+            pool: The candidates.
+            timings: Seconds that were spent already, by stage; part of the caller's latency.
+            **options: As for `answer`, but `filter` and `history`.
+
+        Raises:
+            InvalidInputError: If the question is empty, or an option cannot be used.
+        """
+        request = AnswerRequest.of(query.text, options)
+        return self._settled(request, query, pool, timings or {})
+
+    def _settled(
+        self,
+        request: AnswerRequest,
+        query: Query,
+        pool: CandidatePool,
+        timings: Mapping[str, float],
+    ) -> Choice:
+        """Return the choice of documents and, in mode "auto", of the mode."""
+        started = time.perf_counter()
+        deadline = None
+        if request.latency_s is not None:
+            deadline = time.monotonic() + request.latency_s - sum(timings.values())
+        mode = AnswerMode(request.mode)
+        read = learned = features = None
+        if len(pool) and mode in (*READING, AnswerMode.AUTO):
+            read = self.context_selector.select(
+                query.vector, pool.embeddings, self.n_context, relevance=pool.relevance
+            )
+        if len(pool) and mode in (*LEARNING, AnswerMode.AUTO):
+            learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
+        if not len(pool) and mode is not AnswerMode.BASE:
+            decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
+        elif read is not None and learned is not None and mode is AnswerMode.AUTO:
+            chosen, lessons = pool.take(read.positions), pool.take(learned.positions)
+            features = self._features(request, query, chosen, lessons, deadline)
+            decision = self.policy.decide(features)
+        else:
+            decision = Decision(mode=mode, reasons=("it was asked for",))
+        return Choice(
+            query=query,
+            mode=decision.mode,
+            reasons=decision.reasons,
+            pool=pool,
+            read=read if decision.mode in READING else None,
+            learned=_cut(learned, decision.n_steps) if decision.mode in LEARNING else None,
+            timings={**timings, "select": time.perf_counter() - started},
+            deadline=deadline,
+            features=features,
+            generation=request.settings,
         )
-        return self.astream_from(choice, **generation)
 
     def answer_from(
         self,
@@ -244,9 +270,10 @@ class AnswerEngine:
         **generation: Any,
     ) -> Answer:
         """Return the answer to a question for which all is chosen; as `answer` else."""
-        self._check_prompt(choice.query, generation)  # before the work
-        with self.prepared(choice, on_step=on_step) as model:
-            return model.answer(choice.query, on_text=on_text, **generation)
+        self._answerer(choice, generation).check(choice.query)  # before the work
+        answerer = self.prepared(choice, on_step=on_step)
+        chunks = choice.chunks(choice.read)
+        return answerer.answer(choice.query, chunks, on_text=on_text, **generation)
 
     async def aanswer_from(self, choice: Choice, **generation: Any) -> Answer:
         """Return what `answer_from` returns, without blocking the event loop."""
@@ -255,104 +282,16 @@ class AnswerEngine:
 
     def stream_from(self, choice: Choice, **generation: Any) -> AnswerStream:
         """Return what `stream` returns, for a question for which all is chosen."""
-        return AnswerStream(self._produce(choice, generation), self.language_model.submit)
+        return AnswerStream(self._streamed(choice, generation), self.language_model.submit)
 
     def astream_from(self, choice: Choice, **generation: Any) -> AsyncAnswerStream:
         """Return what `astream` returns, for a question for which all is chosen.
 
         To be called in a running event loop.
         """
-        return AsyncAnswerStream(self._produce(choice, generation), self.language_model.submit)
+        return AsyncAnswerStream(self._streamed(choice, generation), self.language_model.submit)
 
-    def choose(
-        self,
-        question: str,
-        *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
-        latency_s: float | None = None,
-        n_questions: int = 1,
-        max_new_tokens: int | None = None,
-    ) -> Choice:
-        """Return the mode and the documents for a question; the model does not run.
-
-        Args:
-            question: As for `answer`.
-            mode: As for `answer`.
-            filter: As for `answer`.
-            history: As for `answer`.
-            latency_s: As for `answer`.
-            n_questions: How many questions what is learned will serve, roughly.
-            max_new_tokens: Length of the answer at most; the engine's if None.
-
-        Raises:
-            InvalidInputError: If the question is empty, there is no such mode, or the
-                engine has no source.
-            CandidateSourceError: If the store fails.
-        """
-        wish = Wish(
-            mode=mode,
-            latency_s=latency_s,
-            n_questions=n_questions,
-            max_new_tokens=max_new_tokens,
-        )
-        return self._chooser.choose(question, wish, filter=filter, history=history)
-
-    async def achoose(
-        self,
-        question: str,
-        *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
-        latency_s: float | None = None,
-        n_questions: int = 1,
-        max_new_tokens: int | None = None,
-    ) -> Choice:
-        """Return what `choose` returns; embedding and selection run in other threads."""
-        wish = Wish(
-            mode=mode,
-            latency_s=latency_s,
-            n_questions=n_questions,
-            max_new_tokens=max_new_tokens,
-        )
-        return await self._chooser.achoose(question, wish, filter=filter, history=history)
-
-    def choose_from(
-        self,
-        query: Query,
-        pool: CandidatePool,
-        *,
-        mode: str = "auto",
-        timings: Mapping[str, float] | None = None,
-        latency_s: float | None = None,
-        n_questions: int = 1,
-        max_new_tokens: int | None = None,
-    ) -> Choice:
-        """Return the mode and the documents for a query whose candidates are at hand.
-
-        Args:
-            query: The question.
-            pool: The candidates.
-            mode: As for `answer`.
-            timings: Seconds that were spent already, by stage.
-            latency_s: As for `answer`, what was spent included.
-            n_questions: As for `choose`.
-            max_new_tokens: As for `choose`.
-
-        Raises:
-            InvalidInputError: If there is no such mode, or a limit is out of its range.
-        """
-        wish = Wish(
-            mode=mode,
-            latency_s=latency_s,
-            n_questions=n_questions,
-            max_new_tokens=max_new_tokens,
-        )
-        return self._chooser.choose_from(query, pool, wish, timings=timings or {})
-
-    def prepare(self, choice: Choice, *, on_step: OnStep | None = None) -> PreparedModel:
+    def prepared(self, choice: Choice, *, on_step: OnStep | None = None) -> PreparedModel:
         """Return the model as the choice wants it: fine-tuned, unless that was done before.
 
         One fine-tuning serves any number of questions and scores, from any thread.
@@ -364,75 +303,52 @@ class AnswerEngine:
         Raises:
             AnswerError: If fine-tuning fails; the model is as before.
         """
-        return prepare(self._in_context, choice, self.settings, self.adapter_cache, on_step=on_step)
-
-    @contextmanager
-    def prepared(
-        self, choice: Choice, *, on_step: Callable[[float], object] | None = None
-    ) -> Iterator[PreparedModel]:
-        """Return what `prepare` returns, for the `with` block."""
-        yield self.prepare(choice, on_step=on_step)
+        tuned = None
+        timings = dict(choice.timings)
+        lessons = choice.chunks(choice.learned)
+        if len(lessons):
+            learner = FineTuningAnswerer(
+                language_model=self.language_model,
+                settings=self.settings,
+                adapter_cache=self.adapter_cache,
+            )
+            with _timed(timings, "fine_tune"):
+                tuned = learner.learn(
+                    lessons, max_seconds=choice.seconds_to_learn(), on_step=on_step
+                )
+                self.language_model.verify_base()
+        answerer = self._answerer(choice, {})
+        return PreparedModel(choice=choice, answerer=answerer, tuned=tuned, timings=timings)
 
     def session(
         self,
-        question: str,
+        question: str | AnswerRequest,
         *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
         on_step: OnStep | None = None,
-        n_questions: int = 5,
-        latency_s: float | None = None,
+        **options: Any,
     ) -> Session:
         """Return a session: documents chosen and learned once, for many questions.
 
         Args:
             question: What the questions will be about; the first of them, or a topic.
-            mode: As for `answer`.
-            filter: As for `answer`.
-            history: As for `answer`.
             on_step: As for `answer`.
-            n_questions: How many will be asked, roughly; mode "auto" spreads the time of
-                learning over them.
-            latency_s: As for `answer`, for the first of the answers.
+            **options: As for `answer`, but `n_questions` is 5 if left out. `latency_s` is for
+                the first of the answers.
 
         Raises:
             InvalidInputError: As for `answer`.
             CandidateSourceError: If the store fails.
             AnswerError: If the model fails; it is as before.
         """
-        choice = self.choose(
-            question,
-            mode=mode,
-            filter=filter,
-            history=history,
-            n_questions=n_questions,
-            latency_s=latency_s,
-        )
+        choice = self.choose(_about(question, options))
         return self.session_from(choice, on_step=on_step)
 
-    async def asession(
-        self,
-        question: str,
-        *,
-        mode: str = "auto",
-        filter: Any = None,
-        history: Sequence[Message] = (),
-        n_questions: int = 5,
-        latency_s: float | None = None,
-    ) -> Session:
+    async def asession(self, question: str | AnswerRequest, **options: Any) -> Session:
         """Return what `session` returns, without blocking the event loop.
 
         Cancelling the task ends the learning at its next step.
         """
-        choice = await self.achoose(
-            question,
-            mode=mode,
-            filter=filter,
-            history=history,
-            n_questions=n_questions,
-            latency_s=latency_s,
-        )
+        choice = await self.achoose(_about(question, options))
         return await computed(
             self.language_model.submit,
             lambda on_step: self.session_from(choice, on_step=on_step),
@@ -440,16 +356,11 @@ class AnswerEngine:
 
     def session_from(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
         """Return what `session` returns, for a question for which all is chosen."""
-        model = self.prepare(choice, on_step=on_step)
-        started = time.perf_counter()
-        model = model.with_prefix_read()
-
-        def produce(model: PreparedModel, query: Query, generation: dict[str, Any]) -> Produce:
-            self._check_prompt(query, generation)
-            return self._followed(lambda _, **o: model.answer(query, **o), generation)
-
-        timings = {**model.timings, "read": time.perf_counter() - started}
-        return Session(model=replace(model, timings={}), timings=timings, produce=produce)
+        model = self.prepared(choice, on_step=on_step)
+        timings = dict(model.timings)
+        with _timed(timings, "read"):
+            model = model.with_prefix_read()
+        return Session(model=replace(model, timings={}), timings=timings)
 
     def calibration_example(
         self, question: str, text: str, *, filter: Any = None
@@ -469,62 +380,62 @@ class AnswerEngine:
             AnswerError: If the model fails.
         """
         choice = self.choose(question, filter=filter)
-        if choice.situation is None:
+        if choice.features is None:
             raise InvalidInputError("no candidate was found for the question; ask another one")
         bits = {}
-        for mode in choice.situation.possible:
-            with self.prepared(self.choose_from(choice.query, choice.pool, mode=mode)) as model:
-                bits[mode] = model.bits_per_byte(text)
-        return CalibrationExample(situation=choice.situation, bits_per_byte=bits)
+        for mode in choice.features.possible:
+            model = self.prepared(self.choose_from(choice.query, choice.pool, mode=mode))
+            bits[mode] = model.bits_per_byte(text)
+        return CalibrationExample(features=choice.features, bits_per_byte=bits)
 
-    def _produce(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
-        """Return the computation of an answer in the worker thread, checked as far as can be.
+    def _streamed(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
+        """Return the computation of an answer in a worker, checked as far as can be before it.
 
         Raises:
-            InvalidInputError: If the prompt does not fit.
+            InvalidInputError: If the question is too long for the window.
         """
-        self._check_prompt(choice.query, generation)
-
-        def answer(on_step: OnStep, **options: Any) -> Answer:
-            return self.answer_from(choice, on_step=on_step, **options)
-
-        return self._followed(answer, generation)
-
-    def _followed(self, answer: Callable[..., Answer], generation: Mapping[str, Any]) -> Produce:
-        """Return the computation of an answer that ends where its stream is closed."""
-        given = {**self.generation, **generation}.get("stopping_criteria") or []
+        self._answerer(choice, generation).check(choice.query)
 
         def produce(on_text: OnText, on_step: OnStep) -> Answer:
-            def go_on(*_: Any, **__: Any) -> bool:
-                on_step(0.0)  # leaves where the stream is closed: beams have no text before the end
-                return False
-
-            followed = {**generation, "stopping_criteria": [*given, go_on]}
-            return answer(on_step, on_text=on_text, **followed)
+            model = self.prepared(choice, on_step=on_step)
+            return model.streamed(choice.query, **generation)(on_text, on_step)
 
         return produce
 
-    def _check_prompt(self, query: Query, generation: Mapping[str, Any]) -> None:
-        """Refuse a question that does not fit into the window, before any work."""
-        n_new = generation.get("max_new_tokens", self.max_new_tokens)
-        self.language_model.check_prompt(
-            self._in_context.prompt(query, CandidatePool.empty()), n_new
+    def _without_documents(self, request: AnswerRequest) -> Choice:
+        """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
+        query = Query(text=request.question, history=request.history)
+        return self._settled(request, query, CandidatePool.empty(), {})
+
+    def _retrieval(self) -> tuple[CandidateSource, Embedder]:
+        """Return what candidates are found with."""
+        if self.source is None or self.embedder is None:
+            raise InvalidInputError(
+                "this engine has no `source` or no `embedder` to find candidates with; construct "
+                "it with both, or pass candidates that are at hand to `choose_from`"
+            )
+        return self.source, self.embedder
+
+    def _features(
+        self,
+        request: AnswerRequest,
+        query: Query,
+        chosen: CandidatePool,
+        lessons: CandidatePool,
+        deadline: float | None,
+    ) -> PolicyFeatures:
+        """Return what the policy decides by."""
+        answerer = self._in_context.generating(**request.settings)
+        features = features_of(answerer, query, chosen, lessons)
+        return replace(
+            features,
+            latency_s=None if deadline is None else max(deadline - time.monotonic(), LEAST_SECONDS),
+            seconds=None if self.cost_model is None else self.cost_model.predict(features),
+            n_questions=request.n_questions,
         )
 
-    @property
-    def _chooser(self) -> Chooser:
-        return Chooser(
-            answerer=self._in_context,
-            source=self.source,
-            embedder=self.embedder,
-            context_selector=self.context_selector,
-            fine_tuning_selector=self.fine_tuning_selector,
-            n_candidates=self.n_candidates,
-            n_context=self.n_context,
-            n_steps=self.n_steps,
-            policy=self.policy,
-            cost_model=self.cost_model,
-        )
+    def _answerer(self, choice: Choice, generation: Mapping[str, Any]) -> InContextAnswerer:
+        return self._in_context.generating(**{**choice.generation, **generation})
 
     @property
     def _in_context(self) -> InContextAnswerer:
@@ -533,3 +444,39 @@ class AnswerEngine:
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
         )
+
+
+def _about(question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
+    """Return the request that opens a session."""
+    is_whole = isinstance(question, AnswerRequest)
+    return AnswerRequest.of(question, options if is_whole else {"n_questions": 5, **options})
+
+
+def _cut(learned: Selection | None, n_steps: int | None) -> Selection | None:
+    """Return the first `n_steps` choices; all of them if None."""
+    if learned is None or n_steps is None:
+        return learned
+    return replace(
+        learned,
+        positions=learned.positions[:n_steps],
+        variances=learned.variances[: n_steps + 1],
+    )
+
+
+def _embedded(embedder: Embedder, request: AnswerRequest) -> Query:
+    return Query(
+        text=request.question,
+        embedding=embedder.embed_query(request.question),
+        embedder_name=embedder.name,
+        history=request.history,
+    )
+
+
+@contextmanager
+def _timed(timings: dict[str, float], stage: str) -> Iterator[None]:
+    """Record how many seconds the block took."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        timings[stage] = time.perf_counter() - started

@@ -75,6 +75,15 @@ class InContextAnswerer:
             return text
         return [*query.history, {"role": "user", "content": text}]
 
+    def check(self, query: Query) -> None:
+        """Refuse a question that does not fit into the window, before any work.
+
+        Raises:
+            InvalidInputError: If question and answer alone do not fit.
+        """
+        prompt = self.prompt(query, CandidatePool.empty())
+        self.language_model.check_prompt(prompt, self.max_new_tokens)
+
     def room(self, prompt: Prompt) -> int:
         """Return how many tokens the window leaves beside `prompt` and answer; < 0: too long."""
         taken = len(self.language_model.prompt_ids(prompt)) + self.max_new_tokens

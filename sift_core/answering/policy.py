@@ -1,4 +1,4 @@
-"""The choice between base, context and fine-tuning for one query: the seam and the rule.
+"""The choice between base, context and fine-tuning for one query: the protocol and the rule.
 
 Paper symbols: σ_n → the square root of `variances_learned[n - 1]` over `variance_before`;
 α → `VariancePolicy.alpha`.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Protocol
 
-from sift_core.answering.situation import LEARNING, Situation
+from sift_core.answering.policy_features import LEARNING, PolicyFeatures
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
@@ -45,29 +45,37 @@ class Decision:
         if self.n_steps is not None:
             as_count("n_steps", self.n_steps, minimum=1)
 
+    @classmethod
+    def of(
+        cls, features: PolicyFeatures, mode: AnswerMode, n_steps: int, reasons: Sequence[str]
+    ) -> Decision:
+        """Return the decision to take `n_steps` of the steps that were chosen, if `mode` learns."""
+        learns_less = mode in LEARNING and n_steps < features.n_steps
+        return cls(mode=mode, reasons=tuple(reasons), n_steps=n_steps if learns_less else None)
+
 
 class Policy(Protocol):
     """Decides in mode "auto". Any object with this method will do."""
 
-    def decide(self, situation: Situation) -> Decision:
+    def decide(self, features: PolicyFeatures) -> Decision:
         """Return the mode for one question."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariancePolicy:
-    """Answers from the documents only if they say something, and by the cheaper way that works.
+    """Answers from the documents if they are on the topic, by the cheaper mode that works.
 
-    1. Neither what would be read nor the first ten training steps explain enough of the query's
-       variance: base. Fifty steps explain a third of any question, whatever it is about.
-    2. The chunks fit into the window, or those that fit explain nearly as much as learning
-       would: context. Unless so many questions share one fine-tuning that it costs less time
-       an answer: fine-tune.
-    3. Otherwise: fine-tune, which needs no window.
-    4. A way that takes longer than the latency budget gives way to the next, in the order
-       above. Fine-tuning takes fewer steps first. If none is quick enough, the quickest.
+    1. Base, if neither what would be read nor the first ten training steps explain enough of
+       the query's variance. (Fifty steps explain a third of any question's.)
+    2. Context, if the chunks fit into the window, or if those that fit explain nearly as much
+       as learning would; unless so many questions share one fine-tuning that an answer then
+       costs less time.
+    3. Fine-tuning else.
+    4. Where a mode exceeds the latency budget, first fewer training steps, then the next mode
+       in the order above. If none is quick enough, the quickest.
     5. Fine-tuning takes as many steps as pay for their compute (`alpha`).
 
-    Never "both": no rule of thumb says when it pays; `LearnedPolicy` may find out.
+    Never "both": no rule of thumb tells when it pays; a `LearnedPolicy` may choose it.
 
     Args:
         min_explained: Share of the variance at the query that documents must explain, in
@@ -98,62 +106,57 @@ class VariancePolicy:
         if self.alpha is not None and not self.alpha > 0:
             raise InvalidInputError(f"`alpha` must be > 0, got {self.alpha}")
 
-    def decide(self, situation: Situation) -> Decision:
+    def decide(self, features: PolicyFeatures) -> Decision:
         """Return the mode for one question, and the steps if it learns."""
-        reads = AnswerMode.CONTEXT in situation.possible
-        read = situation.explained_read if reads else 0.0
-        first = max(read, situation.cut(TOPIC_STEPS).explained_learned)
-        explained = "of the variance at the query"
-        if first < self.min_explained:
-            return Decision(
-                mode=AnswerMode.BASE,
-                reasons=(
-                    f"the best documents explain {first:.0%} {explained}, less than "
-                    f"{self.min_explained:.0%}: they are off the topic",
-                ),
+        read = features.explained_read if AnswerMode.CONTEXT in features.possible else 0.0
+        topic = max(read, features.cut(TOPIC_STEPS).explained_learned)
+        if topic < self.min_explained:
+            reason = (
+                f"the best documents explain {topic:.0%} of the variance at the query, less than "
+                f"{self.min_explained:.0%}: they are off the topic"
             )
-        best = max(read, situation.explained_learned)
-        reasons = [f"the chosen documents explain {best:.0%} {explained}"]
-        paying = situation
+            return Decision(mode=AnswerMode.BASE, reasons=(reason,))
+        explained = max(read, features.explained_learned)
+        reasons = [f"the chosen documents explain {explained:.0%} of the variance at the query"]
+        paying = features
         if self.alpha is not None:
-            paying = situation.cut(compute_proportional_steps(situation, self.alpha))
+            paying = features.cut(compute_proportional_steps(features, self.alpha))
         order = self._in_order(paying, reasons)
         mode, steps = first_in_time(paying, order, reasons)
-        if paying.n_steps < situation.n_steps and AnswerMode.CONTEXT not in order[:1]:
+        if paying.n_steps < features.n_steps and AnswerMode.CONTEXT not in order[:1]:
             reasons.append(
-                f"{paying.n_steps} of {situation.n_steps} training steps pay for their compute: "
+                f"{paying.n_steps} of {features.n_steps} training steps pay for their compute: "
                 f"the next would leave σ above 1 / ({self.alpha:g} · {paying.n_steps + 1})"
             )
-        learns_less = mode in LEARNING and steps < situation.n_steps
-        return Decision(mode=mode, reasons=tuple(reasons), n_steps=steps if learns_less else None)
+        return Decision.of(features, mode, steps, reasons)
 
-    def _in_order(self, situation: Situation, reasons: list[str]) -> list[AnswerMode]:
+    def _in_order(self, features: PolicyFeatures, reasons: list[str]) -> list[AnswerMode]:
         """Return the modes to be tried, the preferred first; add to `reasons` why that one."""
         read, learn = AnswerMode.CONTEXT, AnswerMode.FINE_TUNE
-        explained = {read: situation.explained_read, learn: situation.explained_learned}
+        explained = {read: features.explained_read, learn: features.explained_learned}
         order = [
             mode
             for mode in (read, learn)
-            if mode in situation.possible and explained[mode] >= self.min_explained
+            if mode in features.possible and explained[mode] >= self.min_explained
         ]
-        fits = situation.context_tokens <= situation.room
-        if situation.context_tokens:
+        fits = features.context_tokens <= features.room
+        if features.context_tokens:
             reasons.append(
-                f"their {situation.context_tokens} tokens {'fit into' if fits else 'exceed'} the "
-                f"{max(situation.room, 0)} that the window has left"
+                f"their {features.context_tokens} tokens {'fit into' if fits else 'exceed'} the "
+                f"{max(features.room, 0)} that the window has left"
             )
-        if read not in order and situation.read_tokens:
+        if read not in order and features.read_tokens:
             reasons.append(f"what would be read explains {explained[read]:.0%} alone")
         if order == [read, learn] and (
-            self._learns_cheaper(situation, reasons)
+            self._learns_cheaper(features, reasons)
             if fits
-            else not self._reads_enough(situation, reasons)
+            else not self._reads_enough(features, reasons)
         ):
             order.reverse()
         return [*order, AnswerMode.BASE]
 
-    def _reads_enough(self, situation: Situation, reasons: list[str]) -> bool:
-        read, learned = situation.explained_read, situation.explained_learned
+    def _reads_enough(self, features: PolicyFeatures, reasons: list[str]) -> bool:
+        read, learned = features.explained_read, features.explained_learned
         enough = read >= self.enough_read * learned
         reasons.append(
             f"those that fit explain {read:.0%} of the variance, {'at least' if enough else 'not'} "
@@ -162,12 +165,12 @@ class VariancePolicy:
         return enough
 
     @staticmethod
-    def _learns_cheaper(situation: Situation, reasons: list[str]) -> bool:
-        if situation.seconds is None or situation.n_questions == 1:
+    def _learns_cheaper(features: PolicyFeatures, reasons: list[str]) -> bool:
+        if features.seconds is None or features.n_questions == 1:
             return False  # one question alone: learning is the longer way, and the less certain
-        n = situation.n_questions
+        n = features.n_questions
         read, learn = (
-            situation.seconds.each(mode, n_questions=n)
+            features.seconds.each(mode, n_questions=n)
             for mode in (AnswerMode.CONTEXT, AnswerMode.FINE_TUNE)
         )
         reasons.append(
@@ -176,7 +179,7 @@ class VariancePolicy:
         return learn < read
 
 
-def compute_proportional_steps(situation: Situation, alpha: float) -> int:
+def compute_proportional_steps(features: PolicyFeatures, alpha: float) -> int:
     """Return how many training steps pay for their compute.
 
     All before the first step n with σ_n > 1 / (alpha · n), where σ_0 = 1.
@@ -184,16 +187,16 @@ def compute_proportional_steps(situation: Situation, alpha: float) -> int:
     References:
         Hübotter et al. (2024), arXiv 2410.08020, section 6.
     """
-    if not situation.variance_before > 0:
+    if not features.variance_before > 0:
         return 0
-    for n, variance in enumerate(situation.variances_learned, start=1):
-        if sqrt(variance / situation.variance_before) > 1 / (alpha * n):
+    for n, variance in enumerate(features.variances_learned, start=1):
+        if sqrt(variance / features.variance_before) > 1 / (alpha * n):
             return n - 1
-    return situation.n_steps
+    return features.n_steps
 
 
 def first_in_time(
-    situation: Situation, order: Sequence[AnswerMode], reasons: list[str]
+    features: PolicyFeatures, order: Sequence[AnswerMode], reasons: list[str]
 ) -> tuple[AnswerMode, int]:
     """Return the first mode of `order` within the latency budget, and its training steps.
 
@@ -201,18 +204,18 @@ def first_in_time(
     seconds the first of `order`.
 
     Args:
-        situation: What is known.
+        features: What is known.
         order: The modes to be tried, the preferred first, at least one.
         reasons: Gets a sentence for all that the budget changes.
     """
-    seconds, latency = situation.seconds, situation.latency_s
+    seconds, latency = features.seconds, features.latency_s
     if latency is None:
-        return order[0], situation.n_steps
+        return order[0], features.n_steps
     if seconds is None:
         reasons.append(f"no cost model tells what fits into the {latency:.2g} s of the caller")
-        return order[0], situation.n_steps
+        return order[0], features.n_steps
     for mode in order:
-        steps = situation.steps_in_time(mode)
+        steps = features.steps_in_time(mode)
         if steps is None:
             least = 1 if mode in LEARNING else 0
             reasons.append(
@@ -221,11 +224,11 @@ def first_in_time(
             )
             continue
         taken = f"{mode.value!r} takes {seconds.first(mode, steps):.2g} s"
-        if mode in LEARNING and steps < situation.n_steps:
-            taken += f" with {steps} of {situation.n_steps} training steps"
+        if mode in LEARNING and steps < features.n_steps:
+            taken += f" with {steps} of {features.n_steps} training steps"
         reasons.append(f"{taken}, within the {latency:.2g} s of the caller")
         return mode, steps
-    least_steps = min(1, situation.n_steps)
+    least_steps = min(1, features.n_steps)
     quickest = min(order, key=lambda mode: seconds.first(mode, least_steps))
     reasons.append(f"nothing is quick enough; {quickest.value!r} is the quickest")
     return quickest, least_steps

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any
 
-from sift_core.answering.choosing import Choice
 from sift_core.answering.prepared import PreparedModel
-from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, Produce
+from sift_core.answering.request import Choice
+from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.types import Answer, FineTuningReport, Message, Query
@@ -29,12 +28,10 @@ class Session:
     Args:
         model: What was chosen and learned.
         timings: Seconds by stage, of choosing and learning.
-        produce: Makes the computation of an answer that a stream reads.
     """
 
     model: PreparedModel
     timings: Mapping[str, float]
-    produce: Callable[[PreparedModel, Query, dict[str, Any]], Produce]
 
     @property
     def choice(self) -> Choice:
@@ -88,23 +85,20 @@ class Session:
         """
         if isinstance(questions, str):
             raise InvalidInputError("`questions` must be a sequence of questions, got one text")
-        queries = [self._query(question, None) for question in questions]
-        return self.model.answers(queries, **generation)
+        return self.model.answers([self._query(one) for one in questions], **generation)
 
     def stream(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
-        query = self._query(question, history)
-        produce = self.produce(self.model, query, generation)
+        produce = self.model.streamed(self._query(question, history), **generation)
         return AnswerStream(produce, self.model.answerer.language_model.submit)
 
     def astream(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
-        query = self._query(question, history)
-        produce = self.produce(self.model, query, generation)
+        produce = self.model.streamed(self._query(question, history), **generation)
         return AsyncAnswerStream(produce, self.model.answerer.language_model.submit)
 
     def bits_per_byte(self, text: str) -> float:
@@ -121,26 +115,16 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Session:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.close()
 
-    def _query(self, question: str, history: Sequence[Message] | None) -> Query:
+    def _query(self, question: str, history: Sequence[Message] | None = None) -> Query:
         check_question(question)
         query = self.choice.query
         return replace(query, text=question, history=query.history if history is None else history)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sift_core.errors import AnswerError, InvalidInputError
 from sift_core.types import Answer
@@ -45,43 +44,24 @@ class _End:
     answer: Answer | None = None
     error: BaseException | None = None
 
-    def result(self) -> Answer:
-        if self.error is not None:
-            raise self.error
-        if self.answer is None:
-            raise AnswerError("the stream was closed before its end; read it to have its answer")
-        return self.answer
 
+def followed(answer: Callable[..., Answer], generation: Mapping[str, Any]) -> Produce:
+    """Return the computation of an answer that ends where its stream is closed, at any token.
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Feed:
-    """The worker's end of a stream. It knows no reader, so that a forgotten one can vanish."""
+    Args:
+        answer: Called with `on_step`, and with `on_text` and the settings by name.
+        generation: How to generate, stopping criteria included.
+    """
 
-    put: Callable[[str | _End], object]
-    cancelled: threading.Event
+    def produce(on_text: OnText, on_step: OnStep) -> Answer:
+        def go_on(*_: Any, **__: Any) -> bool:
+            on_step(0.0)  # leaves where the stream is closed: beams have no text before the end
+            return False
 
-    def run(self, produce: Produce) -> None:
-        """Compute the answer and put its pieces and its end."""
-        try:
-            self.check(0.0)
-            end = _End(answer=produce(self.on_text, self.check))
-        except _Cancelled:
-            end = _End()
-        except BaseException as error:  # the reader raises it
-            end = _End(error=error)
-        with suppress(RuntimeError):  # the reader's event loop is closed
-            self.put(end)
+        criteria = [*(generation.get("stopping_criteria") or []), go_on]
+        return answer(on_step, on_text=on_text, **{**generation, "stopping_criteria": criteria})
 
-    def on_text(self, piece: str) -> None:
-        self.check(0.0)
-        try:
-            self.put(piece)
-        except RuntimeError as error:  # the reader's event loop is closed
-            raise _Cancelled from error
-
-    def check(self, _: float) -> None:
-        if self.cancelled.is_set() or _exiting.is_set():
-            raise _Cancelled
+    return produce
 
 
 async def computed(submit: Submit, call: Callable[[OnStep], T]) -> T:
@@ -93,12 +73,7 @@ async def computed(submit: Submit, call: Callable[[OnStep], T]) -> T:
     """
     cancelled = threading.Event()
     results: list[T] = []
-
-    def check(_: float) -> None:
-        if cancelled.is_set() or _exiting.is_set():
-            raise _Cancelled
-
-    job = submit(lambda: results.append(call(check)))
+    job = submit(lambda: results.append(call(_checking(cancelled))))
     try:
         await asyncio.wrap_future(job)
     except asyncio.CancelledError:
@@ -107,22 +82,76 @@ async def computed(submit: Submit, call: Callable[[OnStep], T]) -> T:
     return results[0]
 
 
+def _checking(cancelled: threading.Event) -> OnStep:
+    """Return what raises once nobody waits for a computation any more."""
+
+    def check(_: float) -> None:
+        if cancelled.is_set() or _exiting.is_set():
+            raise _Cancelled
+
+    return check
+
+
+def _feed(
+    produce: Produce, put: Callable[[str | _End], object], cancelled: threading.Event
+) -> None:
+    """Compute an answer and put its pieces and its end.
+
+    It knows no stream, so that one that nobody refers to any more can vanish.
+    """
+    check = _checking(cancelled)
+
+    def on_text(piece: str) -> None:
+        check(0.0)
+        try:
+            put(piece)
+        except RuntimeError as error:  # the reader's event loop is closed
+            raise _Cancelled from error
+
+    try:
+        check(0.0)
+        end = _End(answer=produce(on_text, check))
+    except _Cancelled:
+        end = _End()
+    except BaseException as error:  # the reader raises it
+        end = _End(error=error)
+    with suppress(RuntimeError):  # the reader's event loop is closed
+        put(end)
+
+
 class _Stream:
-    """What both kinds of stream share: the job in the worker, and its cancellation."""
+    """What both kinds of stream share: the job in the worker, its end, and its cancellation."""
 
     def __init__(
         self, produce: Produce, submit: Submit, put: Callable[[str | _End], object]
     ) -> None:
         self._cancelled = threading.Event()
         self._put = put
-        feed = _Feed(put=put, cancelled=self._cancelled)
-        self._job: Future[None] = submit(feed.run, produce)
         self._end: _End | None = None
+        self._job: Future[None] = submit(_feed, produce, put, self._cancelled)
 
     def __del__(self) -> None:
-        cancelled = getattr(self, "_cancelled", None)  # None where no thread could be started
+        cancelled = getattr(self, "_cancelled", None)  # None where there is no event loop
         if cancelled is not None:
             cancelled.set()
+
+    def _taken(self, piece: str | _End) -> str | None:
+        """Return a piece of text; None at the end, or raise why there is no more."""
+        if isinstance(piece, str):
+            return piece
+        self._end = piece
+        if piece.error is not None:
+            raise piece.error
+        return None
+
+    def _result(self) -> Answer:
+        """Return the answer after the end was taken."""
+        end = self._end or _End()
+        if end.error is not None:
+            raise end.error
+        if end.answer is None:
+            raise AnswerError("the stream was closed before its end; read it to have its answer")
+        return end.answer
 
     def _cancel(self) -> None:
         self._cancelled.set()
@@ -150,15 +179,10 @@ class AnswerStream(_Stream, Iterator[str]):
         Raises:
             AnswerError: If the model fails; it is as before.
         """
-        if self._end is not None:
+        piece = None if self._end is not None else self._taken(self._pieces.get())
+        if piece is None:
             raise StopIteration
-        piece = self._pieces.get()
-        if isinstance(piece, str):
-            return piece
-        self._end = piece
-        if piece.error is not None:
-            raise piece.error
-        raise StopIteration
+        return piece
 
     def answer(self) -> Answer:
         """Return the whole answer, after reading what is left of it.
@@ -168,7 +192,7 @@ class AnswerStream(_Stream, Iterator[str]):
         """
         for _ in self:
             pass
-        return (self._end or _End()).result()
+        return self._result()
 
     def close(self) -> None:
         """Stop computing; return when nothing is computed any more."""
@@ -179,12 +203,7 @@ class AnswerStream(_Stream, Iterator[str]):
     def __enter__(self) -> AnswerStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -196,10 +215,8 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
     """
 
     def __init__(self, produce: Produce, submit: Submit) -> None:
-        loop = asyncio.get_running_loop()
-        self._loop = loop
-        pieces: asyncio.Queue[str | _End] = asyncio.Queue()
-        self._pieces = pieces
+        self._loop = loop = asyncio.get_running_loop()
+        self._pieces = pieces = asyncio.Queue[str | _End]()
 
         def put(piece: str | _End) -> None:
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
@@ -213,20 +230,15 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
             AnswerError: If the model fails; it is as before.
             InvalidInputError: In another event loop than the stream was made in.
         """
-        if self._end is not None:
-            raise StopAsyncIteration
-        if asyncio.get_running_loop() is not self._loop:
+        if self._end is None and asyncio.get_running_loop() is not self._loop:
             raise InvalidInputError(
                 "a stream must be read in the event loop that it was made in, and this is another "
                 "one; make and read it in one `asyncio.run`, or use a stream that is not async"
             )
-        piece = await self._pieces.get()
-        if isinstance(piece, str):
-            return piece
-        self._end = piece
-        if piece.error is not None:
-            raise piece.error
-        raise StopAsyncIteration
+        piece = None if self._end is not None else self._taken(await self._pieces.get())
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
 
     async def answer(self) -> Answer:
         """Return the whole answer, after reading what is left of it.
@@ -236,7 +248,7 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
         """
         async for _ in self:
             pass
-        return (self._end or _End()).result()
+        return self._result()
 
     async def aclose(self) -> None:
         """Stop computing; return when nothing is computed any more."""
@@ -247,10 +259,5 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
     async def __aenter__(self) -> AsyncAnswerStream:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()

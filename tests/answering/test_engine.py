@@ -111,8 +111,8 @@ def test_fine_tuning_predicts_a_related_passage_better_than_the_base(make_engine
     engine = make_engine(n_steps=30)
     bits = {}
     for mode in ("base", "context", "fine_tune", "both"):
-        with engine.prepared(engine.choose(QUESTION, mode=mode)) as model:
-            bits[mode] = model.bits_per_byte(PASSAGE)
+        model = engine.prepared(engine.choose(QUESTION, mode=mode))
+        bits[mode] = model.bits_per_byte(PASSAGE)
     assert bits["fine_tune"] < 0.95 * bits["base"]
     assert bits["both"] < 0.95 * bits["context"]
     assert len(set(bits.values())) == 4  # a tiny model need not profit from a context
@@ -122,9 +122,9 @@ def test_fine_tuning_predicts_a_related_passage_better_than_the_base(make_engine
 def test_one_fine_tuning_serves_several_questions(make_engine):
     engine = make_engine()
     choice = engine.choose(QUESTION, mode="fine_tune")
-    with engine.prepared(choice) as model:
-        first = model.answer(choice.query)
-        again = model.answer(choice.query)
+    model = engine.prepared(choice)
+    first = model.answer(choice.query)
+    again = model.answer(choice.query)
     assert first.text == again.text
     assert first.text == engine.answer(QUESTION, mode="fine_tune").text
 

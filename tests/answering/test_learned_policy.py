@@ -4,30 +4,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sift_core import AnswerMode, InvalidInputError
+from sift_core import InvalidInputError
 from sift_core.answering.learned_policy import (
-    FEATURES,
+    INPUTS,
     MIN_EXAMPLES,
+    PENALTIES,
     CalibrationExample,
     LearnedPolicy,
-    features_of,
+    Ridge,
+    inputs_of,
 )
-from sift_core.answering.ridge import PENALTIES, Ridge
-from sift_core.answering.situation import PredictedSeconds, Situation
+from sift_core.answering.policy_features import MODES, PolicyFeatures, PredictedSeconds
 
-BASE, CONTEXT, LEARN, BOTH = (
-    AnswerMode.BASE,
-    AnswerMode.CONTEXT,
-    AnswerMode.FINE_TUNE,
-    AnswerMode.BOTH,
-)
+BASE, CONTEXT, LEARN, BOTH = MODES
 SECONDS = PredictedSeconds(
     answer={BASE: 0.1, CONTEXT: 0.2, LEARN: 0.1, BOTH: 0.2}, setup=0.1, steps=(0.4, 0.4)
 )
 
 
-def situation(read=0.5, learned=0.5, **changes):
-    """Return a situation in which reading and learning explain these shares."""
+def features(read=0.5, learned=0.5, **changes):
+    """Return what is known where reading and learning explain these shares."""
     arguments = {
         "variance_before": 1.0,
         "variance_read": 1 - read,
@@ -39,7 +35,7 @@ def situation(read=0.5, learned=0.5, **changes):
         "learn_tokens": (200, 200),
         "max_new_tokens": 0,
     }
-    return Situation(**{**arguments, **changes})
+    return PolicyFeatures(**{**arguments, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +48,7 @@ def examples():
         gained = {CONTEXT: -0.5 * read + noise[0], LEARN: -0.3 * learned + noise[1]}
         made.append(
             CalibrationExample(
-                situation=situation(read, learned),
+                features=features(read, learned),
                 bits_per_byte={BASE: 2.0, **{mode: 2.0 + g for mode, g in gained.items()}},
             )
         )
@@ -64,71 +60,52 @@ def policy(examples):
     return LearnedPolicy.fit(examples)
 
 
-def test_the_rule_behind_the_examples_is_found(policy):
-    predicted = policy.predict(situation(0.8, 0.4))
-    assert predicted[CONTEXT] == pytest.approx(-0.4, abs=0.02)
-    assert predicted[LEARN] == pytest.approx(-0.12, abs=0.02)
-    assert predicted[BASE] == 0
-
-
-def test_the_mode_with_the_least_predicted_bits_is_chosen(policy):
-    assert policy.decide(situation(0.8, 0.4)).mode is CONTEXT
-    assert policy.decide(situation(0.1, 0.9)).mode is LEARN
+def test_the_rule_behind_the_examples_is_found_and_decided_by(policy):
+    predicted = policy.predict(features(0.8, 0.4))
+    assert predicted == pytest.approx({BASE: 0, CONTEXT: -0.4, LEARN: -0.12}, abs=0.02)
+    decision = policy.decide(features(0.8, 0.4))
+    assert decision.mode is CONTEXT
+    assert decision.reasons[0].startswith("'context' is predicted to take -0.4")
+    assert decision.reasons[1].startswith("'fine_tune' is predicted to take -0.1")
+    assert decision.reasons[2].startswith("'base'")
+    assert policy.decide(features(0.1, 0.9)).mode is LEARN
 
 
 def test_documents_that_harm_are_left_alone(examples):
     harmful = [
         replace(e, bits_per_byte={m: 4.0 - b for m, b in e.bits_per_byte.items()}) for e in examples
     ]
-    assert LearnedPolicy.fit(harmful).decide(situation(0.8, 0.9)).mode is BASE
-
-
-def test_reasons_have_the_numbers_of_every_mode_the_chosen_first(policy):
-    reasons = policy.decide(situation(0.8, 0.4)).reasons
-    assert reasons[0].startswith("'context' is predicted to take -0.4")
-    assert reasons[1].startswith("'fine_tune' is predicted to take -0.1")
-    assert reasons[2].startswith("'base'")
+    assert LearnedPolicy.fit(harmful).decide(features(0.8, 0.9)).mode is BASE
 
 
 def test_a_price_on_time_makes_the_quicker_mode_pay(policy):
     dear = replace(policy, price_per_second=0.3)
-    one = situation(0.1, 0.9, seconds=SECONDS)
+    timed = features(0.1, 0.9, seconds=SECONDS)
     # learning: -.27 + .3 · 1 s > 0 = base's before its own .03
-    assert policy.decide(one).mode is LEARN
-    decision = dear.decide(one)
-    assert decision.mode is CONTEXT or decision.mode is BASE
+    decision = dear.decide(timed)
+    assert decision.mode in (BASE, CONTEXT)
     assert "1 s cost 0.300 at 0.3 a second" in " ".join(decision.reasons)
-
-
-def test_many_questions_share_the_price_of_one_fine_tuning(policy):
-    dear = replace(policy, price_per_second=0.3)
-    assert dear.decide(situation(0.1, 0.9, seconds=SECONDS, n_questions=20)).mode is LEARN
-
-
-def test_a_price_without_a_cost_model_is_no_price_and_said_so(policy):
-    decision = replace(policy, price_per_second=5.0).decide(situation(0.1, 0.9))
-    assert decision.mode is LEARN
-    assert "time has no price" in decision.reasons[-1]
+    assert policy.decide(timed).mode is LEARN
+    assert dear.decide(replace(timed, n_questions=20)).mode is LEARN  # they share the price
+    unknown = dear.decide(features(0.1, 0.9))
+    assert unknown.mode is LEARN
+    assert "time has no price" in unknown.reasons[-1]
 
 
 def test_the_latency_budget_takes_steps_away_and_the_prediction_follows(policy):
     # .1 + .1 + .4 = .6 s: one step, which explains .45
-    decision = policy.decide(situation(0.05, 0.9, seconds=SECONDS, latency_s=0.7))
+    decision = policy.decide(features(0.05, 0.9, seconds=SECONDS, latency_s=0.7))
     assert (decision.mode, decision.n_steps) == (LEARN, 1)
     (words,) = (reason for reason in decision.reasons if "'fine_tune' is predicted" in reason)
-    assert float(words.split()[5]) > policy.predict(situation(0.05, 0.9))[LEARN] + 0.05
-
-
-def test_a_mode_beyond_the_latency_budget_is_never_chosen(policy):
-    decision = policy.decide(situation(0.1, 0.9, seconds=SECONDS, latency_s=0.5))
-    assert decision.mode is CONTEXT
-    assert any("'fine_tune' would take 0.6 s at least" in reason for reason in decision.reasons)
+    assert float(words.split()[5]) > policy.predict(features(0.05, 0.9))[LEARN] + 0.05
+    shorter = policy.decide(features(0.1, 0.9, seconds=SECONDS, latency_s=0.5))
+    assert shorter.mode is CONTEXT
+    assert any("'fine_tune' would take 0.6 s at least" in reason for reason in shorter.reasons)
 
 
 def test_a_mode_without_chunks_is_never_chosen(policy):
-    nothing_fits = situation(0.9, 0.1, read_tokens=0)
-    assert policy.decide(nothing_fits).mode is LEARN
-    nothing_learned = situation(0.1, 0.0, variances_learned=(), learn_tokens=())
+    assert policy.decide(features(0.9, 0.1, read_tokens=0)).mode is LEARN
+    nothing_learned = features(0.1, 0.0, variances_learned=(), learn_tokens=())
     assert policy.decide(nothing_learned).mode is CONTEXT
 
 
@@ -138,25 +115,21 @@ def test_a_mode_of_too_few_examples_is_not_learned(examples):
         for i, e in enumerate(examples)
     ]
     assert set(LearnedPolicy.fit(only_some).gains) == {CONTEXT}
-
-
-def test_a_prediction_stays_within_what_was_seen(policy):
-    ridge = policy.gains[CONTEXT]
-    far = situation(1.0, 1.0, question_tokens=10**9, read_tokens=0, context_tokens=0)
-    assert ridge.low <= ridge.predict(features_of(far)) <= ridge.high
-    assert ridge.predict(np.full(len(FEATURES), -1e9)) in (ridge.low, ridge.high)
-
-
-def test_too_few_examples_are_refused(examples):
     with pytest.raises(InvalidInputError, match=f"at least {MIN_EXAMPLES} examples, got 3"):
         LearnedPolicy.fit(examples[:3])
 
 
-def test_examples_need_base_and_finite_numbers():
-    with pytest.raises(InvalidInputError, match="BASE"):
-        CalibrationExample(situation=situation(), bits_per_byte={CONTEXT: 1.0})
-    with pytest.raises(InvalidInputError, match="finite"):
-        CalibrationExample(situation=situation(), bits_per_byte={BASE: float("nan")})
+@pytest.mark.parametrize("bits", [{CONTEXT: 1.0}, {BASE: float("nan")}], ids=str)
+def test_examples_need_base_and_finite_numbers(bits):
+    with pytest.raises(InvalidInputError, match="bits_per_byte"):
+        CalibrationExample(features=features(), bits_per_byte=bits)
+
+
+def test_a_prediction_stays_within_what_was_seen(policy):
+    ridge = policy.gains[CONTEXT]
+    far = features(1.0, 1.0, question_tokens=10**9, read_tokens=0, context_tokens=0)
+    assert ridge.low <= ridge.predict(inputs_of(far)) <= ridge.high
+    assert ridge.predict(np.full(len(INPUTS), -1e9)) in (ridge.low, ridge.high)
 
 
 def test_a_saved_policy_decides_as_before(policy, tmp_path):
@@ -180,30 +153,21 @@ def test_a_saved_policy_decides_as_before(policy, tmp_path):
     ],
 )
 def test_a_spoilt_file_is_refused(policy, tmp_path, spoil):
-    policy.save(tmp_path / "policy.json")
-    record = json.loads((tmp_path / "policy.json").read_text())
+    path = tmp_path / "policy.json"
+    with pytest.raises(InvalidInputError, match=r"policy\.json holds no policy"):
+        LearnedPolicy.load(path)  # not there yet
+    policy.save(path)
+    record = json.loads(path.read_text())
     spoil(record)
-    (tmp_path / "policy.json").write_text(json.dumps(record))
+    path.write_text(json.dumps(record))
     with pytest.raises(InvalidInputError, match="no policy that this version can read"):
-        LearnedPolicy.load(tmp_path / "policy.json")
+        LearnedPolicy.load(path)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "3", '{"format": 1'])
-def test_a_file_that_is_something_else_is_refused(tmp_path, content):
-    (tmp_path / "policy.json").write_text(content)
-    with pytest.raises(InvalidInputError):
-        LearnedPolicy.load(tmp_path / "policy.json")
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"policy\.json"):
-        LearnedPolicy.load(tmp_path / "policy.json")
-
-
-def ridge_by_normal_equations(features, values, penalty):
+def ridge_by_normal_equations(inputs, values, penalty):
     """Return intercept and weights of the scaled problem, the mean unpenalised."""
-    n, d = features.shape
-    design = np.column_stack([np.ones(n), features])
+    n, d = inputs.shape
+    design = np.column_stack([np.ones(n), inputs])
     return np.linalg.solve(
         design.T @ design + penalty * np.diag([0.0] + [1.0] * d), design.T @ values
     )
@@ -211,28 +175,27 @@ def ridge_by_normal_equations(features, values, penalty):
 
 def test_leaving_one_out_equals_fitting_without_it():
     generator = np.random.default_rng(1)
-    features = generator.standard_normal((25, 3))
-    features = (features - features.mean(axis=0)) / features.std(axis=0)
-    values = features @ [1.0, -0.5, 0.0] + generator.normal(scale=2.0, size=25)
+    inputs = generator.standard_normal((25, 3))
+    inputs = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
+    values = inputs @ [1.0, -0.5, 0.0] + generator.normal(scale=2.0, size=25)
     errors = {}
     for penalty in PENALTIES:
         residuals = []
         for i in range(25):
             kept = np.arange(25) != i
-            solved = ridge_by_normal_equations(features[kept], values[kept], 25 * penalty)
-            residuals.append(values[i] - solved[0] - features[i] @ solved[1:])
+            solved = ridge_by_normal_equations(inputs[kept], values[kept], 25 * penalty)
+            residuals.append(values[i] - solved[0] - inputs[i] @ solved[1:])
         errors[penalty] = float(np.sqrt(np.mean(np.square(residuals))))
-    ridge = Ridge.fit(features, values)
-    assert ridge.penalty == min(errors, key=errors.get)
-    assert ridge.error == pytest.approx(errors[ridge.penalty], rel=1e-9)
-    solved = ridge_by_normal_equations(features, values, 25 * ridge.penalty)
+    ridge = Ridge.fit(inputs, values)
+    assert ridge.error == pytest.approx(min(errors.values()), rel=1e-9)
+    solved = ridge_by_normal_equations(inputs, values, 25 * min(errors, key=errors.get))
     np.testing.assert_allclose([ridge.intercept, *ridge.weights], solved, rtol=1e-8)
 
 
 def test_noise_alone_teaches_the_mean_and_constants_get_no_weight():
     generator = np.random.default_rng(2)
-    features = np.column_stack([generator.standard_normal(200), np.full(200, 7.0)])
+    inputs = np.column_stack([generator.standard_normal(200), np.full(200, 7.0)])
     values = generator.normal(loc=3.0, size=200)
-    ridge = Ridge.fit(features, values)
+    ridge = Ridge.fit(inputs, values)
     assert ridge.weights[1] == 0
     assert ridge.predict(np.array([0.5, 7.0])) == pytest.approx(values.mean(), abs=0.05)

@@ -1,10 +1,10 @@
 import pytest
 
 from sift_core import AnswerMode, InvalidInputError
-from sift_core.answering.policy import VariancePolicy, compute_proportional_steps
-from sift_core.answering.situation import PredictedSeconds, Situation
+from sift_core.answering.policy import Decision, VariancePolicy, compute_proportional_steps
+from sift_core.answering.policy_features import MODES, PolicyFeatures, PredictedSeconds
 
-MODES = (AnswerMode.BASE, AnswerMode.CONTEXT, AnswerMode.FINE_TUNE, AnswerMode.BOTH)
+BASE, CONTEXT, LEARN, BOTH = MODES
 
 
 def seconds(*, base=0.1, context=0.3, fine_tune=0.1, both=0.3, setup=0.0, steps=(0.2,) * 4):
@@ -12,7 +12,7 @@ def seconds(*, base=0.1, context=0.3, fine_tune=0.1, both=0.3, setup=0.0, steps=
     return PredictedSeconds(answer=answer, setup=setup, steps=steps)
 
 
-def situation(**changes):
+def features(**changes):
     arguments = {
         "variance_before": 1.0,
         "variance_read": 0.5,
@@ -24,197 +24,129 @@ def situation(**changes):
         "learn_tokens": (50,) * 4,
         "max_new_tokens": 64,
     }
-    return Situation(**{**arguments, **changes})
+    return PolicyFeatures(**{**arguments, **changes})
 
 
 def decide(policy=None, **changes):
-    return (policy or VariancePolicy()).decide(situation(**changes))
+    return (policy or VariancePolicy()).decide(features(**changes))
 
 
 TOO_LONG = {"context_tokens": 901, "read_tokens": 300, "variance_read": 0.7}
 HALF_READ = {"context_tokens": 901, "read_tokens": 450, "variance_read": 0.45}
+NO_LESSONS = {"variances_learned": (), "learn_tokens": ()}
+NO_ROOM = {"read_tokens": 0, "room": -5, "variance_read": 1.0}
 
 
-def test_documents_that_fit_are_read():
-    decision = decide()
-    assert decision.mode is AnswerMode.CONTEXT
-    assert decision.n_steps is None
-    assert "60% of the variance" in decision.reasons[0]
-    assert "100 tokens fit into the 900" in decision.reasons[1]
+@pytest.mark.parametrize(
+    ("changes", "mode", "reason"),
+    [
+        ({}, CONTEXT, "100 tokens fit into the 900"),
+        ({"context_tokens": 900, "read_tokens": 900}, CONTEXT, "900 tokens fit into the 900"),
+        (TOO_LONG, LEARN, "explain 30% of the variance, not 90% of the 60%"),
+        # 55 % of 60 %: more than nine tenths
+        (HALF_READ, CONTEXT, "explain 55% of the variance, at least 90%"),
+        ({**TOO_LONG, **NO_LESSONS}, CONTEXT, "901 tokens exceed the 900"),
+        (NO_ROOM, LEARN, "100 tokens exceed the 0"),
+        ({"variance_read": 0.8}, LEARN, "what would be read explains 20% alone"),
+        # 20 %, less than 25 %
+        ({"variance_read": 0.8, "variances_learned": (0.8,) * 4}, BASE, "off the topic"),
+        ({**NO_LESSONS, **NO_ROOM, "context_tokens": 0}, BASE, "off the topic"),
+        ({"variance_before": 0.0, "variance_read": 0.0}, BASE, "explain 0%"),
+    ],
+)
+def test_documents_are_read_learned_or_left_alone(changes, mode, reason):
+    decision = decide(**changes)
+    assert (decision.mode, decision.n_steps) == (mode, None)
+    assert reason in "; ".join(decision.reasons)
 
 
 def test_many_lessons_about_something_else_do_not_make_a_topic():
     lessons = tuple(1 - 0.17 - 0.0035 * n for n in range(50))  # as of a question about bread
     changes = {**TOO_LONG, "variance_read": 0.9, "learn_tokens": (50,) * 50}
     decision = decide(variances_learned=lessons, **changes)
-    assert decision.mode is AnswerMode.BASE
+    assert decision.mode is BASE
     assert "explain 20% of the variance at the query, less than 25%" in decision.reasons[0]
     on_topic = tuple(1 - 0.5 - 0.005 * n for n in range(50))
-    assert decide(variances_learned=on_topic, **changes).mode is AnswerMode.FINE_TUNE
-
-
-def test_exactly_full_still_fits():
-    assert decide(context_tokens=900, read_tokens=900).mode is AnswerMode.CONTEXT
-
-
-def test_documents_that_do_not_fit_are_learned():
-    decision = decide(**TOO_LONG)
-    assert decision.mode is AnswerMode.FINE_TUNE
-    assert "901 tokens exceed the 900" in decision.reasons[1]
-    assert "explain 30% of the variance, not 90% of the 60%" in decision.reasons[2]
-
-
-def test_what_fits_is_read_where_it_explains_nearly_as_much_as_learning():
-    decision = decide(**HALF_READ)  # 55 % of 60 %: more than nine tenths
-    assert decision.mode is AnswerMode.CONTEXT
-    assert "explain 55% of the variance, at least 90%" in decision.reasons[2]
-
-
-def test_documents_off_the_topic_are_left_alone():
-    decision = decide(variance_read=0.8, variances_learned=(0.8,) * 4)  # 20 %, less than 25 %
-    assert decision.mode is AnswerMode.BASE
-    assert "20%" in decision.reasons[0]
-    assert "off the topic" in decision.reasons[0]
-
-
-def test_a_question_without_prior_variance_is_base():
-    nothing = {"variance_before": 0.0, "variance_read": 0.0, "variances_learned": (0.0,) * 4}
-    assert decide(**nothing).mode is AnswerMode.BASE
-
-
-def test_no_documents_at_all_means_base():
-    nothing = {"variances_learned": (), "learn_tokens": (), "context_tokens": 0, "read_tokens": 0}
-    assert decide(variance_read=1.0, **nothing).mode is AnswerMode.BASE
-
-
-def test_nothing_to_learn_from_leaves_reading():
-    nothing = {"variances_learned": (), "learn_tokens": ()}
-    assert decide(**{**TOO_LONG, **nothing}).mode is AnswerMode.CONTEXT
-
-
-def test_no_room_leaves_learning():
-    decision = decide(read_tokens=0, room=-5, variance_read=1.0)
-    assert decision.mode is AnswerMode.FINE_TUNE
-    assert "exceed the 0" in decision.reasons[1]
+    assert decide(variances_learned=on_topic, **changes).mode is LEARN
 
 
 def test_many_questions_to_one_fine_tuning_make_it_the_cheaper_way():
     # four steps of .25 s: over 4 questions .25 + 1 / 4 = .5 s, no less than reading; over 5 .45 s
     costs = seconds(context=0.5, fine_tune=0.25, steps=(0.25,) * 4)
-    assert decide(seconds=costs, n_questions=4).mode is AnswerMode.CONTEXT
+    assert decide(seconds=costs, n_questions=4).mode is CONTEXT
     decision = decide(seconds=costs, n_questions=5)
-    assert decision.mode is AnswerMode.FINE_TUNE
+    assert decision.mode is LEARN
     assert "over 5 questions fine-tuning takes 0.45 s an answer, reading 0.5 s" in decision.reasons
 
 
-def test_chunks_that_fit_but_explain_too_little_are_not_read():
-    decision = decide(variance_read=0.8)
-    assert decision.mode is AnswerMode.FINE_TUNE
-    assert "what would be read explains 20% alone" in decision.reasons
-
-
-def test_the_latency_budget_takes_steps_away_first():
-    decision = decide(**TOO_LONG, seconds=seconds(), latency_s=0.55)  # .1 + 2 · .2 = .5
-    assert decision.mode is AnswerMode.FINE_TUNE
-    assert decision.n_steps == 2
-    assert "takes 0.5 s with 2 of 4 training steps, within the 0.55 s" in decision.reasons[-1]
-
-
-def test_a_budget_that_all_steps_keep_takes_none_away():
-    decision = decide(**TOO_LONG, seconds=seconds(), latency_s=0.91)
-    assert (decision.mode, decision.n_steps) == (AnswerMode.FINE_TUNE, None)
-
-
-def test_a_budget_too_short_for_one_step_means_the_next_way():
-    slow = seconds(context=0.2, steps=(0.5,) * 4)
-    decision = decide(**TOO_LONG, seconds=slow, latency_s=0.3)
-    assert decision.mode is AnswerMode.CONTEXT
-    assert any("'fine_tune' would take 0.6 s at least" in reason for reason in decision.reasons)
-
-
-def test_the_time_to_set_an_adapter_up_counts():
-    slow = seconds(context=0.2, setup=1.0)
-    assert decide(**TOO_LONG, seconds=slow, latency_s=1.0).mode is AnswerMode.CONTEXT
-
-
-def test_a_budget_too_short_for_documents_means_base():
-    assert decide(seconds=seconds(), latency_s=0.15).mode is AnswerMode.BASE
-
-
-def test_a_budget_too_short_for_anything_means_the_quickest_and_says_so():
-    decision = decide(seconds=seconds(), latency_s=0.05)
-    assert decision.mode is AnswerMode.BASE
-    assert "nothing is quick enough; 'base' is the quickest" in decision.reasons
-
-
-def test_a_budget_without_a_cost_model_changes_nothing_and_says_so():
-    decision = decide(latency_s=0.01)
-    assert decision.mode is AnswerMode.CONTEXT
-    assert "no cost model" in decision.reasons[-1]
+@pytest.mark.parametrize(
+    ("changes", "mode", "n_steps", "reason"),
+    [
+        # .1 + 2 · .2 = .5
+        ({**TOO_LONG, "latency_s": 0.55}, LEARN, 2, "0.5 s with 2 of 4 training steps, within"),
+        ({**TOO_LONG, "latency_s": 0.91}, LEARN, None, "takes 0.9 s, within"),
+        (
+            {**TOO_LONG, "seconds": seconds(context=0.2, steps=(0.5,) * 4), "latency_s": 0.3},
+            CONTEXT,
+            None,
+            "'fine_tune' would take 0.6 s at least",
+        ),
+        (
+            {**TOO_LONG, "seconds": seconds(context=0.2, setup=1.0), "latency_s": 1.0},
+            CONTEXT,
+            None,
+            "'fine_tune' would take 1.3 s at least",
+        ),
+        ({"latency_s": 0.15}, BASE, None, "'context' would take 0.3 s at least"),
+        ({"latency_s": 0.05}, BASE, None, "nothing is quick enough; 'base' is the quickest"),
+        ({"latency_s": 0.01, "seconds": None}, CONTEXT, None, "no cost model"),
+    ],
+)
+def test_the_latency_budget_takes_steps_away_first_and_modes_then(changes, mode, n_steps, reason):
+    decision = decide(**{"seconds": seconds(), **changes})
+    assert (decision.mode, decision.n_steps) == (mode, n_steps)
+    assert reason in "; ".join(decision.reasons)
 
 
 def test_compute_proportional_steps_by_hand():
     # α = 0.5: σ_1 = .775 <= 1 / .5 = 2, σ_2 = .707 <= 1, σ_3 = .671 > 1 / 1.5 = .667: two steps
-    assert compute_proportional_steps(situation(), 0.5) == 2
-    assert compute_proportional_steps(situation(), 0.1) == 4
-    assert compute_proportional_steps(situation(), 2.0) == 0
-
-
-def test_compute_proportional_steps_do_not_depend_on_the_scale_of_embeddings():
-    scaled = situation(variance_before=4.0, variances_learned=(2.4, 2.0, 1.8, 1.6))
-    assert compute_proportional_steps(scaled, 0.5) == 2
+    assert compute_proportional_steps(features(), 0.5) == 2
+    assert compute_proportional_steps(features(), 0.1) == 4
+    assert compute_proportional_steps(features(), 2.0) == 0
+    scaled = features(variance_before=4.0, variances_learned=(2.4, 2.0, 1.8, 1.6))
+    assert compute_proportional_steps(scaled, 0.5) == 2  # whatever the scale of embeddings
 
 
 def test_fine_tuning_stops_where_steps_no_longer_pay():
     decision = decide(VariancePolicy(alpha=0.5), **TOO_LONG)
-    assert (decision.mode, decision.n_steps) == (AnswerMode.FINE_TUNE, 2)
+    assert (decision.mode, decision.n_steps) == (LEARN, 2)
     assert "2 of 4 training steps pay for their compute" in decision.reasons[-1]
-
-
-def test_the_smaller_of_budget_and_paying_steps_is_taken():
-    decision = decide(VariancePolicy(alpha=0.5), **TOO_LONG, seconds=seconds(), latency_s=0.35)
-    assert decision.n_steps == 1
-
-
-def test_fine_tuning_of_which_no_step_pays_is_not_chosen():
-    assert decide(VariancePolicy(alpha=2.0), **TOO_LONG).mode is AnswerMode.CONTEXT
+    hasty = decide(VariancePolicy(alpha=0.5), **TOO_LONG, seconds=seconds(), latency_s=0.35)
+    assert hasty.n_steps == 1  # the smaller of the two
+    assert decide(VariancePolicy(alpha=2.0), **TOO_LONG).mode is CONTEXT  # no step pays
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("make", "wrong", "message"),
     [
-        {"min_explained": -0.1},
-        {"min_explained": 1.1},
-        {"min_explained": float("nan")},
-        {"enough_read": 2},
-        {"alpha": 0},
-        {"alpha": float("nan")},
+        (VariancePolicy, {"min_explained": -0.1}, "min_explained"),
+        (VariancePolicy, {"min_explained": float("nan")}, "min_explained"),
+        (VariancePolicy, {"enough_read": 2}, "enough_read"),
+        (VariancePolicy, {"alpha": 0}, "alpha"),
+        (Decision, {"mode": AnswerMode.AUTO, "reasons": ()}, "other than AUTO"),
+        (Decision, {"mode": LEARN, "reasons": (), "n_steps": 0}, "n_steps"),
+        (features, {"variance_before": float("nan")}, "variances must be finite"),
+        (features, {"variances_learned": (-1.0,) * 4}, "variances must be finite"),
+        (features, {"learn_tokens": (50,)}, "one number a step"),
+        (features, {"read_tokens": 101}, "at most `context_tokens`"),
+        (features, {"seconds": seconds(steps=())}, "0 for 4 steps"),
+        (features, {"latency_s": 0}, "latency_s"),
+        (features, {"n_questions": 0}, "n_questions"),
+        (seconds, {"setup": -1.0}, "predicted seconds must be finite"),
+        (PredictedSeconds, {"answer": dict.fromkeys(MODES[:3], 1.0)}, "both"),
     ],
     ids=str,
 )
-def test_an_option_out_of_range_is_refused(options):
-    with pytest.raises(InvalidInputError, match=next(iter(options))):
-        VariancePolicy(**options)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"variance_before": float("nan")}, "variances must be finite"),
-        ({"variances_learned": (-1.0,) * 4}, "variances must be finite"),
-        ({"learn_tokens": (50,)}, "one number a step"),
-        ({"read_tokens": 101}, "at most `context_tokens`"),
-        ({"seconds": seconds(steps=())}, "0 for 4 steps"),
-        ({"latency_s": 0}, "latency_s"),
-        ({"n_questions": 0}, "n_questions"),
-    ],
-    ids=str,
-)
-def test_a_situation_that_cannot_be_is_refused(changes, message):
+def test_what_cannot_be_is_refused(make, wrong, message):
     with pytest.raises(InvalidInputError, match=message):
-        situation(**changes)
-
-
-def test_seconds_must_be_there_for_every_mode():
-    with pytest.raises(InvalidInputError, match="both"):
-        PredictedSeconds(answer=dict.fromkeys(MODES[:3], 1.0))
+        make(**wrong)

@@ -148,21 +148,21 @@ def test_auto_goes_by_the_cost_model_and_the_callers_latency(engine):
     timed = replace(engine, cost_model=slow, policy=PrefersLearning())
     choice = timed.choose(TOPIC, latency_s=2.5)
     assert (choice.mode, len(choice.learned)) == (AnswerMode.FINE_TUNE, 2)
-    assert choice.situation.seconds.steps == (1.0,) * 3
-    assert choice.situation.latency_s < 2.5  # what choosing took is gone
+    assert choice.features.seconds.steps == (1.0,) * 3
+    assert choice.features.latency_s < 2.5  # what choosing took is gone
 
 
 class PrefersLearning:
     """A caller's own policy."""
 
-    def decide(self, situation):
-        steps = situation.steps_in_time(AnswerMode.FINE_TUNE)
+    def decide(self, features):
+        steps = features.steps_in_time(AnswerMode.FINE_TUNE)
         return Decision(mode=AnswerMode.FINE_TUNE, reasons=("mine",), n_steps=steps)
 
 
 def test_a_policy_can_be_fitted_to_what_the_engine_measures(engine):
     examples = [engine.calibration_example(f"rows {n}", "Read 7 rows.") for n in range(12)]
-    assert set(examples[0].bits_per_byte) == set(examples[0].situation.possible)
+    assert set(examples[0].bits_per_byte) == set(examples[0].features.possible)
     assert len(examples[0].bits_per_byte) == 4
     fitted = replace(engine, policy=LearnedPolicy.fit(examples))
     assert fitted.answer(TOPIC).reasons

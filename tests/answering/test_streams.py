@@ -266,13 +266,6 @@ async def test_a_cancelled_answer_leaves_the_model_free(engine):
 
 
 @pytest.mark.parametrize("mode", ["base", "fine_tune"])
-def test_a_stream_inside_a_prepared_block_is_the_one_outside(engine, mode):
-    outside = engine.answer(QUESTION, mode=mode).text
-    with engine.prepared(engine.choose(QUESTION, mode="fine_tune")):
-        assert "".join(engine.stream(QUESTION, mode=mode)) == outside
-
-
-@pytest.mark.parametrize("mode", ["base", "fine_tune"])
 def test_a_stream_inside_a_callback_of_an_answer_changes_neither(engine, mode):
     inner = engine.answer(QUESTION, mode="base").text
     outer = engine.answer(QUESTION, mode=mode).text

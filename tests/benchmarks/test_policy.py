@@ -78,7 +78,7 @@ def arm(bits, seconds):
 
 
 ROW = {
-    "situation": {"learn_tokens": [9] * 8},
+    "features": {"learn_tokens": [9] * 8},
     "arms": {
         "base": arm(2.0, 0.5),
         "context": arm(1.5, 0.7),

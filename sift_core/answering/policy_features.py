@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.types import AnswerMode
+from sift_core.selection import posterior_variances
+from sift_core.types import AnswerMode, CandidatePool, Query
+
+if TYPE_CHECKING:
+    from sift_core.answering.in_context import InContextAnswerer
 
 MODES = (AnswerMode.BASE, AnswerMode.CONTEXT, AnswerMode.FINE_TUNE, AnswerMode.BOTH)
 READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
@@ -17,7 +22,7 @@ LEARNING = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedSeconds:
-    """How long each way to answer is going to take on this machine; from a `CostModel`.
+    """How long each mode is going to take on this machine; from a `CostModel`.
 
     Args:
         answer: Seconds from a model that is ready to the end of the answer, one number for
@@ -37,28 +42,22 @@ class PredictedSeconds:
         missing = [mode.value for mode in MODES if mode not in self.answer]
         if missing:
             raise InvalidInputError(f"`answer` must have seconds for every mode, not for {missing}")
-        for name, values in (
-            ("answer", self.answer.values()),
-            ("setup", [self.setup]),
-            ("steps", self.steps),
-        ):
-            _check_numbers(f"seconds of `{name}`", values)
-
-    def learning(self, n_steps: int | None = None) -> float:
-        """Return the seconds of the first `n_steps` steps and their set-up; of all if None."""
-        return self.setup + sum(self.steps[:n_steps])
+        check_numbers("predicted seconds", [*self.answer.values(), self.setup, *self.steps])
 
     def first(self, mode: AnswerMode, n_steps: int | None = None) -> float:
-        """Return the seconds that the first answer takes, its fine-tuning included."""
-        return self.answer[mode] + (self.learning(n_steps) if mode in LEARNING else 0.0)
+        """Return the seconds to the first answer, with `n_steps` steps; all of them if None."""
+        return self.answer[mode] + self._learning(mode, n_steps)
 
     def each(self, mode: AnswerMode, *, n_questions: int = 1) -> float:
         """Return the mean seconds an answer where `n_questions` share one fine-tuning."""
-        return self.answer[mode] + (self.learning() / n_questions if mode in LEARNING else 0.0)
+        return self.answer[mode] + self._learning(mode) / n_questions
+
+    def _learning(self, mode: AnswerMode, n_steps: int | None = None) -> float:
+        return self.setup + sum(self.steps[:n_steps]) if mode in LEARNING else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
+class PolicyFeatures:
     """Everything that is known about a question once documents are chosen for it.
 
     The variances are of one kernel and one λ, whatever made the choices (`posterior_variances`
@@ -75,8 +74,8 @@ class Situation:
         room: Tokens that the window has left for chunks beside prompt and answer; may be < 0.
         learn_tokens: Tokens of each training step, repeats counted; as many as variances.
         max_new_tokens: Length of the answer at most; 0 where a text is only scored.
-        latency_s: How long the caller will wait for the answer; None if that is no matter.
-        seconds: How long each way takes, with a number for every step; None if unknown.
+        latency_s: How long the caller will wait for the answer, > 0; None for any time.
+        seconds: How long each mode takes, with a number for every step; None if unknown.
         n_questions: How many questions one fine-tuning is expected to serve, >= 1.
 
     Raises:
@@ -97,8 +96,9 @@ class Situation:
     n_questions: int = 1
 
     def __post_init__(self) -> None:
-        _check_numbers("variances", [self.variance_before, self.variance_read])
-        _check_numbers("variances", self.variances_learned)
+        check_numbers(
+            "variances", [self.variance_before, self.variance_read, *self.variances_learned]
+        )
         for name in ("question_tokens", "context_tokens", "read_tokens", "max_new_tokens"):
             as_count(name, getattr(self, name), minimum=0)
         as_count("n_questions", self.n_questions, minimum=1)
@@ -107,10 +107,10 @@ class Situation:
                 f"`read_tokens` must be at most `context_tokens`, got {self.read_tokens} of "
                 f"{self.context_tokens}"
             )
-        if len(self.learn_tokens) != len(self.variances_learned):
+        if len(self.learn_tokens) != self.n_steps:
             raise InvalidInputError(
                 f"`learn_tokens` must have one number a step like `variances_learned`, got "
-                f"{len(self.learn_tokens)} and {len(self.variances_learned)}"
+                f"{len(self.learn_tokens)} and {self.n_steps}"
             )
         if self.seconds is not None and len(self.seconds.steps) != self.n_steps:
             raise InvalidInputError(
@@ -133,25 +133,17 @@ class Situation:
     @property
     def explained_learned(self) -> float:
         """Share of the variance at the query that the training documents explain, in [0, 1]."""
-        if not self.variances_learned:
-            return 0.0
-        return self._explained(self.variances_learned[-1])
+        return self._explained(self.variances_learned[-1]) if self.variances_learned else 0.0
 
     @property
     def possible(self) -> tuple[AnswerMode, ...]:
-        """The modes for which there are chunks: that fit in part at least, to read; any, to learn.
+        """The modes that have chunks: to read, some that fit; to learn from, any. And base."""
+        without: tuple[AnswerMode, ...] = () if self.read_tokens else READING
+        without += () if self.n_steps else LEARNING
+        return tuple(mode for mode in MODES if mode not in without)
 
-        "base" is always one of them.
-        """
-        excluded: set[AnswerMode] = set()
-        if self.read_tokens == 0:
-            excluded.update(READING)
-        if self.n_steps == 0:
-            excluded.update(LEARNING)
-        return tuple(mode for mode in MODES if mode not in excluded)
-
-    def cut(self, n_steps: int) -> Situation:
-        """Return the situation in which only the first `n_steps` steps may be taken."""
+    def cut(self, n_steps: int) -> PolicyFeatures:
+        """Return what is known where only the first `n_steps` steps may be taken."""
         seconds = self.seconds
         return replace(
             self,
@@ -165,10 +157,9 @@ class Situation:
 
         All of them without a budget or predicted seconds. For a mode that learns nothing, 0.
         """
-        most = self.n_steps if mode in LEARNING else 0
+        most, least = (self.n_steps, 1) if mode in LEARNING else (0, 0)
         if self.seconds is None or self.latency_s is None:
             return most
-        least = 1 if mode in LEARNING else 0
         for n in range(most, least - 1, -1):
             if self.seconds.first(mode, n) <= self.latency_s:
                 return n
@@ -180,7 +171,44 @@ class Situation:
         return min(1.0, max(0.0, 1 - variance / self.variance_before))
 
 
-def _check_numbers(name: str, values: Iterable[float]) -> None:
+def features_of(
+    answerer: InContextAnswerer, query: Query, chosen: CandidatePool, lessons: CandidatePool
+) -> PolicyFeatures:
+    """Return what is known about a question before the model runs, all but the time.
+
+    Costs the tokens of the chunks, and two conditionings in the paper's setting.
+
+    Args:
+        answerer: How the question will be put.
+        query: The question.
+        chosen: What was chosen for the prompt, in order.
+        lessons: What would be learned from, in order, repeats included.
+    """
+    model = answerer.language_model
+    prompt = answerer.prompt(query, chosen.take([]))
+    room = answerer.room(prompt)
+    read = answerer.fitting(chosen, room)
+    learned = posterior_variances(query.vector, lessons.embeddings)
+    lengths = {text: model.n_tokens(text) for text in set(lessons.texts)}
+    return PolicyFeatures(
+        variance_before=float(learned[0]),
+        variance_read=float(posterior_variances(query.vector, read.embeddings)[-1]),
+        variances_learned=tuple(learned[1:].tolist()),
+        question_tokens=len(model.prompt_ids(prompt)),
+        context_tokens=sum(map(answerer.size, set(chosen.texts))),
+        read_tokens=sum(map(answerer.size, read.texts)),
+        room=room,
+        learn_tokens=tuple(lengths[text] for text in lessons.texts),
+        max_new_tokens=answerer.max_new_tokens,
+    )
+
+
+def check_numbers(name: str, values: Iterable[float]) -> None:
+    """Refuse numbers that are negative or not finite.
+
+    Raises:
+        InvalidInputError: If one is.
+    """
     for value in values:
         if not (isfinite(value) and value >= 0):
             raise InvalidInputError(f"{name} must be finite and >= 0, got {value}")

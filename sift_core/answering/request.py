@@ -1,0 +1,145 @@
+"""What is asked of an engine, and what is settled about it before the model runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from sift_core.answering.policy_features import PolicyFeatures
+from sift_core.checks import as_count, as_messages, check_question
+from sift_core.errors import InvalidInputError
+from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
+
+LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnswerRequest:
+    """A question and how it is to be answered.
+
+    Every method of `AnswerEngine` that takes a question takes these as keyword arguments, and
+    whatever else it is given as `generation`; or it takes a whole request.
+
+    Args:
+        question: In words, not empty.
+        mode: "base", "context", "fine_tune", "both" or "auto". "base" needs no source.
+        filter: Restricts the candidates; the source's own kind of filter.
+        history: What was said before, oldest first.
+        latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
+            `cost_model`, and in any mode no training step but the first begins after it;
+            the answer itself is written to its end. What others compute meanwhile is not
+            foreseen. None for any time.
+        n_questions: How many questions what is learned will serve, roughly, >= 1; mode "auto"
+            spreads the time of learning over them.
+        max_new_tokens: Length of the answer at most, >= 1; the engine's if None.
+        generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
+            texts that end an answer.
+
+    Raises:
+        InvalidInputError: If the question is empty, there is no such mode, or a number is out
+            of its range.
+    """
+
+    question: str
+    mode: AnswerMode | str = AnswerMode.AUTO
+    filter: Any = None
+    history: Sequence[Message] = ()
+    latency_s: float | None = None
+    n_questions: int = 1
+    max_new_tokens: int | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_question(self.question)
+        as_messages("history", self.history)
+        if self.mode not in list(AnswerMode):
+            known = ", ".join(repr(m.value) for m in AnswerMode)
+            raise InvalidInputError(f"`mode` must be one of {known}, got {self.mode!r}")
+        object.__setattr__(self, "mode", AnswerMode(self.mode))
+        if self.latency_s is not None and not 0 < self.latency_s < float("inf"):
+            raise InvalidInputError(f"`latency_s` must be > 0 and finite, got {self.latency_s}")
+        as_count("n_questions", self.n_questions, minimum=1)
+        if self.max_new_tokens is not None:
+            as_count("max_new_tokens", self.max_new_tokens, minimum=1)
+        check_generation(self.generation)
+
+    @classmethod
+    def of(cls, question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
+        """Return the request of a call.
+
+        Args:
+            question: The question, or a request of which `options` change something.
+            options: Fields of a request; all others are settings of generation.
+        """
+        known = {name: value for name, value in options.items() if name in _FIELDS}
+        others = {name: value for name, value in options.items() if name not in _FIELDS}
+        if isinstance(question, AnswerRequest):
+            known.setdefault("generation", question.generation)
+            request = replace(question, **known)
+        else:
+            request = cls(question=question, **known)
+        return replace(request, generation={**request.generation, **others})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return `generation` with `max_new_tokens`, where that is given."""
+        if self.max_new_tokens is None:
+            return dict(self.generation)
+        return {**self.generation, "max_new_tokens": self.max_new_tokens}
+
+
+_FIELDS = frozenset(one.name for one in fields(AnswerRequest)) - {"question"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """Everything that is settled about a question before the model runs.
+
+    Args:
+        query: The question.
+        mode: Never AUTO.
+        reasons: Why this mode, one sentence each.
+        pool: The candidates; empty in base mode.
+        read: What goes into the prompt; None if nothing does.
+        learned: What is learned from, in order, repeats included; None if nothing is.
+        timings: Seconds by stage.
+        deadline: When the caller wants the answer, by `time.monotonic`; None for any time.
+        features: What a policy decided by; None where none was asked.
+        generation: How to generate, as in a request, with `max_new_tokens` where that is given.
+    """
+
+    query: Query
+    mode: AnswerMode
+    reasons: tuple[str, ...]
+    pool: CandidatePool
+    read: Selection | None
+    learned: Selection | None
+    timings: Mapping[str, float]
+    deadline: float | None = None
+    features: PolicyFeatures | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
+
+    def chunks(self, selection: Selection | None) -> CandidatePool:
+        """Return the documents of `read` or `learned` in order of choice."""
+        return self.pool.take([] if selection is None else selection.positions)
+
+    def seconds_to_learn(self) -> float | None:
+        """Return the seconds that are left for training steps, > 0; None for any time."""
+        if self.deadline is None:
+            return None
+        answer_s = 0.0
+        if self.features is not None and self.features.seconds is not None:
+            answer_s = self.features.seconds.answer[self.mode]
+        return max(self.deadline - time.monotonic() - answer_s, LEAST_SECONDS)
+
+
+def check_generation(generation: Mapping[str, Any]) -> None:
+    """Refuse a length of the answer among the settings of generation: it has a place of its own.
+
+    Raises:
+        InvalidInputError: If it is there.
+    """
+    if "max_new_tokens" in generation:
+        raise InvalidInputError("`generation` must not hold `max_new_tokens`; pass it beside it")
