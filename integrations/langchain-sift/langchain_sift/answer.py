@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from langchain_sift.documents import used_documents
 from langchain_sift.embedder import LangChainEmbedder, embeddings_of
-from langchain_sift.questions import achoose, as_question, choose
+from langchain_sift.questions import Question, achoose, as_question, choose
 from langchain_sift.sources import VectorStoreSource
 from sift_core import Answer, CandidatePool, InvalidInputError
 
@@ -168,36 +168,36 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
                 yield piece
 
     def _answer(self, given: object, **options: Any) -> Answered:
-        mode, generation = self._settings(options)
-        choice = choose(self.engine, as_question(given), mode)
-        return _whole(self.engine.answer_from(choice, **generation))
+        question = self._question(given, options)
+        choice = choose(self.engine, question)
+        return _whole(self.engine.answer_from(choice, **question.generation))
 
     async def _aanswer(self, given: object, **options: Any) -> Answered:
-        mode, generation = self._settings(options)
-        choice = await achoose(self.engine, as_question(given), mode)
-        return _whole(await self.engine.aanswer_from(choice, **generation))
+        question = self._question(given, options)
+        choice = await achoose(self.engine, question)
+        return _whole(await self.engine.aanswer_from(choice, **question.generation))
 
     def _stream(self, inputs: Iterator[Any], **options: Any) -> Iterator[Answered]:
-        mode, generation = self._settings(options)
         for given in inputs:
-            choice = choose(self.engine, as_question(given), mode)
-            with self.engine.stream_from(choice, **generation) as stream:
+            question = self._question(given, options)
+            choice = choose(self.engine, question)
+            with self.engine.stream_from(choice, **question.generation) as stream:
                 for piece in stream:
                     yield AddableDict(answer=piece)
                 yield _rest(stream.answer())
 
     async def _astream(self, inputs: AsyncIterator[Any], **options: Any) -> AsyncIterator[Answered]:
-        mode, generation = self._settings(options)
         async for given in inputs:
-            choice = await achoose(self.engine, as_question(given), mode)
-            async with self.engine.astream_from(choice, **generation) as stream:
+            question = self._question(given, options)
+            choice = await achoose(self.engine, question)
+            async with self.engine.astream_from(choice, **question.generation) as stream:
                 async for piece in stream:
                     yield AddableDict(answer=piece)
                 yield _rest(await stream.answer())
 
-    def _settings(self, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _question(self, given: object, options: Mapping[str, Any]) -> Question:
         generation = {**self.generation, **options}
-        return generation.pop("mode", self.mode), generation
+        return as_question(given, mode=generation.pop("mode", self.mode), generation=generation)
 
 
 def _whole(answer: Answer) -> Answered:

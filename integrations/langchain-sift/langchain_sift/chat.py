@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -21,15 +20,6 @@ from sift_core import Answer, InvalidInputError
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 _NOT_HERE = ("tools", "tool_choice", "functions", "function_call", "response_format")
 _OF_REMOTE_MODELS = ("api_key", "max_retries", "streaming", "timeout")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Call:
-    """One answer that is asked for: what, in which mode, and how to generate it."""
-
-    question: Question
-    mode: str
-    generation: Mapping[str, Any]
 
 
 class ChatSIFT(BaseChatModel):
@@ -96,11 +86,6 @@ class ChatSIFT(BaseChatModel):
         return str(getattr(model, "name_or_path", "") or type(model).__name__)
 
     @property
-    def model(self) -> str:
-        """The same, as LangSmith and others call it."""
-        return self.model_name
-
-    @property
     def max_tokens(self) -> int:
         """Length of an answer at most."""
         return int(self.max_new_tokens or self.engine.max_new_tokens)
@@ -145,9 +130,9 @@ class ChatSIFT(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        call = self._call(messages, stop, kwargs)
-        choice = choose(self.engine, call.question, call.mode)
-        return self._result(self.engine.answer_from(choice, **call.generation))
+        question = self._question(messages, stop, kwargs)
+        choice = choose(self.engine, question)
+        return self._result(self.engine.answer_from(choice, **question.generation))
 
     async def _agenerate(
         self,
@@ -156,9 +141,9 @@ class ChatSIFT(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        call = self._call(messages, stop, kwargs)
-        choice = await achoose(self.engine, call.question, call.mode)
-        return self._result(await self.engine.aanswer_from(choice, **call.generation))
+        question = self._question(messages, stop, kwargs)
+        choice = await achoose(self.engine, question)
+        return self._result(await self.engine.aanswer_from(choice, **question.generation))
 
     def _stream(
         self,
@@ -167,9 +152,9 @@ class ChatSIFT(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        call = self._call(messages, stop, kwargs)
-        choice = choose(self.engine, call.question, call.mode)
-        with self.engine.stream_from(choice, **call.generation) as stream:
+        question = self._question(messages, stop, kwargs)
+        choice = choose(self.engine, question)
+        with self.engine.stream_from(choice, **question.generation) as stream:
             for piece in stream:
                 yield _piece(piece)
             yield self._last_chunk(stream.answer())
@@ -181,16 +166,16 @@ class ChatSIFT(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        call = self._call(messages, stop, kwargs)
-        choice = await achoose(self.engine, call.question, call.mode)
-        async with self.engine.astream_from(choice, **call.generation) as stream:
+        question = self._question(messages, stop, kwargs)
+        choice = await achoose(self.engine, question)
+        async with self.engine.astream_from(choice, **question.generation) as stream:
             async for piece in stream:
                 yield _piece(piece)
             yield self._last_chunk(await stream.answer())
 
-    def _call(
+    def _question(
         self, messages: Sequence[BaseMessage], stop: list[str] | None, options: Mapping[str, Any]
-    ) -> _Call:
+    ) -> Question:
         """Return what one call asks for; its own options go before the model's.
 
         Raises:
@@ -204,10 +189,7 @@ class ChatSIFT(BaseChatModel):
                 f"the last message must come from a human, got one of the role {last['role']!r}; "
                 f"it is the question"
             )
-        question = Question(
-            text=checked_question(last["content"]), history=history, filter=own.pop("filter", None)
-        )
-        mode = own.pop("mode", None) or self.default_mode
+        filter, mode = own.pop("filter", None), own.pop("mode", None) or self.default_mode
         generation = dict(self.generation)
         if (length := own.pop("max_new_tokens", self.max_new_tokens)) is not None:
             generation["max_new_tokens"] = length
@@ -215,7 +197,13 @@ class ChatSIFT(BaseChatModel):
             generation |= _sampling(temperature)
         if (ends := self.stop if stop is None else stop) is not None:
             generation["stop"] = ends
-        return _Call(question=question, mode=mode, generation=generation | own)
+        return Question(
+            text=checked_question(last["content"]),
+            mode=mode,
+            generation=generation | own,
+            history=history,
+            filter=filter,
+        )
 
     def _checked_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return what one call says about its answer, under the names of the fields."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.store_reader import FloatArray
-from sift_core import InvalidInputError
+from sift_core import InvalidInputError, Query
 
 
 class LangChainEmbedder:
@@ -89,24 +90,17 @@ def embeddings_of(vectorstore: VectorStore) -> Embeddings:
     return vectorstore.embeddings
 
 
-def checked_question(text: object) -> str:
+def checked_question(text: Any) -> str:
     """Return `text` if it is one to embed.
 
     Raises:
         InvalidInputError: If it is no string, blank, or nothing that UTF-8 can hold.
     """
-    if not isinstance(text, str) or not text.strip():
+    if not Query(text=text).text.strip():  # refuses all the rest
         raise InvalidInputError(
             f"the question must be a text that is not blank, got {text!r}; nothing is near to it"
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"the question holds the character {text[error.start]!r} at {error.start}, which "
-            f"UTF-8 cannot hold; was it read with another encoding?"
-        ) from error
-    return text
+    return str(text)
 
 
 def _name_of(embeddings: Embeddings) -> str:

@@ -28,29 +28,35 @@ class Question:
 
     Args:
         text: In words, not blank.
+        mode: How to answer.
+        generation: How to generate, as the engine takes it.
         history: Messages of the core, oldest first.
         filter: Restricts what the engine fetches.
         context: Documents to choose from; None where the engine fetches its own.
     """
 
     text: str
+    mode: str
+    generation: Mapping[str, Any]
     history: Sequence[Mapping[str, str]] = ()
     filter: Any = None
     context: Sequence[Document] | None = None
 
 
-def as_question(given: object) -> Question:
+def as_question(given: object, *, mode: str, generation: Mapping[str, Any]) -> Question:
     """Return what a runnable was given as a question.
 
     Args:
         given: A question, or a mapping with "input" and perhaps "context", "chat_history" and
             "filter"; what else it holds is for others.
+        mode: As in `Question`.
+        generation: Likewise.
 
     Raises:
         InvalidInputError: If there is no question, or a part is of another kind.
     """
     if isinstance(given, str):
-        return Question(text=checked_question(given))
+        given = {"input": given}
     if not isinstance(given, Mapping):
         raise InvalidInputError(
             f'the input must be a question or {{"input": question, …}}, got {type(given).__name__}'
@@ -70,23 +76,26 @@ def as_question(given: object) -> Question:
         )
     return Question(
         text=checked_question(given["input"]),
+        mode=mode,
+        generation=generation,
         history=as_core_messages(given.get("chat_history") or []),
         filter=given.get("filter"),
         context=context,
     )
 
 
-def choose(engine: AnswerEngine, question: Question, mode: str) -> Choice:
+def choose(engine: AnswerEngine, question: Question) -> Choice:
     """Return the engine's `Choice` for a question; the model does not run.
 
     Documents of a context get their vectors from the engine's store by id; the rest of their
     texts is embedded in one batch, with a logged warning. In base mode nothing is embedded.
 
     Raises:
-        InvalidInputError: If question, mode and engine do not fit together.
+        InvalidInputError: If question and engine do not fit together.
         CandidateSourceError: If the store fails.
     """
-    text, history, documents = question.text, question.history, question.context
+    text, mode, history = question.text, question.mode, question.history
+    documents = question.context
     if documents is None or mode == AnswerMode.BASE:
         return engine.choose(text, mode=mode, filter=question.filter, history=history)
     if not documents:
@@ -107,12 +116,12 @@ def choose(engine: AnswerEngine, question: Question, mode: str) -> Choice:
     return engine.choose_from(query, pool, mode=mode, timings=timings)
 
 
-async def achoose(engine: AnswerEngine, question: Question, mode: str) -> Choice:
+async def achoose(engine: AnswerEngine, question: Question) -> Choice:
     """Return what `choose` returns, without blocking the event loop."""
-    if question.context is not None and mode != AnswerMode.BASE:
-        return await run_in_executor(None, choose, engine, question, mode)
+    if question.context is not None and question.mode != AnswerMode.BASE:
+        return await run_in_executor(None, choose, engine, question)
     return await engine.achoose(
-        question.text, mode=mode, filter=question.filter, history=question.history
+        question.text, mode=question.mode, filter=question.filter, history=question.history
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ TEXTS = [  # the first four say the same; so do their embeddings, or nearly
 ]
 QUESTION = "how do plants make sugar"
 DIMENSION = 64
+LONG = 900  # tokens; they take some ten seconds
 
 
 class HashingEmbeddings(Embeddings):
@@ -235,3 +237,40 @@ def stored_vectors_by_id():
         return {key: store.index.reconstruct(i) for i, key in store.index_to_docstore_id.items()}
 
     return read
+
+
+@pytest.fixture(scope="session")
+def tiny_lm():
+    """Folder of a language model that answers at once, and nonsense."""
+    return Path(__file__).parents[3] / "examples/tiny_lm"
+
+
+@pytest.fixture(scope="session")
+def language_model(tiny_lm):
+    answering = pytest.importorskip("sift_core.answering", reason="needs sift-rerank[fine-tune]")
+    return answering.LanguageModel.from_pretrained(tiny_lm, device="cpu")
+
+
+class TokenCounter:
+    """A stopping criterion that counts the tokens of a long answer and never stops it."""
+
+    def __init__(self):
+        self.n_tokens = 0
+
+    def __call__(self, input_ids, scores, **_):
+        self.n_tokens += 1
+        return input_ids.new_zeros(len(input_ids), dtype=bool)
+
+    @property
+    def is_cut_short(self):
+        return self.n_tokens < LONG
+
+    @property
+    def options(self):
+        """What makes a model write so much, and be counted."""
+        return {"max_new_tokens": LONG, "min_new_tokens": LONG, "stopping_criteria": [self]}
+
+
+@pytest.fixture
+def counter():
+    return TokenCounter()

@@ -1,9 +1,6 @@
 """SIFTAnswer over real stores and a real tiny language model."""
 
 import logging
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +12,9 @@ from langchain_core.runnables import ConfigurableField
 
 from langchain_sift import SIFTAnswer
 from sift_core import InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, LanguageModel
+from sift_core.answering import AnswerEngine
 from sift_core.testing import HashingEmbedder
 
-TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
 KEYS = {
     "answer",
     "mode",
@@ -30,11 +26,6 @@ KEYS = {
     "timings",
     "finish_reason",
 }
-
-
-@pytest.fixture(scope="module")
-def language_model():
-    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
 
 
 @pytest.fixture
@@ -157,12 +148,6 @@ def test_ids_that_langchain_qdrant_keeps_in_the_metadata_are_given(
     assert set(result["document_ids"]) == {document.metadata["_id"] for document in found}
 
 
-def test_documents_without_id_are_numbered(answer, question):
-    elsewhere = [Document("plants drink"), Document("sugar is sweet")]
-    result = answer.invoke({"input": question, "context": elsewhere}, mode="context")
-    assert [elsewhere[int(key)] for key in result["document_ids"]] == result["context"]
-
-
 def test_an_empty_context_is_answered_by_the_model_alone(answer, question):
     result = answer.invoke({"input": question, "context": []})
     assert result["mode"] == "base"
@@ -174,11 +159,6 @@ def test_base_mode_embeds_nothing(answer, embeddings, question, documents):
     answer.invoke({"input": question, "context": [Document("elsewhere")]}, mode="base")
     answer.invoke(question, mode="base")
     assert (embeddings.queries, embeddings.document_batches) == (queries, batches)
-
-
-def test_an_engine_without_a_source_answers_in_base_mode(language_model, question):
-    answer = SIFTAnswer(engine=AnswerEngine(language_model=language_model, max_new_tokens=4))
-    assert answer.invoke(question, mode="base")["answer"]
 
 
 def test_another_source_of_the_core_gives_documents_with_id_and_metadata(language_model):
@@ -241,14 +221,13 @@ async def test_the_async_answer_is_the_same(answer, question, documents):
 
 
 async def test_answers_asked_for_at_once_are_those_asked_for_in_turn(answer, documents):
-    questions = [document.page_content for document in documents[:8]]
-    modes = [{"mode": "context"}, {"mode": "base"}]
-    for kwargs in modes:
-        in_turn = [without_timings(answer.invoke(each, **kwargs)) for each in questions]
-        at_once = await answer.abatch(questions, **kwargs)
-        threads = answer.batch(questions, **kwargs)
-        assert [without_timings(result) for result in at_once] == in_turn
-        assert [without_timings(result) for result in threads] == in_turn
+    questions = [document.page_content for document in documents[4:8]]
+    in_turn = [without_timings(answer.invoke(each, mode="context")) for each in questions]
+    for results in (
+        await answer.abatch(questions, mode="context"),
+        answer.batch(questions, mode="context"),
+    ):
+        assert [without_timings(result) for result in results] == in_turn
     assert len({result["answer"] for result in in_turn}) > 1
 
 
@@ -261,7 +240,7 @@ async def test_answers_asked_for_at_once_are_those_asked_for_in_turn(answer, doc
             r"""must have the question as "input", got the keys \['question'\]""",
         ),
         ("  ", "a text that is not blank"),
-        ({"input": ["why"]}, "a text that is not blank"),
+        ({"input": ["why"]}, "must be a string, got list"),
         ({"input": "why", "context": "some text"}, '"context" must be a list of .* got str'),
         ({"input": "why", "context": ["some text"]}, '"context" must be a list of .*Documents'),
         ({"input": "why", "chat_history": "Human: hi"}, "must be a list of messages, got str"),
@@ -279,20 +258,9 @@ def test_an_unknown_mode_is_refused(answer, question):
         SIFTAnswer(engine=answer.engine, mode="rag")
 
 
-def test_a_context_needs_an_embedder(language_model, question, documents):
-    answer = SIFTAnswer(engine=AnswerEngine(language_model=language_model))
-    with pytest.raises(InvalidInputError, match="no `embedder` to choose from a context with"):
-        answer.invoke({"input": question, "context": documents})
-
-
 def test_only_an_engine_is_an_engine(language_model):
     with pytest.raises(ValueError, match=r"must be a sift_core\.answering\.AnswerEngine, got Lang"):
         SIFTAnswer(engine=language_model)
-
-
-def test_a_misspelt_setting_is_refused(answer):
-    with pytest.raises(ValueError, match="moed"):
-        SIFTAnswer(engine=answer.engine, moed="base")
 
 
 def test_the_engine_is_neither_shown_nor_dumped(answer):
@@ -300,17 +268,9 @@ def test_the_engine_is_neither_shown_nor_dumped(answer):
     assert answer.model_dump() == {"name": None, "mode": "auto", "generation": {}}
 
 
-def test_a_model_can_be_named(make_in_memory, documents, question):
+def test_a_model_can_be_named(tiny_lm, make_in_memory, documents, question):
     answer = SIFTAnswer.from_vectorstore(
-        make_in_memory(documents), str(TINY_LM), mode="context", max_new_tokens=2
+        make_in_memory(documents), str(tiny_lm), mode="context", max_new_tokens=2
     )
     assert answer.mode == "context"
     assert answer.invoke(question)["answer"]
-
-
-def test_importing_the_classes_loads_no_torch():
-    probe = (
-        "import sys; from langchain_sift import ChatSIFT, SIFTAnswer; "
-        "sys.exit(bool({'torch', 'transformers'} & sys.modules.keys()))"
-    )
-    assert subprocess.run([sys.executable, "-c", probe]).returncode == 0

@@ -3,7 +3,6 @@
 import asyncio
 from functools import reduce
 from operator import add
-from pathlib import Path
 
 import pytest
 
@@ -19,32 +18,10 @@ from langchain_core.messages import (
     ToolMessage,
     trim_messages,
 )
-from langchain_core.prompts import ChatPromptTemplate
-from pydantic import BaseModel
-from transformers import StoppingCriteria
 
 from langchain_sift import ChatSIFT, SIFTAnswer
 from sift_core import InvalidInputError
-from sift_core.answering import AnswerEngine, LanguageModel
-
-TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
-LONG = 900  # tokens; they take some ten seconds
-
-
-class TokenCounter(StoppingCriteria):
-    """Counts the tokens that a model has written; never stops it."""
-
-    def __init__(self):
-        self.n_tokens = 0
-
-    def __call__(self, input_ids, scores, **_):
-        self.n_tokens += 1
-        return torch.zeros(len(input_ids), dtype=torch.bool)
-
-
-@pytest.fixture(scope="module")
-def language_model():
-    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+from sift_core.answering import AnswerEngine
 
 
 @pytest.fixture
@@ -148,21 +125,10 @@ def test_a_stop_string_ends_the_text(bare, engine):
     assert stopping.invoke("plants make", stop=[]).content == text
 
 
-def test_a_text_that_is_cut_says_so(bare):
-    assert bare.invoke("plants make").response_metadata["finish_reason"] == "length"
-
-
 @pytest.mark.parametrize("name", ["max_tokens", "max_new_tokens"])
 def test_length_goes_by_both_names(bare, name):
     assert ChatSIFT(engine=bare.engine, **{name: 3}).max_tokens == 3
     assert bare.invoke("plants", **{name: 2}).usage_metadata["output_tokens"] == 2
-
-
-def test_the_engine_says_the_length_where_nobody_else_does(language_model):
-    engine = AnswerEngine(language_model=language_model, max_new_tokens=3)
-    chat = ChatSIFT(engine=engine)
-    assert chat.max_tokens == 3
-    assert chat.invoke("plants").usage_metadata["output_tokens"] == 3
 
 
 def test_temperature_zero_is_greedy_whatever_the_engine_says(language_model):
@@ -174,13 +140,6 @@ def test_temperature_zero_is_greedy_whatever_the_engine_says(language_model):
     torch.manual_seed(0)
     sampled = {ChatSIFT(engine=sampling).invoke("plants make").content for _ in range(3)}
     assert sampled != {expected}
-
-
-def test_a_temperature_samples(bare):
-    torch.manual_seed(0)
-    texts = {bare.invoke("plants make", temperature=2.0).content for _ in range(4)}
-    assert len(texts) > 1
-    assert len({bare.invoke("plants make").content for _ in range(2)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -219,12 +178,9 @@ def test_a_setting_that_cannot_be_used_is_refused(bare, settings, complaint):
         ChatSIFT(**{"engine": bare.engine, **settings})
 
 
-async def test_an_async_stream_that_is_left_frees_the_model(bare):
-    counter = TokenCounter()
-    long = {"max_tokens": LONG, "min_new_tokens": LONG, "stopping_criteria": [counter]}
-
+async def test_an_async_stream_that_is_left_frees_the_model(bare, counter):
     async def read():
-        return [piece async for piece in bare.astream("plants make", **long)]
+        return [piece async for piece in bare.astream("plants make", **counter.options)]
 
     task = asyncio.create_task(read())
     while not counter.n_tokens:
@@ -233,35 +189,21 @@ async def test_an_async_stream_that_is_left_frees_the_model(bare):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await bare.ainvoke("plants make")).content
-    assert counter.n_tokens < LONG
+    assert counter.is_cut_short
 
 
-async def test_answers_asked_for_at_once_are_those_asked_for_in_turn(chat, documents):
-    questions = [document.page_content for document in documents[:4]]
-    in_turn = [chat.invoke(each, mode="context").content for each in questions]
-    at_once = await chat.abatch(questions, mode="context")
-    assert [message.content for message in at_once] == in_turn
-
-
-def test_it_takes_a_prompts_messages(bare, language_model):
-    prompt = ChatPromptTemplate.from_messages([("system", "Be brief."), ("human", "{question}")])
-    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "why"}]
-    expected = language_model.generate(said, max_new_tokens=6).text
-    assert (prompt | bare).invoke({"question": "why"}).content == expected
-
-
-def test_tracing_names_model_and_settings(bare):
+def test_tracing_names_model_and_settings(bare, tiny_lm):
     chat = ChatSIFT(engine=bare.engine, temperature=0, max_tokens=7, stop=["x"])
     assert chat._get_ls_params() == {
         "ls_provider": "sift",
         "ls_model_type": "chat",
-        "ls_model_name": str(TINY_LM),
+        "ls_model_name": str(tiny_lm),
         "ls_temperature": 0.0,
         "ls_max_tokens": 7,
         "ls_stop": ["x"],
     }
     assert chat._get_ls_params(max_new_tokens=3)["ls_max_tokens"] == 3
-    assert chat.model == chat.model_name == str(TINY_LM)
+    assert chat.model_name == str(tiny_lm)
 
 
 def test_a_cache_is_used_only_where_no_documents_are_chosen_unless_asked_for(bare, chat, question):
@@ -289,10 +231,3 @@ def test_tokens_are_counted_as_the_model_does_where_messages_are_trimmed(bare, l
     messages = [HumanMessage("plants " * 50), AIMessage("sugar"), HumanMessage("light")]
     kept = trim_messages(messages, max_tokens=20, token_counter=bare, start_on="human")
     assert kept == messages[2:]
-
-
-def test_a_chat_model_can_be_the_field_of_a_model(bare):
-    class Agent(BaseModel):
-        llm: ChatSIFT
-
-    assert Agent(llm=bare).llm is bare

@@ -1,7 +1,5 @@
 """LangChain's own suites for chat models, without exceptions."""
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch", reason="needs sift-rerank's extra fine-tune")
@@ -11,14 +9,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from langchain_sift import ChatSIFT, SIFTAnswer
-from sift_core.answering import AnswerEngine, LanguageModel
-
-TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
-
-
-@pytest.fixture(scope="module")
-def language_model():
-    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+from sift_core.answering import AnswerEngine
 
 
 class WithoutSource:
@@ -49,6 +40,7 @@ class TestWithoutSource(WithoutSource, ChatModelIntegrationTests):
     pass
 
 
+@pytest.mark.slow
 class TestOverAStore(WithoutSource, ChatModelIntegrationTests):
     @pytest.fixture(autouse=True)
     def _engine(self, language_model, make_in_memory, documents):

@@ -1,6 +1,5 @@
 import copy
 import logging
-import pickle
 
 import numpy as np
 import pytest
@@ -234,14 +233,6 @@ async def test_it_works_after_a_splitter(make_vector_store, documents, embedding
     assert await pipeline.acompress_documents(found, question) == pieces
 
 
-def test_it_survives_pickling(documents, question):
-    compressor = SIFTCompressor(embeddings=DeterministicFakeEmbedding(size=8), top_n=3)
-    again = pickle.loads(pickle.dumps(compressor))
-    assert again.compress_documents(documents, question) == compressor.compress_documents(
-        documents, question
-    )
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -257,17 +248,6 @@ def test_it_survives_pickling(documents, question):
 def test_a_bad_setting_is_refused_at_construction(embeddings, settings, message):
     with pytest.raises(ValueError, match=message):
         SIFTCompressor(**{"embeddings": embeddings, **settings})
-
-
-def test_a_store_without_a_model_needs_one(faiss_class, make_faiss, documents, embeddings):
-    store = make_faiss(documents)
-    bare = faiss_class(lambda text: [0.0], store.index, store.docstore, store.index_to_docstore_id)
-    with pytest.raises(ValueError, match=r"FAISS\.embeddings is None"):
-        SIFTCompressor(vectorstore=bare)
-    compressor = SIFTCompressor(vectorstore=bare, embeddings=embeddings, top_n=2)
-    embeddings.document_batches = []
-    assert len(compressor.compress_documents(documents, "how do plants make sugar")) == 2
-    assert embeddings.document_batches == []
 
 
 def test_another_model_than_the_stores_is_invalid_input(make_vector_store, documents, question):

@@ -54,16 +54,11 @@ def test_what_is_no_model_is_refused():
         LangChainEmbedder("text-embedding-3-small")
 
 
-@pytest.mark.parametrize("blank", ["", " \n\t", None, 7, b"bytes"], ids=repr)
+@pytest.mark.parametrize("blank", ["", " \n\t", 7, b"bytes", "a \ud83c"], ids=ascii)
 def test_what_is_no_question_is_refused_before_it_costs(embeddings, blank):
-    with pytest.raises(InvalidInputError, match="must be a text that is not blank"):
+    with pytest.raises(InvalidInputError, match=r"not blank|must be a string|UTF-8 cannot hold"):
         LangChainEmbedder(embeddings).embed_query(blank)
     assert embeddings.queries == 0
-
-
-def test_half_a_surrogate_pair_is_refused(embeddings):
-    with pytest.raises(InvalidInputError, match=r"'\\ud83c' at 2, which UTF-8 cannot hold"):
-        LangChainEmbedder(embeddings).embed_query("a \ud83c")
 
 
 @pytest.mark.parametrize("vectors", [[[1.0, 2.0], [1.0]], [[1.0, 2.0]]], ids=["ragged", "few"])

@@ -20,29 +20,6 @@ def rows_of(store):
     return store.index.reconstruct_n(0, store.index.ntotal)
 
 
-@pytest.mark.parametrize("strategy", ["EUCLIDEAN_DISTANCE", "MAX_INNER_PRODUCT"])
-def test_every_metric_gives_cosines(make_faiss, documents, question, embeddings, strategy):
-    store = make_faiss(documents, distance_strategy=strategy)
-    query = embeddings.embed_query(question)
-    found = SIFTRetriever(vectorstore=store, k=12).invoke(question)
-    assert len(found) == 12
-    for each in found:
-        cosine = np.dot(query, embeddings.embed_query(each.page_content))
-        assert each.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
-
-
-def test_the_candidates_are_the_stores_nearest(make_faiss, documents, question, embeddings):
-    # Lengths differ and the index takes inner products, so the ranking is not the cosine's.
-    embed = embeddings.embed_documents
-    embeddings.embed_documents = lambda texts: [
-        (np.array(vector) * (1 + i)).tolist() for i, vector in enumerate(embed(texts))
-    ]
-    store = make_faiss(documents, distance_strategy="MAX_INNER_PRODUCT")
-    expected = numbers(store.similarity_search(question, k=3))
-    found = SIFTRetriever(vectorstore=store).invoke(question, k=3, fetch_k=3)
-    assert sorted(numbers(found)) == sorted(expected)
-
-
 def test_rows_that_the_store_normalised_are_compared_with_a_normalised_query(
     make_faiss, documents, question, embeddings
 ):
@@ -173,13 +150,6 @@ def test_deleted_documents_are_not_found(make_faiss, documents, question):
     gone, second, *_ = reader_of(store).vectors(documents)
     assert gone is None
     np.testing.assert_array_equal(second, expected[0])
-
-
-def test_another_dimension_is_invalid_input(make_faiss, documents, question, embeddings):
-    retriever = SIFTRetriever(vectorstore=make_faiss(documents))
-    embeddings.embed_query = lambda text: [1.0, 2.0]
-    with pytest.raises(InvalidInputError, match="2 dimensions, the Faiss index has 64"):
-        retriever.invoke(question)
 
 
 def test_a_document_of_an_older_store_gets_the_docstores_id(make_faiss, documents, question):

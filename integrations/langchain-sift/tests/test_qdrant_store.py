@@ -1,6 +1,5 @@
 import asyncio
 import threading
-import uuid
 
 import numpy as np
 import pytest
@@ -37,12 +36,6 @@ def query(embeddings, question):
     return Query(text=question, embedding=np.array(embeddings.embed_query(question)))
 
 
-def test_a_named_vector_is_found(make_qdrant, documents, question):
-    unnamed = SIFTRetriever(vectorstore=make_qdrant(documents)).invoke(question)
-    named = make_qdrant(documents, vector_name="text")
-    assert SIFTRetriever(vectorstore=named).invoke(question) == unnamed
-
-
 def test_integer_ids_become_strings_of_the_document(make_qdrant, documents, question):
     for number, document in enumerate(documents):
         document.id = number
@@ -50,14 +43,6 @@ def test_integer_ids_become_strings_of_the_document(make_qdrant, documents, ques
     assert found.id == str(found.metadata["_id"])
     assert isinstance(found.metadata["_id"], int)
     assert found.metadata["_collection_name"] == "docs"
-
-
-@pytest.mark.parametrize("distance", list(models.Distance))
-def test_every_distance_gives_cosines(make_qdrant, documents, query, embeddings, distance):
-    store = make_qdrant(documents, distance=distance)
-    for found in SIFTRetriever(vectorstore=store).invoke(query.text):
-        cosine = np.dot(query.embedding, embeddings.embed_query(found.page_content))
-        assert found.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
 
 
 @pytest.mark.parametrize("vector_name", ["", "text"])
@@ -138,15 +123,6 @@ async def test_a_deleted_collection_is_a_source_error(make_qdrant, documents, qu
     assert isinstance(raised.value.__cause__, ValueError)
     with pytest.raises(CandidateSourceError, match=match):
         await retriever.ainvoke(question)
-
-
-def test_an_unreachable_server_is_a_source_error(embeddings, question):
-    client = QdrantClient(url="http://127.0.0.1:1", timeout=1, check_compatibility=False)
-    store = QdrantVectorStore(
-        client, "docs", embeddings, validate_embeddings=False, validate_collection_config=False
-    )
-    with pytest.raises(CandidateSourceError, match=r"collection 'docs'.*is the server up"):
-        SIFTRetriever(vectorstore=store).invoke(question)
 
 
 def test_a_failure_of_the_model_is_not_blamed_on_the_store(
@@ -232,25 +208,12 @@ def test_a_hybrid_collection_gives_dense_vectors_by_id(
     np.testing.assert_array_equal(found, plain)
 
 
-@pytest.mark.parametrize("spelled", [7, "7"], ids=repr)
-def test_an_integer_id_may_be_spelled_as_text(make_qdrant, documents, spelled):
-    documents[0].id = 7
-    asked = Document(page_content=documents[0].page_content, metadata={"_id": spelled})
-    assert reader_of(make_qdrant(documents[:1])).vectors([asked])[0] is not None
-
-
 def test_ids_of_other_stores_are_not_sent(make_qdrant, documents):
     store = make_qdrant(documents)
     store.client.close()  # a request would fail
     other = Document(page_content="a", metadata={"_id": "64f0c2a9e13b"})
     elsewhere = documents[0].model_copy(update={"metadata": {"_collection_name": "another"}})
     assert reader_of(store).vectors([other, elsewhere]) == [None, None]
-
-
-def test_a_uuid_may_be_spelled_without_hyphens(make_qdrant, documents):
-    store = make_qdrant(documents)
-    documents[0].id = uuid.UUID(documents[0].id).hex
-    assert reader_of(store).vectors(documents[:1])[0] is not None
 
 
 async def test_a_closed_client_is_a_source_error(make_qdrant, documents, query):

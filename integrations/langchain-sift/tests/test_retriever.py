@@ -7,7 +7,6 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import ConfigurableField
 from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import BaseModel
-from qdrant_client import models
 
 from langchain_sift import SIFTRetriever
 from sift_core import (
@@ -92,13 +91,6 @@ def test_k_may_be_given_for_one_call(make_store, documents, question):
     assert len(retriever.invoke(question)) == 5
 
 
-def test_fetch_k_may_be_given_for_one_call(make_store, documents, question):
-    store = make_store(documents)
-    plain = numbers(store.similarity_search(question, k=3))
-    found = SIFTRetriever(vectorstore=store).invoke(question, k=3, fetch_k=3)
-    assert sorted(numbers(found)) == sorted(plain)
-
-
 def test_a_filter_may_be_given_or_lifted_for_one_call(make_store, documents, question, first_half):
     store = make_store(documents)
     plain = SIFTRetriever(vectorstore=store, k=12)
@@ -151,11 +143,6 @@ def test_the_store_is_not_modified(make_store, documents, question):
     assert store.similarity_search(question, k=12) == before
 
 
-def test_k_above_the_number_of_documents_gives_them_all(make_store, documents, question):
-    found = SIFTRetriever(vectorstore=make_store(documents), k=50).invoke(question)
-    assert sorted(numbers(found)) == list(range(12))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -180,13 +167,6 @@ def test_k_above_the_number_of_documents_gives_them_all(make_store, documents, q
 def test_a_bad_setting_is_refused_at_construction(make_in_memory, documents, settings, message):
     with pytest.raises(ValueError, match=message):
         SIFTRetriever(vectorstore=make_in_memory(documents), **settings)
-
-
-def test_a_store_without_a_model_is_refused_at_construction(faiss_class, make_faiss, documents):
-    store = make_faiss(documents)
-    bare = faiss_class(lambda text: [0.0], store.index, store.docstore, store.index_to_docstore_id)
-    with pytest.raises(ValueError, match=r"FAISS\.embeddings is None"):
-        SIFTRetriever(vectorstore=bare)
 
 
 @pytest.mark.parametrize("bad", [{"k": 0}, {"k": 2.5}, {"k": 300}, {"fetch_k": 0}], ids=str)
@@ -293,30 +273,11 @@ async def test_it_oversamples_where_asked_to(make_vector_store, documents, quest
     assert oversampling.invoke(question, max_fetch_k=None) == plain
 
 
-@pytest.mark.parametrize("asked", ["", "  \n", "plants \ud83c"], ids=ascii)
-async def test_what_is_no_question_is_refused_before_it_costs(
-    make_in_memory, documents, embeddings, asked
-):
-    retriever = SIFTRetriever(vectorstore=make_in_memory(documents))
-    with pytest.raises(InvalidInputError, match=r"not blank|UTF-8 cannot hold"):
-        retriever.invoke(asked)
-    with pytest.raises(InvalidInputError, match=r"not blank|UTF-8 cannot hold"):
-        await retriever.ainvoke(asked)
-    assert embeddings.queries == 0
-
-
 def test_an_embedding_that_is_not_finite_is_refused(make_store, documents, embeddings, question):
     retriever = SIFTRetriever(vectorstore=make_store(documents))
     embeddings.embed_query = lambda text: [float("nan")] * 64
     with pytest.raises(InvalidInputError, match="must be finite"):
         retriever.invoke(question)
-
-
-async def test_one_candidate_is_enough(make_store, documents, question):
-    retriever = SIFTRetriever(vectorstore=make_store(documents), k=1, fetch_k=1)
-    (found,) = retriever.invoke(question)
-    assert await retriever.ainvoke(question) == [found]
-    assert found.metadata["sift"]["redundancy"] is None
 
 
 def test_what_as_retriever_takes_is_taken(make_store, documents, question, first_half):
@@ -327,16 +288,6 @@ def test_what_as_retriever_takes_is_taken(make_store, documents, question, first
     assert (moved.k, moved.fetch_k, moved.filter) == (2, 4, search_kwargs["filter"])
     assert moved.invoke(question) == plain.invoke(question)
     assert len(moved.invoke(question)) == 2
-
-
-def test_a_setting_given_twice_alike_is_taken(make_qdrant, documents):
-    store = make_qdrant(documents)
-    match = models.FieldCondition(key="metadata.number", match=models.MatchValue(value=3))
-    filters = [models.Filter(must=[match]) for _ in range(2)]
-    retriever = SIFTRetriever(
-        vectorstore=store, k=4, filter=filters[0], search_kwargs={"k": 4, "filter": filters[1]}
-    )
-    assert (retriever.k, retriever.filter) == (4, filters[0])
 
 
 @pytest.mark.parametrize("name", ["k", "fetch_k", "filter"])
@@ -409,3 +360,10 @@ def test_tags_and_providers_are_those_of_as_retriever(make_store, documents, que
     assert found.name == "SIFTRetriever"
     mine = SIFTRetriever(vectorstore=store, tags=["mine"])
     assert seen_by_callbacks(mine, question).tags == ["mine"]
+
+
+def test_a_store_without_a_model_is_refused_at_construction(faiss_class, make_faiss, documents):
+    store = make_faiss(documents)
+    bare = faiss_class(lambda text: [0.0], store.index, store.docstore, store.index_to_docstore_id)
+    with pytest.raises(ValueError, match=r"FAISS\.embeddings is None"):
+        SIFTRetriever(vectorstore=bare)

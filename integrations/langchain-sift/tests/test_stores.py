@@ -10,7 +10,6 @@ from langchain_sift import LangChainEmbedder, SIFTRetriever, VectorStoreSource
 from langchain_sift.sources import reader_of
 from sift_core import (
     CandidateSource,
-    CandidateSourceError,
     InvalidInputError,
     OversamplingSource,
     Query,
@@ -21,10 +20,6 @@ from sift_core import (
 @pytest.fixture
 def query(embeddings, question):
     return Query(text=question, embedding=LangChainEmbedder(embeddings).embed_query(question))
-
-
-def test_it_is_a_source_of_the_core(make_store, documents):
-    assert isinstance(VectorStoreSource(make_store(documents)), CandidateSource)
 
 
 def test_the_pool_has_the_stores_nearest_in_order(make_store, documents, query):
@@ -61,6 +56,7 @@ def test_the_pool_has_the_stores_own_scores(make_vector_store, documents, query)
 async def test_async_equals_sync(make_store, documents, query, first_half):
     store = make_store(documents)
     source = VectorStoreSource(store)
+    assert isinstance(source, CandidateSource)
     for filter in (None, first_half(store)):
         expected = source.fetch(query, 5, filter=filter)
         pool = await source.afetch(query, 5, filter=filter)
@@ -211,12 +207,6 @@ def test_a_document_that_occurs_twice_has_its_vector_twice(make_vector_store, do
 
 def test_no_documents_have_no_vectors(make_store, documents):
     assert list(reader_of(make_store(documents)).vectors([])) == []
-
-
-def test_a_dimension_in_memory_is_a_source_error(make_in_memory, documents):
-    source = VectorStoreSource(make_in_memory(documents))
-    with pytest.raises(CandidateSourceError, match="embedded by one model"):
-        source.fetch(Query(text="?", embedding=np.ones(2)), 3)
 
 
 @pytest.mark.filterwarnings("ignore:NaN found in input arrays:RuntimeWarning")  # by the store

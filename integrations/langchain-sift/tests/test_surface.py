@@ -9,7 +9,6 @@ from langchain_qdrant import QdrantVectorStore
 import langchain_sift
 
 README = Path(__file__).parent.parent / "README.md"
-TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -49,11 +48,11 @@ def test_the_readme_runs_as_printed(name, documents, embeddings, capsys):
 
 
 @pytest.mark.slow
-def test_the_readme_answers_as_printed(documents, embeddings, capsys):
+def test_the_readme_answers_as_printed(tiny_lm, documents, embeddings, capsys):
     pytest.importorskip("torch", reason="SIFTAnswer needs the extra answer")
     (block,) = (each for each in BLOCKS if "langchain_sift import SIFTAnswer\n" in each)
     assert len(block.strip().splitlines()) <= 10
-    names = {"documents": documents, "embeddings": embeddings, "model": TINY_LM}
+    names = {"documents": documents, "embeddings": embeddings, "model": tiny_lm}
     exec(compile(block, "README.md", "exec"), names)
     assert names["result"]["mode"] == "context"
     assert len(names["result"]["context"]) == 3
