@@ -1,11 +1,10 @@
-"""The demo and the examples, run once for the tests of both; tables of what the tests found."""
+"""The demo and the examples, run once for the tests of both."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.example_runs import ExampleRuns
-from tests.sources.outcome_tables import MARKS, FaultAnswer, contract_table, fault_table
 
 VERBS = ("zip", "unzip", "walk", "list", "copy", "move", "count", "pack", "hash", "drop")
 MODULE = '"""Work with folders."""\n\n' + "\n".join(
@@ -28,41 +27,3 @@ def example_runs(tmp_path_factory):
     runs = ExampleRuns(folder)
     yield runs
     runs.stop()
-
-
-# Here and not in tests/sources: of several processes the first one reads no other conftest.
-contract_marks: dict[str, dict[str, str]] = {}  # source -> test -> worst mark of its cases
-fault_answers: dict[tuple[str, str], dict[str, FaultAnswer]] = {}  # fault, client -> call
-
-
-def pytest_itemcollected(item):
-    callspec = getattr(item, "callspec", None)
-    if item.path.name == "test_contract.py" and callspec and "store" in callspec.params:
-        item.user_properties.append(("contract", (callspec.params["store"], item.originalname)))
-
-
-def pytest_runtest_logreport(report):
-    if report.when != "call" and report.passed:
-        return
-    properties = dict(report.user_properties)
-    if "contract" in properties:
-        source, test = properties["contract"]
-        mark = MARKS[report.outcome] if report.when == "call" or report.skipped else "E"
-        marks = contract_marks.setdefault(source, {})
-        marks[test] = max(marks.get(test, "."), mark, key=".sFE".index)
-    if "fault" in properties:
-        fault, client, call = properties["fault"]
-        seconds, words = properties.get("fault answer", (None, None))
-        answer = FaultAnswer(outcome=report.outcome, seconds=seconds, words=words)
-        fault_answers.setdefault((fault, client), {})[call] = answer
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if config.get_verbosity() <= 0:
-        return
-    if contract_marks:
-        terminalreporter.section("contract: sources × cases")
-        terminalreporter.write("\n".join(contract_table(contract_marks)) + "\n")
-    if fault_answers:
-        terminalreporter.section("faults × clients: the error, and seconds until it came")
-        terminalreporter.write("\n".join(fault_table(fault_answers)) + "\n")

@@ -179,15 +179,6 @@ def test_every_real_store_is_made_equal_to_the_documents(opened):
         assert_store_holds_exactly(source, second)
 
 
-def test_every_real_store_refuses_another_dimension_or_embedder_and_stays_as_it_is(opened):
-    documents = some_documents(*range(5))
-    with opened() as source:
-        index_into(source, documents)
-        with pytest.raises(InvalidInputError):
-            index_documents(source, some_documents(9), HashingEmbedder(8), progress=False)
-        assert_store_holds_exactly(source, documents)
-
-
 def test_every_real_store_goes_on_after_an_interrupted_run(opened):
     documents = some_documents(*range(40))
 
@@ -255,14 +246,6 @@ def test_what_changed_is_replaced_and_what_vanished_deleted():
     assert_holds_exactly(index, [*some_documents(1, 4), changed])
 
 
-def test_batches_hold_new_documents_only():
-    index, embedder = DictIndex(), CountingEmbedder()
-    index_documents(index, some_documents(*range(0, 20, 2)), embedder, progress=False)
-    documents = some_documents(*range(20))
-    index_documents(index, documents, embedder, batch_size=5, progress=False)
-    assert embedder.batches == [10, 5, 5]
-
-
 def test_vanished_documents_can_be_kept():
     index = DictIndex()
     index_into(index, some_documents(1, 2))
@@ -298,20 +281,6 @@ def test_equal_documents_are_stored_once(resume, batch_size):
     assert_holds_exactly(index, some_documents(1, 2))
 
 
-def test_many_vanished_documents_are_deleted_some_at_a_time():
-    index = DictIndex()
-    index.stored = {str(i): None for i in range(2500)}
-    assert index_into(index, some_documents(1)).n_deleted == 2500
-    assert index.calls == [
-        "prepare",
-        "add 1",
-        "remove 1000",
-        "remove 1000",
-        "remove 500",
-        "complete",
-    ]
-
-
 def test_the_next_batch_is_read_only_when_the_last_is_written():
     index = DictIndex()
     states = []
@@ -336,21 +305,6 @@ def test_a_crash_of_the_iterable_comes_through_and_deletes_nothing():
     with pytest.raises(OSError, match="the share went away"):
         index_into(index, crashing(), batch_size=2)
     assert_holds_exactly(index, some_documents(1, 2, 3, 4, 5))
-
-
-def test_an_interrupt_keeps_what_was_written_and_the_next_run_goes_on():
-    index, embedder = DictIndex(), CountingEmbedder()
-
-    def interrupted():
-        yield from some_documents(1, 2, 3)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        index_documents(index, interrupted(), embedder, batch_size=2, progress=False)
-    assert_holds_exactly(index, some_documents(1, 2))
-    report = index_documents(index, some_documents(1, 2, 3, 4), embedder, progress=False)
-    assert (report.n_added, report.n_unchanged) == (2, 2)
-    assert embedder.batches == [2, 2]
 
 
 @pytest.mark.parametrize("dies_at", [1, 2, 3])
@@ -439,16 +393,6 @@ def test_a_long_wait_is_left_to_the_caller(retry_after_s):
     assert info.value.retry_after_s is not None
 
 
-def test_a_time_in_the_past_is_no_wait():
-    index_into(BusyIndex(n_busy=1, retry_after_s=-3.0), some_documents(1))
-
-
-def test_half_a_batch_before_later_is_no_duplicate():
-    index = DyingIndex(2, retry_after_s=0.001)
-    assert index_into(index, some_documents(*range(10)), batch_size=4).n_added == 10
-    assert_holds_exactly(index, some_documents(*range(10)))
-
-
 @pytest.mark.parametrize("nothing", [[], (), iter([])], ids=["list", "tuple", "generator"])
 def test_no_documents_at_all_are_taken_for_a_mistake(nothing):
     index = DictIndex()
@@ -471,21 +415,6 @@ def test_everything_is_deleted_the_way_the_refusal_says():
     for call in advice:
         eval(call)
     assert source.stored == {}
-
-
-def test_nothing_into_nothing_leaves_no_store_behind():
-    index = DictIndex()
-    assert index_into(index, []) == IndexingReport(
-        n_documents=0, n_added=0, n_unchanged=0, n_deleted=0, n_duplicates=0
-    )
-    assert index.calls == []
-
-
-def test_documents_of_one_id_and_two_texts_are_both_stored():
-    twins = [Document(document_id="d", text="one"), Document(document_id="d", text="two")]
-    index = DictIndex()
-    index_into(index, twins)
-    assert_holds_exactly(index, twins)
 
 
 class Returning:
@@ -532,14 +461,6 @@ def test_a_wrong_embedding_names_the_document_and_nothing_of_its_batch_is_writte
     assert index.calls == ["prepare", "add 2", "complete"]
 
 
-@pytest.mark.parametrize("answer", [GOOD, np.ones((1, 0)), np.ones((0, 2))])
-def test_the_first_batch_is_checked_before_the_store_is_touched(answer):
-    index = DictIndex()
-    with pytest.raises(InvalidInputError, match=r"shape \(1, d\) for documents 'd1' to 'd1', got"):
-        index_documents(index, some_documents(1), Returning(answer), progress=False)
-    assert index.calls == []
-
-
 def test_a_store_of_another_dimension_refuses_before_anything_is_written():
     index = DictIndex()
     index.dimension = 5
@@ -555,14 +476,6 @@ def test_the_store_gets_contiguous_float32_whatever_the_embedder_makes():
     embeddings = [embedding for _, embedding in index.stored.values()]
     assert [embedding.dtype for embedding in embeddings] == [np.float32] * 2
     assert [embedding.tolist() for embedding in embeddings] == [[1, 2], [3, 4]]
-
-
-def test_the_embedders_error_comes_through_and_what_was_written_stays():
-    index = DictIndex()
-    documents = [*some_documents(1, 2), Document(document_id="d3", text="?!")]
-    with pytest.raises(InvalidInputError, match="must have at least one word, got"):
-        index_into(index, documents, batch_size=2)
-    assert_holds_exactly(index, some_documents(1, 2))
 
 
 class Untouched:
@@ -608,6 +521,7 @@ def test_wrong_arguments_are_named(changes, message):
     assert index.calls == []
 
 
+@pytest.mark.slow
 def test_a_generator_of_many_documents_takes_bounded_memory():
     class Forgetful(DictIndex):
         """Keeps the ids alone, as a store on a disk does."""
@@ -675,11 +589,6 @@ def stderr_of(*, terminal=True, progress=True, before="", documents="documents")
 def test_a_terminal_shows_a_bar_that_ends_at_the_total():
     pytest.importorskip("tqdm")
     assert "10/10" in stderr_of()
-
-
-def test_a_generator_has_a_bar_without_a_total():
-    pytest.importorskip("tqdm")
-    assert "10 documents" in stderr_of(documents="iter(documents)")
 
 
 @pytest.mark.parametrize(

@@ -389,8 +389,10 @@ SYNC_AND_ASYNC = [
     "qdrant REST",
     "qdrant gRPC",
 ]
+AWAITED = ["in memory", "merged", "faiss flat, inner product", "qdrant REST", "qdrant gRPC"]
 KINDS = [
-    *(f"{kind}, {mode}" for kind in SYNC_AND_ASYNC for mode in ("called", "awaited")),
+    *(f"{kind}, called" for kind in SYNC_AND_ASYNC),
+    *(f"{kind}, awaited" for kind in AWAITED),
     *(f"{kind}, awaited" for kind in ASYNC_ONLY),
 ]
 

@@ -3,8 +3,6 @@
 Each test runs for every kind of store, called and awaited.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -107,12 +105,6 @@ def test_a_batch_is_what_its_queries_are_one_by_one(store, corpus):
         np.testing.assert_allclose(pool.similarities, alone.similarities, rtol=0, atol=1e-6)
 
 
-def test_a_batch_of_one_and_of_none(store, corpus):
-    (pool,) = store.fetch_batch([corpus.query()], 3)
-    assert pool.document_ids == store.fetch(corpus.query(), 3).document_ids
-    assert store.fetch_batch([], 3) == []
-
-
 def test_a_batch_with_a_filter(store, corpus):
     pools = store.fetch_batch([corpus.query(0), corpus.query(1)], 6, filter=store.even)
     assert [len(pool) for pool in pools] == [6, 6]
@@ -125,7 +117,7 @@ def test_one_bad_query_refuses_its_batch(store, corpus):
         store.fetch_batch(queries, 3)
 
 
-@pytest.mark.parametrize("n_candidates", [1, 2, 7, 40, 10_000])
+@pytest.mark.parametrize("n_candidates", [1, 7, 10_000])
 def test_half_of_the_candidates_may_be_opposite(store, corpus, opposite_reference, n_candidates):
     if not store.has_opposites:
         with pytest.raises((InvalidInputError, TypeError), match="include_opposite"):
@@ -177,16 +169,6 @@ def test_the_query_is_not_modified(store, corpus):
     np.testing.assert_array_equal(query.embedding, before)
 
 
-def test_eight_threads_on_one_source_equal_one(store, corpus):
-    queries = [corpus.query(seed) for seed in range(24)]
-    serial = [store.fetch(query, 5) for query in queries]
-    with ThreadPoolExecutor(8) as executor:
-        parallel = list(executor.map(lambda query: store.fetch(query, 5), queries))
-    for one, other in zip(serial, parallel, strict=True):
-        assert one.document_ids == other.document_ids
-        np.testing.assert_array_equal(one.embeddings, other.embeddings)
-
-
 def test_refuses_a_query_of_another_embedder(store, corpus):
     assert len(store.fetch(corpus.query(embedder_name="model-a"), 1)) == 1
     assert len(store.fetch(corpus.query(embedder_name=None), 1)) == 1
@@ -194,14 +176,10 @@ def test_refuses_a_query_of_another_embedder(store, corpus):
         store.fetch(corpus.query(embedder_name="model-b"), 1)
 
 
-@pytest.mark.parametrize("n_candidates", [0, -3, 2.5, "5", None])
-def test_refuses_a_number_of_candidates_that_is_no_count(store, corpus, n_candidates):
-    with pytest.raises(InvalidInputError, match="`n_candidates` must be"):
-        store.fetch(corpus.query(), n_candidates)
-
-
-def test_takes_a_numpy_integer_for_the_number_of_candidates(store, corpus):
-    assert len(store.fetch(corpus.query(), np.int32(4))) == 4
+def test_refuses_a_number_of_candidates_that_is_no_count(store, corpus):
+    for n_candidates in (0, -3, 2.5, "5", None):
+        with pytest.raises(InvalidInputError, match="`n_candidates` must be"):
+            store.fetch(corpus.query(), n_candidates)
 
 
 @pytest.mark.parametrize("d", [3, 17])

@@ -1,16 +1,13 @@
 import asyncio
-import threading
 import time
-import warnings
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from sift_core.errors import CandidateSourceError, InvalidInputError, LossyVectorsWarning
 from sift_core.sources import FaissSource
-from sift_core.types import Document, Query
+from sift_core.types import Query
 
 faiss = pytest.importorskip("faiss")
 
@@ -37,11 +34,6 @@ class Counting:
     def __call__(self, metadata):
         self.n_calls += 1
         return self.rule(metadata)
-
-
-def lossy(index, kept):
-    with pytest.warns(LossyVectorsWarning):
-        return FaissSource(index, kept)
 
 
 def recorded(index):
@@ -71,18 +63,6 @@ def test_orders_by_the_index_metric_and_states_cosines():
     assert pool.document_ids == ("doc-1", "doc-0")
     assert pool.similarities == pytest.approx([0.5**0.5, 1])
     assert pool.embeddings.tolist() == [[2, 2], [10, 0]]
-
-
-@pytest.mark.parametrize("description", ["IVF2,Flat", "IDMap2,IVF2,Flat", "IDMap,Flat"])
-def test_neither_a_direct_map_nor_idmap2_is_needed(description):
-    ids = np.arange(100) * 3
-    source = FaissSource(
-        built(description, ids=ids), dict(zip(ids.tolist(), documents(100), strict=True))
-    )
-    for options in ({}, {"filter": is_even}):
-        pool = source.fetch(query(), 1, **options)
-        assert pool.document_ids == ("doc-2",)
-        np.testing.assert_allclose(pool.embeddings[0], query().embedding, atol=1e-6)
 
 
 def test_a_filtered_search_keeps_the_settings_of_the_index():
@@ -117,38 +97,6 @@ def test_a_filter_that_few_pass_gives_all_of_them():
     assert pool.document_ids == ranked(2000, 2, lambda i: i in (7, 1900))
 
 
-@pytest.mark.parametrize("description", ["PQ4x4", "PQ4x4fs", "RQ4x4", "IVF2,PQ4x4fs"])
-@pytest.mark.parametrize("period", [2, 400])
-def test_index_types_that_take_no_selector_are_filtered_all_the_same(description, period):
-    index = built(description, 1200)
-    if description.startswith("IVF"):
-        index.nprobe = 2
-    pool = lossy(index, documents(1200)).fetch(
-        elsewhere(), 3, filter=lambda m: m["number"] % period == 0
-    )
-    assert len(pool) == 3
-    assert all(metadata["number"] % period == 0 for metadata in pool.metadata)
-
-
-def test_a_filter_that_many_pass_looks_at_few_more_hits():
-    index = built("Flat", 2000)
-    source = FaissSource(index, documents(2000))
-    searches = recorded(index)
-    source.fetch(elsewhere(), 10, filter=is_even)
-    assert searches == [(1, 40)]
-    source.fetch(elsewhere(), 10)
-    assert searches[1:] == [(1, 10)]
-
-
-def test_a_filter_that_hardly_any_pass_soon_turns_to_comparing_those_alone():
-    index = built("Flat", 5000)
-    source = FaissSource(index, documents(5000))
-    searches = recorded(index)
-    pool = source.fetch(elsewhere(), 5, filter=lambda metadata: metadata["number"] % 500 == 0)
-    assert pool.document_ids == ranked(5000, 5, lambda i: i % 500 == 0)
-    assert searches == [(1, 20), (1, 150)]
-
-
 def test_an_error_of_the_filter_comes_through():
     source = FaissSource(built("Flat"), documents(100))
     with pytest.raises(KeyError, match="absent"):
@@ -169,18 +117,6 @@ def test_an_index_that_compresses_warns_once_and_gives_unit_vectors(description)
     np.testing.assert_allclose(pool.embeddings, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("description", ["Flat", "PQ4x4,RFlat", "RR8,IVF2,Flat"])
-def test_an_exact_index_gives_back_what_it_was_given_whatever_its_length(description):
-    index = faiss.index_factory(D, description)
-    index.train(vectors(100))
-    index.add(5 * vectors(100))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        source = FaissSource(index, documents(100))
-    pool = source.fetch(Query(text="?", embedding=5 * vectors(3)[2]), 1)
-    np.testing.assert_allclose(pool.embeddings, 5 * vectors(3)[2:], atol=1e-5)
-
-
 def test_documents_may_be_plain_texts():
     texts = ["zero", "one", "two"]
     for kept in (texts, tuple(texts), dict(enumerate(texts)), ["zero", *documents(2)[1:], "two"]):
@@ -194,12 +130,6 @@ def test_documents_may_be_plain_texts():
 def test_refuses_documents_that_are_no_sequence_or_mapping(kept):
     with pytest.raises(InvalidInputError, match="must be a sequence or a mapping"):
         FaissSource(built("Flat", 3), kept)
-
-
-def test_refuses_what_is_no_document():
-    source = FaissSource(built("Flat", 3), [{"text": "zero"}] * 3)
-    with pytest.raises(InvalidInputError, match="must hold Document or texts, got dict for id 2"):
-        source.fetch(query(), 1)
 
 
 @pytest.mark.parametrize("index", [faiss.IndexBinaryFlat(8), "index.faiss", None])
@@ -271,23 +201,6 @@ def test_a_batch_is_one_search_and_equals_single_fetches():
     assert source.fetch_batch([], 4) == []
 
 
-def test_a_filtered_batch_equals_single_fetches():
-    source = FaissSource(built("Flat", 2000), documents(2000))
-    queries = [query(i) for i in range(0, 90, 10)]
-    for rule in (is_even, lambda m: m["number"] % 150 == 0, lambda m: False):
-        batch = source.fetch_batch(queries, 6, filter=rule)
-        for pool, one in zip(batch, queries, strict=True):
-            assert pool.document_ids == source.fetch(one, 6, filter=rule).document_ids
-
-
-def test_one_wrong_query_of_a_batch_is_refused():
-    source = FaissSource(built("Flat"), documents(100), embedder_name="a")
-    with pytest.raises(InvalidInputError, match="3 dimensions"):
-        source.fetch_batch([query(), Query(text="?", embedding=np.ones(3))], 2)
-    with pytest.raises(InvalidInputError, match="'b'"):
-        source.fetch_batch([query(), query(embedder_name="b")], 2)
-
-
 def test_half_are_near_and_half_opposite_by_hand():
     # Cosines to (1, 0): 1, 0.6, 0, -0.8, -1.
     index = faiss.IndexFlatIP(2)
@@ -301,18 +214,6 @@ def test_half_are_near_and_half_opposite_by_hand():
     assert cosines[4] == pytest.approx([1, 0.6, -0.8, -1])
     assert cosines[5] == cosines[6] == pytest.approx([1, 0.6, 0, -0.8, -1])
     assert source.fetch(one, 3).document_ids == ("doc-3", "doc-2", "doc-1")
-
-
-def test_opposites_pass_the_filter_and_come_in_batches():
-    source = FaissSource(built("Flat"), documents(100), include_opposite=True)
-    even = [i for i in range(100) if i % 2 == 0]
-    for one, pool in zip(
-        [query(4), elsewhere()],
-        source.fetch_batch([query(4), elsewhere()], 7, filter=is_even),
-        strict=True,
-    ):
-        order = sorted(even, key=lambda i: -float(vectors(100)[i] @ one.embedding))
-        assert pool.document_ids == tuple(f"doc-{i}" for i in order[:4] + order[-3:])
 
 
 def test_opposites_that_are_near_as_well_come_once():
@@ -340,27 +241,6 @@ class GpuIndexFlat(faiss.IndexFlatIP):
         found = super().search_and_reconstruct(x, k, **options)
         self.is_busy = False
         return found
-
-
-class BusyCPUIndex(GpuIndexFlat):
-    """The same on a CPU, where searches may overlap."""
-
-
-def searched_by_eight_threads(index):
-    index.add(vectors(20))
-    source = FaissSource(index, documents(20))
-    with ThreadPoolExecutor(8) as executor:
-        return list(executor.map(lambda i: source.fetch(query(i % 20), 1).document_ids, range(40)))
-
-
-def test_searches_on_a_gpu_wait_for_one_another():
-    found = searched_by_eight_threads(GpuIndexFlat(D))
-    assert found == [(f"doc-{i % 20}",) for i in range(40)]
-
-
-def test_searches_on_a_cpu_overlap():
-    with pytest.raises(CandidateSourceError, match="while another search was running"):
-        searched_by_eight_threads(BusyCPUIndex(D))
 
 
 class SmallGpuIndex(faiss.IndexFlatIP):
@@ -398,11 +278,6 @@ def test_refuses_fewer_documents_than_vectors(shorter):
         FaissSource(built("Flat", 5), shorter)
 
 
-def test_there_may_be_more_documents_than_vectors():
-    source = FaissSource(built("Flat", 5), documents(9))
-    assert len(source.fetch(query(), 9)) == 5
-
-
 def test_an_index_that_grew_without_its_documents():
     index = built("Flat", 5)
     source = FaissSource(index, documents(5))
@@ -421,11 +296,6 @@ def test_ids_of_ones_own_that_the_documents_do_not_know():
     assert isinstance(info.value.__cause__, KeyError)
 
 
-def test_no_documents():
-    with pytest.raises(InvalidInputError, match="no documents to fetch from; add some first"):
-        FaissSource(faiss.IndexFlatIP(D), []).fetch(query(), 1)
-
-
 def test_an_index_that_is_emptied_between_two_calls():
     index = built("Flat", 5)
     source = FaissSource(index, documents(5))
@@ -435,45 +305,8 @@ def test_an_index_that_is_emptied_between_two_calls():
         source.fetch(query(), 9)
 
 
-def test_another_dimension_names_both():
-    with pytest.raises(InvalidInputError, match="query has 3 dimensions, the store has 8"):
-        FaissSource(built("Flat", 5), documents(5)).fetch(Query(text="?", embedding=np.ones(3)), 1)
-
-
-def test_a_query_that_does_not_fit_float32():
-    source = FaissSource(built("Flat", 5), documents(5))
-    with pytest.raises(InvalidInputError, match="must fit float32"):
-        source.fetch(Query(text="?", embedding=np.full(D, 1e300)), 1)
-
-
 def test_an_index_that_cannot_give_vectors_back_says_so():
     source = FaissSource(built("IVF2,FlatDedup", metric=faiss.METRIC_L2), documents(100))
     with pytest.raises(CandidateSourceError, match="IndexIVFFlatDedup of 100 vectors") as info:
         source.fetch(query(), 1)
     assert isinstance(info.value.__cause__, RuntimeError)
-
-
-def test_a_hundred_threads_and_tasks_get_their_own_answers():
-    source = FaissSource(built("IVF4,Flat", 200), documents(200))
-
-    async def at_once():
-        return await asyncio.gather(*(source.afetch(query(i), 1) for i in range(100)))
-
-    assert [pool.document_ids[0] for pool in asyncio.run(at_once())] == [
-        f"doc-{i}" for i in range(100)
-    ]
-    started = threading.Barrier(8)
-
-    def fetched(first):
-        started.wait()
-        return [source.fetch(query(i), 1).document_ids[0] for i in range(first, 100, 8)]
-
-    with ThreadPoolExecutor(8) as executor:
-        for first, found in enumerate(executor.map(fetched, range(8))):
-            assert found == [f"doc-{i}" for i in range(first, 100, 8)]
-
-
-def test_an_object_that_is_no_document_does_not_pass_a_filter():
-    source = FaissSource(built("Flat", 3), [Document(document_id="a", text="b"), 1, 2])
-    with pytest.raises(InvalidInputError, match="got int"):
-        source.fetch(query(), 3, filter=lambda metadata: True)

@@ -145,18 +145,6 @@ def test_a_compressing_index_gives_back_something_near(description):
     assert cosines.mean() > 0.6
 
 
-@pytest.mark.parametrize("with_map", [False, True])
-@pytest.mark.parametrize("description", ["IVF4,Flat", "IVF4,PQ4x4fs"])
-def test_a_direct_map_changes_nothing(description, with_map):
-    index, rows = filled(description)
-    plain = search(index, QUERIES, K, allowed=np.array(sorted(rows)))
-    if with_map:
-        index.set_direct_map_type(faiss.DirectMap.Hashtable)
-    mapped = search(index, QUERIES, K, allowed=np.array(sorted(rows)))
-    np.testing.assert_array_equal(mapped.ids, plain.ids)
-    np.testing.assert_array_equal(mapped.vectors, plain.vectors)
-
-
 def test_vectors_are_found_in_lists_that_one_query_alone_would_not_probe():
     index, rows = filled("IVF4,Flat")
     hits = search(index, QUERIES, K)
@@ -172,14 +160,6 @@ def test_lists_that_hold_fewer_leave_places_empty():
     _, ids = index.search(QUERIES, 200)
     np.testing.assert_array_equal(hits.ids, ids)
     assert (hits.ids[:, -1] == -1).all()
-
-
-def test_a_rotated_index_with_empty_places_has_no_numbers_from_them():
-    index, _ = filled("RR16,IVF4,Flat")
-    faiss.extract_index_ivf(index).nprobe = 1
-    hits = search(index, QUERIES, 200)
-    assert (hits.ids[:, -1] == -1).all()
-    assert np.isfinite(hits.vectors).all()
 
 
 def test_settings_of_an_ivf_index_hold_when_it_is_restricted():
@@ -205,22 +185,6 @@ def test_a_graph_with_a_narrow_beam_fills_the_list():
         recall = np.mean([len(np.intersect1d(*p)) for p in zip(hits.ids, expected, strict=True)])
         assert recall >= 0.98 * k
     assert index.hnsw.efSearch == 16
-
-
-def test_a_graph_with_a_narrow_beam_finds_nearly_all_that_are_near():
-    n, k = 3000, 100
-    index = faiss.IndexHNSWFlat(D, 16, faiss.METRIC_INNER_PRODUCT)
-    index.add(vectors(n, D))
-    queries = vectors(20, D, seed=5)
-    expected = np.argsort(-queries @ vectors(n, D).T, axis=1)[:, :k]
-
-    def recall(ids):
-        return np.mean([len(np.intersect1d(*pair)) for pair in zip(ids, expected, strict=True)]) / k
-
-    assert recall(index.search(queries, k)[1]) < 0.95
-    assert recall(search(index, queries, k).ids) > 0.97
-    index.hnsw.efSearch = 2000  # wider than the answer: as it is
-    assert recall(search(index, queries, k).ids) > 0.999
 
 
 def test_a_graph_whose_nodes_nothing_leads_to_is_left_aside():
@@ -251,25 +215,11 @@ def test_a_refined_graph_that_finds_too_few_is_left_aside():
     np.testing.assert_array_equal(hits.vectors, vectors(N, D)[expected])
 
 
-def test_a_refined_graph_is_left_aside_where_only_some_ids_are_allowed():
-    index, _graph = refined_graph(with_links=True)
-    allowed = np.arange(0, N, 40)
-    k = len(allowed)
-    hits = search(index, QUERIES, k, allowed=allowed)
-    expected = nearest(QUERIES, k, faiss.METRIC_INNER_PRODUCT, among=allowed)
-    np.testing.assert_array_equal(hits.ids, expected)
-
-
 def test_an_id_map_whose_change_was_interrupted_is_not_searched():
     index, _ = filled("IDMap,Flat")
     faiss.downcast_index(index.index).add(vectors(1, D))
     with pytest.raises(RuntimeError, match=rf"holds {N} ids for {N + 1} vectors.*interrupted"):
         search(index, QUERIES, 3)
-
-
-def test_no_ids_allowed_finds_nothing():
-    index, _ = filled("IDMap,Flat")
-    assert (search(index, QUERIES, 3, allowed=np.array([5])).ids == -1).all()
 
 
 def test_an_index_inside_another_is_known_by_its_own_class():
@@ -303,11 +253,6 @@ def test_the_part_that_compresses_is_named(description, part):
     assert lossy_part(filled(description)[0]) == part
 
 
-def test_dimensions_that_are_left_out_are_a_loss():
-    kept = faiss.RemapDimensionsTransform(D, D - 1, False)
-    assert lossy_part(faiss.IndexPreTransform(kept, faiss.IndexFlatL2(D - 1))) is not None
-
-
 class GpuIndexFlat(faiss.IndexFlatIP):
     """Stands for one that faiss-gpu has."""
 
@@ -322,13 +267,6 @@ class GpuIndexFlat(faiss.IndexFlatIP):
 )
 def test_a_gpu_index_is_known_by_its_class(index, expected):
     assert runs_on_gpu(index) is expected
-
-
-def test_unit_rows_by_hand():
-    rows = np.float32([[[3, 4], [0, 0]]])
-    assert unit_rows(rows).tolist() == [[[np.float32(0.6), np.float32(0.8)], [0, 0]]]
-    large = np.float32([[3e38, 3e38]])  # whose squares leave float32
-    np.testing.assert_allclose(unit_rows(large), [[0.5**0.5, 0.5**0.5]], rtol=1e-6)
 
 
 def test_a_failure_names_the_index_and_says_what_to_do():

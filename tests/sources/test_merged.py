@@ -7,7 +7,6 @@ import pytest
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import CandidateSource
 from sift_core.sources import InMemorySource, MergedSource
-from sift_core.types import Query
 
 
 class Dead:
@@ -135,11 +134,6 @@ def test_fused_scores_are_refused(corpus):
         MergedSource({**slices(corpus, 1), "fused": Fused()}).fetch(corpus.query(), 3)
 
 
-def test_sources_without_names_are_refused(corpus):
-    with pytest.raises(InvalidInputError, match="must be a mapping from names to sources, got li"):
-        MergedSource(list(slices(corpus, 2).values()))
-
-
 def test_sources_of_different_embedders_are_refused(corpus):
     other = InMemorySource(np.eye(2), ["a", "b"], embedder_name="model-b")
     with pytest.raises(InvalidInputError, match=r"'model-a'.*'model-b'"):
@@ -150,14 +144,3 @@ def test_sources_of_different_embedders_are_refused(corpus):
 def test_no_sources():
     with pytest.raises(InvalidInputError, match="at least 1 source"):
         MergedSource({})
-
-
-@pytest.mark.parametrize("n_candidates", [0, 2.5, None])
-def test_refuses_a_number_of_candidates_that_is_no_count(corpus, n_candidates):
-    with pytest.raises(InvalidInputError, match="`n_candidates` must be"):
-        MergedSource(slices(corpus, 2)).fetch(corpus.query(), n_candidates)
-
-
-def test_refuses_a_query_of_another_dimension(corpus):
-    with pytest.raises(InvalidInputError, match="2 dimensions, the store has 16"):
-        MergedSource(slices(corpus, 2)).fetch(Query(text="?", embedding=[1.0, 0.0]), 2)

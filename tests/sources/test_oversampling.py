@@ -9,14 +9,12 @@ import pytest
 
 from sift_core import (
     CandidatePool,
-    CandidateSource,
     CandidateSourceError,
     ContextSelector,
     InMemorySource,
     InvalidInputError,
     Query,
 )
-from sift_core.protocols import BatchCandidateSource
 from sift_core.selection import context
 from sift_core.selection.context import distinct
 from sift_core.selection.near_duplicates import near_duplicate_radius
@@ -138,19 +136,6 @@ def test_contents_beyond_those_that_are_read_equal_the_definition(monkeypatch, n
     assert sorted(fact[found]) == list(range(20))
 
 
-@pytest.mark.parametrize("n_read", [40, 70])
-def test_versions_that_drift_away_equal_the_definition(monkeypatch, n_read):
-    # A late version may be near an early one and far from the first: then it is a content.
-    monkeypatch.setattr(context, "MAX_REGION", n_read)
-    query = a_query().embedding
-    facts = facts_about(query, 12)
-    drift = unit(np.random.default_rng(3).standard_normal((12, D)))
-    rows = np.concatenate([unit(facts + step * drift) for step in np.linspace(0, 1.2, 12)])
-    found = distinct(query, rows).tolist()
-    assert 12 < len(found) < len(rows)
-    assert found == contents_by_definition(query, rows, n_read=n_read)
-
-
 def test_contents_take_the_order_of_another_relevance():
     query = a_query().embedding
     rows, fact = copies_of(facts_about(query, 12), 4)
@@ -162,12 +147,6 @@ def test_contents_take_the_order_of_another_relevance():
         assert relevance[i] == relevance[fact == fact[i]].max()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_without_versions_all_are_contents(seed):
-    query = a_query(seed).embedding
-    assert len(distinct(query, facts_about(query, 200, seed))) == 200
-
-
 @pytest.mark.parametrize("n", [20, 50, 200, 500])
 @pytest.mark.parametrize("noise", [0.0, 0.15, 0.3])
 def test_a_pool_of_one_text_in_many_versions_has_one_content(n, noise):
@@ -175,32 +154,6 @@ def test_a_pool_of_one_text_in_many_versions_has_one_content(n, noise):
     query = a_query().embedding
     rows, _ = copies_of(facts_about(query, 1), n, noise=noise)
     assert len(distinct(query, rows)) == 1
-
-
-def test_fewer_than_twenty_versions_far_apart_count_as_contents():
-    # 18 distances and that to the query are too few to be read; the fixed radius is closer.
-    query = a_query().embedding
-    rows, _ = copies_of(facts_about(query, 1), 19, noise=0.3)
-    assert len(distinct(query, rows)) == 19
-    rows, _ = copies_of(facts_about(query, 1), 19, noise=0.1)
-    assert len(distinct(query, rows)) == 1
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_contents_of_vectors_of_any_length_and_type(dtype):
-    query = a_query().embedding
-    rows, _ = copies_of(facts_about(query, 15), 4)
-    scales = np.random.default_rng(0).uniform(0.5, 20, (len(rows), 1))
-    found = distinct(3 * query, (scales * rows).astype(dtype))
-    assert len(found) == 15
-    if dtype == np.float64:
-        assert found.tolist() == distinct(query, rows).tolist()
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_contents_of_fewer_than_two(n):
-    query = a_query().embedding
-    assert distinct(query, facts_about(query, n)).tolist() == list(range(n))
 
 
 @pytest.mark.parametrize(
@@ -305,13 +258,6 @@ def test_no_fetch_asks_for_more_than_the_cap(max_candidates, asked):
     assert len(pool) == (100 if max_candidates == 100 else 25)
 
 
-def test_more_candidates_than_the_default_cap_are_fetched_once():
-    query = a_query()
-    source = Recorded(collection(query, 10, 300, noise=0.05))
-    assert len(fetch_distinct(source, query, 2500, n_select=10)) == 2500
-    assert source.asked == [2500]
-
-
 @pytest.mark.parametrize(("n_facts", "asked"), [(4, [50]), (8, [50, 200])])
 def test_a_source_that_has_no_more_is_not_asked_again(n_facts, asked):
     query = a_query()  # 40 and 80 documents
@@ -335,18 +281,6 @@ def test_a_larger_pool_is_thinned_to_its_contents_in_the_stores_order():
     assert len({pool.texts[i] for i in chosen}) == 10
 
 
-def test_of_more_contents_than_were_asked_for_the_most_relevant_are_kept():
-    # The first 20 candidates are two facts, so that 80 are asked for; 62 of them are facts.
-    query = a_query()
-    facts = facts_about(query.embedding, 100)
-    versions, _ = copies_of(facts[:2], 10, noise=0.1)
-    source = Recorded(_Listed(np.concatenate([versions, facts[2:]])))
-    pool = fetch_distinct(source, query, 20, n_select=10)
-    assert source.asked == [20, 80]
-    assert len(pool) == 20
-    assert pool.texts[1:] == ("10", *(str(i) for i in range(20, 38)))
-
-
 def test_versions_fill_up_what_has_fewer_contents_than_are_chosen():
     query = a_query()
     rows, fact = copies_of(facts_about(query.embedding, 3), 60)
@@ -359,13 +293,6 @@ def test_versions_fill_up_what_has_fewer_contents_than_are_chosen():
     assert (np.diff(pool.similarities) <= 0).all()
     chosen = ContextSelector().select(query.embedding, pool.embeddings, 10).positions
     assert {pool.texts[i] for i in chosen[:3]} == {"0", "1", "2"}
-
-
-def test_contents_alone_are_returned_from_as_many_as_are_chosen_on():
-    query = a_query()
-    source = collection(query, 10, 50)
-    assert len(fetch_distinct(source, query, 50, n_select=10)) == 10
-    assert len(fetch_distinct(source, query, 50, n_select=11)) == 50
 
 
 def test_the_stores_own_relevance_orders_contents_and_stays_with_them():
@@ -413,20 +340,6 @@ def test_refuses_a_number_of_choices_that_is_no_count(n_select):
         OversamplingSource(collection(a_query(), 5, 2), n_select=n_select)
 
 
-@pytest.mark.parametrize("max_candidates", [0, -1, 2.5, "5"])
-def test_refuses_a_cap_that_is_no_count(max_candidates):
-    with pytest.raises(InvalidInputError, match="`max_candidates` must be"):
-        OversamplingSource(collection(a_query(), 5, 2), n_select=3, max_candidates=max_candidates)
-
-
-@pytest.mark.parametrize("n_candidates", [0, -1, 2.5, "5", None])
-def test_refuses_a_number_of_candidates_that_is_no_count(n_candidates):
-    source = Recorded(collection(a_query(), 5, 2))
-    with pytest.raises(InvalidInputError, match="`n_candidates` must be"):
-        fetch_distinct(source, a_query(), n_candidates, n_select=3)
-    assert source.asked == []
-
-
 def test_refuses_more_candidates_than_the_cap_before_asking():
     source = RecordedBatches(collection(a_query(), 5, 2))
     oversampling = OversamplingSource(source, n_select=3, max_candidates=9)
@@ -443,18 +356,6 @@ def test_refuses_more_candidates_than_the_cap_before_asking():
 def test_refuses_what_is_no_source(source):
     with pytest.raises(InvalidInputError, match="`source` must have the methods"):
         OversamplingSource(source, n_select=3)
-
-
-def test_the_sources_own_checks_pass_through():
-    query = a_query()
-    source = OversamplingSource(
-        InMemorySource(facts_about(query.embedding, 3), ["a", "b", "c"], embedder_name="model-a"),
-        n_select=2,
-    )
-    assert source.embedder_name == "model-a"
-    with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'"):
-        source.fetch(Query(text="?", embedding=query.embedding, embedder_name="model-b"), 2)
-    assert OversamplingSource(Recorded(_Listed(np.eye(3))), n_select=1).embedder_name is None
 
 
 # Batches, tasks, threads
@@ -476,12 +377,6 @@ def mixed_queries():
 @pytest.fixture(scope="module")
 def mixed():
     return mixed_queries()
-
-
-def test_takes_the_place_of_a_source():
-    source = OversamplingSource(Recorded(_Listed(np.eye(3))), n_select=2)
-    assert isinstance(source, CandidateSource)
-    assert isinstance(source, BatchCandidateSource)
 
 
 @pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
@@ -510,30 +405,6 @@ def test_only_queries_that_need_more_are_asked_again_those_of_one_size_together(
     asked = [each if isinstance(each, tuple) else (1, each) for each in together.asked]
     assert asked == [(n_queries, size) for size, n_queries in expected]
     assert max(n_queries for n_queries, _ in asked[1:]) > 1
-
-
-def test_a_source_without_batches_is_asked_one_after_another(mixed):
-    queries, store = mixed
-    source, alone = Recorded(store), Recorded(store)
-    OversamplingSource(source, n_select=10).fetch_batch(queries[:2], 100)
-    fetch_distinct(alone, queries[1], 100, n_select=10)
-    assert source.asked == [100, *alone.asked]
-
-
-@pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
-def test_one_query_is_fetched_and_no_batch_of_one(kind):
-    query = a_query()
-    source = kind(collection(query, 40, 10))
-    OversamplingSource(source, n_select=10).fetch(query, 100)
-    asyncio.run(OversamplingSource(source, n_select=10).afetch(query, 100))
-    assert all(isinstance(each, int) for each in source.asked)
-
-
-@pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
-def test_no_queries_have_no_pools(kind):
-    source = OversamplingSource(kind(collection(a_query(), 5, 2)), n_select=3)
-    assert source.fetch_batch([], 10) == []
-    assert asyncio.run(source.afetch_batch([], 10)) == []
 
 
 @pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
@@ -572,35 +443,3 @@ def test_awaiting_never_calls_the_blocking_methods(mixed):
     source = OversamplingSource(OnlyAsync(), n_select=10)
     asyncio.run(source.afetch(queries[2], 100))
     asyncio.run(source.afetch_batch(queries[:2], 100))
-
-
-def test_tasks_at_once_get_their_own_querys_candidates(mixed):
-    queries, store = mixed
-    expected = [fetch_distinct(store, query, 100, n_select=10) for query in queries]
-
-    async def at_once():
-        source = OversamplingSource(Recorded(store), n_select=10)
-        return await asyncio.gather(*(source.afetch(query, 100) for query in queries * 3))
-
-    for pool, other in zip(asyncio.run(at_once()), expected * 3, strict=True):
-        assert_same(pool, other)
-
-
-def test_fetches_over_a_real_store():
-    qdrant_client = pytest.importorskip("qdrant_client")
-    models = qdrant_client.models
-    from sift_core.sources import QdrantSource
-
-    query = a_query()
-    rows, fact = copies_of(facts_about(query.embedding, 40), 20)
-    client = qdrant_client.QdrantClient(":memory:")
-    parameters = models.VectorParams(size=D, distance=models.Distance.COSINE)
-    client.create_collection("docs", vectors_config=parameters)
-    client.upload_collection(
-        "docs", vectors=rows, payload=[{"text": str(f)} for f in fact], ids=range(len(rows))
-    )
-    pool = fetch_distinct(QdrantSource(client, "docs"), query, 100, n_select=10)
-    expected = fetch_distinct(InMemorySource(rows, [str(f) for f in fact]), query, 100, n_select=10)
-    client.close()
-    assert pool.document_ids == expected.document_ids
-    assert len(set(pool.texts)) == len(pool) >= 20

@@ -94,32 +94,10 @@ def test_an_unknown_vector_name(client, config):
     assert "vector name 'title'" in refusal(QdrantSource(client, "small", vector_name="title"))
 
 
-def test_an_empty_collection(client):
-    client.create_collection("small", vectors_config=COSINE)
-    source = QdrantSource(client, "small")
-    with pytest.raises(InvalidInputError, match=r"no documents to fetch from in 'small'.*add some"):
-        source.fetch(QUERY, 1)
-
-
 def test_a_missing_collection(client):
     message = refusal(QdrantSource(client, "nowhere"))
     assert "'nowhere'" in message
     assert "are collection, vector name, filter and dimension right?" in message
-
-
-def test_a_missing_collection_on_a_server(rest_client, corpus):
-    message = refusal(QdrantSource(rest_client, "nowhere"), corpus.query())
-    assert "Not found: Collection `nowhere`" in message
-
-
-def test_another_dimension_is_named(qdrant):
-    assert "a vector of 2 numbers" in refusal(QdrantSource(qdrant, "docs"))
-
-
-def test_a_query_of_another_embedder_is_the_callers_mistake_not_the_stores(qdrant):
-    source = QdrantSource(qdrant, "docs", embedder_name="a")
-    with pytest.raises(InvalidInputError, match="embedded by 'b'"):
-        source.fetch(Query(text="?", embedding=np.ones(16), embedder_name="b"), 1)
 
 
 def test_a_callable_filter_is_refused(qdrant, corpus):
@@ -127,33 +105,6 @@ def test_a_callable_filter_is_refused(qdrant, corpus):
         InvalidInputError, match=r"must be a qdrant_client.models.Filter, got builtins\.func"
     ):
         QdrantSource(qdrant, "docs").fetch(corpus.query(), 1, filter=lambda metadata: True)
-
-
-@pytest.mark.parametrize("prefer_grpc", [False, True], ids=["rest", "grpc"])
-def test_an_unreachable_server(prefer_grpc):
-    client = qdrant_client.QdrantClient(
-        url="http://127.0.0.1:1",
-        grpc_port=1,
-        prefer_grpc=prefer_grpc,
-        timeout=1,
-        check_compatibility=False,
-    )
-    with closing(client):
-        assert "is the server up" in refusal(QdrantSource(client, "docs"))
-
-
-def test_an_unreachable_server_awaited():
-    async def fetch():
-        client = qdrant_client.AsyncQdrantClient(
-            url="http://127.0.0.1:1", timeout=1, check_compatibility=False
-        )
-        try:
-            await QdrantSource(client, "docs").afetch(QUERY, 1)
-        finally:
-            await client.close()
-
-    with pytest.raises(CandidateSourceError, match="is the server up"):
-        asyncio.run(fetch())
 
 
 @pytest.mark.parametrize("location", [{"location": ":memory:"}, {"url": "http://127.0.0.1:1"}])
@@ -180,39 +131,6 @@ def test_an_async_client_cannot_fetch():
     asyncio.run(client.close())
 
 
-def test_a_server_that_dies_between_two_calls_and_comes_back(rest_server, rest_client, corpus):
-    source = QdrantSource(rest_client, "docs")
-    first = source.fetch(corpus.query(), 3)
-    rest_server.fault = (500, {"status": {"error": "disk full"}, "time": 0.0})
-    assert "disk full" in refusal(source, corpus.query())
-    rest_server.fault = None
-    assert source.fetch(corpus.query(), 3).document_ids == first.document_ids
-
-
-def test_a_server_that_stops_listening_between_two_calls(rest_server, rest_client, corpus):
-    source = QdrantSource(rest_client, "docs")
-    assert len(source.fetch(corpus.query(), 3)) == 3
-    rest_server.shutdown()
-    rest_server.server_close()
-    assert "is the server up" in refusal(source, corpus.query())
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        (200, b"<html>a proxy's login page</html>"),
-        (200, {"result": {"points": [{"id": 1}]}, "status": "ok", "time": 0.0}),
-        (403, {"status": {"error": "forbidden"}, "time": 0.0}),
-        (404, b"404 page not found"),
-        (503, b""),
-    ],
-    ids=["not JSON", "not the schema", "forbidden", "not found", "unavailable"],
-)
-def test_a_server_that_answers_nonsense(rest_server, rest_client, corpus, fault):
-    rest_server.fault = fault
-    assert "'docs'" in refusal(QdrantSource(rest_client, "docs"), corpus.query())
-
-
 @pytest.mark.parametrize(
     "vector",
     [None, {"title": [1.0, 0.0]}, [[1.0, 0.0], [0.0, 1.0]], [1.0, 0.0, 0.0]],
@@ -223,13 +141,6 @@ def test_a_server_that_returns_no_such_vector(rest_server, rest_client, vector):
     rest_server.fault = (200, {"result": {"points": [found]}, "status": "ok", "time": 0.0})
     with pytest.raises(CandidateSourceError, match=r"point 9 of .*'docs'.*`vector_name`"):
         QdrantSource(rest_client, "docs").fetch(QUERY, 1)
-
-
-def test_a_server_that_is_too_slow(rest_server, corpus):
-    rest_server.delay_s, rest_server.fault = 1.5, (503, b"")
-    client = qdrant_client.QdrantClient(url=rest_server.url, timeout=1, check_compatibility=False)
-    with closing(client):
-        assert "timed out" in refusal(QdrantSource(client, "docs"), corpus.query())
 
 
 def test_a_cancelled_fetch_is_cancelled(rest_server, corpus):
@@ -258,21 +169,6 @@ def test_the_text_may_be_inside_an_object(client):
     assert pool.metadata == ({"content": {"body": {}, "lang": "en"}, "page": 3},)
     again = QdrantSource(client, "small", text_key="content.body.text").fetch(QUERY, 1)
     assert again.texts == ("a",)  # what the local client keeps is whole
-
-
-def test_a_key_with_a_dot_comes_before_the_path(client):
-    collect(client, [point(1, [1, 0], {"a.b": "literal", "a": {"b": "nested"}})])
-    pool = QdrantSource(client, "small", text_key="a.b").fetch(QUERY, 1)
-    assert pool.texts == ("literal",)
-    assert pool.metadata == ({"a": {"b": "nested"}},)
-
-
-@pytest.mark.parametrize("payload", [{"content": "a"}, {"content": {"txt": "a"}}, {}])
-def test_a_path_that_leads_nowhere(client, payload):
-    collect(client, [point(4, [1, 0], payload)])
-    source = QdrantSource(client, "small", text_key="content.text")
-    with pytest.raises(CandidateSourceError, match=r"no text under 'content\.text'"):
-        source.fetch(QUERY, 1)
 
 
 def test_an_unknown_vector_name_lists_the_dense_ones(client):
@@ -315,32 +211,10 @@ def line(client, distance=models.Distance.COSINE):
     collect(client, points, config)
 
 
-@pytest.mark.parametrize(
-    ("n", "expected"),
-    # By dot product with (2, 0): 6, 4, 0, -2, -4, -6, -2. Nearest first, most opposite last.
-    [(1, [0]), (2, [0, 5]), (3, [0, 1, 5]), (4, [0, 1, 4, 5]), (7, [0, 1, 2, 6, 3, 4, 5])],
-)
-def test_half_of_the_candidates_may_be_opposite(client, n, expected):
-    line(client)
-    pool = QdrantSource(client, "small", include_opposite=True).fetch(QUERY, n)
-    assert ids_of(pool) == expected
-    assert (np.diff(pool.similarities) <= 0).all()
-
-
 def test_opposites_of_a_small_collection_come_once(client):
     line(client)
     pool = QdrantSource(client, "small", include_opposite=True).fetch(QUERY, 100)
     assert sorted(ids_of(pool)) == list(range(7))
-
-
-def test_opposites_by_dot_product_and_in_a_batch(client):
-    line(client, models.Distance.DOT)
-    source = QdrantSource(client, "small", include_opposite=True)
-    other = Query(text="?", embedding=[0.0, -1.0])  # dot products -1, -2, -1, -2, 1, 0, 4
-    first, second = source.fetch_batch([QUERY, other], 2)
-    assert ids_of(first) == [0, 5]
-    assert ids_of(second)[0] == 6
-    assert ids_of(second)[1] in (1, 3)
 
 
 def test_a_euclidean_collection_has_no_opposites(client):
@@ -431,35 +305,10 @@ def test_options_that_do_not_go_together(client, options, message):
         QdrantSource(client, "small", **options)
 
 
-@pytest.mark.parametrize("wrong", ["a question", None, np.ones(2)])
-def test_what_is_no_query_is_refused(client, wrong):
-    line(client)
-    source = QdrantSource(client, "small")
-    with pytest.raises(InvalidInputError, match=r"`query` must be a sift_core\.Query, got"):
-        source.fetch(wrong, 2)
-    with pytest.raises(InvalidInputError, match="`queries` must be a sequence of Query, got Query"):
-        source.fetch_batch(QUERY, 2)
-
-
 @pytest.mark.parametrize("wrong", ["http://localhost:6333", None])
 def test_what_is_no_client_is_refused(wrong):
     with pytest.raises(InvalidInputError, match="`client` must be a QdrantClient or an Async"):
         QdrantSource(wrong, "small")
-
-
-def test_a_text_key_must_be_a_text(client):
-    with pytest.raises(InvalidInputError, match="`text_key` must be a string, got NoneType"):
-        QdrantSource(client, "small", text_key=None)
-
-
-def test_fusion_may_be_named_without_its_query(client):
-    hybrid(client)
-    options = {"vector_name": "dense", "prefetch": dense_and_words}
-    short = QdrantSource(client, "small", fusion=models.Fusion.RRF, **options)
-    query = models.FusionQuery(fusion=models.Fusion.RRF)
-    long = QdrantSource(client, "small", fusion=query, **options)
-    asked = Query(text="6", embedding=[2.0, 0.0])
-    assert short.fetch(asked, 9).relevance.tolist() == long.fetch(asked, 9).relevance.tolist()
 
 
 @pytest.mark.parametrize(
@@ -474,16 +323,6 @@ def test_options_that_qdrant_does_not_have(client, options):
     line(client)
     with pytest.raises(InvalidInputError, match=r"as qdrant_client\.models has them"):
         QdrantSource(client, "small", **options).fetch(QUERY, 2)
-
-
-def test_a_query_beyond_float32_is_refused(client):
-    line(client)
-    with pytest.raises(InvalidInputError, match=r"must fit float32.*up to 1e\+300"):
-        QdrantSource(client, "small").fetch(Query(text="?", embedding=[1e300, 0.0]), 2)
-
-
-def test_a_batch_of_none_asks_nothing(client):
-    assert QdrantSource(client, "nowhere").fetch_batch([], 5) == []
 
 
 def test_a_batch_with_an_empty_answer_is_told_from_an_empty_collection(client):
@@ -537,12 +376,6 @@ def test_a_fetch_is_one_trip_that_brings_vectors_and_ranks_by_the_originals():
     assert body["with_payload"] is True
     assert body["limit"] == 7
     assert body["params"]["quantization"]["rescore"] is True
-
-
-def test_a_batch_is_one_trip():
-    ((path, body),) = sent_by({}, lambda source: source.fetch_batch([QUERY] * 5, 7))
-    assert path == "/collections/docs/points/query/batch"
-    assert len(body["searches"]) == 5
 
 
 def test_only_the_vector_that_is_searched_comes_back_and_ones_own_parameters_hold():
