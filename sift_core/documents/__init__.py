@@ -9,10 +9,15 @@ from sift_core.documents.indexing import IndexingReport, index_documents
 
 if TYPE_CHECKING:
     from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
-    from sift_core.documents.finding import FoundFile, FoundFiles, find_files
+    from sift_core.documents.cutting import TextFormat
+    from sift_core.documents.finding import (
+        FoundFile,
+        FoundFiles,
+        SkippedPath,
+        SkipReason,
+        find_files,
+    )
     from sift_core.documents.reader import FileReading, read_file, read_files, read_found
-    from sift_core.documents.skipped import SkippedPath, SkipReason
-    from sift_core.documents.spans import TextFormat
 
 __all__ = [
     "FORMAT_OF_SUFFIX",
@@ -37,9 +42,9 @@ _MODULES = {
     "FileReading": "reader",
     "FoundFile": "finding",
     "FoundFiles": "finding",
-    "SkipReason": "skipped",
-    "SkippedPath": "skipped",
-    "TextFormat": "spans",
+    "SkipReason": "finding",
+    "SkippedPath": "finding",
+    "TextFormat": "cutting",
     "find_files": "finding",
     "read_file": "reader",
     "read_files": "reader",

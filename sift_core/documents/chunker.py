@@ -1,20 +1,15 @@
-"""From texts, files and folders to the documents of an index."""
+"""From texts to the documents of an index."""
 
 from __future__ import annotations
 
 import math
-import os
-import tokenize
-import warnings
-from collections.abc import Callable, Iterator
-from io import BytesIO
-from pathlib import Path
+import re
+from collections.abc import Callable
 from typing import Any, get_args
 
 from sift_core.checks import as_count, check_text
-from sift_core.documents.boundaries import Span
-from sift_core.documents.headings import Heading, markdown_headings, path_at, rst_headings
-from sift_core.documents.spans import VISIBLE, SpanCutter, TextFormat
+from sift_core.documents.cutting import Cutter, TextFormat
+from sift_core.documents.headings import Heading, Span, markdown_headings, path_at, rst_headings
 from sift_core.errors import InvalidInputError
 from sift_core.types import Document, Metadata
 
@@ -42,8 +37,8 @@ class Chunker:
     words, characters. What fits is kept whole, and neighbours are joined up to the size. A
     heading alone, or marks without a word, go with what follows; so does a last line that opens
     it ("as follows:"), where it fits. What is shorter than an eighth of a chunk is joined to a
-    neighbour, or takes some of its text (of a paragraph or list, never of a function or of a
-    fenced block of code that fits, nor from under another heading), where either can be.
+    neighbour, or takes some of its text (never of a block that fits, nor from under another
+    heading), where either can be.
 
     Nothing is lost or repeated but whitespace at both ends: without overlap, the chunks hold
     every other character once, in order. The cut is deterministic, by semantic-text-splitter
@@ -87,7 +82,8 @@ class Chunker:
                 f"`size` must be a function of a text, got {type(size).__name__}"
             )
         self._capacity = max_characters - self._overlap
-        self._count: Callable[[str], int] = len if size is None else _whole(size)
+        # Rounded up: the splitter takes whole numbers only.
+        self._count = len if size is None else lambda text: math.ceil(size(text))
 
     def split(
         self, text: str, *, format: TextFormat, document_id: str, metadata: Metadata | None = None
@@ -122,7 +118,7 @@ class Chunker:
             if key in given:
                 raise InvalidInputError(f"chunks have a {key!r} of their own; rename yours")
         headings = _HEADINGS[format](text) if format in _HEADINGS else []
-        cutter = SpanCutter(text, format, headings, capacity=self._capacity, count=self._count)
+        cutter = Cutter(text, format, headings, capacity=self._capacity, count=self._count)
         chunks: list[Document] = []
         before: Span | None = None
         for start, end in cutter.spans():
@@ -140,89 +136,10 @@ class Chunker:
             before = (start, end)
         return chunks
 
-    def split_file(self, path: str | Path, *, root: str | Path | None = None) -> list[Document]:
-        r"""Return the chunks of a file, cut by its suffix's format (`FORMAT_OF_SUFFIX`).
-
-        The text is UTF-8, or what a Python file declares. Its line ends become "\n", so that
-        a checkout on Windows gives the same documents; offsets count that text.
-
-        Args:
-            path: The file.
-            root: The folder that ids are relative to, with "/" on every system; the file's
-                own folder if left out.
-
-        Raises:
-            InvalidInputError: If the file cannot be read as text, has no known suffix or does
-                not lie under `root`.
-        """
-        path = Path(path)
-        root = path.parent if root is None else Path(root)
-        format = FORMAT_OF_SUFFIX.get(path.suffix.lower())
-        if format is None:
-            raise InvalidInputError(
-                f"{path} must have one of the suffixes {', '.join(FORMAT_OF_SUFFIX)}; read other "
-                f"files yourself and call `split`"
-            )
-        try:
-            document_id = path.relative_to(root).as_posix()
-        except ValueError as error:
-            raise InvalidInputError(f"{path} must lie under `root`, {root}") from error
-        return self.split(_read(path, format), format=format, document_id=document_id)
-
-    def split_folder(
-        self, folder: str | Path, *, skip_unreadable: bool = False
-    ) -> Iterator[Document]:
-        """Yield the chunks of all files with a known suffix in a folder and those below it.
-
-        Holds one file at a time. A folder's files come before its subfolders, both by name.
-        Left out are hidden files and folders (".git"), and links to folders, so that a loop
-        of links is no danger; links to files are followed.
-
-        Args:
-            folder: Where to look.
-            skip_unreadable: Whether to go on, with a UserWarning, after a file or folder that
-                cannot be read. The default is an error, since `index_documents` deletes what
-                is no longer there.
-
-        Raises:
-            InvalidInputError: If `folder` is no folder, at once; if a file or folder cannot be
-                read, when it is reached.
-        """
-        root = Path(folder)
-        if not root.is_dir():
-            raise InvalidInputError(f"`folder` must be a folder, got {root}")
-        return self._split_folder(root, skip_unreadable)
-
-    def _split_folder(self, root: Path, skip_unreadable: bool) -> Iterator[Document]:
-        def give_up(error: OSError) -> None:
-            if not skip_unreadable:
-                raise _unreadable(error.filename, error) from error
-            _warn(_unreadable(error.filename, error))
-
-        for folder, subfolders, names in os.walk(root, onerror=give_up):
-            subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-            for name in sorted(names):
-                path = Path(folder, name)
-                if name.startswith(".") or path.suffix.lower() not in FORMAT_OF_SUFFIX:
-                    continue
-                try:
-                    chunks = self.split_file(path, root=root)
-                except InvalidInputError as error:
-                    if not skip_unreadable:
-                        raise
-                    _warn(error)
-                else:
-                    yield from chunks
-
-
-def _whole(size: Callable[[str], float]) -> Callable[[str], int]:
-    """Return a count that rounds up: the splitter takes whole numbers only."""
-    return lambda text: math.ceil(size(text))
-
 
 def _visible(text: str, start: int) -> int:
     """Return the offset of the first character from `start` on that is not whitespace."""
-    match = VISIBLE.search(text, start)
+    match = re.compile(r"\S").search(text, start)
     return match.start() if match else len(text)
 
 
@@ -233,35 +150,3 @@ def _trimmed(text: str, start: int, end: int) -> str:
     if line == 0:  # no line starts here, unless the span itself does
         line = start if start == 0 or text[start - 1] in "\r\n" else visible
     return text[line:end].rstrip()
-
-
-def _read(path: Path, format: TextFormat) -> str:
-    """Return a file's text with line ends as Python makes them.
-
-    Raises:
-        InvalidInputError: If it is no regular file, or holds no text.
-    """
-    if not path.is_file():  # a pipe would be waited for
-        raise InvalidInputError(f"{path} must be a file that exists, and no pipe or device")
-    encoding = "utf-8-sig"
-    try:
-        content = path.read_bytes()
-        if format == "python":
-            encoding, _ = tokenize.detect_encoding(BytesIO(content).readline)
-        text = content.decode(encoding)
-    except (OSError, UnicodeError, LookupError, SyntaxError) as error:
-        raise _unreadable(path, error) from error
-    if "\0" in text:
-        raise InvalidInputError(f"{path} must be text, but holds null characters; is it binary?")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _unreadable(path: object, error: Exception) -> InvalidInputError:
-    return InvalidInputError(
-        f"{path} could not be read: {error}; mend it, move it away, or pass `skip_unreadable=True` "
-        f"to `split_folder`"
-    )
-
-
-def _warn(error: InvalidInputError) -> None:
-    warnings.warn(f"left out: {error}", UserWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Which files there are to read, under which names, and which are left out at first sight."""
+"""Which files there are to read, under which names, and which are left out and why."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
-from sift_core.documents import FORMAT_OF_SUFFIX
-from sift_core.documents.skipped import SkippedPath, SkipReason
+from sift_core.documents.chunker import FORMAT_OF_SUFFIX
 from sift_core.errors import InvalidInputError
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
@@ -20,6 +20,48 @@ MAX_BYTES = 50_000_000  # a guess: a thousand pages of PDF with figures; text as
 _CACHE_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv"}
 
 
+class SkipReason(Enum):
+    """Why a file or folder was not read; the value says it to a reader."""
+
+    BINARY = "binary, no text"
+    BROKEN = "broken"
+    CACHE = "caches and installed packages"
+    EMPTY = "empty"
+    ENCODING = "no valid text in its encoding"
+    ENCRYPTED = "encrypted"
+    HIDDEN = "hidden"
+    LINK = "links to folders"
+    MISSING_PACKAGE = "need a package (pip install 'sift-rerank[files]')"
+    NO_TEXT = "no text in it (scanned pages?)"
+    TOO_LARGE = "too large"
+    UNKNOWN_SUFFIX = "unknown suffix"
+    UNREADABLE = "could not be read"
+
+
+class SkipError(Exception):
+    """Raised inside this package by what cannot read a file; never leaves it."""
+
+    def __init__(self, reason: SkipReason, detail: str = "") -> None:
+        super().__init__(detail or reason.value)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedPath:
+    """A file, or a folder with all that it holds, that was not read.
+
+    Args:
+        source: Its path as a document id would begin, with "/"; a folder's ends with one.
+        reason: Why.
+        detail: What exactly was wrong; "" where the reason says it all.
+    """
+
+    source: str
+    reason: SkipReason
+    detail: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FoundFile:
     """A file to read.
@@ -28,13 +70,11 @@ class FoundFile:
         path: Where it is.
         source: Its name in document ids and metadata: the path relative to the base, with "/".
         n_bytes: Its size.
-        is_named: Whether it was named itself rather than found in a folder.
     """
 
     path: Path
     source: str
     n_bytes: int
-    is_named: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,99 +113,87 @@ def find_files(
     Raises:
         InvalidInputError: If there is nothing at a path, or it is no path.
     """
-    search = _Search(Path(os.path.abspath(base or ".")), max_bytes)
-    for path in paths:
-        if not os.fspath(path):
+    root = Path(os.path.abspath(base or "."))
+    files: dict[str, FoundFile] = {}
+    skipped: dict[str, SkippedPath] = {}
+    for one in paths:
+        given = os.fspath(one)
+        if not given:
             raise InvalidInputError("a path to read must not be empty; the current folder is .")
-        search.add(Path(os.path.abspath(path)), given=os.fspath(path))
-    return FoundFiles(files=tuple(search.files.values()), skipped=tuple(search.skipped.values()))
-
-
-class _Search:
-    """Collects files and what is left out, each once."""
-
-    def __init__(self, base: Path, max_bytes: int) -> None:
-        self._base = base
-        self._max_bytes = max_bytes
-        self.files: dict[Path, FoundFile] = {}
-        self.skipped: dict[str, SkippedPath] = {}
-
-    def add(self, path: Path, *, given: str) -> None:
-        """Take in what a path leads to."""
-        if path.is_dir():
-            self._add_folder(path)
-        elif os.path.lexists(path):
-            self._add_file(path, is_named=True)
-        else:
+        path = Path(os.path.abspath(given))
+        if not os.path.lexists(path):
             raise InvalidInputError(
                 f"there is no file or folder {given!r}; correct the path (the current folder is "
                 f"{os.getcwd()!r})"
             )
-
-    def _add_folder(self, root: Path) -> None:
-        for folder, subfolders, names in os.walk(root, onerror=self._could_not_list):
-            here = Path(folder)
-            for name in sorted(subfolders):
-                if reason := _why_not_enter(here / name):
-                    subfolders.remove(name)
-                    self._skip(here / name, reason, is_folder=True)
-            subfolders.sort()
-            for name in sorted(names):
-                if name.startswith("."):
-                    self._skip(here / name, SkipReason.HIDDEN)
-                else:
-                    self._add_file(here / name, is_named=False)
-
-    def _add_file(self, path: Path, *, is_named: bool) -> None:
-        if path in self.files:
-            return
-        suffix = path.suffix.lower()
-        if suffix not in SUFFIXES and not is_named:
-            self._skip(path, SkipReason.UNKNOWN_SUFFIX, suffix or "no suffix")
-            return
-        try:
-            status = path.stat()
-        except OSError as error:  # a link to nothing or in a circle; rights
-            self._skip(path, SkipReason.UNREADABLE, error.strerror or str(error))
-            return
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
-            self._skip(path, SkipReason.UNREADABLE, "no regular file")
-        elif status.st_size > self._max_bytes:
-            self._skip(path, SkipReason.TOO_LARGE, f"{status.st_size / 1e6:,.1f} MB")
-        elif status.st_size == 0:
-            self._skip(path, SkipReason.EMPTY)
-        else:
-            source = self._source(path)
-            try:
-                source.encode()
-            except UnicodeEncodeError:  # no document id can hold it
-                self._skip(path, SkipReason.UNREADABLE, "its name is not UTF-8")
-                return
-            self.skipped.pop(source, None)  # found in a folder first, then named itself
-            self.files[path] = FoundFile(
-                path=path, source=source, n_bytes=status.st_size, is_named=is_named
-            )
-
-    def _could_not_list(self, error: OSError) -> None:
-        self._skip(Path(error.filename), SkipReason.UNREADABLE, error.strerror or "", True)
-
-    def _skip(
-        self, path: Path, reason: SkipReason, detail: str = "", is_folder: bool = False
-    ) -> None:
-        source = self._source(path) + "/" * is_folder
-        self.skipped[source] = SkippedPath(source=source, reason=reason, detail=detail)
-
-    def _source(self, path: Path) -> str:
-        try:
-            return Path(os.path.relpath(path, self._base)).as_posix()
-        except ValueError:  # another drive of Windows
-            return path.as_posix()
+        for found in _walk(path, root) if path.is_dir() else [path]:
+            entry: FoundFile | SkippedPath
+            if isinstance(found, SkippedPath):
+                entry = found
+            else:
+                entry = _file(found, root, max_bytes, is_named=found is path)
+            if isinstance(entry, FoundFile):
+                files.setdefault(entry.source, entry)
+            else:
+                skipped.setdefault(entry.source, entry)
+    left_out = (path for source, path in skipped.items() if source not in files)
+    return FoundFiles(files=tuple(files.values()), skipped=tuple(left_out))
 
 
-def _why_not_enter(folder: Path) -> SkipReason | None:
-    """Return why a folder below a named one is left out; None where it is not."""
-    if folder.name.startswith("."):
-        return SkipReason.HIDDEN
-    if folder.name in _CACHE_FOLDERS or (folder / "pyvenv.cfg").is_file():
-        return SkipReason.CACHE
-    return SkipReason.LINK if folder.is_symlink() else None
+def _walk(folder: Path, base: Path) -> Iterable[Path | SkippedPath]:
+    """Yield the files in a folder and below, by name, and what is left out at first sight."""
+    failed: list[OSError] = []
+    for here, subfolders, names in os.walk(folder, onerror=failed.append):
+        for name in sorted(subfolders):
+            path = Path(here, name)
+            reason = SkipReason.LINK if path.is_symlink() else None
+            if name in _CACHE_FOLDERS or (path / "pyvenv.cfg").is_file():
+                reason = SkipReason.CACHE
+            if name.startswith("."):
+                reason = SkipReason.HIDDEN
+            if reason:
+                subfolders.remove(name)
+                yield SkippedPath(source=f"{_source(path, base)}/", reason=reason)
+        subfolders.sort()
+        for name in sorted(names):
+            path = Path(here, name)
+            if name.startswith("."):
+                yield SkippedPath(source=_source(path, base), reason=SkipReason.HIDDEN)
+            else:
+                yield path
+    for error in failed:
+        source = f"{_source(Path(error.filename), base)}/"
+        yield SkippedPath(source=source, reason=SkipReason.UNREADABLE, detail=error.strerror or "")
+
+
+def _file(path: Path, base: Path, max_bytes: int, *, is_named: bool) -> FoundFile | SkippedPath:
+    """Return a file, or why it is left out without opening it."""
+    source = _source(path, base)
+
+    def skip(reason: SkipReason, detail: str = "") -> SkippedPath:
+        return SkippedPath(source=source, reason=reason, detail=detail)
+
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES and not is_named:
+        return skip(SkipReason.UNKNOWN_SUFFIX, suffix or "no suffix")
+    try:
+        status = path.stat()
+        source.encode()
+    except OSError as error:  # a link to nothing or in a circle; rights
+        return skip(SkipReason.UNREADABLE, error.strerror or str(error))
+    except UnicodeEncodeError:  # no document id can hold it
+        return skip(SkipReason.UNREADABLE, "its name is not UTF-8")
+    if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+        return skip(SkipReason.UNREADABLE, "no regular file")
+    if status.st_size > max_bytes:
+        return skip(SkipReason.TOO_LARGE, f"{status.st_size / 1e6:,.1f} MB")
+    if status.st_size == 0:
+        return skip(SkipReason.EMPTY)
+    return FoundFile(path=path, source=source, n_bytes=status.st_size)
+
+
+def _source(path: Path, base: Path) -> str:
+    try:
+        return Path(os.path.relpath(path, base)).as_posix()
+    except ValueError:  # another drive of Windows
+        return path.as_posix()

@@ -1,4 +1,4 @@
-"""Where the headings of a text are, found line by line without parsing what is between them."""
+"""Where the headings and the blocks of code of a text are, found without parsing the rest."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
-_SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*")
-_NO_PARAGRAPH = re.compile(r"\s|[-*+>|#]|\d+[.)]\s|$")  # what a setext line cannot underline
-_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*")
-_TARGET = re.compile(r"\.\. _.*:[ \t]*")
+Span: TypeAlias = tuple[int, int]
+"""Start and end, as offsets in a text."""
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}(?=[^`\n]*$)|~{3,})(.*)", re.MULTILINE)
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?s:.*?)^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
+_MARKDOWN = re.compile(
+    r"^ {0,3}(?:(?P<marks>#{1,6})(?:[ \t]+(?P<title>.*?))??(?:[ \t]+#+)?[ \t]*\r?$"
+    r"|(?![-*+>|#\s]|\d+[.)]\s)(?P<underlined>.+)\n {0,3}(?P<line>=+|-+)[ \t]*\r?$)",
+    re.MULTILINE,
+)
+_LINE = re.compile(r"^.*$", re.MULTILINE)
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*\s*")
+_TARGET = re.compile(r"\.\. _.*:\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +41,17 @@ class Heading:
     path: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Line:
-    start: int
-    end: int
-    text: str  # without its end
+def fences(text: str) -> Iterator[Span]:
+    """Yield the blocks of code between fences of a Markdown text, indented ones as well."""
+    opened: re.Match[str] | None = None
+    for line in _FENCE.finditer(text):
+        if opened is None:
+            opened = line
+        elif line[1].startswith(opened[1]) and not line[2].strip():
+            yield opened.start(), line.end()
+            opened = None
+    if opened:
+        yield opened.start(), len(text)
 
 
 def markdown_headings(text: str) -> list[Heading]:
@@ -46,26 +60,16 @@ def markdown_headings(text: str) -> list[Heading]:
     Lines in code fences and in YAML at the start are none. Headings inside quotes and lists
     are not looked for, and HTML is not understood.
     """
-    found: list[tuple[int, int, int, str]] = []
-    fence = ""
-    before: _Line | None = None
-    for line in _after_front_matter(_lines(text)):
-        match = _FENCE.fullmatch(line.text)
-        if fence:
-            if match and match[1].startswith(fence) and not match[2].strip():
-                fence = ""
-            before = None
-        elif match and not (match[1][0] == "`" and "`" in match[2]):
-            fence, before = match[1], None
-        elif heading := _ATX.fullmatch(line.text):
-            found.append((line.start, line.end, len(heading[1]), (heading[2] or "").strip()))
-            before = None
-        elif before and (underline := _SETEXT.fullmatch(line.text)):
-            level = 1 if underline[1][0] == "=" else 2
-            found.append((before.start, line.end, level, before.text.strip()))
-            before = None
-        else:
-            before = None if _NO_PARAGRAPH.match(line.text) else line
+    front_matter = _FRONT_MATTER.match(text)
+    others = [*([front_matter.span()] if front_matter else []), *fences(text)]
+    found = []
+    for match in _MARKDOWN.finditer(text):
+        i = bisect_right(others, (match.start(), len(text)))
+        if i and match.start() < others[i - 1][1]:
+            continue
+        level = len(match["marks"]) if match["marks"] else 1 + (match["line"][0] == "-")
+        title = (match["title"] or match["underlined"] or "").strip()
+        found.append((match.start(), match.end() + 1, level, title))
     return _with_paths(found)
 
 
@@ -76,23 +80,31 @@ def rst_headings(text: str) -> list[Heading]:
     and a blank line or the start of the text before it. Each style of lines is a level, in
     order of appearance.
     """
-    lines = _lines(text)
+    lines = list(_LINE.finditer(text))
     styles: list[tuple[str, bool]] = []
-    found: list[tuple[int, int, int, str]] = []
+    found = []
     for i in range(1, len(lines)):
-        if not _underlines(lines[i].text, lines[i - 1].text):
+        title, line = lines[i - 1][0].rstrip(), lines[i][0].rstrip()
+        # docutils takes 4 marks under any title.
+        is_long_enough = len(line) >= min(4, len(title.strip()))
+        if not (title and _ADORNMENT.fullmatch(line) and is_long_enough):
             continue
-        mark = lines[i].text[0]
-        before = lines[i - 2].text if i > 1 else ""
-        is_overlined = bool(_ADORNMENT.fullmatch(before)) and before[0] == mark
-        if (before.strip() or lines[i - 1].text[0].isspace()) and not is_overlined:
+        before = lines[i - 2][0].rstrip() if i > 1 else ""
+        is_overlined = bool(_ADORNMENT.fullmatch(before)) and before[0] == line[0]
+        is_free = not (before or title[0].isspace())
+        if _ADORNMENT.fullmatch(title) or not (is_overlined or is_free):
             continue
-        style = (mark, is_overlined)
+        style = (line[0], is_overlined)
         if style not in styles:
             styles.append(style)
-        first = _first_with_targets(lines, i - 2 if is_overlined else i - 1)
-        title = lines[i - 1].text.strip()
-        found.append((lines[first].start, lines[i].end, styles.index(style) + 1, title))
+        first = i - 2 if is_overlined else i - 1
+        for above in range(first - 1, -1, -1):  # link targets right before it
+            if _TARGET.fullmatch(lines[above][0]):
+                first = above
+            elif lines[above][0].strip():
+                break
+        level = styles.index(style) + 1
+        found.append((lines[first].start(), lines[i].end() + 1, level, title.strip()))
     return _with_paths(found)
 
 
@@ -102,51 +114,12 @@ def path_at(headings: Sequence[Heading], offset: int) -> list[str]:
     return list(headings[count - 1].path) if count else []
 
 
-def _lines(text: str) -> list[_Line]:
-    r"""Return the lines, which end in "\n" or "\r\n"."""
-    lines = []
-    start = 0
-    for content in text.split("\n"):
-        end = min(start + len(content) + 1, len(text))
-        lines.append(_Line(start, end, content.removesuffix("\r")))
-        start = end
-    return lines
-
-
-def _after_front_matter(lines: Sequence[_Line]) -> Iterator[_Line]:
-    """Yield the lines that follow a block of YAML at the start, or all."""
-    first = 0
-    if lines[0].text.rstrip() == "---":
-        ends = (i for i in range(1, len(lines)) if lines[i].text.rstrip() in ("---", "..."))
-        first = next(ends, -1) + 1
-    yield from lines[first:]
-
-
-def _underlines(line: str, title: str) -> bool:
-    """Whether `line` is long enough under `title`; docutils takes 4 marks under any title."""
-    if not _ADORNMENT.fullmatch(line) or not title.strip() or _ADORNMENT.fullmatch(title):
-        return False
-    return len(line.rstrip()) >= min(4, len(title.strip()))
-
-
-def _first_with_targets(lines: Sequence[_Line], first: int) -> int:
-    """Return the line of the first of the link targets right before line `first`, or `first`."""
-    i = first - 1
-    while i >= 0 and (not lines[i].text.strip() or _TARGET.fullmatch(lines[i].text)):
-        if lines[i].text.strip():
-            first = i
-        i -= 1
-    return first
-
-
 def _with_paths(found: Sequence[tuple[int, int, int, str]]) -> list[Heading]:
     """Return headings from (start, end, level, title) in order."""
     headings: list[Heading] = []
     above: list[tuple[int, str]] = []
     for start, end, level, title in found:
-        while above and above[-1][0] >= level:
-            above.pop()
-        above.append((level, title))
+        above = [*(outer for outer in above if outer[0] < level), (level, title)]
         path = tuple(name for _, name in above)
         headings.append(Heading(start=start, end=end, level=level, path=path))
     return headings

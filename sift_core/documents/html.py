@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from sift_core.documents.skipped import SkipError, SkipReason
+from sift_core.documents.finding import SkipError, SkipReason
 from sift_core.errors import MissingDependencyError
 
 try:

@@ -1,24 +1,29 @@
-"""From found files to documents."""
+"""From files and folders to chunks, and what was left out."""
 
 from __future__ import annotations
 
 import codecs
 import os
 import tokenize
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import accumulate
 
-from sift_core.documents import FORMAT_OF_SUFFIX, Chunker, TextFormat
+from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
+from sift_core.documents.cutting import TextFormat
 from sift_core.documents.finding import (
     HTML_SUFFIXES,
     MAX_BYTES,
     PDF_SUFFIX,
     FoundFile,
     FoundFiles,
+    SkipError,
+    SkippedPath,
+    SkipReason,
     find_files,
 )
-from sift_core.documents.skipped import SkipError, SkippedPath, SkipReason
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Document
 
@@ -45,11 +50,13 @@ def read_files(
     base: str | os.PathLike[str] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> FileReading:
-    """Return the chunks of files and folders, and what was left out.
+    r"""Return the chunks of files and folders, and what was left out.
 
     Markdown, reStructuredText, Python and plain text are cut as they are; of HTML the main content
     becomes Markdown first (extra `files`), of PDF the text is taken (extra `files`); without that
-    extra they are left out. All chunks are held in memory: some 1.5 times the text.
+    extra they are left out. All chunks are held in memory: some 1.5 times the text. Text is UTF-8,
+    UTF-16 with a byte order mark, or what a Python file declares; its line ends become "\n", so
+    that a checkout on Windows gives the same chunks.
 
     Args:
         paths: Files and folders.
@@ -111,38 +118,69 @@ def _chunks(file: FoundFile, chunker: Chunker) -> list[Document]:
     except OSError as error:
         raise SkipError(SkipReason.UNREADABLE, error.strerror or str(error)) from error
     suffix = file.path.suffix.lower()
+    format: TextFormat = FORMAT_OF_SUFFIX.get(suffix, "text")
+    starts: list[int] = []
     if suffix == PDF_SUFFIX:
-        return _pdf_chunks(content, file.source, chunker)
-    if suffix in HTML_SUFFIXES:
+        pages = _pages_of_pdf(content)
+        text = "\n\n".join(pages)
+        starts = [0, *accumulate(len(page) + 2 for page in pages[:-1])]
+    elif suffix in HTML_SUFFIXES:
         from sift_core.documents.html import markdown_of_html
 
-        return _split(chunker, markdown_of_html(content), "markdown", file.source)
-    format = FORMAT_OF_SUFFIX.get(suffix, "text")
-    return _split(chunker, _text(content, format), format, file.source)
-
-
-def _pdf_chunks(content: bytes, source: str, chunker: Chunker) -> list[Document]:
-    from sift_core.documents.pdf import text_of_pdf
-
-    pdf = text_of_pdf(content)
-    return [
-        replace(
-            chunk,
-            metadata={
-                **chunk.metadata,
-                "page": pdf.page_at(chunk.metadata["start"]),
-                "last_page": pdf.page_at(max(chunk.metadata["end"] - 1, chunk.metadata["start"])),
-            },
-        )
-        for chunk in _split(chunker, pdf.text, "text", source)
-    ]
-
-
-def _split(chunker: Chunker, text: str, format: TextFormat, source: str) -> list[Document]:
+        text, format = markdown_of_html(content), "markdown"
+    else:
+        text = _text(content, format)
     try:
-        return chunker.split(text, format=format, document_id=source)
+        chunks = chunker.split(text, format=format, document_id=file.source)
     except InvalidInputError as error:  # half a surrogate pair, which an escape can bring in
         raise SkipError(SkipReason.ENCODING, str(error)) from error
+    return [_with_pages(chunk, starts) for chunk in chunks] if starts else chunks
+
+
+def _with_pages(chunk: Document, starts: list[int]) -> Document:
+    """Return a chunk that knows its pages, counted from 1, by where each page starts."""
+    first, end = chunk.metadata["start"], chunk.metadata["end"]
+    pages = {
+        "page": bisect_right(starts, first),
+        "last_page": bisect_right(starts, max(end - 1, first)),
+    }
+    return replace(chunk, metadata={**chunk.metadata, **pages})
+
+
+def _pages_of_pdf(content: bytes) -> list[str]:
+    """Return the text of each page of a PDF; one that is encrypted with no password is read.
+
+    Raises:
+        SkipError: If it is encrypted, broken, or has no text, for instance since its pages were
+            scanned.
+        MissingDependencyError: If pypdf is not installed.
+    """
+    try:
+        import pypdf
+        from pypdf.errors import DependencyError
+    except ImportError as error:
+        raise MissingDependencyError("pypdf", extra="files") from error
+    try:
+        reader = pypdf.PdfReader(BytesIO(content))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise SkipError(SkipReason.ENCRYPTED, "needs a password")
+        texts = [page.extract_text() for page in reader.pages]
+    except SkipError:
+        raise
+    except DependencyError as error:
+        raise SkipError(
+            SkipReason.ENCRYPTED, "pip install cryptography, if it has no password"
+        ) from error
+    # pypdf raises errors of its own, and whatever a broken file leads to in its middle: KeyError,
+    # TypeError, ValueError, RecursionError, zlib.error ... One broken file must not end a run.
+    except Exception as error:
+        detail = " ".join(str(error).split())[:200]
+        raise SkipError(SkipReason.BROKEN, f"{type(error).__name__}: {detail}") from error
+    # No store takes null characters and halves of surrogate pairs.
+    pages = [text.replace("\0", "").encode("utf-8", "replace").decode().strip() for text in texts]
+    if not any(pages):
+        raise SkipError(SkipReason.NO_TEXT, f"{len(pages)} pages")
+    return pages
 
 
 def _text(content: bytes, format: TextFormat) -> str:

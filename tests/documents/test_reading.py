@@ -96,6 +96,7 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         wrong_dot_html='<meta charset="utf-8">café'.encode("latin-1"),
         large_dot_md="x" * 100_000,
         bad_dot_py="# coding: no-such-codec\n",
+        bytes_dot_py="# coding: base64\n",
     )
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere.md")
@@ -115,6 +116,7 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         "latin.txt": SkipReason.ENCODING,
         "wrong.html": SkipReason.ENCODING,
         "bad.py": SkipReason.ENCODING,
+        "bytes.py": SkipReason.ENCODING,
         "empty.md": SkipReason.EMPTY,
         "blank.md": SkipReason.EMPTY,
         "shell.html": SkipReason.EMPTY,
@@ -148,10 +150,35 @@ def test_a_path_without_a_file_is_an_error(tmp_path, monkeypatch, path):
         find_files([path])
 
 
-def test_line_ends_and_marks_of_windows_give_the_same_text(tmp_path):
-    fill(tmp_path, a_dot_txt=b"\xef\xbb\xbfone\r\ntwo", b_dot_txt="one\ntwo".encode("utf-16"))
-    texts = {document.text for document in read_files([tmp_path]).documents}
-    assert texts == {"one\ntwo"}
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("mark.txt", b"\xef\xbb\xbfone\r\ntwo", "one\ntwo"),
+        ("utf16.txt", "one\ntwo".encode("utf-16"), "one\ntwo"),
+        ("mac.txt", b"one\rtwo", "one\ntwo"),
+        ("cookie.py", b"# coding: latin-1\nx = '\xe4'\n", "# coding: latin-1\nx = 'ä'"),
+    ],
+)
+def test_encodings_and_line_ends_of_files(tmp_path, name, content, text):
+    (tmp_path / name).write_bytes(content)
+    (document,) = read_files([tmp_path]).documents
+    assert document.text == text
+
+
+def test_links_to_files_are_followed(tmp_path):
+    fill(tmp_path, docs__a_dot_md="text", other__b_dot_md="linked")
+    (tmp_path / "docs/link.md").symlink_to("../other/b.md")
+    assert read_files([tmp_path / "docs"], base=tmp_path).sources == ("docs/a.md", "docs/link.md")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_rights_is_listed(tmp_path):
+    fill(tmp_path, good_dot_md="text", secret__x_dot_md="x")
+    (tmp_path / "secret").chmod(0)
+    reading = read_files([tmp_path], base=tmp_path)
+    (tmp_path / "secret").chmod(0o755)
+    assert reading.sources == ("good.md",)
+    assert reasons(reading) == {"secret/": SkipReason.UNREADABLE}
 
 
 def test_chunks_of_a_pdf_know_their_pages(tmp_path):
