@@ -130,20 +130,27 @@ def pick_metadata(
     Returns:
         k mappings, in order of choice.
     """
-    rows = unit_rows(np.asarray(pool.embeddings)[selection.positions])
-    cosines = np.clip(rows @ rows.T, -1.0, 1.0)
+    positions = selection.positions
+    rows = unit_rows(pool.embeddings[positions])
+    is_earlier = np.tri(len(rows), k=-1, dtype=bool)
+    largest = (rows @ rows.T).max(axis=1, where=is_earlier, initial=-1.0)
+    redundancies = np.minimum(largest, 1.0).tolist()  # rounding may exceed 1
     relevance = pool.similarities if pool.relevance is None else pool.relevance
-    return [
-        {
-            "similarity": float(pool.similarities[position]),
-            "score": None if scores is None else scores[position],
-            "relevance": float(relevance[position]),
-            "redundancy": float(cosines[pick, :pick].max()) if pick else None,
-            "gain": float(selection.variances[pick] - selection.variances[pick + 1]),
-            "variance": float(selection.variances[pick + 1]),
-        }
-        for pick, position in enumerate(selection.positions.tolist())
-    ]
+    given: list[float | None] = [None] * len(rows)
+    if scores is not None:
+        found = (scores[position] for position in positions.tolist())
+        given = [None if score is None else float(score) for score in found]
+    columns = zip(
+        pool.similarities[positions].tolist(),
+        given,
+        relevance[positions].tolist(),
+        [None, *redundancies[1:]],
+        selection.gains.tolist(),
+        selection.variances[1:].tolist(),
+        strict=False,  # nothing was chosen: redundancies have a first one even then
+    )
+    names = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
+    return [dict(zip(names, pick, strict=True)) for pick in columns]
 
 
 def irreducible_variance(

@@ -67,11 +67,12 @@ def _rows_of(index: VectorStoreIndex, node_ids: Sequence[str]) -> list[int | Non
                 by_node_id = dict(zip(copied.values(), copied.keys(), strict=True))
                 known = _Rows(by_node_id=by_node_id, made_of=_looks_of(copied))
                 _rows[index] = known
-    rows: list[int | None] = []
-    for node_id in node_ids:
-        row = known.by_node_id.get(node_id)
-        rows.append(int(row) if row is not None and nodes_dict.get(row) == node_id else None)
-    return rows
+    rows = list(map(known.by_node_id.get, node_ids))
+    means = map(nodes_dict.get, rows)  # type: ignore[arg-type]  # None means no node
+    return [
+        int(row) if row is not None and meant == node_id else None
+        for row, meant, node_id in zip(rows, means, node_ids, strict=True)
+    ]
 
 
 def _looks_of(nodes_dict: dict[str, str]) -> Hashable:

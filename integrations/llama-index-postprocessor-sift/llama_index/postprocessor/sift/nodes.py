@@ -218,8 +218,7 @@ def chosen_nodes(
         keep_embeddings: Whether to put the vectors used on the copies, or to leave what is there.
     """
     nodes: list[NodeWithScore] = [metadata[NODE] for metadata in pool.metadata]
-    given = [None if node.score is None else float(node.score) for node in nodes]
-    explanations = pick_metadata(pool, selection, scores=given)
+    explanations = pick_metadata(pool, selection, scores=[node.score for node in nodes])
     scores = _strictly_falling(selection.variances[:-1].tolist())
     chosen = []
     for step, position in enumerate(selection.positions.tolist()):
