@@ -1,19 +1,12 @@
 """Reranker and retriever in everything of LlamaIndex's that takes one."""
 
-import copy
-import pickle
-
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
-from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine
-from llama_index.core.indices.query.query_transform import HyDEQueryTransform
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.postprocessor import LLMRerank, SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import (
     CitationQueryEngine,
     RetrieverQueryEngine,
-    TransformQueryEngine,
 )
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import NodeWithScore
@@ -80,6 +73,7 @@ def new_memory():
     return ChatMemoryBuffer.from_defaults(token_limit=3000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["condense_question", "context", "condense_plus_context"])
 async def test_chat_engines_of_an_index(
     mode, index, llm, question, expected, assert_nothing_embedded
@@ -98,22 +92,6 @@ async def test_chat_engines_of_an_index(
     streamed = engine().stream_chat(question)
     assert "".join(streamed.response_gen)
     assert ids(streamed.source_nodes) == expected
-    assert_nothing_embedded()
-
-
-@pytest.mark.parametrize("engine_class", [CondensePlusContextChatEngine, ContextChatEngine])
-async def test_chat_engines_of_a_retriever(
-    engine_class, parts, llm, question, expected, assert_nothing_embedded
-):
-    retriever, postprocessors = parts
-
-    def engine():
-        return engine_class.from_defaults(
-            retriever, llm=llm, memory=new_memory(), node_postprocessors=list(postprocessors)
-        )
-
-    assert ids(engine().chat(question).source_nodes) == expected
-    assert ids((await engine().achat(question)).source_nodes) == expected
     assert_nothing_embedded()
 
 
@@ -153,37 +131,6 @@ async def test_a_retriever_tool(parts, question, expected, assert_nothing_embedd
     output = await tool.acall(question)
     assert ids(output.raw_output) == expected
     assert "variance" not in output.content  # what an agent reads
-    assert_nothing_embedded()
-
-
-async def test_a_hypothetical_answer_is_embedded_once(parts, llm, embed_model, question):
-    retriever, postprocessors = parts
-    inner = RetrieverQueryEngine.from_args(retriever, llm=llm, node_postprocessors=postprocessors)
-    engine = TransformQueryEngine(inner, HyDEQueryTransform(llm=llm, include_original=True))
-    engine.query(question)
-    n_embedded = len(embed_model.queries)
-    assert n_embedded == 2  # the answer and the question
-    await engine.aquery(question)
-    assert len(embed_model.queries) == 2 * n_embedded
-    assert embed_model.texts == []
-
-
-@pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "simple"])
-def test_a_fusion_of_our_retrievers_with_others(
-    mode, index, llm, question, assert_nothing_embedded
-):
-    fusion = QueryFusionRetriever(
-        [SIFTRetriever.from_index(index, top_n=6), index.as_retriever(similarity_top_k=9)],
-        llm=llm,
-        num_queries=1,
-        mode=mode,
-        similarity_top_k=12,
-        use_async=False,
-    )
-    found = SIFTReranker(top_n=TOP_N).postprocess_nodes(
-        fusion.retrieve(question), query_str=question
-    )
-    assert len(found) == TOP_N
     assert_nothing_embedded()
 
 
@@ -231,60 +178,6 @@ async def test_after_another_reranker(index, llm, question, assert_nothing_embed
     assert_nothing_embedded()
 
 
-async def test_before_another_reranker(index, llm, question, expected, assert_nothing_embedded):
-    engine = index.as_query_engine(
-        llm=llm,
-        similarity_top_k=200,
-        node_postprocessors=[SIFTReranker(top_n=TOP_N), Brevity(top_n=3)],
-    )
-    for response in (engine.query(question), await engine.aquery(question)):
-        kept = response.source_nodes
-        assert len(kept) == 3
-        assert set(ids(kept)) < set(expected)
-        assert all("gain" in node.metadata["sift"] for node in kept)
-    assert_nothing_embedded()
-
-
-def test_before_a_reranker_that_writes_our_score_into_its_metadata(index, question):
-    """As SentenceTransformerRerank(keep_retrieval_score=True) does, on nodes that it is given."""
-    fetched = index.as_retriever(similarity_top_k=200).retrieve(question)
-    kept = SIFTReranker(top_n=TOP_N).postprocess_nodes(fetched, query_str=question)
-    for node in kept:
-        node.node.metadata["retrieval_score"] = node.score
-    assert all("retrieval_score" not in node.metadata for node in fetched)
-
-
-def test_after_a_reranker_that_asks_an_llm(index, llm, question, assert_nothing_embedded):
-    """LLMRerank loses nodes and scores them 1 to 10."""
-
-    def parsed(answer, n, **_):
-        return [5, 2, 9], [9.0, 3.0, 1.0]
-
-    reranker = LLMRerank(llm=llm, choice_batch_size=200, parse_choice_select_answer_fn=parsed)
-    engine = index.as_query_engine(
-        llm=llm,
-        similarity_top_k=200,
-        node_postprocessors=[reranker, SIFTReranker(top_n=2)],
-    )
-    kept = engine.query(question).source_nodes
-    assert kept[0].metadata["sift"]["score"] == 9.0
-    assert_nothing_embedded()
-
-
-def test_after_a_cutoff_by_similarity(index, llm, question, assert_nothing_embedded):
-    engine = index.as_query_engine(
-        llm=llm,
-        similarity_top_k=200,
-        node_postprocessors=[
-            SimilarityPostprocessor(similarity_cutoff=0.5),
-            SIFTReranker(top_n=2),
-        ],
-    )
-    kept = engine.query(question).source_nodes
-    assert all(node.metadata["sift"]["score"] >= 0.5 for node in kept)
-    assert_nothing_embedded()
-
-
 def letters(texts):
     """Count letters: enough for a sparse vector."""
     counts = [{ord(c): text.count(c) for c in set(text)} for text in texts]
@@ -317,9 +210,3 @@ async def test_a_hybrid_search_whose_fused_scores_decide(
     assert kept() == kept(use_scores=True)
     assert kept() != kept(use_scores=False)
     assert_nothing_embedded()
-
-
-def test_a_query_engine_may_be_copied_with_its_reranker(index, llm, question, expected):
-    reranker = copy.deepcopy(pickle.loads(pickle.dumps(SIFTReranker(top_n=TOP_N))))
-    engine = index.as_query_engine(llm=llm, similarity_top_k=200, node_postprocessors=[reranker])
-    assert ids(engine.query(question).source_nodes) == expected

@@ -11,6 +11,7 @@ TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
 
 
 # QdrantVectorStore asks for an index on doc_id, which the local mode does not have.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning")
 def test_the_examples_run_as_printed(embed_model, llm, nodes, capsys):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

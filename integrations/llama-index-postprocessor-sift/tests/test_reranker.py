@@ -1,7 +1,6 @@
 """SIFTReranker in query engines over real stores."""
 
 import copy
-import json
 import logging
 import pickle
 
@@ -70,16 +69,6 @@ def test_a_query_engine_keeps_what_the_core_selects_from_the_stored_vectors(
     assert [n.score for n in kept] == pytest.approx(expected.variances[:-1], abs=1e-6)
 
 
-def test_a_query_embeds_the_question_once_and_no_document(
-    store_kind, engine_over, nodes, embed_model, question, caplog
-):
-    engine = engine_over(store_kind, nodes, embed_model, SIFTReranker())
-    engine.query(question)
-    assert embed_model.texts == []
-    assert embed_model.queries == [question]
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize("kind", ["faiss", "faiss map", "simple"])
 async def test_an_async_query_embeds_no_document(
     kind, engine_over, nodes, embed_model, question, caplog
@@ -107,24 +96,6 @@ async def test_an_async_query_over_an_async_qdrant_client_embeds_no_document(
     assert ids(kept) == ids(over_sync.query(question).source_nodes)
 
 
-async def test_the_sync_method_works_in_a_running_loop_without_a_query_embedding(
-    build_index, nodes, embed_model, question
-):
-    index = build_index("simple", nodes, embed_model)  # as RetrieverEvaluator does it
-    fetched = await index.as_retriever(similarity_top_k=200).aretrieve(question)
-    assert len(SIFTReranker(top_n=5).postprocess_nodes(fetched, query_str=question)) == 5
-    assert embed_model.texts == []
-
-
-def test_wordings_of_one_fact_are_kept_fewer_times_than_by_nearest_neighbours(
-    engine_over, nodes, embed_model, question, repeated
-):
-    plain = engine_over("qdrant", nodes, embed_model, top_k=4).query(question)
-    sift = engine_over("qdrant", nodes, embed_model, SIFTReranker(top_n=4)).query(question)
-    assert sum(node.text in repeated for node in plain.source_nodes) == 4
-    assert sum(node.text in repeated for node in sift.source_nodes) == 1
-
-
 def test_an_explicit_index_wins_over_the_one_that_was_searched(
     build_index, nodes, new_nodes, embed_model, question
 ):
@@ -135,24 +106,6 @@ def test_an_explicit_index_wins_over_the_one_that_was_searched(
     (kept,) = reranker.postprocess_nodes(fetched, query_str=question)
     assert kept.node.embedding == pytest.approx(embed_model.vector("zebra"))
     assert embed_model.texts == []
-
-
-def test_a_stored_vector_wins_over_one_that_a_node_carries(
-    build_index, nodes, embed_model, question
-):
-    index = build_index("simple", nodes, embed_model)
-    found = index.as_retriever(similarity_top_k=200).retrieve(question)
-    found[0].node.embedding = embed_model.vector("zebra")
-    kept = SIFTReranker(top_n=99, keep_embeddings=True).postprocess_nodes(found, query_str=question)
-    for node in kept:
-        assert node.node.embedding == embed_model.vector(node.text)
-
-
-def test_nodes_that_carry_vectors_need_no_model():
-    kept = SIFTReranker(top_n=1).postprocess_nodes(
-        with_vectors([[0.0, 1.0], [1.0, 0.1]]), bundle([1.0, 0.0])
-    )
-    assert ids(kept) == ["1"]
 
 
 def test_nodes_without_a_vector_are_embedded_in_one_batch_and_it_is_logged(
@@ -167,14 +120,6 @@ def test_nodes_without_a_vector_are_embedded_in_one_batch_and_it_is_logged(
     assert record.levelno == logging.WARNING
     assert f"embedding {len(nodes) - 1} of {len(nodes)} nodes" in record.getMessage()
     assert "index=" in record.getMessage()
-
-
-async def test_the_async_path_embeds_what_has_no_vector_too(embed_model, nodes, caplog):
-    given = [NodeWithScore(node=node) for node in nodes]
-    reranker = SIFTReranker(embed_model=embed_model)
-    kept = await reranker.apostprocess_nodes(given, query_str="bees")
-    assert ids(kept) == ids(reranker.postprocess_nodes(given, query_str="bees"))
-    assert len(embed_model.texts) == 2 * len(nodes)
 
 
 def test_what_arrives_is_not_changed(build_index, nodes, embed_model, question):
@@ -217,12 +162,6 @@ def test_the_explanation_is_hidden_from_the_llm(engine_over, nodes, embed_model,
         }
         assert "sift" not in kept.node.get_content(MetadataMode.LLM)
         assert "sift" not in kept.node.get_content(MetadataMode.EMBED)
-
-
-def test_what_comes_back_is_json(engine_over, nodes, embed_model, question):
-    engine = engine_over("qdrant", nodes, embed_model, SIFTReranker())
-    for kept in engine.query(question).source_nodes:
-        assert json.loads(kept.to_json())["score"] == kept.score
 
 
 @pytest.mark.parametrize(
@@ -286,41 +225,6 @@ async def test_the_order_of_the_scores_may_be_taken_for_relevance(transform):
         ]
 
 
-@pytest.mark.parametrize("name", ["as they are", "on another scale"])
-async def test_scores_that_say_more_than_cosines_are_taken_for_relevance(name):
-    transform = SCALES[name]
-    rng = np.random.default_rng(1)
-    query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
-    scores = rng.normal(size=30)
-    expected = ContextSelector().select(query, candidates, 7, relevance=scores)
-    given = scored(candidates.tolist(), transform(scores).tolist())
-    for kept in (
-        SIFTReranker(top_n=7).postprocess_nodes(given, bundle(query.tolist())),
-        await SIFTReranker(top_n=7).apostprocess_nodes(given, bundle(query.tolist())),
-    ):
-        assert ids(kept) == [str(i) for i in expected.positions]
-
-
-def test_scores_are_not_taken_for_relevance_where_that_is_forbidden():
-    rng = np.random.default_rng(1)
-    query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
-    given = scored(candidates.tolist(), rng.normal(size=30).tolist())
-    reranker = SIFTReranker(top_n=7, use_scores=False)
-    kept = reranker.postprocess_nodes(given, bundle(query.tolist()))
-    assert ids(kept) == [str(i) for i in ContextSelector().select(query, candidates, 7).positions]
-
-
-def test_scores_of_plain_vector_search_change_nothing(
-    store_kind, engine_over, nodes, embed_model, question
-):
-    by_default = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=7))
-    without = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=7, use_scores=False))
-    kept = by_default.query(question).source_nodes
-    expected = without.query(question).source_nodes
-    assert ids(kept) == ids(expected)
-    assert [node.score for node in kept] == [node.score for node in expected]
-
-
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_another_kernel_takes_no_notice_of_scores(kernel):
     rng = np.random.default_rng(1)
@@ -358,16 +262,6 @@ def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     assert ids(kept) != ids(SIFTReranker(top_n=3).postprocess_nodes(fetched, query_str=question))
 
 
-def test_a_reranker_after_finds_our_scores_in_order_and_our_metadata_in_place(
-    engine_over, nodes, embed_model, question
-):
-    engine = engine_over("qdrant", nodes, embed_model, SIFTReranker(top_n=5), NewestFirst())
-    kept = engine.query(question).source_nodes
-    assert [node.score for node in kept] == [float(i[-4:]) for i in ids(kept)]
-    variances = [node.metadata["sift"]["variance"] for node in kept]
-    assert variances == sorted(variances, reverse=True)
-
-
 @pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
 async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores):
     given = scored([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], scores)
@@ -378,12 +272,6 @@ async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores)
     with pytest.raises(InvalidInputError, match=f"node '{missing}' has no finite score"):
         await reranker.apostprocess_nodes(given, bundle([1.0, 0.0]))
     assert len(SIFTReranker().postprocess_nodes(given, bundle([1.0, 0.0]))) == 3
-
-
-def test_a_score_that_is_no_number_is_an_error():
-    given = scored([[1.0, 0.0], [0.0, 1.0]], [1.0, float("nan")])
-    with pytest.raises(InvalidInputError, match="node '1' has no finite score"):
-        SIFTReranker(use_scores=True).postprocess_nodes(given, bundle([1.0, 0.0]))
 
 
 @pytest.mark.parametrize(
@@ -404,31 +292,11 @@ async def test_candidates_are_the_nodes_with_the_best_scores_or_the_first(scores
     assert set(ids(await reranker.apostprocess_nodes(given, query))) == best
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "linear"])
-def test_candidates_are_the_best_by_score_with_every_kernel(kernel):
-    given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
-    reranker = SIFTReranker(top_n=2, candidates=2, kernel=kernel)
-    kept = reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0]))
-    assert set(ids(kept)) == {"1", "3"}
-
-
 def test_candidates_are_the_first_where_scores_must_not_count():
     given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
     reranker = SIFTReranker(top_n=2, candidates=2, use_scores=False)
     kept = reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0]))
     assert set(ids(kept)) == {"0", "1"}
-
-
-def test_nothing_is_embedded_or_looked_up_for_nodes_that_are_no_candidates(embed_model, nodes):
-    given = [NodeWithScore(node=node) for node in nodes]
-    reranker = SIFTReranker(top_n=3, candidates=6, embed_model=embed_model)
-    reranker.postprocess_nodes(given, query_str="bees")
-    assert embed_model.texts == [node.text for node in nodes[:6]]
-
-
-def test_says_that_candidates_are_fewer_than_the_nodes_to_keep():
-    with pytest.raises(ValidationError, match="`candidates` must be >= `top_n`, got 3 and 4"):
-        SIFTReranker(top_n=4, candidates=3)
 
 
 class LastFirst:
@@ -476,11 +344,6 @@ def test_a_selector_of_ones_own_is_told_the_relevance():
 def test_arguments_without_meaning_are_refused(arguments):
     with pytest.raises(ValidationError):
         SIFTReranker(**arguments)
-
-
-def test_says_that_scores_have_no_effect_on_another_kernel():
-    with pytest.raises(ValidationError, match="`use_scores` has no effect with kernel='rbf'"):
-        SIFTReranker(kernel="rbf", use_scores=True)
 
 
 def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model):
@@ -554,10 +417,6 @@ def test_nothing_in_nothing_out_and_no_event(listener):
     assert listener.events == []
 
 
-async def test_nothing_in_nothing_out_on_the_async_path():
-    assert await SIFTReranker().apostprocess_nodes([], query_str="bees") == []
-
-
 async def test_a_missing_query_is_refused():
     given = with_vectors([[1.0]])
     with pytest.raises(ValueError, match="Missing query bundle in extra info"):
@@ -571,11 +430,6 @@ def test_an_empty_query_is_refused(embed_model):
         SIFTReranker(embed_model=embed_model).postprocess_nodes(with_vectors([[1.0]]), query_str="")
 
 
-def test_one_node_comes_back_alone(caplog):
-    kept = SIFTReranker().postprocess_nodes(with_vectors([[1.0, 0.0]]), bundle([1.0, 0.0]))
-    assert ids(kept) == ["0"]
-
-
 def test_too_few_nodes_are_warned_of_once(caplog):
     reranker = SIFTReranker(top_n=2)
     for _ in range(2):
@@ -583,16 +437,6 @@ def test_too_few_nodes_are_warned_of_once(caplog):
     (record,) = caplog.records
     assert "similarity_top_k" in record.getMessage()
     assert "SIFTRetriever.from_index" in record.getMessage()
-
-
-def test_any_script_works(build_index, new_nodes, embed_model, llm):
-    texts = ["蜜蜂 跳舞", "пчёлы танцуют 🐝", "النحل يرقص", "abeilles dansent à midi"]
-    index = build_index("qdrant", new_nodes(texts), embed_model)
-    engine = index.as_query_engine(
-        llm=llm, similarity_top_k=9, node_postprocessors=[SIFTReranker(top_n=1)]
-    )
-    (kept,) = engine.query("пчёлы 🐝").source_nodes
-    assert kept.text == "пчёлы танцуют 🐝"
 
 
 @pytest.mark.parametrize(
@@ -617,15 +461,4 @@ def test_a_store_that_dies_after_retrieval_is_an_error(build_index, nodes, embed
     with pytest.raises(CandidateSourceError, match="collection 'docs'") as raised:
         SIFTReranker().postprocess_nodes(fetched, query_str=question)
     assert isinstance(raised.value.__cause__, RuntimeError)
-    assert embed_model.texts == []
-
-
-async def test_an_async_store_that_dies_after_retrieval_is_an_error(
-    async_qdrant_index, embed_model, question
-):
-    index = async_qdrant_index
-    fetched = await index.as_retriever(similarity_top_k=200).aretrieve(question)
-    await index.vector_store._aclient.close()
-    with pytest.raises(CandidateSourceError, match="collection 'docs'"):
-        await SIFTReranker().apostprocess_nodes(fetched, query_str=question)
     assert embed_model.texts == []

@@ -3,12 +3,10 @@
 import asyncio
 import logging
 
-import numpy as np
 import pytest
-from llama_index.core import Settings, StorageContext, VectorStoreIndex
+from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
-from llama_index.core.evaluation import RetrieverEvaluator
-from llama_index.core.schema import IndexNode, MetadataMode, QueryBundle, TextNode
+from llama_index.core.schema import IndexNode, MetadataMode, QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 from llama_index.vector_stores.qdrant import QdrantVectorStore
@@ -68,16 +66,6 @@ async def test_a_query_is_embedded_once_and_no_document(
     assert caplog.records == []
 
 
-async def test_embeddings_are_returned_only_if_asked_for(
-    store_kind, build_index, nodes, embed_model, question
-):
-    index = build_index(store_kind, nodes, embed_model)
-    for keep in (True, False):
-        retriever = SIFTRetriever.from_index(index, top_n=3, keep_embeddings=keep)
-        for found in (retriever.retrieve(question), await retriever.aretrieve(question)):
-            assert all((node.node.embedding is not None) is keep for node in found)
-
-
 @pytest.fixture
 def served(nodes, embed_model):
     """An index over a Qdrant server, built over HTTP, and the paths that were asked for."""
@@ -125,6 +113,7 @@ async def test_one_awaited_trip_to_the_store_a_query(served, embed_model, questi
     await index.vector_store._aclient.close()
 
 
+@pytest.mark.slow
 async def test_concurrent_queries_over_one_retriever_do_not_mix(served, nodes):
     index, _ = served
     retriever = SIFTRetriever.from_index(index, top_n=3, keep_embeddings=True)
@@ -222,12 +211,6 @@ async def test_a_hybrid_collection_behind_an_async_client(nodes, embed_model, qu
     await client.close()
 
 
-async def test_an_async_client_alone_is_enough_to_await(async_qdrant_index, embed_model, question):
-    found = await SIFTRetriever.from_index(async_qdrant_index, top_n=4).aretrieve(question)
-    assert len(found) == 4
-    assert embed_model.texts == []
-
-
 def test_an_async_client_alone_is_an_error_that_says_so_where_it_is_called(
     async_qdrant_index, question
 ):
@@ -251,14 +234,6 @@ async def test_nodes_that_a_docstore_has_get_their_vectors_from_the_hits(
     assert len(await retriever.aretrieve("bees")) == 2
     assert embed_model.texts == []
     assert caplog.records == []
-
-
-def test_an_object_behind_a_chosen_node_is_returned_in_its_place(build_index, embed_model):
-    answer = TextNode(text="they dance")
-    door = IndexNode(text="bees", index_id="bees", obj=answer)
-    index = VectorStoreIndex(objects=[door], embed_model=embed_model)
-    (found,) = SIFTRetriever.from_index(index, top_n=1).retrieve("bees")
-    assert found.node.node_id == answer.node_id
 
 
 def test_points_without_a_dense_vector_are_embedded_with_a_warning(
@@ -303,17 +278,6 @@ async def test_an_empty_index_finds_nothing(build_index, embed_model):
     assert adaptive.retrieve("bees") == []
 
 
-def test_nodes_added_later_are_found(store_kind, build_index, nodes, embed_model):
-    index = build_index(store_kind, nodes[:5], embed_model)
-    retriever = SIFTRetriever.from_index(index)
-    retriever.retrieve("bees")
-    index.insert_nodes(nodes[5:])
-    assert set(ids(SIFTRetriever.from_index(index, top_n=50).retrieve("bees"))) == {
-        node.node_id for node in nodes
-    }
-    assert nodes[8].node_id in ids(retriever.retrieve(nodes[8].text))
-
-
 def test_the_stored_nodes_are_not_changed(build_index, nodes, embed_model, question):
     index = build_index("simple", nodes, embed_model)
     for found in SIFTRetriever.from_index(index, keep_embeddings=True).retrieve(question):
@@ -329,14 +293,6 @@ def test_a_reranker_after_it_embeds_nothing(build_index, nodes, embed_model, que
     SIFTReranker(top_n=3).postprocess_nodes(found, query_str=question)
     assert embed_model.texts == []
     assert embed_model.queries == [question]
-
-
-def test_hypothetical_answers_are_what_is_embedded(build_index, nodes, embed_model):
-    retriever = SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model), top_n=1)
-    bundle = QueryBundle("furnace", custom_embedding_strs=["steel number 3", "furnace 21"])
-    (found,) = retriever.retrieve(bundle)
-    assert embed_model.queries == ["steel number 3", "furnace 21"]
-    assert found.text == "steel number 3 melts in furnace 21"
 
 
 def test_a_given_embedding_is_used(build_index, nodes, embed_model):
@@ -362,15 +318,6 @@ def test_callbacks_hear_of_one_retrieval(build_index, nodes, embed_model, questi
     found = retriever.retrieve(question)
     ((_, ended),) = debug.get_event_pairs(CBEventType.RETRIEVE)
     assert ended.payload["nodes"] == found
-
-
-async def test_llama_index_evaluates_it(build_index, nodes, embed_model, question):
-    index = build_index("qdrant", nodes, embed_model)
-    evaluator = RetrieverEvaluator.from_metric_names(
-        ["hit_rate", "mrr"], retriever=SIFTRetriever.from_index(index, top_n=4)
-    )
-    result = await evaluator.aevaluate(question, [nodes[8].node_id])
-    assert result.metric_vals_dict["hit_rate"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -426,11 +373,6 @@ def test_what_is_no_index_is_refused(build_index, nodes, embed_model):
         SIFTRetriever.from_index(store)
 
 
-def test_an_unknown_setting_is_refused(build_index, nodes, embed_model):
-    with pytest.raises(TypeError, match="similarity_top_k"):
-        SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model), similarity_top_k=3)
-
-
 async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, embed_model):
     index = build_index("qdrant", nodes, embed_model)
     retriever = SIFTRetriever.from_index(index)
@@ -441,12 +383,6 @@ async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, 
         await retriever.aretrieve("bees")
 
 
-def test_an_empty_query_is_refused(build_index, nodes, embed_model):
-    retriever = SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model))
-    with pytest.raises(InvalidInputError, match="neither an embedding nor a text"):
-        retriever.retrieve("")
-
-
 def test_a_simple_store_that_indexes_share_gives_nodes_of_its_own_index_only(
     build_index, nodes, embed_model
 ):
@@ -455,23 +391,3 @@ def test_a_simple_store_that_indexes_share_gives_nodes_of_its_own_index_only(
     second = VectorStoreIndex(nodes[9:], storage_context=storage, embed_model=embed_model)
     found = SIFTRetriever.from_index(second, top_n=50).retrieve("bees")
     assert set(ids(found)) == {node.node_id for node in nodes[9:]}
-
-
-@pytest.mark.parametrize("metric", ["Cosine", "Dot", "Euclid"])
-def test_every_metric_of_qdrant_chooses_as_cosines_do(metric, nodes, embed_model, question):
-    client = QdrantClient(":memory:")
-    size = embed_model.dimension
-    client.create_collection("docs", vectors_config=models.VectorParams(size=size, distance=metric))
-    store = QdrantVectorStore("docs", client=client, index_doc_id=False)
-    storage = StorageContext.from_defaults(vector_store=store)
-    index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
-    by_default = SIFTRetriever.from_index(index, top_n=5).retrieve(question)
-    by_cosines = SIFTRetriever.from_index(index, top_n=5, use_scores=False).retrieve(question)
-    assert ids(by_default) == ids(by_cosines)
-    assert np.all(np.diff([node.score for node in by_default]) < 0)
-
-
-def test_it_needs_no_model_in_the_settings(build_index, nodes, embed_model, question):
-    assert Settings._embed_model is None
-    SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model)).retrieve(question)
-    assert Settings._embed_model is None

@@ -1,26 +1,37 @@
 """The synthesizer in real query engines, over a real tiny language model."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="SIFTSynthesizer needs the extra answer")
 
+
 from llama_index.core import Settings
-from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
+from llama_index.core.base.response.schema import (
+    AsyncStreamingResponse,
+    PydanticResponse,
+    Response,
+    StreamingResponse,
+)
+from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.chat_engine import CondensePlusContextChatEngine
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms import ChatMessage, MessageRole, MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.query_engine import CitationQueryEngine, SubQuestionQueryEngine
+from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.tools import QueryEngineTool
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.query_bundle import SIFTQueryBundle
 from llama_index.postprocessor.sift.synthesizer import SIFTSynthesizer
-from sift_core import AnswerMode, InvalidInputError
+from sift_core import InvalidInputError
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 
 TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
@@ -75,14 +86,6 @@ def test_the_context_is_what_sift_chooses_and_not_what_is_nearest(
     assert sum(text in repeated for text in texts) == 1  # eight wordings of one fact arrived
 
 
-def test_the_variance_is_the_square_of_the_deviation_and_less_than_the_prior(
-    engine, query_engine, question
-):
-    report = report_of(query_engine(SIFTSynthesizer(engine, mode="context")).query(question))
-    assert report["variance"] == pytest.approx(report["standard_deviation"] ** 2)
-    assert 0 < report["variance"] < 1  # the linear kernel's prior at a unit vector
-
-
 def test_auto_decides_and_gives_its_reasons(engine, query_engine, question):
     report = report_of(query_engine(SIFTSynthesizer(engine)).query(question))
     assert report["mode"] in {"base", "context", "fine_tune"}
@@ -94,12 +97,6 @@ def test_a_query_may_say_its_own_mode(engine, query_engine, question):
     assert report_of(over.query(SIFTQueryBundle(question, mode="fine_tune")))["mode"] == "fine_tune"
     assert report_of(over.query(SIFTQueryBundle(question)))["mode"] == "context"
     assert report_of(over.query(question))["mode"] == "context"
-
-
-async def test_a_query_may_say_its_own_mode_asynchronously(engine, query_engine, question):
-    over = query_engine(SIFTSynthesizer(engine, mode="context"))
-    response = await over.aquery(SIFTQueryBundle(question, mode="base"))
-    assert report_of(response)["mode"] == "base"
 
 
 def test_a_call_may_say_its_own_mode_and_how_to_generate(engine, index, question):
@@ -116,15 +113,6 @@ def test_the_mode_may_be_changed_later(engine, query_engine, question):
     assert report_of(query_engine(synthesizer).query(question))["mode"] == "base"
 
 
-@pytest.mark.parametrize("mode", ["", "finetune", "CONTEXT"])
-def test_an_unknown_mode_is_refused(engine, question, mode):
-    with pytest.raises(InvalidInputError, match="`mode` must be one of"):
-        SIFTSynthesizer(engine, mode=mode)
-    if mode:
-        with pytest.raises(InvalidInputError, match="`mode` must be one of"):
-            SIFTSynthesizer(engine).synthesize(question, [], mode=mode)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_stream_gives_the_same_answer_and_completes_its_report(
     engine, query_engine, question, mode
@@ -138,14 +126,6 @@ def test_a_stream_gives_the_same_answer_and_completes_its_report(
     assert "".join(pieces) == whole.response
     assert report_of(response)["timings"]["generate"] > 0
     assert report_of(response)["node_ids"] == report_of(whole)["node_ids"]
-
-
-async def test_async_answers_equal_sync_ones(engine, query_engine, question):
-    over = query_engine(SIFTSynthesizer(engine, mode="fine_tune"))
-    response = await over.aquery(question)
-    expected = await asyncio.to_thread(over.query, question)
-    assert response.response == expected.response
-    assert report_of(response)["node_ids"] == report_of(expected)["node_ids"]
 
 
 async def test_an_async_stream_gives_the_same_answer(engine, query_engine, question):
@@ -165,6 +145,7 @@ def test_a_stream_that_is_dropped_frees_the_model(engine, query_engine, question
     assert engine.language_model.generate("hello", max_new_tokens=1).n_new_tokens == 1
 
 
+@pytest.mark.slow
 async def test_concurrent_queries_get_their_own_answers(engine, query_engine, nodes):
     over = query_engine(SIFTSynthesizer(engine, mode="fine_tune"))
     questions = [node.text for node in nodes[8:14]]
@@ -181,16 +162,6 @@ def test_a_given_llm_reads_in_place_of_the_engine(engine, query_engine, question
     assert question in response.response
     for node in response.source_nodes:
         assert node.node.get_content() in response.response
-
-
-def test_a_given_llm_streams(engine, query_engine, question):
-    over = query_engine(SIFTSynthesizer(engine, mode="context", llm=MockLLM(), streaming=True))
-    assert question in "".join(over.query(question).response_gen)
-
-
-async def test_a_given_llm_answers_asynchronously(engine, query_engine, question):
-    over = query_engine(SIFTSynthesizer(engine, mode="context", llm=MockLLM()))
-    assert question in (await over.aquery(question)).response
 
 
 def test_fine_tuned_answers_are_the_engines_even_with_an_llm(engine, query_engine, question):
@@ -216,10 +187,6 @@ def test_nothing_retrieved_is_llama_indexs_empty_response(engine, question, stre
     assert str(synthesizer.synthesize(question, [])) == "Nothing."
 
 
-async def test_nothing_retrieved_asynchronously(engine, question):
-    assert str(await SIFTSynthesizer(engine).asynthesize(question, [])) == "Empty Response"
-
-
 def test_base_mode_answers_without_nodes(engine, question):
     response = SIFTSynthesizer(engine, mode="base").synthesize(question, [])
     assert response.response == engine.language_model.generate(question, max_new_tokens=8).text
@@ -231,13 +198,6 @@ def test_additional_source_nodes_come_last(engine, index, nodes, question):
     found = index.as_retriever(similarity_top_k=5).retrieve(question)
     response = SIFTSynthesizer(engine, mode="context").synthesize(question, found, [extra])
     assert response.source_nodes[-1] is extra
-
-
-def test_texts_alone_are_embedded_and_answered_from(engine, embed_model, question, nodes):
-    synthesizer = SIFTSynthesizer(engine, mode="context", embed_model=embed_model)
-    text = synthesizer.get_response(question, [node.text for node in nodes[:4]])
-    assert isinstance(text, str)
-    assert len(embed_model.texts) == 4
 
 
 async def test_texts_alone_asynchronously(engine, embed_model, question, nodes):
@@ -286,6 +246,7 @@ def test_callbacks_and_events_are_those_of_llama_indexs_synthesizers(engine, ind
     assert pair[1].payload["response"] is response
 
 
+@pytest.mark.slow
 def test_a_fine_tuning_that_diverges_is_said_and_the_next_query_is_answered(
     engine, index, question
 ):
@@ -315,6 +276,7 @@ CHAT = [
 ]
 
 
+@pytest.mark.slow
 async def test_the_llm_completes_and_chats_in_all_four_ways(engine):
     llm = EngineLLM(engine)
     text = (await llm.acomplete("Hello")).text
@@ -332,12 +294,159 @@ def test_the_llm_wants_a_question_last(engine):
         EngineLLM(engine).chat(CHAT[:1])
 
 
-def test_the_llm_says_what_it_is(engine):
-    llm = EngineLLM(engine)
-    assert llm.metadata.context_window == engine.language_model.window
-    assert llm.metadata.num_output == 8
-    assert llm.to_dict()["class_name"] == llm.class_name()
+KEYS = {
+    "mode",
+    "model",
+    "reasons",
+    "variance",
+    "standard_deviation",
+    "node_ids",
+    "timings",
+    "finish_reason",
+    "n_prompt_tokens",
+    "n_new_tokens",
+}
 
 
-def test_every_mode_of_the_core_is_covered():
-    assert {*MODES, "auto"} == {mode.value for mode in AnswerMode}
+@pytest.fixture
+def no_models(monkeypatch):
+    monkeypatch.setattr(Settings, "_embed_model", None)
+    monkeypatch.setattr(Settings, "_llm", None)
+
+
+class Bee(BaseModel):
+    """What a structured LLM is to return."""
+
+    name: str
+
+
+@pytest.fixture
+def structured_llm(monkeypatch):
+    llm = MockLLM().as_structured_llm(Bee)
+    monkeypatch.setattr(
+        type(llm.llm), "structured_predict", lambda self, *args, **kwargs: Bee(name="Apis")
+    )
+    return llm
+
+
+def test_a_structured_llm_gives_objects_where_it_answers(engine, index, structured_llm, question):
+    synthesizer = SIFTSynthesizer(engine, mode="context", llm=structured_llm)
+    over = index.as_query_engine(MockLLM(), response_synthesizer=synthesizer)
+    response = over.query(question)
+    assert isinstance(response, PydanticResponse)
+    assert response.response == Bee(name="Apis")
+    assert response.metadata["sift"]["model"] == "llm"
+
+
+def test_a_structured_llm_does_not_spoil_the_answers_of_the_engine(
+    engine, index, structured_llm, question
+):
+    synthesizer = SIFTSynthesizer(engine, mode="fine_tune", llm=structured_llm)
+    over = index.as_query_engine(MockLLM(), response_synthesizer=synthesizer)
+    response = over.query(question)
+    assert isinstance(response, Response)
+    assert response.metadata["sift"]["model"] == "engine"
+
+
+@pytest.mark.parametrize(
+    ("mode", "llm", "top_k"),
+    [("auto", None, 9), ("context", MockLLM(), 9), ("base", None, 9), ("auto", None, 0)],
+    ids=["engine", "llm", "base", "nothing"],
+)
+def test_every_response_has_the_same_keys_and_is_json(engine, index, question, mode, llm, top_k):
+    found = index.as_retriever(similarity_top_k=9).retrieve(question)[:top_k]
+    response = SIFTSynthesizer(engine, mode=mode, llm=llm).synthesize(question, found)
+    assert set(response.metadata["sift"]) == KEYS
+    assert json.loads(json.dumps(response.metadata)) == response.metadata
+
+
+async def test_nothing_retrieved_is_the_reason_given(engine, question):
+    for synthesizer in (SIFTSynthesizer(engine), SIFTSynthesizer(engine, streaming=True)):
+        response = await synthesizer.asynthesize(question, [])
+        assert response.metadata["sift"]["reasons"] == ["nothing was retrieved"]
+        assert response.metadata["sift"]["mode"] is None
+
+
+def test_an_unknown_mode_is_refused(engine, index, question):
+    with pytest.raises(InvalidInputError, match="`mode` must be one of"):
+        SIFTSynthesizer(engine, mode="finetune")
+    found = index.as_retriever(similarity_top_k=9).retrieve(question)
+    with pytest.raises(InvalidInputError, match="`mode` must be one of"):
+        SIFTSynthesizer(engine).synthesize(question, found, mode="")
+    with pytest.raises(InvalidInputError, match="`mode` must be one of"):
+        SIFTSynthesizer(engine).synthesize(SIFTQueryBundle(question, mode=""), found)
+
+
+async def test_base_mode_looks_no_vector_up_and_embeds_nothing(engine, question, no_models):
+    given = [NodeWithScore(node=TextNode(text="bees"))]
+    synthesizer = SIFTSynthesizer(engine, mode="base")
+    response = await synthesizer.asynthesize(question, given)
+    assert response.response == synthesizer.synthesize(question, given).response
+    assert response.source_nodes == []
+
+
+async def test_the_choice_of_nodes_does_not_run_in_the_event_loop(
+    engine, index, question, monkeypatch
+):
+    choose_from = AnswerEngine.choose_from
+
+    def noted(*args, **kwargs):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        in_thread.append(True)
+        return choose_from(*args, **kwargs)
+
+    in_thread = []
+    monkeypatch.setattr(AnswerEngine, "choose_from", noted)
+    found = index.as_retriever(similarity_top_k=9).retrieve(question)
+    await SIFTSynthesizer(engine, mode="context").asynthesize(question, found)
+    assert in_thread
+
+
+def test_citations_are_numbered_texts_among_the_source_nodes(engine, index, embed_model, question):
+    cited = CitationQueryEngine.from_args(
+        index,
+        llm=MockLLM(),
+        similarity_top_k=20,
+        response_synthesizer=SIFTSynthesizer(engine, mode="context", embed_model=embed_model),
+    )
+    response = cited.query(question)
+    assert len(response.source_nodes) == 3
+    for node in response.source_nodes:
+        assert node.node.get_content().startswith("Source ")
+
+
+class TwoQuestions(BaseQuestionGenerator):
+    """Asks the same two things whatever is asked."""
+
+    def generate(self, tools, query):
+        return [SubQuestion(sub_question=q, tool_name="bees") for q in ("bees", "steel")]
+
+    async def agenerate(self, tools, query):
+        return self.generate(tools, query)
+
+    def _get_prompts(self):
+        return {}
+
+    def _update_prompts(self, prompts):
+        pass
+
+
+@pytest.mark.slow
+def test_sub_questions_are_answered_and_put_together(
+    engine, index, embed_model, question, no_models
+):
+    synthesizer = SIFTSynthesizer(engine, mode="context", embed_model=embed_model)
+    asked = index.as_query_engine(MockLLM(), response_synthesizer=synthesizer)
+    over = SubQuestionQueryEngine.from_defaults(
+        [QueryEngineTool.from_defaults(asked, name="bees", description="bees")],
+        question_gen=TwoQuestions(),
+        llm=MockLLM(),
+        response_synthesizer=synthesizer,
+        use_async=False,
+        verbose=False,
+    )
+    response = over.query(question)
+    texts = [node.node.get_content() for node in response.source_nodes]
+    assert sum("Sub question" in text for text in texts) == 2
+    assert len(texts) > 2  # and the nodes that the sub-questions were answered from

@@ -10,12 +10,11 @@ from threading import Barrier
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.retrievers import QueryFusionRetriever, VectorIndexRetriever
-from llama_index.core.schema import IndexNode, NodeWithScore
+from llama_index.core.schema import IndexNode
 
 from llama_index.postprocessor.sift import SIFTReranker
-from llama_index.postprocessor.sift.tracking import RetrievalTracker, sources_of
+from llama_index.postprocessor.sift.tracking import sources_of
 
 
 def ids(scored_nodes):
@@ -58,6 +57,7 @@ def other_index(build_index, new_nodes, embed_model):
     return build_index("simple", other, embed_model)
 
 
+@pytest.mark.slow
 def test_importing_registers_nothing_and_the_first_reranker_one_handler():
     probe = """
 from llama_index.core.instrumentation import get_dispatcher
@@ -72,35 +72,10 @@ print(before, len(get_dispatcher().span_handlers) - before)
     assert first <= 1  # LlamaIndex's own
 
 
-def test_rerankers_made_in_many_threads_register_one_handler():
-    root = get_dispatcher()
-    root.span_handlers = [h for h in root.span_handlers if not isinstance(h, RetrievalTracker)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: SIFTReranker(), range(32)))
-    assert sum(isinstance(handler, RetrievalTracker) for handler in root.span_handlers) == 1
-
-
-def test_the_tracker_keeps_no_spans(index, question):
-    index.as_retriever().retrieve(question)
-    (tracker,) = (h for h in get_dispatcher().span_handlers if isinstance(h, RetrievalTracker))
-    assert not tracker.open_spans
-    assert not tracker.completed_spans
-
-
-def test_a_retriever_that_is_gone_is_no_obstacle(index, question):
-    found = index.as_retriever().retrieve(question)  # the retriever dies here
-    gc.collect()
-    assert indexes_of(found) == [index]
-
-
 def test_an_index_is_not_kept_alive(build_index, nodes, embed_model, question):
     found = build_index("simple", nodes, embed_model).as_retriever().retrieve(question)
     gc.collect()
     assert indexes_of(found) == []
-
-
-async def test_an_async_retrieval_is_seen_by_its_task(index, question):
-    assert indexes_of(await index.as_retriever().aretrieve(question)) == [index]
 
 
 def test_nodes_from_elsewhere_do_not_get_the_index_of_an_earlier_query(
@@ -131,16 +106,6 @@ def test_of_two_indexes_with_equal_ids_the_one_searched_last_counts(
     assert indexes_of(second.as_retriever().retrieve(question)) == [second]
 
 
-def test_an_index_that_is_gone_is_not_replaced_by_one_with_equal_ids(
-    build_index, nodes, embed_model, question
-):
-    kept = build_index("simple", nodes, embed_model)
-    kept.as_retriever().retrieve(question)
-    found = build_index("simple", nodes, embed_model).as_retriever().retrieve(question)
-    gc.collect()
-    assert indexes_of(found) == []
-
-
 def test_a_failed_retrieval_leaves_nothing_behind(index, question):
     found = index.as_retriever().retrieve(question)
     with pytest.raises(KeyError):
@@ -166,13 +131,6 @@ def test_all_parts_of_a_fusion_are_found(
     assert embed_model.texts == []
 
 
-async def test_all_parts_of_an_awaited_fusion_are_found(index, other_index, llm, question):
-    fusion = QueryFusionRetriever(
-        [index.as_retriever(), other_index.as_retriever()], llm=llm, num_queries=1
-    )
-    assert set(indexes_of(await fusion.aretrieve(question))) == {index, other_index}
-
-
 def test_the_index_behind_an_index_node_is_found(build_index, other_index, embed_model, question):
     outer = build_index("simple", [IndexNode(text="a door", index_id="wasps")], embed_model)
     objects = {"wasps": other_index.as_retriever()}
@@ -180,31 +138,7 @@ def test_the_index_behind_an_index_node_is_found(build_index, other_index, embed
     assert indexes_of(found) == [outer, other_index]
 
 
-def test_an_index_with_another_model_is_left_out(build_index, nodes, new_model, llm, question):
-    models = [new_model(), new_model()]  # unnamed, so nothing says that they agree
-    first, second = (build_index("simple", nodes, model) for model in models)
-    fusion = QueryFusionRetriever(
-        [first.as_retriever(), second.as_retriever()], llm=llm, num_queries=1, use_async=False
-    )
-    assert indexes_of(fusion.retrieve(question)) == [first]
-
-
-def test_two_models_of_one_name_count_as_one(build_index, nodes, new_model, llm, question):
-    models = [new_model(model_name="words"), new_model(model_name="words")]
-    first, second = (build_index("simple", nodes, model) for model in models)
-    fusion = QueryFusionRetriever(
-        [first.as_retriever(), second.as_retriever()], llm=llm, num_queries=1, use_async=False
-    )
-    assert indexes_of(fusion.retrieve(question)) == [first, second]
-
-
-def test_a_model_given_to_the_retriever_embeds_the_query(index, embed_model, new_model, question):
-    own = new_model()
-    retriever = index.as_retriever(embed_model=own)
-    (source,) = sources_of(ids(retriever.retrieve(question)))
-    assert source.embed_model is own
-
-
+@pytest.mark.slow
 def test_threads_with_different_indexes_and_equal_ids_do_not_mix(
     build_index, nodes, new_model, llm, question
 ):
@@ -244,9 +178,3 @@ async def test_concurrent_tasks_with_different_indexes_do_not_mix(
     answers = await asyncio.gather(*(engine.aquery(question) for engine in engines * 5))
     for answer, dimension in zip(answers, (32, 64) * 5, strict=True):
         assert all(len(node.node.embedding) == dimension for node in answer.source_nodes)
-
-
-def test_nodes_added_after_retrieval_are_looked_up_too(index, nodes, question):
-    found = index.as_retriever(similarity_top_k=3).retrieve(question)
-    found.append(NodeWithScore(node=nodes[-1]))
-    assert indexes_of(found) == [index]

@@ -2,12 +2,12 @@
 
 | trap | test |
 |---|---|
-| no store returns embeddings on nodes | test_stored_vectors, here |
+| no store returns embeddings on nodes | test_vectors, here |
 | `with_vectors` in `vector_store_kwargs` is ignored | here |
-| the query's embedding is None on the async path | test_retrievals, test_reranker |
-| `RetrieverEvaluator` calls the sync method in a running loop | test_reranker, test_evaluators |
+| the query's embedding is None on the async path | test_vectors, test_reranker |
+| `RetrieverEvaluator` calls the sync method in a running loop | test_evaluators |
 | Qdrant's `get_nodes` loses order | here |
-| FaissMap ids collide after delete and add | test_stored_vectors |
+| FaissMap ids collide after delete and add | test_vectors |
 | vectors that nobody has: one batch, logged | test_reranker, here |
 | events, callbacks, empty input, no query | test_reranker, here |
 | `extra="forbid"`, to_dict, pickle, deepcopy with live objects | test_reranker |
@@ -16,10 +16,10 @@
 | input nodes changed, the retrieval score lost | test_reranker |
 | `mode="mmr"` is ignored by Qdrant and Faiss | test_retriever |
 | default `similarity_top_k` is 2 | here, test_reranker |
-| Qdrant: unnamed vectors are lists, named ones dictionaries | test_stored_vectors, test_retriever |
-| Qdrant: cosine collections return normalised vectors, others raw ones | here, test_retriever |
+| Qdrant: unnamed vectors are lists, named ones dictionaries | test_vectors, test_retriever |
+| Qdrant: cosine collections return normalised vectors, others raw ones | here |
 | Qdrant: fused scores are rank scores | test_engines |
-| Faiss: IndexIDMap and IVF cannot reconstruct | test_stored_vectors |
+| Faiss: IndexIDMap and IVF cannot reconstruct | test_vectors |
 | Faiss: L2 distances come as similarities | here |
 | Faiss: missing hits are -1 | here |
 | a cosine overrides an earlier reranker's score | test_engines |

@@ -90,13 +90,6 @@ async def test_several_texts_of_a_query_are_put_together_as_the_model_does_it(in
     assert found.tolist() == embed_model.get_agg_embedding_from_queries(texts)
 
 
-async def test_another_text_is_embedded(index, embed_model, question):
-    await index.as_retriever().aretrieve(question)
-    found = await aquery_embedding(QueryBundle("ants"), lambda: embed_model)
-    assert found.tolist() == embed_model.vector("ants")
-    assert embed_model.queries == [question, "ants"]
-
-
 async def test_another_model_embeds_anew(index, new_model, question):
     other = new_model(dimension=32)
     await index.as_retriever().aretrieve(question)
@@ -122,12 +115,6 @@ async def test_the_vector_of_an_earlier_retrieval_is_not_taken_for_a_later_ones(
     await index.as_retriever().aretrieve(question)
     await index.as_retriever().aretrieve("ants")
     assert embedded_query([question], embed_model) is None
-
-
-async def test_what_is_embedded_outside_a_retrieval_is_not_kept(index, embed_model, question):
-    await index.as_retriever().aretrieve(question)
-    await embed_model.aget_query_embedding("ants")
-    assert embedded_query(["ants"], embed_model) is None
 
 
 def test_another_context_knows_nothing(index, embed_model, question):
@@ -174,16 +161,6 @@ async def test_a_query_is_compared_with_the_vectors_of_another_index_by_that_ind
     reranker = SIFTReranker(top_n=3, index=build_index("simple", nodes, other_model))
     assert_compared_by(other_model, reranker.postprocess_nodes(found, query), question)
     assert_compared_by(other_model, await reranker.apostprocess_nodes(found, query), question)
-
-
-def test_a_model_for_what_has_no_vector_does_not_embed_a_query_for_stored_vectors(
-    index, embed_model, other_model, question
-):
-    found = index.as_retriever(similarity_top_k=20).retrieve(question)
-    kept = SIFTReranker(top_n=3, embed_model=other_model).postprocess_nodes(
-        found, query_str=question
-    )
-    assert_compared_by(embed_model, kept, question)
 
 
 def test_a_fused_retriever_does_not_take_the_query_of_another_model(
@@ -389,11 +366,6 @@ def test_a_node_added_again_with_another_text_has_its_newest_vector(
 def test_a_row_that_has_come_to_mean_another_node_is_not_given(faiss_index, nodes):
     faiss_index.index_struct.nodes_dict["0"] = nodes[12].node_id
     assert stored_vectors(faiss_index, ids_of(nodes[:1])) == [None]
-
-
-def test_a_removed_node_is_not_given(faiss_index, nodes):
-    del faiss_index.index_struct.nodes_dict["9"]
-    assert stored_vectors(faiss_index, [nodes[9].node_id]) == [None]
 
 
 def test_nothing_is_kept_of_a_faiss_index_that_is_gone(build_index, nodes, embed_model):
