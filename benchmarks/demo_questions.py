@@ -27,8 +27,8 @@ from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from sift_core import ContextSelector, InMemorySource, SIFTSelector, posterior_variances
 from sift_core.answering.policy import TOPIC_STEPS
-from sift_core.cli.index_writing import chunker_for
-from sift_core.cli.search_methods import Column, compared_columns
+from sift_core.cli.index import chunker_for
+from sift_core.cli.search import Column, compared_columns
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.evaluation.analysis.statistics import mean, paired_difference
 from sift_core.types import CandidatePool, Document, Query
@@ -112,10 +112,10 @@ def measure(
 def explained_shares(query: Query, pool: CandidatePool) -> dict[str, float]:
     """Return which share of σ² at a question is explained by what is read and learned."""
     embeddings = pool.embeddings
-    read = ContextSelector().select(query.embedding, embeddings, N_SELECT).positions
-    learned = SIFTSelector.for_fine_tuning().select(query.embedding, embeddings, N_LESSONS)
-    lessons = posterior_variances(query.embedding, embeddings[learned.positions])
-    reading = posterior_variances(query.embedding, embeddings[read])
+    read = ContextSelector().select(query.vector, embeddings, N_SELECT).positions
+    learned = SIFTSelector.for_fine_tuning().select(query.vector, embeddings, N_LESSONS)
+    lessons = posterior_variances(query.vector, embeddings[learned.positions])
+    reading = posterior_variances(query.vector, embeddings[read])
     return {
         "read": 1 - float(reading[-1] / reading[0]),
         "first_lessons": 1 - float(lessons[TOPIC_STEPS] / lessons[0]),

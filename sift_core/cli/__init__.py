@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from sift_core.cli.plain import one_line
 from sift_core.errors import SiftError
 
 _INTERRUPTED = 130  # as shells count a death by SIGINT
@@ -31,7 +32,7 @@ def run(command: Callable[[], Any]) -> int:
             warnings.showwarning = _note
             command()
     except SiftError as error:
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"error: {one_line(str(error))}\n")
         return 2
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -47,7 +48,7 @@ def run(command: Callable[[], Any]) -> int:
 
 def _note(message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning as one line, without the place in the code that Python would add."""
-    sys.stderr.write(f"note: {' '.join(str(message).split())}\n")
+    sys.stderr.write(f"note: {one_line(str(message))}\n")
 
 
 def _application() -> None:

@@ -5,27 +5,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-from sift_core.cli.command_options import (
-    CommandOption,
-    options_of,
-    unknown_variables,
-    wrong_variable,
-)
-from sift_core.cli.settings import (
-    defaults_of,
-    read_settings,
-    settings_file,
-    wrong_names,
-    wrong_values,
-)
-from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
+from sift_core.cli.settings import default_map, settings_file, wrong_setting
+from sift_core.errors import MissingDependencyError
 
 try:
     import typer
@@ -33,125 +18,68 @@ try:
 except ImportError as error:
     raise MissingDependencyError("typer", extra="cli") from error
 
+_PREFIX = "SIFT"  # of environment variables: SIFT_SEARCH_N_SELECT
 
-class _Command(NamedTuple):
-    """One command: where it is, and its line in `sift --help`."""
-
-    module: str
-    name: str  # of a function, or of a Typer application with commands of its own
-    help: str
-    has_settings: bool = True  # whether it takes SIFT_… variables and a table in sift.toml
-    reports_settings: bool = False  # whether it says itself what is wrong with them all
-
-
+# Name → module below sift_core.cli and what to call in it; line in `sift --help`.
 _COMMANDS = {
-    "index": _Command(
-        "index_command", "index", "Make a store hold the text of files and folders, in chunks."
+    "index": ("index:index", "Make a store hold the text of files and folders, in chunks."),
+    "search": ("search:search", "Find the chunks that say most together."),
+    "ask": ("ask:ask", "Answer a question from the indexed chunks."),
+    "diagnose": (
+        "diagnose:diagnose",
+        "Say how redundant a collection is, and what SIFT changes.",
     ),
-    "search": _Command("search_command", "search", "Find the chunks that say most together."),
-    "ask": _Command("ask_command", "ask", "Answer a question from the indexed chunks."),
-    "diagnose": _Command(
-        "diagnose_command", "diagnose", "Say how redundant a collection is, and what SIFT changes."
-    ),
-    "doctor": _Command(
-        "doctor_command",
-        "doctor",
-        "Say what is installed, what is missing and how to install it.",
-        reports_settings=True,
-    ),
-    "select": _Command(
-        "select_command", "select", "Choose rows of a .npy file; no store, no model.", False
-    ),
-    "eval": _Command("evaluation", "app", "Measure what the paper measured, on your data.", False),
+    "doctor": ("doctor:doctor", "Say what is installed, what is missing and how to install it."),
+    "eval": ("evaluation:app", "Measure what the paper measured, on your data."),
 }
+_WITH_TABLES = sorted(_COMMANDS.keys() - {"eval"})  # in sift.toml
 
 
-class _ConfiguredCommand(TyperCommand):
-    """A command that is told by the environment and a settings file, too."""
-
-    options: Mapping[str, CommandOption]  # by flag
-    reports_settings: bool
+class _Command(TyperCommand):
+    """A command that the settings file tells defaults; what is wrong there is said of the file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the settings, then the arguments; what is wrong with a setting is said of it."""
+        """Read the file, then the arguments; help shows in spite of a wrong file."""
         assert self.name is not None
-        asks_for_help = bool(set(args) & set(ctx.help_option_names))
-        is_lenient = self.reports_settings or asks_for_help or ctx.resilient_parsing
-        if not is_lenient:
-            for note in unknown_variables(self.name, self.options, os.environ):
-                typer.echo(f"note: {note}", err=True)
-        try:
-            ctx.default_map = self._defaults(config_of(ctx), is_lenient=is_lenient)
-        except SiftError:
-            if not is_lenient:
-                raise
+        if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
+            ctx.obj = settings_file(ctx.find_root().params.get("config"))
+            if ctx.obj is not None:
+                options = [str(one.name) for one in self.params if _is_option(one)]
+                ctx.default_map = default_map(ctx.obj, self.name, options, _WITH_TABLES)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            wrong = self._wrong_variable(ctx, error)
-            if wrong is None:
-                raise
-            raise wrong from error
-
-    def _defaults(self, config: Path | None, *, is_lenient: bool) -> dict[str, Any]:
-        path = settings_file(config)
-        if path is None:
-            return {}
-        assert self.name is not None
-        settings = read_settings(path)
-        if not is_lenient:
-            faults = chain(
-                wrong_names(path, settings, configurable_names()),
-                wrong_values(path, settings, self.name, self.options),
-            )
-            if (first := next(faults, None)) is not None:
-                raise InvalidInputError(first)
-        return defaults_of(settings, self.name, self.options)
-
-    def _wrong_variable(self, ctx: Any, error: typer.BadParameter) -> InvalidInputError | None:
-        """Return the error of a variable that a refused value is from; None if it is from none."""
-        name = getattr(error.param, "name", None) or ""
-        source = ctx.get_parameter_source(name)
-        if source is None or source.name != "ENVIRONMENT":
-            return None
-        return next(
-            (wrong_variable(each) for each in self.options.values() if each.parameter == name), None
-        )
+            wrong = error.param and wrong_setting(ctx, error.param, error.message)
+            if wrong:
+                raise wrong from error
+            raise
 
 
 class _UnloadedCommand(TyperCommand):
     """Stands for a command in lists; `load` imports it."""
 
-    def __init__(self, name: str, command: _Command) -> None:
-        super().__init__(name=name, help=command.help)
-        self._where = command
-
     def load(self) -> Any:
         """Return the command itself, as Typer makes it."""
         assert self.name is not None
-        found = getattr(import_module(f"sift_core.cli.{self._where.module}"), self._where.name)
+        module, _, name = _COMMANDS[self.name][0].partition(":")
+        found = getattr(import_module(f"sift_core.cli.{module}"), name)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        cls = _ConfiguredCommand if self._where.has_settings else TyperCommand
-        application.command(self.name, cls=cls)(found)
+        prefix = f"{_PREFIX}_{self.name.upper()}"
+        context = {"auto_envvar_prefix": prefix}
+        application.command(self.name, cls=_Command, context_settings=context)(found)
         command: Any = typer.main.get_command(application)
         command.help = _unwrapped(command.help or "")
-        if self._where.has_settings:
-            command.reports_settings = self._where.reports_settings
-            command.options = options_of(self.name, found, command.params)
-            _name_variables(command)
+        for option in command.params:
+            if not _is_option(option):
+                continue
+            # The epilog of `sift --help` says once that every option has a variable of its own,
+            # which goes before the one of all commands.
+            option.show_envvar = option.envvar is not None
+            if option.envvar is not None:
+                option.envvar = [f"{prefix}_{option.name.upper()}", option.envvar]
         return command
-
-
-def _name_variables(command: Any) -> None:
-    """Let each option of a command be set by its variables, of which help shows shared ones."""
-    by_parameter = {option.parameter: option for option in command.options.values()}
-    for parameter in command.params:
-        if parameter.name in by_parameter:
-            # Every option has a variable of its own: the epilog says so once.
-            parameter.show_envvar = bool(parameter.envvar)
-            parameter.envvar = list(by_parameter[parameter.name].variables)
 
 
 class _LazyGroup(TyperGroup):
@@ -159,8 +87,8 @@ class _LazyGroup(TyperGroup):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        for name, command in _COMMANDS.items():
-            self.add_command(_UnloadedCommand(name, command))
+        for name, (_, line) in _COMMANDS.items():
+            self.add_command(_UnloadedCommand(name=name, help=line))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order in which a newcomer meets them."""
@@ -172,6 +100,10 @@ class _LazyGroup(TyperGroup):
         if isinstance(command, _UnloadedCommand):
             command = self.commands[command.name or ""] = command.load()
         return name, command, rest
+
+
+def _is_option(parameter: Any) -> bool:
+    return bool(parameter.param_type_name == "option")
 
 
 def _unwrapped(text: str) -> str:
@@ -210,7 +142,10 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_print_version, help="Show the version and exit."
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Show the version and exit.",
         ),
     ] = False,
     config: Annotated[
@@ -219,22 +154,3 @@ def _root(
     ] = None,
 ) -> None:
     """Take what stands before the command; a command reads the settings file itself."""
-
-
-def config_of(context: Any) -> Path | None:
-    """Return the settings file that a command's caller named; None for the usual places."""
-    found: Path | None = context.find_root().params.get("config")
-    return found
-
-
-def configurable_names() -> list[str]:
-    """Return the commands that have settings."""
-    return [name for name, where in _COMMANDS.items() if where.has_settings]
-
-
-def configurable_options() -> dict[str, Mapping[str, CommandOption]]:
-    """Return the options of each command that has settings, by flag; this loads the commands."""
-    return {
-        name: _UnloadedCommand(name, _COMMANDS[name]).load().options
-        for name in configurable_names()
-    }

@@ -1,19 +1,18 @@
-"""Where the command line takes its settings from: flags, environment, one TOML file, defaults.
+"""Options that commands share, and sift.toml as Click's `default_map`.
 
-Typer knows this order; here are the options that commands share, and the file. Secrets are not
-settings: they come from the environment alone (QDRANT_API_KEY).
+The order is Click's: flags, environment, the file, defaults. Secrets are not settings: they come
+from the environment alone (QDRANT_API_KEY).
 """
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from sift_core.cli.command_options import CommandOption, as_toml
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -61,6 +60,19 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 _SECRET_WORDS = {"apikey", "key", "password", "passwd", "secret", "token"}
 
 
+def question_from(argument: str) -> str:
+    """Return the question that an argument means: itself, or what stdin has for "-".
+
+    Raises:
+        InvalidInputError: If it is empty.
+    """
+    from sift_core.checks import check_question
+
+    question = sys.stdin.read().strip() if argument == "-" else argument
+    check_question(question)
+    return question
+
+
 def settings_file(given: str | Path | None) -> Path | None:
     """Return the settings file to read; None where there is none.
 
@@ -80,13 +92,92 @@ def settings_file(given: str | Path | None) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Return what a settings file holds: shared settings, and a table for each command.
+def default_map(
+    path: Path, command: str, options: Collection[str], commands: Collection[str]
+) -> dict[str, str]:
+    """Return what a settings file says to one command, by the names of its parameters.
+
+    The command's own table goes before what stands at the top. Values are texts, which Click
+    judges as if they had been typed.
+
+    Args:
+        path: The file.
+        command: The command's name.
+        options: Names of its options' parameters.
+        commands: Names of the commands that may have a table.
 
     Raises:
-        InvalidInputError: If the file cannot be read.
+        InvalidInputError: If the file cannot be read, has an unknown key or table, a list, date
+            or table for a value, or what seems to be a secret, which is not shown.
         MissingDependencyError: If this Python (3.10) cannot read TOML and tomli is missing.
     """
+    settings = _read(path)
+    for key, value in settings.items():
+        is_table = isinstance(value, dict)
+        _refuse_secrets(path, [key, *(value if is_table else ())])
+        if key not in (commands if is_table else SHARED):
+            raise InvalidInputError(
+                f"the settings file {str(path)!r} has the unknown {'table' if is_table else 'key'} "
+                f"{key!r}; there are {', '.join(SHARED)} and the tables "
+                f"{', '.join(f'[{name}]' for name in sorted(commands))}"
+            )
+    told = {key: _text(path, key, settings[key]) for key in SHARED if key in settings}
+    for key, value in settings.get(command, {}).items():
+        if key.replace("-", "_") not in options:
+            there = ", ".join(sorted(name.replace("_", "-") for name in options))
+            raise InvalidInputError(
+                f"the settings file {str(path)!r} has the unknown key {key!r} in [{command}]; "
+                f"there are {there}"
+            )
+        told[key.replace("-", "_")] = _text(path, key, value)
+    return told
+
+
+def origin_of(context: typer.Context, parameter: Any) -> tuple[str, str | None]:
+    """Return where a command got an option's value: its kind, and the name of the place.
+
+    Args:
+        context: Of the command, whose `obj` is the settings file.
+        parameter: Click's.
+
+    Returns:
+        "flag" and "--store", "environment" and the variable, "file" and its path, or "default"
+        and None.
+    """
+    source = context.get_parameter_source(parameter.name)
+    if source is not None and source.name == "COMMANDLINE":
+        return "flag", f"--{parameter.name.replace('_', '-')}"
+    if source is not None and source.name == "ENVIRONMENT":
+        names = parameter.envvar or [f"{context.auto_envvar_prefix}_{parameter.name.upper()}"]
+        return "environment", next(name for name in names if os.environ.get(name))
+    if source is not None and source.name == "DEFAULT_MAP":
+        return "file", str(context.obj)
+    return "default", None
+
+
+def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidInputError | None:
+    """Return the error of a refused value that a variable or the file sets; None for a flag's.
+
+    Args:
+        context: Of the command.
+        parameter: Click's.
+        why: What Click says of the value.
+    """
+    kind, place = origin_of(context, parameter)
+    if kind == "environment" and place:
+        return InvalidInputError(
+            f"the environment variable {place} is {os.environ[place]!r}: {why}"
+        )
+    if kind == "file":
+        key, value = parameter.name, (context.default_map or {})[parameter.name]
+        return InvalidInputError(
+            f"the settings file {place!r} has {key.replace('_', '-')} = {value!r} for "
+            f"sift {context.info_name}: {why}"
+        )
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         settings: dict[str, Any] = _loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
@@ -101,93 +192,25 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def wrong_names(path: Path, settings: Mapping[str, Any], commands: Iterable[str]) -> Iterator[str]:
-    """Yield what is wrong with the keys and tables at the top of a settings file.
-
-    Args:
-        path: The file, for messages.
-        settings: What `read_settings` returned.
-        commands: Names of the commands that may have a table.
-    """
-    tables = sorted(commands)
-    for key, value in settings.items():
-        is_table = isinstance(value, dict)
-        if key not in (tables if is_table else SHARED):
-            yield _secret(path, [key, *(value if is_table else ())]) or (
-                f"the settings file {str(path)!r} has the unknown {'table' if is_table else 'key'} "
-                f"{key!r}; there are {', '.join(SHARED)} and the tables "
-                f"{', '.join(f'[{name}]' for name in tables)}"
-            )
+def _text(path: Path, key: str, value: Any) -> str:
+    """Return a value as it would be typed."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise InvalidInputError(
+            f"the settings file {str(path)!r} has a {type(value).__name__} for {key!r}: it must "
+            f"be a text in quotes, a number, true or false"
+        )
+    return str(value)
 
 
-def wrong_values(
-    path: Path, settings: Mapping[str, Any], command: str, options: Mapping[str, CommandOption]
-) -> Iterator[str]:
-    """Yield what is wrong with what a settings file says to one command.
-
-    Args:
-        path: The file, for messages.
-        settings: What `read_settings` returned.
-        command: The command's name.
-        options: Its options, by flag.
-    """
-    for table, key, value in _said_to(settings, command, options):
-        place = f" in [{table}]" if table else ""
-        option = options.get(key.replace("_", "-"))
-        if option is None:
-            yield _secret(path, [key]) or (
-                f"the settings file {str(path)!r} has the unknown key {key!r} in [{command}]; "
-                f"there are {', '.join(sorted(options))}"
-            )
-            continue
-        try:
-            option.converted(value)
-        except ValueError:
-            yield (
-                f"the settings file {str(path)!r} has {key} = {as_toml(value)}{place}: it must be "
-                f"{option.allowed}"
-            )
-
-
-def defaults_of(
-    settings: Mapping[str, Any], command: str, options: Mapping[str, CommandOption]
-) -> dict[str, Any]:
-    """Return what a settings file says to one command, by the names of its parameters.
-
-    A command's own table goes before what stands at the top. What `wrong_values` finds is left
-    out.
-    """
-    found = {}
-    for _, key, value in _said_to(settings, command, options):
-        option = options.get(key.replace("_", "-"))
-        if option is not None:
-            with contextlib.suppress(ValueError):
-                found[option.parameter] = option.converted(value)
-    return found
-
-
-def _said_to(
-    settings: Mapping[str, Any], command: str, options: Mapping[str, CommandOption]
-) -> Iterator[tuple[str, str, Any]]:
-    """Yield table ("" for the top), key and value of what one command is told; its own last."""
-    for key in SHARED:
-        if key in options and key in settings and not isinstance(settings[key], dict):
-            yield "", key, settings[key]
-    table = settings.get(command)
-    if isinstance(table, dict):
-        for key, value in table.items():
-            yield command, key, value
-
-
-def _secret(path: Path, keys: Iterable[str]) -> str | None:
-    """Return a refusal of keys that seem to name a secret, without values; None if none does."""
+def _refuse_secrets(path: Path, keys: Iterable[str]) -> None:
     for key in keys:
         if _SECRET_WORDS & set(re.split(r"[^a-z]+", key.lower())):
-            return (
+            raise InvalidInputError(
                 f"the settings file {str(path)!r} holds {key!r}; secrets belong into the "
                 f"environment (QDRANT_API_KEY), where no file or backup keeps them: remove it"
             )
-    return None
 
 
 def _loads(text: str) -> dict[str, Any]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from sift_core.cli.models import load_embedder
+from sift_core.cli.output import working
 from sift_core.cli.settings import DEFAULT_STORE
-from sift_core.cli.stored_files import faiss_files, qdrant_files
 from sift_core.errors import CandidateSourceError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
     from sift_core.embedders import SentenceTransformerEmbedder
     from sift_core.sources import FaissSource, QdrantSource
+    from sift_core.sources.qdrant.calls import Collection
 
 DEFAULT_COLLECTION = "sift"
 API_KEY_VARIABLE = "QDRANT_API_KEY"
+_IDS_A_PAGE = 1000
 TIMEOUT_S = 20  # of one call to a Qdrant server: a guess between patience and a dead host
 
 _FORMS = "faiss:FOLDER, qdrant:FOLDER or qdrant:http://HOST:6333"
@@ -151,13 +153,16 @@ def open_for_writing(
 
         source = FaissSource.load(address.location)
         _check_embedder(address, source.embedder_name, embedder_name)
-        yield OpenedStore(source=source, files=partial(faiss_files, source))
+        yield OpenedStore(source=source, files=partial(_faiss_files, source))
         return
     with _qdrant_client(address) as client:
         from sift_core.sources.qdrant.calls import Collection
 
         collection = Collection(client=client, name=address.collection)
-        is_there = collection.exists()
+        try:
+            is_there = collection.exists()
+        except CandidateSourceError as error:
+            raise CandidateSourceError(f"cannot open the store {address}: {error}") from error
         if not is_there and not may_be_new:
             raise _no_index(address)
         recorded = collection.embedder_name()
@@ -168,7 +173,7 @@ def open_for_writing(
             source=QdrantSource(
                 client, address.collection, embedder_name=recorded or embedder_name
             ),
-            files=partial(qdrant_files, client, address.collection) if is_there else dict,
+            files=partial(_qdrant_files, collection) if is_there else dict,
         )
 
 
@@ -193,38 +198,27 @@ def create_or_open_store(
         yield opened.source
 
 
-def stored_embedder_name(source: FaissSource | QdrantSource) -> str | None:
-    """Return the model recorded beside the vectors of an opened store; None where there is none."""
-    return source.embedder_name
+def embedder_of(
+    source: FaissSource | QdrantSource, address: StoreAddress, name: str | None = None
+) -> SentenceTransformerEmbedder:
+    """Return the model that embedded an opened store's documents, loaded.
 
-
-def load_embedder(name: str) -> SentenceTransformerEmbedder:
-    """Load a sentence-transformers model without the libraries' bars and remarks.
+    Args:
+        source: From `open_store`, which has compared it with what the caller asked for.
+        address: Where it is, for messages.
+        name: What to load where the store names none.
 
     Raises:
-        InvalidInputError: If there is no such model.
-        MissingDependencyError: If sentence-transformers is not installed.
+        InvalidInputError: If nobody said which model that is, or there is no such model.
     """
-    from sift_core.cli.model_places import model_place
-    from sift_core.embedders import SentenceTransformerEmbedder, packaged_path
-
-    quieten_transformers()
-    if packaged_path(name) is None:
-        # Names without an owner are those of sentence-transformers.
-        place = Path(name).expanduser()
-        is_short = "/" not in name and not name.startswith((".", "~")) and not place.is_dir()
-        short = f"sentence-transformers/{name}" if is_short else name
-        model_place(short, "sentence-transformers")
-    return SentenceTransformerEmbedder(name)
-
-
-def quieten_transformers() -> None:
-    """Have transformers and the hub print errors alone: stdout and stderr belong to the command."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the hub's, too
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # "Retrying in 4s"
+    name = source.embedder_name or name
+    if name is None:
+        raise InvalidInputError(
+            f"the store {address} does not say which model embedded its documents; pass it with "
+            f"--embedder"
+        )
+    with working(f"Loading the embedder {name} …"):
+        return load_embedder(name)
 
 
 def _check_url(kind: str, url: str) -> None:
@@ -286,3 +280,38 @@ def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
         yield client
     finally:
         client.close()
+
+
+def _faiss_files(source: FaissSource) -> dict[str, str]:
+    """Return the file of each chunk in a `FaissSource`, by content id."""
+    return {
+        content_id: _file_of(document.metadata, document.document_id)
+        for content_id, document in source.documents().items()
+    }
+
+
+def _qdrant_files(collection: Collection) -> dict[str, str]:
+    """Return the file of each chunk in a collection, by content id; points of others are left out.
+
+    Raises:
+        CandidateSourceError: If Qdrant fails.
+    """
+    from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY
+
+    found: dict[str, str] = {}
+    keys, offset = [DOCUMENT_ID_KEY, "source"], None
+    while True:
+        points, offset = collection.ask(
+            "list the points of", "scroll", limit=_IDS_A_PAGE, offset=offset, with_payload=keys
+        )
+        for point in points:
+            payload = point.payload or {}
+            if DOCUMENT_ID_KEY in payload:
+                found[str(point.id)] = _file_of(payload, str(payload[DOCUMENT_ID_KEY]))
+        if offset is None:
+            return found
+
+
+def _file_of(metadata: Mapping[str, Any], document_id: str) -> str:
+    source = metadata.get("source")
+    return source if isinstance(source, str) else document_id

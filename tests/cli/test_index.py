@@ -1,37 +1,49 @@
-"""`sift index` makes a store equal to files: by real MiniLM into real Faiss and Qdrant."""
+"""`sift index` makes a store equal to files, and what it remembers decides nothing.
+
+Embeddings are hashed words here, into real Faiss and Qdrant folders; the last tests cut for MiniLM.
+"""
 
 import json
-import os
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from sift_core.cli import index_command, index_writing, run
-from sift_core.cli.application import app
-from sift_core.cli.stores import StoreAddress, load_embedder, open_store
-
-CATS = "# Cats\n\nThey purr at night and sleep by day.\n"
-DOGS = "# Dogs\n\nThey bark at strangers.\n"
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    return load_embedder("all-MiniLM-L6-v2")
+from sift_core.cli import index as index_module
+from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
+from sift_core.cli.index_plan import MEMORY_NAME
+from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.documents import reader
+from sift_core.sources.faiss import folder as faiss_folder
+from sift_core.testing import HashingEmbedder
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch, minilm):
-    """A folder with two texts; the model is loaded once for all tests."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/cats.md").write_text(CATS, encoding="utf-8")
-    (tmp_path / "docs/dogs.md").write_text(DOGS, encoding="utf-8")
-    (tmp_path / "docs/logo.png").write_bytes(b"\x89PNG")
-    monkeypatch.chdir(tmp_path)
-    for name in ("SIFT_STORE", "SIFT_EMBEDDER"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(index_command, "load_embedder", lambda name: minilm)
-    return tmp_path
+class SmallEmbedder(HashingEmbedder):
+    """Has what the command asks of a sentence-transformers model."""
+
+    max_tokens = 64
+
+    def count_tokens(self, text):
+        return len(text.split()) + 2
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch, elsewhere):
+    """The names of the embedders that were loaded; `docs` has two texts, and two of no use."""
+    (elsewhere / "docs").mkdir()
+    (elsewhere / "docs/cats.md").write_text("# Cats\n\nThey purr at night.\n", encoding="utf-8")
+    (elsewhere / "docs/dogs.md").write_text("# Dogs\n\nThey bark.\n", encoding="utf-8")
+    (elsewhere / "docs/logo.png").write_bytes(b"\x89PNG")
+    (elsewhere / "docs/data.txt").write_bytes(b"a\0b")
+    names = []
+
+    def load(name):
+        names.append(name)
+        return SmallEmbedder(32)
+
+    monkeypatch.setattr(index_module, "load_embedder", load)
+    monkeypatch.setattr(index_module, "DEFAULT_EMBEDDER", SmallEmbedder(32).name)
+    return names
 
 
 @pytest.fixture(params=["faiss:store", "qdrant:store#pets"])
@@ -39,209 +51,229 @@ def store(request):
     return request.param
 
 
-def index(capsys, *arguments, code=0):
-    """Return what the command wrote to stdout and stderr."""
-    assert run(lambda: app(["index", *arguments])) == code
-    return capsys.readouterr()
-
-
-def record(capsys, *arguments):
-    return json.loads(index(capsys, *arguments, "--json").out)
-
-
-def stored(address):
+def stored(address="faiss:.sift"):
     with open_store(StoreAddress.parse(address)) as source:
         return len(source.content_ids())
 
 
-def test_a_second_run_embeds_nothing_and_a_change_replaces_what_changed(capsys, folder, store):
-    first = record(capsys, "docs", "--store", store)
-    assert (first["n_files"], first["n_added"], first["n_deleted"]) == (2, 2, 0)
-    assert first["skipped"] == [
-        {"source": "docs/logo.png", "reason": "unknown_suffix", "detail": ".png"}
+def counts(told):
+    return told["n_added"], told["n_unchanged"], told["n_deleted"]
+
+
+def long_text(n_parts):
+    return "\n\n".join(f"# Part {n}\n\n" + f"word{n} " * 40 for n in range(n_parts))
+
+
+def test_a_second_run_loads_no_model_and_a_change_replaces_what_changed(
+    record, store, loads, elsewhere
+):
+    first = record("index", "docs", "--store", store)
+    assert (first["n_files"], counts(first)) == (2, (2, 0, 0))
+    assert sorted((one["source"], one["reason"]) for one in first["skipped"]) == [
+        ("docs/data.txt", "binary"),
+        ("docs/logo.png", "unknown_suffix"),
     ]
-    again = record(capsys, "docs", "--store", store)
-    assert (again["n_added"], again["n_unchanged"], again["n_deleted"]) == (0, 2, 0)
-    (folder / "docs/cats.md").write_text("# Cats\n\nThey hunt mice.\n", encoding="utf-8")
-    changed = record(capsys, "docs", "--store", store)
-    assert (changed["n_added"], changed["n_deleted"], changed["vanished_files"]) == (1, 1, [])
-    (folder / "docs/dogs.md").unlink()
-    gone = record(capsys, "docs", "--store", store)
-    assert (gone["n_deleted"], gone["vanished_files"]) == (1, ["docs/dogs.md"])
-    assert stored(store) == 1
+    again = record("index", "docs", "--store", store)
+    assert counts(again) == (0, 2, 0)
+    assert sorted(map(str, again["skipped"])) == sorted(map(str, first["skipped"]))
+    assert len(loads) == 1
+    (elsewhere / "docs/cats.md").write_text("# Cats\n\nThey hunt mice.\n", encoding="utf-8")
+    changed = record("index", "docs", "--store", store)
+    assert (counts(changed), changed["deleted_files"]) == ((1, 1, 1), [])
+    assert len(loads) == 2
+    (elsewhere / "docs/dogs.md").unlink()
+    gone = record("index", "docs", "--store", store)
+    assert (gone["n_deleted"], gone["deleted_files"]) == (1, ["docs/dogs.md"])
+    assert (len(loads), stored(store)) == (2, 1)
 
 
-def test_the_summary_says_what_was_done_left_out_and_comes_next(capsys, folder):
-    out, err = index(capsys, "docs")
-    assert "2 files, 2 chunks in faiss:.sift (all-MiniLM-L6-v2): 2 new, 0 unchanged" in out
+def test_only_a_changed_file_is_read(record, store, monkeypatch, elsewhere):
+    record("index", "docs", "--store", store)
+    (elsewhere / "docs/cats.md").write_text("# Cats\n\nThey hunt.\n", encoding="utf-8")
+    read, real = [], reader.read_file
+    monkeypatch.setattr(reader, "read_file", lambda f, c: read.append(f.source) or real(f, c))
+    record("index", "docs", "--store", store)
+    assert read == ["docs/cats.md"]
+
+
+def test_the_summary_says_what_was_done_left_out_and_comes_next(sift):
+    out, err = sift("index", "docs")
+    assert f"2 files, 2 chunks in faiss:.sift ({SmallEmbedder(32).name}): 2 new, 0 unchanged" in out
     assert "  1 unknown suffix: docs/logo.png\n" in out
     assert out.endswith('Next: sift search "your question"\n')
-    assert err == "Reading 2 files …\nEmbedding 2 chunks …\n"
+    assert err == "Reading 3 files …\nEmbedding 2 chunks …\n"
     assert "\x1b" not in out + err
 
 
-def test_an_index_of_other_files_is_not_replaced(capsys, folder):
-    index(capsys, "docs/cats.md")
-    error = index(capsys, "docs/dogs.md", code=2).err
-    assert "is of these PATHs; it holds docs/cats.md, which would be deleted" in error
-    assert stored("faiss:.sift") == 1
-    assert record(capsys, "docs/cats.md", "docs/dogs.md")["n_added"] == 1
+def test_files_of_another_call_are_not_dropped_but_by_prune(record, refusal, store):
+    record("index", "docs/cats.md", "--store", store)
+    error = refusal("index", "docs/dogs.md", "--store", store)
+    assert "it holds docs/cats.md, which would be deleted" in error
+    both = ["docs/cats.md", "docs/dogs.md"]
+    assert counts(record("index", *both, "--store", store)) == (1, 1, 0)
+    error = refusal("index", "docs/cats.md", "--store", store)
+    assert "leave out docs/dogs.md" in error
+    assert "--prune" in error
+    pruned = record("index", "docs/cats.md", "--store", store, "--prune")
+    assert (pruned["n_deleted"], pruned["deleted_files"]) == (1, ["docs/dogs.md"])
+    assert stored(store) == 1
 
 
-def test_a_file_that_cannot_be_read_keeps_its_chunks(capsys, folder):
-    index(capsys, "docs")
-    (folder / "docs/dogs.md").unlink()
-    (folder / "docs/dogs.md").symlink_to(folder / "away/dogs.md")  # a disk that is not mounted
-    found = record(capsys, "docs")
+def test_a_file_that_cannot_be_read_keeps_its_chunks_and_is_tried_again(record, store, elsewhere):
+    record("index", "docs", "--store", store)
+    (elsewhere / "docs/dogs.md").unlink()
+    (elsewhere / "docs/dogs.md").symlink_to(elsewhere / "away/dogs.md")  # a disk not mounted
+    found = record("index", "docs", "--store", store)
     assert (found["n_deleted"], found["kept_files"]) == (0, ["docs/dogs.md"])
-    assert stored("faiss:.sift") == 2
+    (elsewhere / "away").mkdir()
+    (elsewhere / "away/dogs.md").write_text("# Dogs\n\nThey are back.\n", encoding="utf-8")
+    assert counts(record("index", "docs", "--store", store)) == (1, 1, 1)
 
 
-def test_nothing_is_deleted_where_nothing_was_readable(capsys, folder):
-    index(capsys, "docs")
+def test_what_lacks_a_package_stays_as_it_is_stored(record, store, elsewhere, monkeypatch):
+    page = elsewhere / "docs/page.html"
+    page.write_text("<h1>Birds</h1><p>They sing.", encoding="utf-8")
+    assert record("index", "docs", "--store", store)["n_added"] == 3
+    page.write_text("<h1>Birds</h1><p>They fly.", encoding="utf-8")
+    with monkeypatch.context() as without:
+        without.delitem(sys.modules, "sift_core.documents.html", raising=False)
+        without.setitem(sys.modules, "markdownify", None)
+        told = record("index", "docs", "--store", store)
+    assert (counts(told), told["kept_files"]) == ((0, 2, 0), ["docs/page.html"])
+    (skipped,) = [path for path in told["skipped"] if path["source"] == "docs/page.html"]
+    assert skipped["reason"] == "missing_package"
+    assert "sift-rerank[files]" in skipped["detail"]
+    assert counts(record("index", "docs", "--store", store)) == (1, 2, 1)
+
+
+def test_nothing_is_deleted_where_nothing_was_readable(sift, elsewhere):
+    sift("index", "docs")
     for name in ("cats.md", "dogs.md"):
-        (folder / "docs" / name).write_bytes(b"\0")
-    error = index(capsys, "docs", code=2).err
-    assert "there is nothing to read in docs: left out were 2 binary, no text" in error
-    assert stored("faiss:.sift") == 2
+        (elsewhere / "docs" / name).write_bytes(b"\0")
+    assert "left out were 3 binary, no text" in sift("index", "docs", code=2).err
+    assert stored() == 2
 
 
-def test_another_embedder_is_refused_before_it_is_loaded(capsys, folder):
-    index(capsys, "docs")
-    error = index(capsys, "docs", "--embedder", "no-such-model", code=2).err
-    assert "was made with the embedder 'all-MiniLM-L6-v2', not 'no-such-model'" in error
+def test_what_is_left_out_now_is_deleted_and_said(sift, elsewhere):
+    sift("index", "docs")
+    (elsewhere / "docs/cats.md").write_bytes("Katzen mögen Mäuse".encode("latin-1"))
+    (elsewhere / "docs/dogs.md").write_text("They bark. " * 900, encoding="utf-8")
+    (elsewhere / "docs/birds.md").write_text("# Birds\n\nThey sing.\n", encoding="utf-8")
+    out = sift("index", "docs", "--max-file-size", "0.005").out
+    assert "deleted: docs/cats.md, docs/dogs.md" in out
+    assert "1 no valid text in its encoding: docs/cats.md" in out
+    assert "1 too large: docs/dogs.md" in out
+
+
+def test_another_embedder_is_refused_before_it_is_loaded(sift, refusal, loads):
+    sift("index", "docs")
+    assert "not 'no-such-model'" in refusal("index", "docs", "--embedder", "no-such-model")
+    assert len(loads) == 1
 
 
 def test_ctrl_c_keeps_what_was_stored_and_the_same_command_goes_on(
-    capsys, folder, monkeypatch, minilm
+    sift, record, elsewhere, monkeypatch
 ):
-    text = "\n\n".join(f"# Part {n}\n\n" + f"word{n} " * 60 for n in range(8))
-    (folder / "docs/long.md").write_text(text, encoding="utf-8")
-    embed = minilm.embed_documents
-    sizes = []
+    (elsewhere / "docs/long.md").write_text(long_text(10), encoding="utf-8")
+    embed, sizes = SmallEmbedder.embed_documents, []
 
-    def embed_until_interrupted(texts):
+    def embed_until_interrupted(self, texts):
         if sum(sizes) >= 4:
             raise KeyboardInterrupt
         sizes.append(len(texts))
-        return embed(texts)
+        return embed(self, texts)
 
-    monkeypatch.setattr(index_writing, "CHUNKS_A_WRITE", 4)
+    monkeypatch.setattr(index_module, "CHUNKS_A_WRITE", 4)
     with monkeypatch.context() as patched:
-        patched.setattr(minilm, "embed_documents", embed_until_interrupted)
-        error = index(capsys, "docs", code=130).err
-    assert "Stopped. 4 of " in error
-    assert stored("faiss:.sift") == 4
-    assert record(capsys, "docs")["n_unchanged"] == 4
+        patched.setattr(SmallEmbedder, "embed_documents", embed_until_interrupted)
+        assert "Stopped. 4 of " in sift("index", "docs", code=130).err
+    assert stored() == 4
+    assert record("index", "docs")["n_unchanged"] == 4
 
 
-def test_chunks_are_embedded_to_their_end(folder, minilm):
-    from sift_core.cli.index_writing import chunker_for
+def test_ctrl_c_while_reading_says_that_nothing_was_done(sift, elsewhere, monkeypatch):
+    def interrupted(file, chunker):
+        raise KeyboardInterrupt
 
+    monkeypatch.setattr(reader, "read_file", interrupted)
+    assert "Stopped while reading." in sift("index", "docs", code=130).err
+    assert not (elsewhere / ".sift").exists()
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["filled", "new"])
+def test_the_second_of_two_writers_is_told_and_the_first_goes_on(sift, record, monkeypatch, is_new):
+    monkeypatch.setattr(faiss_folder, "LOCK_WAIT_S", 0.05)
+    if not is_new:
+        sift("index", "docs/cats.md")
+    embed, told = SmallEmbedder.embed_documents, []
+
+    def embed_while_another_writes(self, texts):
+        with monkeypatch.context() as other:
+            other.setattr(SmallEmbedder, "embed_documents", embed)
+            told.append(sift("index", "docs/cats.md", "docs/dogs.md", code=2).err)
+        return embed(self, texts)
+
+    with monkeypatch.context() as first:
+        first.setattr(SmallEmbedder, "embed_documents", embed_while_another_writes)
+        assert record("index", "docs")["n_chunks"] == 2
+    assert "is writing into" in told[0]
+    assert counts(record("index", "docs")) == (0, 2, 0)
+
+
+def test_what_someone_deleted_from_the_store_is_read_again(record, store):
+    record("index", "docs", "--store", store)
+    with open_store(StoreAddress.parse(store)) as source:
+        source.remove(sorted(source.content_ids())[:1])
+        source.complete()
+    assert record("index", "docs", "--store", store)["n_added"] == 1
+    assert stored(store) == 2
+
+
+SPOILED = {
+    "empty": lambda text: "",
+    "no JSON": lambda text: "{",
+    "a list": lambda text: "[]",
+    "no readers": lambda text: '{"readers": null}',
+    "not UTF-8": lambda text: "\udcff",
+    "other readers": lambda text: text.replace('"sources": "', '"sources": "0'),
+    "unknown reason": lambda text: text.replace("BINARY", "GONE"),
+    "no file": lambda text: json.dumps({**json.loads(text), "files": {"docs/cats.md": None}}),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_a_memory_of_something_else_is_no_memory(record, loads, spoil):
+    record("index", "docs")
+    memory = Path(".sift", MEMORY_NAME)
+    spoiled = spoil(memory.read_text(encoding="utf-8"))
+    memory.write_bytes(spoiled.encode("utf-8", "surrogateescape"))
+    for _ in range(2):
+        assert counts(record("index", "docs")) == (0, 2, 0)
+    assert len(loads) == 2
+
+
+def test_a_memory_that_cannot_be_written_is_no_error(record, elsewhere):
+    record("index", "docs")
+    (elsewhere / ".sift" / MEMORY_NAME).unlink()
+    (elsewhere / ".sift" / f"{MEMORY_NAME}.new").mkdir()
+    assert counts(record("index", "docs")) == (0, 2, 0)
+
+
+def test_names_of_files_cannot_steer_a_terminal(sift, elsewhere):
+    (elsewhere / "docs/\x1b[31mred[bold].xyz").touch()
+    out = sift("index", "docs", "--verbose").out
+    assert "\x1b" not in out
+    assert "[31mred[bold].xyz" in out
+
+
+def test_chunks_are_embedded_to_their_end(minilm):
     text = "\n\n".join(f"def f_{n}(a, b):\n    return a[{n}] + b['x.y/z{n}']" for n in range(200))
     chunks = chunker_for(minilm).split(text, format="text", document_id="x")
     assert len(chunks) > 10
     assert max(minilm.count_tokens(chunk.text) for chunk in chunks) <= minilm.max_tokens
 
 
-def test_names_of_files_cannot_steer_a_terminal(capsys, folder):
-    (folder / "docs/\x1b[31mred[bold].xyz").touch()
-    out = index(capsys, "docs", "--verbose").out
-    assert "\x1b" not in out
-    assert "[31mred[bold].xyz" in out
-
-
-def test_a_folder_that_cannot_be_written_is_told(capsys, folder):
-    (folder / "file").touch()
-    error = index(capsys, "docs", "--store", f"faiss:file{os.sep}store", code=2).err
-    assert "could not save into" in error
-    assert "file/store'" in error
-
-
-def test_a_narrower_path_deletes_nothing_that_is_still_there(capsys, folder, store):
-    index(capsys, "docs", "--store", store)
-    error = index(capsys, "docs/cats.md", "--store", store, code=2).err
-    assert "the PATHs leave out docs/dogs.md, which the index at" in error
-    assert "is still there. Pass those PATHs as well, or --prune to delete them" in error
-    assert stored(store) == 2
-    pruned = record(capsys, "docs/cats.md", "--store", store, "--prune")
-    assert (pruned["n_deleted"], pruned["vanished_files"]) == (1, ["docs/dogs.md"])
-    assert stored(store) == 1
-
-
-def test_what_is_left_out_now_is_not_called_gone(capsys, folder):
-    index(capsys, "docs")
-    (folder / "docs/cats.md").write_bytes("Katzen mögen Mäuse".encode("latin-1"))
-    (folder / "docs/dogs.md").write_text(DOGS * 200, encoding="utf-8")
-    (folder / "docs/birds.md").write_text("# Birds\n\nThey sing.\n", encoding="utf-8")
-    out = index(capsys, "docs", "--max-file-size", "0.005").out
-    assert "Left out now, and deleted from the store: docs/cats.md, docs/dogs.md" in out
-    assert "No longer" not in out
-    assert "1 no valid text in its encoding: docs/cats.md" in out
-    assert "1 too large: docs/dogs.md" in out
-
-
-def test_the_second_of_two_writers_is_told_at_once(capsys, folder):
-    index(capsys, "docs")
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from pathlib import Path\n"
-            "from sift_core.cli.index_lock import only_writer\n"
-            "with only_writer(Path('.sift')):\n"
-            "    print('held', flush=True)\n"
-            "    input()\n",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with holder:
-        assert holder.stdout.readline() == "held\n"
-        error = index(capsys, "docs", code=2).err
-        assert "another sift index is writing into '.sift'; wait until it has ended" in error
-        holder.communicate("\n")
-    assert record(capsys, "docs")["n_unchanged"] == 2
-
-
-def test_a_word_without_end_is_cut(folder, minilm):
-    from sift_core.cli.index_writing import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
-
+def test_a_word_without_end_is_cut(minilm):
     chunks = chunker_for(minilm).split("x" * 50_000, format="text", document_id="x")
     assert "".join(chunk.text for chunk in chunks) == "x" * 50_000
     assert max(len(chunk.text) for chunk in chunks) <= (MAX_TOKENS + 1) * CHARACTERS_A_TOKEN
-
-
-def test_ctrl_c_while_reading_says_that_nothing_was_done(capsys, folder, monkeypatch):
-    from sift_core.documents import reader
-
-    def interrupted(file, chunker):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(reader, "read_file", interrupted)
-    assert index(capsys, "docs", code=130).err.endswith(
-        "Stopped while reading. The store is as it was.\n"
-    )
-    assert not (folder / ".sift").exists()
-
-
-def test_a_file_that_most_is_of_is_named_before_it_is_embedded(folder, monkeypatch, capsys):
-    monkeypatch.setattr(index_writing, "MANY_CHUNKS", 2)
-    text = "\n\n".join(f"# Part {n}\n\n" + f"word{n} " * 60 for n in range(12))
-    (folder / "docs/dump.md").write_text(text, encoding="utf-8")
-    err = index(capsys, "docs").err
-    assert "docs/dump.md alone makes " in err
-    assert "new chunks.\nEmbedding" in err
-
-
-def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
-    from sift_core.cli import index_progress
-    from sift_core.cli.showing_text import stderr_console
-
-    monkeypatch.setattr(index_progress, "SECONDS_A_LINE", 0.0)
-    with index_progress.progress(stderr_console(), "Embedding 200 chunks", 200) as move:
-        for _ in range(200):
-            move(1)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == ["Embedding 200 chunks …", *(f"  {n} %" for n in range(10, 101, 10))]

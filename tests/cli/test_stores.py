@@ -9,7 +9,6 @@ from sift_core.cli.stores import (
     create_or_open_store,
     open_for_writing,
     open_store,
-    stored_embedder_name,
 )
 from sift_core.documents import index_documents
 from sift_core.errors import CandidateSourceError, InvalidInputError
@@ -73,7 +72,7 @@ def fill(address):
 def test_a_store_remembers_its_embedder_and_the_files_of_its_chunks(address):
     embedder = fill(address)
     with open_store(address) as source:
-        assert stored_embedder_name(source) == embedder.name
+        assert source.embedder_name == embedder.name
         assert len(source.content_ids()) == 2
     with open_for_writing(address) as opened:
         assert sorted(opened.files().values()) == ["a.md", "plain"]

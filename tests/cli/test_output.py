@@ -1,12 +1,19 @@
-import io
-
 import numpy as np
 import pytest
-from rich.console import Console
 
 from sift_core import CandidatePool
-from sift_core.cli.showing_chunks import chunk_records, print_chunks, repeats_of
-from sift_core.cli.showing_text import explained, one_line, plain, shortened, source_of, sparkline
+from sift_core.cli import output
+from sift_core.cli.output import (
+    Terminal,
+    chunk_records,
+    explained,
+    print_chunks,
+    repeats_of,
+    shortened,
+    source_of,
+    sparkline,
+)
+from sift_core.cli.plain import one_line, plain
 
 
 def turned(cosine):
@@ -26,15 +33,28 @@ def pool_of(texts, embeddings=None, metadata=()):
     )
 
 
-def printed(pool, width=60, **options):
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
-    print_chunks(console, pool, **options)
-    return console.file.getvalue()
+@pytest.fixture
+def printed(capsys, monkeypatch):
+    """Return a function that returns how chunks are printed."""
+
+    def call(pool, width=60, **options):
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_chunks(Terminal(), pool, **options)
+        return capsys.readouterr().out
+
+    return call
 
 
-def test_a_text_cannot_steer_the_terminal():
+def test_a_text_cannot_steer_the_terminal(capsys):
     assert plain("\x1b[31mred\x07\r\x9b2J\u202etxt\tand\nmore") == "[31mred2Jtxt\tand\nmore"
     assert one_line(" a\n\n\tb\x00 ") == "a b"
+    Terminal().print("a\x1b[2J [bold]b[/bold] :smile:")
+    Terminal(stderr=True).say("a\x1b[2J")
+    output.write("a\x9b2J")
+    output.print_json({"text": "\x1b\x9b"}, one_a_line=True)
+    captured = capsys.readouterr()
+    assert captured.out == 'a[2J [bold]b[/bold] :smile:\na2J{"text": "\\u001b\\u009b"}\n'
+    assert captured.err == "a[2J\n"
 
 
 @pytest.mark.parametrize(
@@ -57,29 +77,14 @@ def test_a_line_is_shortened_to_the_columns_of_a_terminal(text, width, keep_end,
     [
         (60, "docs/guide.md#3 > Guide > Paths > Numbers > p. 7"),
         (30, "docs/guide.md#3 > … > p. 7"),
-        (14, "…/guide.md#3"),
-        (9, "guide#3"),
+        (14, "…cs/guide.md#3"),
+        (9, "…ide.md#3"),
+        (3, "…#3"),
     ],
 )
 def test_a_source_loses_what_says_least_first(width, expected):
     metadata = {"source": "docs/guide.md", "heading": ["Guide", "Paths", "Numbers"], "page": 7}
     assert source_of(metadata, "docs/guide.md#3", width) == expected
-
-
-@pytest.mark.parametrize(
-    ("file", "width", "expected"),
-    [
-        ("docs/notes/0.115.0.md#5", 18, "…/0.115.0.md#5"),
-        ("docs/query-models.md#4", 18, "query-models.md#4"),
-        ("docs/query-models.md#4", 16, "query-models#4"),
-        ("docs/query-models.md#4", 9, "…models#4"),
-        ("numpy/gzip.decompress", 10, "…ecompress"),
-        ("https://example.org/a/#3", 10, "….org/a/#3"),
-        ("folder/.md", 4, ".md"),
-    ],
-)
-def test_a_file_that_does_not_fit_loses_folders_before_letters_of_its_name(file, width, expected):
-    assert source_of({}, file, width) == expected
 
 
 def test_a_source_is_named_by_other_indexers_too_or_by_its_id():
@@ -119,7 +124,7 @@ def test_nothing_has_no_repeats():
     assert repeats_of(np.empty((0, 3))) == []
 
 
-def test_chunks_are_printed_with_rank_mark_similarity_and_source():
+def test_chunks_are_printed_with_rank_mark_similarity_and_source(printed):
     pool = pool_of(
         ["# Paths\n\nFirst words.", "Second [bold]words[/bold]."],
         [turned(1.0), turned(0.9)],
@@ -133,7 +138,7 @@ def test_chunks_are_printed_with_rank_mark_similarity_and_source():
     ]
 
 
-def test_texts_are_shortened_to_lines_and_the_cut_shows():
+def test_texts_are_shortened_to_lines_and_the_cut_shows(printed):
     pool = pool_of(["one two three four five six seven eight nine"])
     assert printed(pool, width=24, n_lines=2).splitlines()[1:] == [
         "    one two three four",
@@ -142,7 +147,7 @@ def test_texts_are_shortened_to_lines_and_the_cut_shows():
     assert len(printed(pool, n_lines=0).splitlines()) == 1
 
 
-def test_whole_texts_keep_their_lines():
+def test_whole_texts_keep_their_lines(printed):
     pool = pool_of(["# Title\n\n    code()\x1b[2J\n" + "long " * 30])
     assert printed(pool, n_lines=None).splitlines()[1:] == [
         "    # Title",
@@ -164,3 +169,12 @@ def test_records_are_whole_and_say_what_repeats():
         "metadata": {"page": 1},
     }
     assert second["near_duplicate_of"] == {"rank": 1, "cosine": pytest.approx(0.9)}
+
+
+def test_a_log_gets_a_line_of_progress_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(output, "SECONDS_A_LINE", 0.0)
+    with output.progress(output.stderr_console(), "Embedding 4 chunks", 4) as move:
+        for _ in range(4):
+            move(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["Embedding 4 chunks …", "  25 %", "  50 %", "  75 %", "  100 %"]

@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import Enum
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sift_core.cli.search_retrieval import embedder_of, question_from
+import typer
+from rich.status import Status
+
+from sift_core.answering.policy import VariancePolicy
+from sift_core.cli.models import load_language_model
+from sift_core.cli.output import (
+    LEGEND,
+    Terminal,
+    chunk_records,
+    number_or_none,
+    print_chunks,
+    print_json,
+    repeats_of,
+    stderr_console,
+    stdout_console,
+    working,
+    write,
+)
+from sift_core.cli.plain import plain
 from sift_core.cli.settings import (
     DEFAULT_STORE,
     EmbedderOption,
     JsonOption,
     ModelOption,
     StoreOption,
+    question_from,
 )
-from sift_core.errors import InvalidInputError, MissingDependencyError
-
-try:
-    import typer
-except ImportError as error:
-    raise MissingDependencyError("typer", extra="cli") from error
+from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.errors import InvalidInputError
+from sift_core.types import Answer, CandidatePool
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from sift_core.answering import AnswerEngine, Choice
-    from sift_core.cli.ask_running import Asking
-    from sift_core.types import Answer
+    from sift_core.cli.chat import Asking
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+LONG_SELECTION_S = 0.3  # it takes milliseconds; the first of a process loads Numba or compiles
+N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
+
+_UNBROKEN = "\u00a0"  # a space that keeps a stage, its number and its unit on one line
+
+# Stage of `Answer.timings` → what a reader calls it, in the order of the work.
+_STAGES = {
+    "embed": "embedding",
+    "fetch": "retrieval",
+    "select": "selection",
+    "fine_tune": "fine-tuning",
+    "read": "reading",
+    "generate": "generation",
+}
 
 
 class ModeName(str, Enum):
@@ -82,7 +113,7 @@ def ask(
         str | None,
         typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
     ] = None,
-    as_json: JsonOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Answer QUESTION from the index, and say from which chunks and why so.
 
@@ -98,7 +129,7 @@ def ask(
         _interruptible(),
         _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as known,
     ):
-        from sift_core.cli.ask_running import Asking
+        from sift_core.cli.chat import Asking  # with torch
 
         engine = _engine(
             model,
@@ -115,8 +146,8 @@ def ask(
         )
         asked = {**known, "model": model}
         if chat:
-            _chat(asking, question, asked, as_json=as_json)
-        elif _answer(asking, str(question), asked, as_json=as_json) is None:
+            _chat(asking, question, asked, as_json=json)
+        elif _answer(asking, str(question), asked, as_json=json) is None:
             raise typer.Exit(INTERRUPTED)
 
 
@@ -155,11 +186,9 @@ def _retrieval(store: str, embedder: str | None, *, is_needed: bool) -> Iterator
     if not is_needed:
         yield {"store": None, "embedder": None, "engine": {}}
         return
-    from sift_core.cli.stores import StoreAddress, open_store
-
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
-        loaded = embedder_of(source, address)
+        loaded = embedder_of(source, address, embedder)
         yield {
             "store": str(address),
             "embedder": loaded.name,
@@ -171,8 +200,7 @@ def _engine(
     model: str | None, device: str | None, *, times_modes: bool, **options: Any
 ) -> AnswerEngine:
     """Return the engine; with what each mode costs on this machine where that is asked for."""
-    from sift_core.cli.ask_model import load_language_model
-    from sift_core.cli.showing_text import working
+    from sift_core.answering import AnswerEngine
 
     with working("Loading the language model …") as status:
         language_model = load_language_model(model, device)
@@ -182,17 +210,17 @@ def _engine(
 
             status.update("Measuring what each mode takes on this machine (once) …")
             cost_model = cached_cost_model(language_model)
-    from sift_core.answering import AnswerEngine
-
     return AnswerEngine(language_model=language_model, cost_model=cost_model, **options)
 
 
 def _chat(asking: Asking, first: str | None, asked: dict[str, Any], *, as_json: bool) -> None:
-    from sift_core.cli.ask_chat import Chat
+    from sift_core.cli.chat import Chat
 
+    console = stderr_console() if as_json else stdout_console()
     chat = Chat(
         asking=asking,
         answer=lambda question: _answer(asking, question, asked, as_json=as_json, in_chat=True),
+        print_sources=lambda answer: _print_sources(console, answer, n_lines=6, all_of_them=True),
         as_json=as_json,
     )
     if chat.run(first) and not chat.is_interactive:
@@ -203,16 +231,13 @@ def _answer(
     asking: Asking, question: str, asked: dict[str, Any], *, as_json: bool, in_chat: bool = False
 ) -> Answer | None:
     """Answer and print one question; return None where Ctrl-C stopped it."""
-    from sift_core.cli.ask_printing import answer_record, print_about
-    from sift_core.cli.showing_text import print_json, stdout_console
-
     try:
         answer = _streamed(asking, question, shows_text=not as_json)
     except KeyboardInterrupt:
         sys.stderr.write("\nstopped\n")
         return None
     if as_json:
-        print_json(answer_record(question, answer, asked), one_a_line=in_chat)
+        print_json(_record(question, answer, asked), one_a_line=in_chat)
     else:
         print_about(stdout_console(), answer)
     return answer
@@ -220,8 +245,6 @@ def _answer(
 
 def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
     """Return the answer, its text written to stdout as it comes."""
-    from sift_core.cli.showing_text import plain, working
-
     with working("Looking for chunks …") as status:
         shown = _Progress(status)
         stream = asking.stream(question, on_choice=shown.choice, on_loss=shown.loss)
@@ -237,12 +260,11 @@ def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
             held = text[len(text.rstrip()) :]
             has_begun = has_begun or bool(text)
             if shows_text:
-                sys.stdout.write(text.rstrip())
-                sys.stdout.flush()
+                write(text.rstrip())
             piece = next(stream, None)
         answer = stream.answer()
     if shows_text:
-        sys.stdout.write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
+        write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
     return answer
 
 
@@ -264,3 +286,129 @@ class _Progress:
         self._status.update(
             f"Fine-tuning: step {self._n_done} of {self._n_steps}, loss {loss:.2f} nats a token …"
         )
+
+
+def _record(question: str, answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer for JSON, unshortened.
+
+    Args:
+        question: What was asked.
+        answer: The answer.
+        asked: What else is known about the question, such as the store.
+    """
+    return {
+        "question": question,
+        **asked,
+        "text": answer.text,
+        "mode": answer.mode.value,
+        "reasons": list(answer.reasons),
+        "finish_reason": answer.finish_reason,
+        "standard_deviation": number_or_none(answer.standard_deviation),
+        "n_prompt_tokens": answer.n_prompt_tokens,
+        "n_new_tokens": answer.n_new_tokens,
+        "timings": dict(answer.timings),
+        "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
+        "chunks": [] if answer.chunks is None else _source_records(answer.chunks, answer.n_read),
+    }
+
+
+def _source_records(chunks: CandidatePool, n_read: int) -> list[dict[str, Any]]:
+    """Return each chunk once for JSON, with what it was used for."""
+    distinct, _ = _distinct(chunks)
+    read = set(chunks.document_ids[:n_read])
+    n_learned = Counter(chunks.document_ids[n_read:])
+    return [
+        {**record, "is_read": key in read, "n_times_learned": n_learned[key]}
+        for key, record in zip(distinct.document_ids, chunk_records(distinct), strict=True)
+    ]
+
+
+def print_about(console: Terminal, answer: Answer) -> None:
+    """Print everything about an answer but its text."""
+    _print_sources(console, answer, n_lines=0)
+    _print_pair(console, "mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
+    report = answer.fine_tuning
+    if report is not None and report.losses:
+        learned = "learned before" if report.source != "trained" else "learned now"
+        _print_pair(
+            console,
+            "learning",
+            f"{report.n_steps} steps, {learned}; loss {fmean(report.losses):.2f} nats a token in "
+            f"the mean",
+        )
+    if answer.chunks is not None and len(answer.chunks):
+        _print_pair(console, "σ²", _certainty(answer.standard_deviation))
+    _print_pair(console, "time", _times(answer))
+    if answer.finish_reason == "length":
+        _print_pair(
+            console, "note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more"
+        )
+
+
+def _print_sources(
+    console: Terminal, answer: Answer, *, n_lines: int, all_of_them: bool = False
+) -> None:
+    """Print the distinct chunks that an answer rests on, in order of choice.
+
+    Args:
+        console: Where.
+        answer: The answer.
+        n_lines: Lines of text of each at most.
+        all_of_them: Whether to print more than the first ten.
+    """
+    if answer.chunks is None or not len(answer.chunks):
+        console.print("sources: none; the model answered from what it knows", style="dim")
+        return
+    distinct, counts = _distinct(answer.chunks)
+    n_shown = len(distinct) if all_of_them else min(N_SOURCES, len(distinct))
+    shown = distinct.take(range(n_shown))
+    console.print("sources", style="bold")
+    print_chunks(console, shown, counts=counts, n_lines=n_lines)
+    if n_shown < len(distinct):
+        console.print(f"    … and {len(distinct) - n_shown} more", style="dim")
+    if any(repeats_of(shown.embeddings)):
+        console.print(f"    {LEGEND}", style="dim")
+
+
+def _distinct(chunks: CandidatePool) -> tuple[CandidatePool, list[int]]:
+    """Return each chunk once where it came first, and how often it came."""
+    counts = Counter(chunks.document_ids)
+    first = {document_id: i for i, document_id in reversed(list(enumerate(chunks.document_ids)))}
+    positions = sorted(first.values())
+    return chunks.take(positions), [counts[chunks.document_ids[i]] for i in positions]
+
+
+def _certainty(sigma: float) -> str:
+    """Return what σ² at the question means; in the paper's setting it is 1 without sources."""
+    share = 1.0 - sigma**2
+    little = "" if share >= VariancePolicy().min_explained else "; they may be off the topic"
+    return (
+        f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what is uncertain about the "
+        f"question{little}"
+    )
+
+
+def _times(answer: Answer) -> str:
+    names = dict(_STAGES)
+    if answer.timings.get("select", 0.0) > LONG_SELECTION_S and "numba" in sys.modules:
+        names["select"] = "selection and loading its compiled code"
+    parts = [
+        f"{name}{_UNBROKEN}{answer.timings[stage]:.2f}{_UNBROKEN}s"
+        for stage, name in names.items()
+        if stage in answer.timings
+    ]
+    seconds = answer.timings.get("generate", 0.0)
+    if seconds:
+        parts[-1] += f" ({answer.n_new_tokens / seconds:.0f} tokens a second)"
+    return ", ".join(parts)
+
+
+def _print_pair(console: Terminal, name: str, text: str) -> None:
+    """Print a name and, in a column of its own, what is said under it."""
+    filled = textwrap.fill(
+        plain(text),
+        max(console.width, 40),
+        initial_indent=f"{name:<10}",
+        subsequent_indent=" " * 10,
+    )
+    console.print(filled.replace(_UNBROKEN, " "), soft_wrap=True)

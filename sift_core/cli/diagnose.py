@@ -9,18 +9,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sift_core.cli.settings import DEFAULT_STORE, EmbedderOption, JsonOption, StoreOption
-from sift_core.cli.showing_text import print_json, stderr_console, stdout_console
-from sift_core.errors import InvalidInputError, MissingDependencyError
+import numpy as np
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
-try:
-    import typer
-except ImportError as error:
-    raise MissingDependencyError("typer", extra="cli") from error
+from sift_core.cli.output import Terminal, print_json, stderr_console, stdout_console
+from sift_core.cli.settings import DEFAULT_STORE, EmbedderOption, JsonOption, StoreOption
+from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
+from sift_core.diagnosis import diagnose as measured
+from sift_core.diagnosis.figure import SUFFIXES
+from sift_core.diagnosis.pools import N_SELECT, TopTen
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.evaluation.statistics import CONFIDENCE, mean
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sift_core.diagnosis import Diagnosis, Recommendation
     from sift_core.diagnosis.measuring import OnProgress
     from sift_core.evaluation.statistics import Estimate
@@ -45,7 +49,7 @@ def diagnose(
         typer.Option(metavar="FILE", help="Draw a figure into this file (.png, .svg or .pdf)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all random draws.")] = 0,
-    as_json: JsonOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Say how redundant a collection is, and what SIFT would change.
 
@@ -55,29 +59,27 @@ def diagnose(
     sift diagnose --queries questions.txt --plot diagnosis.png
     sift diagnose --store qdrant:http://localhost:6333#docs --embedder BAAI/bge-small-en-v1.5
     """
-    import numpy as np
-
-    from sift_core.cli.search_retrieval import embedder_name_of
-    from sift_core.cli.stores import StoreAddress, load_embedder, open_store
-    from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
-    from sift_core.diagnosis import diagnose as measured
-
     address = StoreAddress.parse(store)
     if plot is not None:
         _check_figure(plot)
     questions = None
     if queries is not None:
         questions = read_questions(queries, sample, np.random.default_rng(seed))
-    with open_store(address, embedder_name=embedder) as source, _progress() as tell:
-        tell("loading the embedding model", 0, 1)
-        encoder = load_embedder(embedder or embedder_name_of(source, address))
-        diagnosis = measured(
-            source, encoder, questions=questions, n_questions=sample, seed=seed, on_progress=tell
-        )
+    with open_store(address, embedder_name=embedder) as source:
+        encoder = embedder_of(source, address, embedder)
+        with _progress() as tell:
+            diagnosis = measured(
+                source,
+                encoder,
+                questions=questions,
+                n_questions=sample,
+                seed=seed,
+                on_progress=tell,
+            )
     recommendation = recommend(diagnosis)
     if plot is not None:
         save_figure(diagnosis, plot)
-    if as_json:
+    if json:
         settings: dict[str, Any] = {"store": str(address), "embedder": encoder.name}
         settings["queries"] = None if queries is None else str(queries)
         print_json({**as_record(diagnosis, recommendation), "settings": settings})
@@ -87,8 +89,6 @@ def diagnose(
 
 def _check_figure(plot: Path) -> None:
     """Refuse a figure that could not be written in the end."""
-    from sift_core.diagnosis.figure import SUFFIXES
-
     if find_spec("matplotlib") is None:
         raise MissingDependencyError("matplotlib", extra="eval")
     if plot.suffix.lower() not in SUFFIXES or plot.is_dir():
@@ -98,8 +98,6 @@ def _check_figure(plot: Path) -> None:
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
     """Yield what shows progress on stderr, where that is a terminal."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     console = stderr_console()
     with Progress(
         TextColumn("{task.description}"),
@@ -109,7 +107,7 @@ def _progress() -> Iterator[OnProgress]:
         transient=True,
         disable=not console.is_terminal,
     ) as progress:
-        task = progress.add_task("opening the store", total=None)
+        task = progress.add_task("reading the store", total=None)
 
         def tell(what: str, done: int, of: int) -> None:
             progress.update(task, description=what, completed=done, total=of)
@@ -137,13 +135,8 @@ def _print(diagnosis: Diagnosis, recommendation: Recommendation, store: str) -> 
         _print_table(console, diagnosis)
 
 
-def _print_table(console: Console, diagnosis: Diagnosis) -> None:
+def _print_table(console: Terminal, diagnosis: Diagnosis) -> None:
     """Print what nearest neighbours and SIFT chose, on average and with intervals."""
-    from rich.table import Table
-
-    from sift_core.diagnosis.pools import N_SELECT, TopTen
-    from sift_core.evaluation.statistics import CONFIDENCE, mean
-
     measures: tuple[tuple[str, Callable[[TopTen], float], int], ...] = (
         ("repeats", lambda ten: ten.n_redundant, 1),
         ("versions of one text", lambda ten: ten.n_versions, 1),

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import huggingface_hub.hf_api
 import pytest
 
-from sift_core.cli.model_places import model_place
+from sift_core.cli.models import model_place
 from sift_core.errors import InvalidInputError
 
 ANSWERS = {  # of the hub: status, and the header by which it says what is meant
@@ -42,6 +42,7 @@ def hub(monkeypatch):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
     monkeypatch.setattr(huggingface_hub.hf_api.api, "endpoint", url)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     yield
     server.shutdown()
     server.server_close()

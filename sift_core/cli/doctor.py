@@ -1,0 +1,202 @@
+"""`sift doctor`: versions, devices, extras that are missing, the settings in force, the store."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from json import loads
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import typer
+from packaging.requirements import Requirement
+
+from sift_core.cli.output import Terminal, print_json, stdout_console
+from sift_core.cli.settings import (
+    DEFAULT_EMBEDDER,
+    DEFAULT_STORE,
+    EmbedderOption,
+    JsonOption,
+    ModelOption,
+    StoreOption,
+    origin_of,
+)
+from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
+from sift_core.errors import SiftError
+
+DISTRIBUTION = "sift-rerank"
+PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift")
+SECRETS = (API_KEY_VARIABLE, "HF_TOKEN")
+
+
+def doctor(
+    context: typer.Context,
+    store: StoreOption = DEFAULT_STORE,
+    embedder: EmbedderOption = None,
+    model: ModelOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say what is installed, what is missing and how to install it, and which settings hold.
+
+    Exit code 2 if something that is installed does not fit or is broken, or the store fails; what
+    is merely not installed is no failure.
+
+    Examples:
+    sift doctor
+    sift doctor --store qdrant:http://localhost:6333 --json
+    """
+    faults: list[str] = []
+    ours = {name: version for name in (DISTRIBUTION, *PLUGINS) if (version := _version_of(name))}
+    system = f"{platform.platform(terse=True)}, {os.cpu_count()} cores"
+    ours["Python"] = f"{platform.python_version()} ({sys.executable})"
+    record = {
+        "versions": {**ours, "system": system},
+        "devices": _devices(faults),
+        "missing": _missing(faults),
+        "settings": _settings(context),
+        "secrets": {name: "set" if os.environ.get(name) else "not set" for name in SECRETS},
+        "store": _store(store, embedder, faults),
+        "faults": faults,
+    }
+    if json:
+        print_json(record)
+    else:
+        _print(stdout_console(), record)
+    if faults:
+        raise typer.Exit(2)
+
+
+def _devices(faults: list[str]) -> dict[str, str]:
+    """Return version and devices of what computes here; what does not import is a fault."""
+    found = {}
+    for name, devices in {"torch": _torch_devices, "faiss": _faiss_devices}.items():
+        try:
+            module = import_module(name)
+            found[name] = f"{module.__version__}, {devices(module)}"
+        except ModuleNotFoundError:
+            continue
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
+            why = str(error).strip().splitlines()[0]
+            faults.append(f"{name} is installed but does not import: {why}; reinstall it")
+    return found
+
+
+def _torch_devices(torch: Any) -> str:
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    names += ["mps"] if torch.backends.mps.is_available() else []
+    return " + ".join(names) or "no GPU"
+
+
+def _faiss_devices(faiss: Any) -> str:
+    n_gpus = getattr(faiss, "get_num_gpus", int)()
+    return f"{n_gpus} GPUs" if n_gpus else "no GPU"
+
+
+def _missing(faults: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the extras that lack a package: which, and the command that installs them.
+
+    A package whose version does not fit what needs it is a fault.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    wrong: dict[str, str] = {}  # a line a package, whatever number of parts needs it
+    names = {*(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []), ""} - {"all"}
+    needed = [(DISTRIBUTION, extra) for extra in sorted(names)]
+    needed += [(plugin, "") for plugin in PLUGINS if _version_of(plugin)]
+    for distribution, extra in needed:
+        part = extra or distribution
+        lacking = []
+        for requirement in _requirements(distribution, extra):
+            version = _version_of(requirement.name)
+            if version is None:
+                lacking.append(requirement.name)
+            elif not requirement.specifier.contains(version, prereleases=True):
+                needs = f"{part}, which needs {requirement.specifier}"
+                advice = f"{version} does not fit {needs}; {_install(distribution, extra)}"
+                wrong[requirement.name] = f"{requirement.name} {advice}"
+        if lacking and (not extra.endswith("-gpu") or shutil.which("nvidia-smi")):
+            found[part] = {"packages": lacking, "install": _install(distribution, extra)}
+    faults += wrong.values()
+    return found
+
+
+def _requirements(distribution: str, extra: str) -> Iterator[Requirement]:
+    """Yield what a distribution needs on this machine: always, or because of one extra alone."""
+    for requirement in map(Requirement, metadata.requires(distribution) or []):
+        marker = requirement.marker
+        applies = marker is None or marker.evaluate({"extra": extra})
+        is_of_extra = marker is not None and "extra" in str(marker)
+        if applies and is_of_extra == bool(extra) and requirement.name != DISTRIBUTION:
+            yield requirement
+
+
+def _version_of(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _install(name: str, extra: str) -> str:
+    """Return how to install a distribution: from the folder that it came from, if from one."""
+    bracket = f"[{extra}]" if extra else ""
+    origin = loads(metadata.distribution(name).read_text("direct_url.json") or "{}")
+    folder = Path(unquote(urlsplit(origin.get("url", "")).path))
+    if "dir_info" in origin and folder.is_dir():
+        option = "-e " if origin["dir_info"].get("editable") else ""
+        return f"pip install {option}{shlex.quote(f'{folder}{bracket}')}"
+    return f"pip install --upgrade {shlex.quote(f'{name}{bracket}')}"
+
+
+def _settings(context: typer.Context) -> dict[str, Any]:
+    """Return the settings file, and value and origin of the settings that commands share."""
+    told: dict[str, Any] = {"file": None if context.obj is None else str(context.obj)}
+    for parameter in context.command.params:
+        if parameter.name in ("store", "embedder", "model"):
+            value = context.params[parameter.name]
+            if parameter.name == "store" and ("@" in value or "?" in value):
+                value = "(not shown: it may hold a secret)"
+            kind, place = origin_of(context, parameter)
+            told[parameter.name] = {"value": value, "from": kind, "name": place}
+    return told
+
+
+def _store(store: str, embedder: str | None, faults: list[str]) -> dict[str, Any]:
+    """Return what the store says of itself; one that is not there yet is no fault."""
+    try:
+        address = StoreAddress.parse(store)
+        with open_store(address, embedder_name=embedder) as source:
+            return {"n_chunks": len(source.content_ids()), "embedder": source.embedder_name}
+    except SiftError as error:
+        if not str(error).startswith("no index at"):
+            faults.append(str(error))
+        return {"error": str(error)}
+
+
+def _print(console: Terminal, record: dict[str, Any]) -> None:
+    """Print one screen; no line is wrapped, so that commands can be copied."""
+    unset = {"embedder": f"the store's, {DEFAULT_EMBEDDER} for a new one", "model": "none"}
+    rows = {**record["versions"], **record["devices"]}
+    for name, told in record["settings"].items():
+        if name == "file":
+            rows["settings"] = told or "no file"
+        else:
+            origin = told["name"] or told["from"]
+            rows[name] = f"{told['value'] or unset[name]} ({origin})"
+    store = record["store"]
+    rows["chunks"] = store.get("error") or f"{store['n_chunks']:,}, by {store['embedder']}"
+    rows |= record["secrets"]
+    for name, value in rows.items():
+        console.print(f"{name:<{max(map(len, rows))}}  {value}", soft_wrap=True)
+    console.print("\nNot installed; as far as you need it:" if record["missing"] else "")
+    for name, part in record["missing"].items():
+        console.print(f"  {name}: {part['install']}", soft_wrap=True)
+    for fault in record["faults"]:
+        console.print(f"✗ {fault}", style="bold red", soft_wrap=True)
+    if not record["faults"]:
+        console.print("✓ nothing that is installed is at fault", style="green")

@@ -1,0 +1,158 @@
+"""From the name of a model to the model, loaded without a word of the libraries below.
+
+What is wrong with a name or device is said at once and in one line. transformers and
+sentence-transformers try for most of a minute before they say that there is no network.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sift_core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from sift_core.answering import LanguageModel
+    from sift_core.embedders import SentenceTransformerEmbedder
+
+HUB_TIMEOUT_S = 5.0  # a hub that is there answers in a fraction of one
+NO_MODEL = (
+    "no model was named; pass --model, set SIFT_MODEL, or write `model` into sift.toml: an id on "
+    "the hub, such as Qwen/Qwen2.5-0.5B-Instruct, or a folder with a causal model of transformers. "
+    "(examples/tiny_lm of the repository runs everywhere, but is a toy that writes nonsense.)"
+)
+
+
+def load_embedder(name: str) -> SentenceTransformerEmbedder:
+    """Load a sentence-transformers model.
+
+    Raises:
+        InvalidInputError: If there is no such model.
+        MissingDependencyError: If sentence-transformers is not installed.
+    """
+    from sift_core.embedders import SentenceTransformerEmbedder, packaged_path
+
+    _quieten_transformers()
+    if packaged_path(name) is None:
+        # Names without an owner are those of sentence-transformers.
+        is_short = "/" not in name and not name.startswith((".", "~"))
+        is_short = is_short and not Path(name).is_dir()
+        model_place(f"sentence-transformers/{name}" if is_short else name, "sentence-transformers")
+    return SentenceTransformerEmbedder(name)
+
+
+def load_language_model(name: str | None, device: str | None = None) -> LanguageModel:
+    """Load a causal language model of transformers.
+
+    Args:
+        name: Id on the hub, or a folder.
+        device: As in torch; the fastest there is if None.
+
+    Raises:
+        InvalidInputError: If no model is named, it is not there or no causal one, or there is no
+            such device.
+    """
+    if not name:
+        raise InvalidInputError(NO_MODEL)
+    from sift_core.answering import LanguageModel
+
+    _quieten_transformers()
+    if device is not None:
+        _check_device(device)
+    place = model_place(name, "transformers")
+    with warnings.catch_warnings():  # of what a reader of the answer can do nothing about
+        warnings.simplefilter("ignore")
+        return LanguageModel.from_pretrained(place, device=device)
+
+
+def model_place(name: str, library: str) -> str:
+    """Return where to load a model from: its folder, its copy in the hub's cache, or its id.
+
+    The hub is asked once and at most for some seconds.
+
+    Args:
+        name: Folder, or id on the hub.
+        library: Whose model it is, for messages.
+
+    Raises:
+        InvalidInputError: If there is no such folder, the hub knows no such model, or it
+            cannot be reached and the model was not downloaded before.
+    """
+    if Path(name).expanduser().is_dir():
+        return str(Path(name).expanduser())
+    if name.startswith((".", "/", "~", "\\")) or name.count("/") > 1:
+        raise InvalidInputError(
+            f"there is no model folder {name!r}; pass a folder with a model of {library}, or an "
+            f"id on the hub"
+        )
+    return _place_on_hub(name, library)
+
+
+def _place_on_hub(name: str, library: str) -> str:
+    from huggingface_hub import model_info, snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    advice = f"check the spelling, or pass a folder with a model of {library}"
+    try:
+        model_info(name, timeout=HUB_TIMEOUT_S)
+    except HFValidationError as error:
+        raise InvalidInputError(
+            f"{name!r} is neither a folder nor an id that the hub could know; {advice}"
+        ) from error
+    except GatedRepoError as error:
+        raise InvalidInputError(
+            f"the hub shows the model {name!r} only to those who accepted its terms; accept them "
+            f"on its page, and set HF_TOKEN"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise InvalidInputError(
+            f"the hub has no model {name!r}, or shows it to others only; {advice}"
+        ) from error
+    except Exception as error:  # of the client's HTTP library, which differs between its versions
+        try:
+            return snapshot_download(name, local_files_only=True)
+        except LocalEntryNotFoundError:
+            raise InvalidInputError(
+                f"the model {name!r} is no folder here and was not downloaded before, and the hub "
+                f"cannot be asked for it ({' '.join(str(error).split())[:120]}); check spelling "
+                f"and network, or pass a folder with a model of {library}"
+            ) from error
+    return name
+
+
+def _check_device(device: str) -> None:
+    """Refuse a device that torch does not know or this machine does not have."""
+    import torch
+
+    there = {"cpu": 1, "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0}
+    there["mps"] = int(torch.backends.mps.is_available())
+    names = ", ".join(name for name, n in there.items() if n)
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise InvalidInputError(f"--device must be one of {names}, got {device!r}") from error
+    if (wanted.index or 0) < there.get(wanted.type, 0):
+        return
+    build = ""
+    if wanted.type == "cuda" and torch.version.cuda is None:
+        build = f" (torch {torch.__version__} was built without CUDA)"
+    raise InvalidInputError(
+        f"there is no device {device!r} here{build}, only {names}; leave --device out to take the "
+        f"fastest that there is"
+    )
+
+
+def _quieten_transformers() -> None:
+    """Have transformers and the hub print errors alone: stdout and stderr belong to the command."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the hub's, too
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # "Retrying in 4s"

@@ -1,0 +1,292 @@
+"""What reaches the terminal: texts that cannot steer it, chunks, progress, σ² as bars, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sift_core.cli.plain import one_line, plain
+from sift_core.errors import MissingDependencyError
+from sift_core.types import CandidatePool, FloatArray
+
+try:
+    from rich.cells import cell_len, set_cell_size
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+    from rich.status import Status
+    from rich.text import Text
+except ImportError as error:
+    raise MissingDependencyError("rich", extra="cli") from error
+
+# As README.md and the demo define "redundant"; two chunks this close say mostly the same.
+REDUNDANT_COSINE = 0.8
+
+# Versions of one text by MiniLM: the demo holds back passages by this. A guess by eye.
+COPY_COSINE = 0.95
+
+LEGEND = (
+    f"≡ nearly a copy of an earlier chunk (cosine ≥ {COPY_COSINE}), "
+    f"≈ alike (≥ {REDUNDANT_COSINE}), which may add something"
+)
+SECONDS_A_LINE = 10.0  # at least between two lines of progress in a log
+LEAST_TITLE = 12  # columns, below which the stump of a heading says nothing
+
+# How files of other indexers call what `sift index` calls "source".
+_SOURCE_KEYS = ("source", "file_path", "path", "file_name", "url", "title")
+
+# A chunk of Markdown often begins with its headings, which stand in the line above it already.
+_HEADING_LINES = re.compile(r"\A(?:\s*#{1,6}\s.*\n)+")
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+class Terminal(Console):
+    """A console without markup, on which no text that is printed can steer the terminal."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text as it is printed."""
+        return super().render_str(plain(text), **options)
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Print words of our own, wrapped at words; in a pipe without COLUMNS a line stays one."""
+        has_width = self.is_terminal or "COLUMNS" in os.environ
+        self.print(text, style=style, soft_wrap=not has_width)
+
+
+def stdout_console() -> Terminal:
+    """Return the console for results: no colours in a pipe or with NO_COLOR set."""
+    return Terminal()
+
+
+def stderr_console() -> Terminal:
+    """Return the console for notes and status lines, which is silent about status in a pipe."""
+    return Terminal(stderr=True)
+
+
+def working(text: str) -> Status:
+    """Return a line on stderr that says what takes its time, and vanishes; none in a pipe."""
+    return stderr_console().status(text)
+
+
+def write(text: str) -> None:
+    """Write a piece of text to stdout at once, as it is but for what steers a terminal."""
+    sys.stdout.write(plain(text))
+    sys.stdout.flush()
+
+
+def print_json(record: Any, *, one_a_line: bool = False) -> None:
+    """Print a record as one JSON document on stdout.
+
+    Args:
+        record: What JSON can hold; of metadata, anything else is written as its text.
+        one_a_line: Whether it takes one line (JSON lines).
+    """
+    indent = None if one_a_line else 2
+    sys.stdout.write(json.dumps(record, indent=indent, allow_nan=False, default=str) + "\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def progress(console: Terminal, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function that says how much more was done: by a bar, or by lines in a pipe.
+
+    Args:
+        console: Of stderr.
+        title: What is done.
+        total: How much there is to do; of nothing, nothing is shown.
+    """
+    if total == 0:
+        yield lambda n: None
+    elif console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeLeft())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda n: bar.advance(task, n)
+    else:
+        console.print(f"{title} …")
+        n_done, printed_at = 0, time.monotonic()
+
+        def advance(n: int) -> None:
+            nonlocal n_done, printed_at
+            n_done += n
+            if time.monotonic() - printed_at >= SECONDS_A_LINE:
+                console.print(f"  {100 * n_done // total} %")
+                printed_at = time.monotonic()
+
+        yield advance
+
+
+def shortened(text: str, width: int, *, keep_end: bool = False) -> str:
+    """Return a line that takes at most `width` columns, with an ellipsis where it was cut.
+
+    Args:
+        text: One line.
+        width: Columns of a terminal, >= 1; a wide character takes two.
+        keep_end: Whether the end stays instead of the beginning.
+    """
+    if cell_len(text) <= width:
+        return text
+    if keep_end:
+        return "…" + set_cell_size(text[::-1], width - 1).rstrip()[::-1]
+    return set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def counted(n: int, noun: str) -> str:
+    """Return "1 chunk" or "1,234 chunks"."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def source_of(metadata: Mapping[str, Any], document_id: str, width: int) -> str:
+    """Return where a chunk comes from in one line: file and number, headings, page.
+
+    Args:
+        metadata: The chunk's: "source", "heading" and "page" as `sift index` writes them, or
+            what other indexers call them.
+        document_id: Stands for the file where the metadata names none. One like "guide.md#3"
+            tells a file's chunks apart.
+        width: Columns that it takes at most. Where not all fits, first the outer headings go,
+            then the end of the innermost, then all headings and the outer folders.
+    """
+    named = (metadata.get(key) for key in _SOURCE_KEYS)
+    file = next((name for name in named if isinstance(name, str) and name), document_id)
+    if document_id.startswith(f"{file}#"):
+        file = document_id
+    heading = metadata.get("heading") or ()
+    titles = [heading] if isinstance(heading, str) else [str(title) for title in heading]
+    if metadata.get("page") is not None:
+        titles.append(f"p. {metadata['page']}")
+    parts = [one_line(part) for part in (file, *titles)]
+    whole = " > ".join(parts)
+    if len(parts) > 2 and cell_len(whole) > width:
+        whole = " > ".join([parts[0], "…", parts[-1]])
+    if len(parts) > 1 and cell_len(parts[0]) + LEAST_TITLE <= width:
+        return shortened(whole, width)
+    return shortened(parts[0], width, keep_end=True)
+
+
+def sparkline(variances: Sequence[float]) -> str:
+    """Return a bar a variance; a full one is as high as the first, which is the highest.
+
+    Args:
+        variances: Not empty, none negative.
+    """
+    first = variances[0] or 1.0
+    levels = [min(max(int(v / first * len(_LEVELS)), 0), len(_LEVELS) - 1) for v in variances]
+    return "".join(_LEVELS[level] for level in levels)
+
+
+def explained(variances: Sequence[float]) -> float:
+    """Return which share of the first variance is gone after the last, in [0, 1]."""
+    return 1.0 - variances[-1] / variances[0] if variances[0] else 0.0
+
+
+def number_or_none(value: float) -> float | None:
+    """Return a number that JSON can hold; None for NaN and infinity."""
+    return float(value) if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """The earlier chunk that a chunk is most like.
+
+    Args:
+        rank: Of the earlier chunk, from 1.
+        cosine: Of the two, >= `REDUNDANT_COSINE`.
+    """
+
+    rank: int
+    cosine: float
+
+    @property
+    def is_copy(self) -> bool:
+        """Return whether it hardly differs."""
+        return self.cosine >= COPY_COSINE
+
+    @property
+    def mark(self) -> str:
+        """Return the sign and the rank, such as "≈3"."""
+        return f"{'≡' if self.is_copy else '≈'}{self.rank}"
+
+
+def repeats_of(embeddings: FloatArray) -> list[Repeat | None]:
+    """Return for each chunk the earlier one that it repeats; None where it repeats none.
+
+    Args:
+        embeddings: In order of choice, shape (k, d), no row all zero.
+    """
+    rows = np.asarray(embeddings, dtype=np.float64)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = rows @ rows.T
+    found: list[Repeat | None] = []
+    for i in range(len(rows)):
+        earlier = int(np.argmax(cosines[i, :i])) if i else 0
+        is_repeat = i > 0 and cosines[i, earlier] >= REDUNDANT_COSINE
+        repeat = Repeat(rank=earlier + 1, cosine=min(float(cosines[i, earlier]), 1.0))
+        found.append(repeat if is_repeat else None)
+    return found
+
+
+def chunk_records(chunks: CandidatePool) -> list[dict[str, Any]]:
+    """Return the chunks for JSON, in order of choice and unshortened."""
+    return [
+        {
+            "rank": i + 1,
+            "document_id": chunks.document_ids[i],
+            "similarity": number_or_none(float(chunks.similarities[i])),
+            "near_duplicate_of": (
+                None if repeat is None else {"rank": repeat.rank, "cosine": repeat.cosine}
+            ),
+            "text": chunks.texts[i],
+            "metadata": dict(chunks.metadata[i]),
+        }
+        for i, repeat in enumerate(repeats_of(chunks.embeddings))
+    ]
+
+
+def print_chunks(
+    console: Terminal, chunks: CandidatePool, *, counts: Sequence[int] = (), n_lines: int | None = 2
+) -> None:
+    """Print the chunks in order of choice: a line about each, then its text.
+
+    Args:
+        console: Where.
+        chunks: The chunks.
+        counts: How often each was taken; once where left out.
+        n_lines: Lines of text of each at most, 0 for none; None for the whole text as it is.
+    """
+    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+        mark = "" if repeat is None else repeat.mark
+        times = f" ×{counts[i]}" if counts and counts[i] > 1 else ""
+        head = f"{i + 1:>3} {mark:<4}{chunks.similarities[i]:5.2f}  "
+        room = max(console.width - len(head) - len(times), 8)
+        source = source_of(chunks.metadata[i], chunks.document_ids[i], room)
+        console.print(Text.assemble((head, "dim"), (source + times, "bold")), soft_wrap=True)
+        for text_line in _text_lines(console, chunks.texts[i], n_lines):
+            console.print(f"    {text_line}", soft_wrap=True)
+
+
+def _text_lines(console: Terminal, text: str, n_lines: int | None) -> list[str]:
+    """Return the lines of a text: the first few of it joined, or all as they are."""
+    if n_lines is None:
+        return plain(text).splitlines()
+    width = max(console.width - 4, 8)
+    body = _HEADING_LINES.sub("", text) or text
+    lines = [line.plain.rstrip() for line in Text(one_line(body)).wrap(console, width)]
+    if len(lines) <= n_lines:
+        return lines
+    last = shortened(" ".join(lines[n_lines - 1 : n_lines + 1]), width) if n_lines else ""
+    return [*lines[: max(n_lines - 1, 0)], *([last] if last else [])]

@@ -1,0 +1,304 @@
+"""`sift search`: which chunks SIFT chooses for a question, also beside other methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from sift_core.answering.policy import VariancePolicy
+from sift_core.cli.output import (
+    LEGEND,
+    Terminal,
+    chunk_records,
+    counted,
+    explained,
+    print_chunks,
+    print_json,
+    repeats_of,
+    source_of,
+    sparkline,
+    stdout_console,
+)
+from sift_core.cli.settings import (
+    DEFAULT_STORE,
+    EmbedderOption,
+    JsonOption,
+    StoreOption,
+    question_from,
+)
+from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.errors import InvalidInputError
+from sift_core.protocols import CandidateSource, Selector
+from sift_core.selection import (
+    MMRSelector,
+    NearestNeighborSelector,
+    pick_metadata,
+    posterior_variances,
+    selector_from_settings,
+)
+from sift_core.sources.oversampling import OversamplingSource
+from sift_core.types import CandidatePool, FloatArray, Query, Selection
+
+MMR_WEIGHT = 0.7  # of relevance: the middle one of those that `sift eval retrieval` measures
+SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
+
+
+class KernelName(str, Enum):
+    """Kernels that the command line knows."""
+
+    AUTO = "auto"
+    RBF = "rbf"
+    LINEAR = "linear"
+
+
+def search(
+    question: Annotated[
+        str,
+        typer.Argument(metavar="QUESTION", help='What to look for; "-" reads it from stdin.'),
+    ],
+    store: StoreOption = DEFAULT_STORE,
+    embedder: EmbedderOption = None,
+    n_select: Annotated[
+        int, typer.Option("-n", "--n-select", min=1, help="How many chunks to choose.")
+    ] = 10,
+    candidates: Annotated[
+        int, typer.Option(min=1, help="How many of the nearest to choose from.")
+    ] = 200,
+    kernel: Annotated[
+        KernelName,
+        typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),
+    ] = KernelName.AUTO,
+    noise_variance: Annotated[
+        float | None,
+        typer.Option(
+            help="λ > 0; .2 with auto, .1 with rbf, .01 with linear if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Nearest neighbours, MMR and SIFT side by side.")
+    ] = False,
+    adaptive: Annotated[
+        bool,
+        typer.Option("--adaptive", help="Fetch more where the candidates repeat one another."),
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print the whole text of chunks.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the chunks that together say most about QUESTION.
+
+    Examples:
+    sift search "How do I upload a file and its description?" -n 5
+    sift search "What changed in 0.115?" --compare
+    sift search - --json < question.txt
+    """
+    question = question_from(question)
+    if candidates < n_select:
+        raise InvalidInputError(
+            f"--candidates must be >= --n-select, got {candidates} and {n_select}"
+        )
+    if compare and full:
+        raise InvalidInputError("--compare prints no texts; pass --full without it, or --json")
+    selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
+    address = StoreAddress.parse(store)
+    with open_store(address, embedder_name=embedder) as source:
+        model = embedder_of(source, address, embedder)
+        query = Query(
+            text=question, embedding=model.embed_query(question), embedder_name=model.name
+        )
+        fetched: CandidateSource = source
+        if adaptive:
+            fetched = OversamplingSource(source, n_select=n_select)
+        pool = fetched.fetch(query, candidates)
+    if compare:
+        columns = compared_columns(query, pool, selector, n_select)
+    else:
+        columns = {"sift": _column("SIFT", query, pool, selector, n_select)}
+    if json:
+        records = {name: column.record() for name, column in columns.items()}
+        asked = {
+            "question": question,
+            "store": str(address),
+            "embedder": model.name,
+            "n_candidates": len(pool),
+        }
+        print_json({**asked, **({"columns": records} if compare else records["sift"])})
+    elif compare:
+        _print_comparison(stdout_console(), columns)
+    else:
+        _print_search(stdout_console(), columns["sift"], len(pool), None if full else 2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Column:
+    """What one method chose.
+
+    Args:
+        title: Name of the method, for a reader.
+        pool: What it chose from.
+        selection: Its choice.
+        question_variances: Shape (k + 1,), σ² at the question before the first and after every
+            choice, in the paper's setting: the same measure for every method.
+    """
+
+    title: str
+    pool: CandidatePool
+    selection: Selection
+    question_variances: FloatArray
+
+    @property
+    def chunks(self) -> CandidatePool:
+        """Return the chosen rows."""
+        return self.pool.take(self.selection.positions)
+
+    @property
+    def n_redundant(self) -> int:
+        """Return how many of the chunks are like an earlier one, copies counted."""
+        return sum(repeat is not None for repeat in repeats_of(self.chunks.embeddings))
+
+    @property
+    def n_copies(self) -> int:
+        """Return how many of the chunks are nearly copies of an earlier one."""
+        return sum(repeat.is_copy for repeat in repeats_of(self.chunks.embeddings) if repeat)
+
+    def record(self) -> dict[str, Any]:
+        """Return the column for JSON."""
+        picks = pick_metadata(self.pool, self.selection)
+        chunks = chunk_records(self.chunks)
+        return {
+            "chunks": [{**chunk, **pick} for chunk, pick in zip(chunks, picks, strict=True)],
+            "n_redundant": self.n_redundant,
+            "n_copies": self.n_copies,
+            "question_variances": self.question_variances.tolist(),
+            "explained": explained(self.question_variances.tolist()),
+            "variances": self.selection.variances.tolist(),
+            "stop_reason": self.selection.stop_reason.value,
+        }
+
+
+def compared_columns(
+    query: Query, pool: CandidatePool, selector: Selector, n_select: int
+) -> Mapping[str, Column]:
+    """Return the columns of the comparison by their names in JSON, SIFT the last.
+
+    MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
+    meets the same method.
+    """
+    selectors: dict[str, tuple[str, Selector]] = {
+        "nearest": ("nearest neighbours", NearestNeighborSelector()),
+        "mmr": (f"MMR, weight {MMR_WEIGHT}", MMRSelector(relevance_weight=MMR_WEIGHT)),
+        "sift": ("SIFT", selector),
+    }
+    return {
+        name: _column(title, query, pool, chosen_by, n_select)
+        for name, (title, chosen_by) in selectors.items()
+    }
+
+
+def _column(
+    title: str, query: Query, pool: CandidatePool, selector: Selector, n_select: int
+) -> Column:
+    """Return what a selector chooses, going by the store's own scores where it can."""
+    selection = selector.select(query.vector, pool.embeddings, n_select, relevance=pool.relevance)
+    rows = pool.embeddings[selection.positions]
+    return Column(
+        title=title,
+        pool=pool,
+        selection=selection,
+        question_variances=posterior_variances(query.vector, rows),
+    )
+
+
+def _print_search(
+    console: Terminal, column: Column, n_candidates: int, n_lines: int | None
+) -> None:
+    """Print what SIFT chose, and how certain it makes the answer."""
+    print_chunks(console, column.chunks, n_lines=n_lines)
+    console.say("")
+    for line in _variance_lines(column.question_variances.tolist()):
+        console.say(line)
+    console.say(f"{_counts(column)}, chosen from {n_candidates} candidates.")
+    if column.n_redundant:
+        console.say(LEGEND, style="dim")
+
+
+def _print_comparison(console: Terminal, columns: Mapping[str, Column]) -> None:
+    """Print columns beside one another, or below one another where the terminal is narrow."""
+    shown = list(columns.values())
+    nearest = set(columns["nearest"].selection.positions.tolist())
+    if console.width < SIDE_BY_SIDE_WIDTH:
+        for column in shown:
+            console.say(column.title, style="bold")
+            for line in _lines(column, console.width, nearest):
+                console.print(line, soft_wrap=True)
+            console.say(f"{_below(column)}\n")
+    else:
+        width = (console.width - 2 * (len(shown) - 1)) // len(shown)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_footer=True)
+        for column in shown:
+            table.add_column(
+                column.title,
+                _below(column),
+                no_wrap=True,
+                header_style="bold",
+                footer_style="",
+                width=width,
+            )
+        cells = [_lines(column, width, nearest) for column in shown]
+        for row in range(max(len(lines) for lines in cells)):
+            table.add_row(*(lines[row] if row < len(lines) else "" for lines in cells))
+        console.print(table)
+    console.say(f"{LEGEND}.", style="dim")
+    meaning = "+ not among the nearest neighbours; σ²: what stays uncertain about the question."
+    console.say(meaning, style="dim")
+
+
+def _variance_lines(variances: Sequence[float]) -> list[str]:
+    """Return how σ² at the question falls, as a sparkline, numbers and words."""
+    share = explained(variances)
+    n = len(variances) - 1
+    chunks = "this chunk explains" if n == 1 else f"these {n} chunks explain"
+    lines = [
+        f"σ² at the question {sparkline(variances)} {variances[0]:.2f} → {variances[-1]:.2f}: "
+        f"{chunks} {share:.0%} of what is uncertain about it."
+    ]
+    if n and share < VariancePolicy().min_explained:
+        lines.append(
+            f"Less than {VariancePolicy().min_explained:.0%}: the index may have little about this."
+        )
+    return lines
+
+
+def _lines(column: Column, width: int, nearest: set[int]) -> list[Text]:
+    """Return a line a chunk: rank, mark, similarity and the end of its source."""
+    lines = []
+    chunks = column.chunks
+    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+        mark = "" if repeat is None else repeat.mark
+        new = " " if int(column.selection.positions[i]) in nearest else "+"
+        head = f"{i + 1:>2} {mark:<3}{new}{chunks.similarities[i]:.2f} "
+        room = max(width - len(head), 8)
+        source = source_of(chunks.metadata[i], chunks.document_ids[i], room)
+        lines.append(Text(head + source, style="dim" if repeat else ""))
+    return lines
+
+
+def _below(column: Column) -> str:
+    return f"{_counts(column)}\nσ² {column.question_variances[-1]:.2f}"
+
+
+def _counts(column: Column) -> str:
+    """Return how many chunks there are, and how many of them repeat an earlier one, and how."""
+    n_copies = column.n_copies
+    n_alike = column.n_redundant - n_copies
+    parts = [counted(len(column.chunks), "chunk")]
+    if n_copies:
+        parts.append(f"{n_copies} {'copy' if n_copies == 1 else 'copies'} ≡")
+    parts.append(f"{n_alike or 'none'} alike{' ≈' if n_alike else ''}")
+    return ", ".join(parts)
