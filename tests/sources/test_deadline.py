@@ -1,7 +1,6 @@
 import asyncio
 import contextvars
 import threading
-import time
 
 import pytest
 
@@ -31,10 +30,8 @@ def test_raises_what_the_call_raises(raised):
 
 def test_gives_up_a_call_that_does_not_end():
     release = threading.Event()
-    started = time.monotonic()
     with pytest.raises(TimeoutError, match=r"no complete answer within 0\.1 s"):
-        within(0.1, lambda: release.wait(20))
-    assert time.monotonic() - started < 5
+        within(0.1, release.wait)
     release.set()
 
 

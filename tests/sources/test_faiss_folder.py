@@ -144,6 +144,17 @@ def test_a_folder_is_opened_or_begun(folder):
         FaissSource.open(folder / "other", built("Flat", 3))
 
 
+def test_a_folder_that_another_began_meanwhile_is_loaded(folder, monkeypatch):
+    source_of(3).save(folder)
+    look, first_looks = IndexFolder.holds_index, [False]  # as before the other had saved
+    monkeypatch.setattr(
+        IndexFolder, "holds_index", lambda self: first_looks.pop() if first_looks else look(self)
+    )
+    source = FaissSource.open(folder, faiss.IndexFlatIP(8), embedder_name=NAME)
+    assert contents(source) == [0, 1, 2]
+    assert not first_looks
+
+
 class GpuIndexFlat(faiss.IndexFlatIP):
     """Stands for one on a GPU."""
 

@@ -344,7 +344,7 @@ WRITE_FAULTS = [
     "killed in mid-response",
     "truncated JSON",
     "429, retry in 7 s",
-    "503, retry at a date",
+    "429, retry at a date",
     "500, disk full",
     "200 with a proxy's page",
     "result is null",

@@ -13,16 +13,21 @@ def started(function):
     return thread
 
 
+def until(is_so):
+    while not is_so():
+        time.sleep(0.001)
+
+
 def test_readers_run_side_by_side():
     lock, both = ReadWriteLock(), threading.Barrier(2)
 
     def read():
         with lock.reading():
-            both.wait(5)
+            both.wait(60)
 
     threads = [started(read) for _ in range(2)]
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert not both.broken
 
 
@@ -42,7 +47,7 @@ def test_a_writer_is_alone():
     threads = [started(lambda name=name: write(name)) for name in "abc"]
     threads += [started(read) for _ in range(3)]
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     writes = [name for name in log if name != "reader"]
     assert writes[::2] == writes[1::2]
     for name in "abc":
@@ -57,7 +62,7 @@ def test_a_waiting_writer_goes_before_later_readers():
 
     def read_long():
         with lock.reading():
-            release.wait(5)
+            release.wait(60)
 
     def write():
         with lock.writing():
@@ -67,14 +72,15 @@ def test_a_waiting_writer_goes_before_later_readers():
         with lock.reading():
             log.append("reader")
 
-    threads = []
-    for function in (read_long, write, read):
-        threads.append(started(function))
-        time.sleep(0.02)
+    threads = [started(read_long)]
+    until(lambda: lock._readings)
+    threads.append(started(write))
+    until(lambda: lock._n_writers_waiting)
+    threads.append(started(read))
     assert log == []
     release.set()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert log == ["writer", "reader"]
 
 
@@ -87,11 +93,11 @@ def test_reading_may_be_nested_while_a_writer_waits():
 
     with lock.reading():
         thread = started(write)
-        time.sleep(0.02)
+        until(lambda: lock._n_writers_waiting)
         with lock.reading():
             assert thread.is_alive()
         assert thread.is_alive()  # the outer reading still counts
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
 
 
