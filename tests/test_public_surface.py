@@ -104,14 +104,6 @@ def test_the_examples_in_docstrings_run(module):
         assert results.attempted > 0
 
 
-def test_select_takes_the_arguments_that_its_users_write():
-    parameters = inspect.signature(sift_core.select).parameters
-    assert list(parameters)[:3] == ["query", "candidates", "n_select"]
-    optional = list(parameters.values())[3:]
-    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in optional)
-    assert {"kernel", "noise_variance", "allow_repeats"} <= {p.name for p in optional}
-
-
 SELECTORS = [
     getattr(sift_core, name)
     for name in sift_core.__all__

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from sift_core.checks import as_count, as_finite_array
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.types import (
     Answer,
@@ -32,11 +32,7 @@ def pool(**changes):
 def test_a_query_keeps_an_array_as_it_is():
     embedding = np.float16([1, 2])
     assert Query(text="?", embedding=embedding).embedding is embedding
-
-
-@pytest.mark.parametrize("embedding", [[1, 2], (1, 2), np.array([1, 2]), [True, False]])
-def test_a_query_turns_whole_numbers_into_floats(embedding):
-    assert Query(text="?", embedding=embedding).embedding.dtype == np.float64
+    assert Query(text="?", embedding=[True, 2]).embedding.dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -85,22 +81,6 @@ def test_values_are_frozen_keyword_only_and_travel_between_processes(value):
     assert repr(again) == repr(value) == repr(copy.deepcopy(value))
 
 
-@pytest.mark.parametrize("values", [(Query(text="?", embedding=[1.0]),), (pool(),)])
-def test_values_with_arrays_compare_by_identity(values):
-    (value,) = values
-    assert value == value
-    assert value != copy.copy(value)
-    assert isinstance(hash(value), int)
-
-
-def test_a_pool_holds_tuples_and_arrays():
-    made = pool()
-    assert len(made) == 3
-    assert made.document_ids == ("a", "b", "c")
-    assert made.texts == ("one", "two", "three")
-    assert made.metadata == ({"n": 1}, {"n": 2}, {"n": 3})
-
-
 def test_a_pool_without_metadata_has_an_empty_mapping_for_each_document():
     made = pool(metadata=())
     assert made.metadata == ({}, {}, {})
@@ -143,7 +123,7 @@ def test_an_empty_pool():
     empty = CandidatePool.empty(dimension=5)
     assert len(empty) == 0
     assert empty.embeddings.shape == (0, 5)
-    assert len(empty.take([])) == 0
+    assert pool().take([]).embeddings.shape == pool().take(np.empty(0)).embeddings.shape == (0, 2)
 
 
 def test_take_gives_rows_in_the_order_asked_for_with_repeats():
@@ -153,16 +133,6 @@ def test_take_gives_rows_in_the_order_asked_for_with_repeats():
     assert taken.embeddings.tolist() == [[3, 4], [1, 0], [3, 4]]
     assert taken.similarities == pytest.approx([0.1, 0.9, 0.1])
     assert taken.metadata == ({"n": 3}, {"n": 1}, {"n": 3})
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.intp])
-def test_take_accepts_integers_of_any_kind(dtype):
-    assert pool().take(np.array([1, 2], dtype=dtype)).document_ids == ("b", "c")
-
-
-@pytest.mark.parametrize("positions", [[], np.empty(0), np.empty(0, dtype=np.intp), ()])
-def test_take_of_nothing_is_an_empty_pool_of_the_same_dimension(positions):
-    assert pool().take(positions).embeddings.shape == (0, 2)
 
 
 def test_what_was_taken_does_not_share_memory():
@@ -197,16 +167,6 @@ def test_gains_and_standard_deviation_of_a_selection_by_hand():
     assert len(selection) == 2
     assert selection.gains.tolist() == [0.25, 0.5]
     assert selection.standard_deviation == 0.5
-
-
-def test_modes_and_reasons_are_their_own_names():
-    assert [mode.value for mode in AnswerMode] == ["base", "context", "fine_tune", "both", "auto"]
-    assert all(reason.value == reason.name.lower() for reason in StopReason)
-
-
-def test_finite_arrays_are_not_copied():
-    array = np.ones((2, 2), dtype=np.float32)
-    assert as_finite_array("x", array, n_dimensions=2) is array
 
 
 @pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3), True + 2])

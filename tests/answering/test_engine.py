@@ -9,15 +9,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra fine-tune")
 
-from sift_core import (
-    AnswerMode,
-    CandidateSourceError,
-    InMemorySource,
-    InvalidInputError,
-    NearestNeighborSelector,
-    Query,
-)
-from sift_core.answering import AnswerEngine, LanguageModel
+from sift_core import Answerer, AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
+from sift_core.answering import AnswerEngine, AnswerRequest, FineTuningAnswerer, LanguageModel
 from sift_core.testing import HashingEmbedder
 
 TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
@@ -85,7 +78,8 @@ def test_from_pretrained_reads_a_folder():
 
 @pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])
 def test_each_mode_answers_and_says_what_it_used(make_engine, mode):
-    answer = make_engine().answer(QUESTION, mode=mode)
+    engine = make_engine()
+    answer = engine.answer(QUESTION, mode=mode)
     assert answer.mode.value == mode
     assert answer.reasons == ("it was asked for",)
     assert answer.timings["generate"] > 0
@@ -93,18 +87,11 @@ def test_each_mode_answers_and_says_what_it_used(make_engine, mode):
     assert len(answer.chunks) == n_used
     assert answer.n_read == {"context": 10, "both": 10}.get(mode, 0)
     assert set(answer.chunks.texts) <= set(TEXTS)
+    assert engine.source.n_fetched == (mode != "base")
     if mode == "base":
-        assert answer.standard_deviation != answer.standard_deviation  # NaN
+        assert math.isnan(answer.standard_deviation)
     else:
         assert 0 < answer.standard_deviation < 1
-
-
-def test_base_mode_asks_no_store(make_engine):
-    engine = make_engine()
-    engine.answer(QUESTION, mode="base")
-    assert engine.source.n_fetched == 0
-    engine.answer(QUESTION, mode="context")
-    assert engine.source.n_fetched == 1
 
 
 def test_fine_tuning_predicts_a_related_passage_better_than_the_base(make_engine):
@@ -144,12 +131,6 @@ def test_auto_leaves_alone_what_is_off_the_topic(make_engine):
     assert "off the topic" in answer.reasons[0]
 
 
-def test_another_selector_takes_part(make_engine):
-    engine = make_engine(context_selector=NearestNeighborSelector(), n_context=3)
-    choice = engine.choose(QUESTION, mode="context")
-    assert choice.read.positions.tolist() == [0, 1, 2]
-
-
 def test_the_stores_own_scores_lead_the_choice_of_context(make_engine):
     engine = make_engine(n_context=1)
     choice = engine.choose(QUESTION, mode="context")
@@ -182,11 +163,6 @@ def test_a_filter_that_matches_nothing_leaves_the_model_alone(make_engine):
     assert len(answer.chunks) == 0
 
 
-def test_both_reports_what_was_read_and_what_was_learned(make_engine):
-    answer = make_engine(n_context=3, n_steps=4).answer(QUESTION, mode="both")
-    assert len(answer.chunks) == 7
-
-
 def test_chunks_that_do_not_fit_are_not_reported_as_used(make_engine):
     engine = make_engine(texts=[text * 60 for text in TEXTS])
     answer = engine.answer(QUESTION, mode="context")
@@ -202,22 +178,6 @@ def test_an_overlong_question_is_refused_before_any_training(make_engine):
         engine.answer("why " * 3000, mode="fine_tune")
 
 
-def test_half_a_surrogate_pair_is_refused(make_engine):
-    with pytest.raises(InvalidInputError, match="UTF-8 cannot hold"):
-        make_engine().answer("odd \udce9")
-
-
-@pytest.mark.parametrize("question", ["", "  \n"])
-def test_an_empty_question_is_refused(make_engine, question):
-    with pytest.raises(InvalidInputError, match="question is empty"):
-        make_engine().answer(question)
-
-
-def test_an_unknown_mode_lists_the_known_ones(make_engine):
-    with pytest.raises(InvalidInputError, match=r"'base', 'context', .* got 'guess'"):
-        make_engine().answer(QUESTION, mode="guess")
-
-
 def test_a_store_that_dies_leaves_the_model_as_it_was(make_engine):
     engine = make_engine(error=CandidateSourceError("the store is gone"))
     before = engine.language_model.bits_per_byte(PASSAGE)
@@ -226,8 +186,49 @@ def test_a_store_that_dies_leaves_the_model_as_it_was(make_engine):
     assert engine.language_model.bits_per_byte(PASSAGE) == before
 
 
-def test_an_index_of_another_embedder_is_refused(make_engine):
+def test_a_request_is_what_its_fields_are_by_name(make_engine):
     engine = make_engine()
-    query = Query(text=QUESTION, embedding=engine.embedder.embed_query(QUESTION), embedder_name="x")
-    with pytest.raises(InvalidInputError, match="embed the query with the store's model"):
-        engine.source.fetch(query, 5)
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    asked = {"mode": "context", "history": history, "max_new_tokens": 6}
+    request = AnswerRequest(question=QUESTION, generation={"min_new_tokens": 6}, **asked)
+    whole = engine.answer(request)
+    assert whole.text == engine.answer(QUESTION, min_new_tokens=6, **asked).text
+    assert whole.n_new_tokens == 6
+    assert engine.answer(request, max_new_tokens=8, min_new_tokens=8).n_new_tokens == 8
+    assert "".join(engine.stream(request)) == whole.text
+    with engine.session(request) as session:  # its questions are generated alike
+        assert session.answer(QUESTION).text == whole.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"question": ""}, "question is empty"),
+        ({"question": "  \n"}, "question is empty"),
+        ({"question": "odd \udce9"}, "UTF-8 cannot hold"),
+        ({"mode": "guess"}, r"'base', 'context', .* got 'guess'"),
+        ({"latency_s": 0}, "latency_s"),
+        ({"latency_s": float("nan")}, "latency_s"),
+        ({"latency_s": float("inf")}, "latency_s"),
+        ({"n_questions": 0}, "n_questions"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"history": "Hi"}, "history"),
+        ({"generation": {"max_new_tokens": 3}}, "must not hold `max_new_tokens`"),
+    ],
+    ids=str,
+)
+def test_a_request_that_cannot_be_is_refused(make_engine, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make_engine().answer(**{"question": QUESTION, **options})
+
+
+def test_answerers_are_called_in_one_way(make_engine):
+    engine = make_engine()
+    choice = engine.choose(QUESTION, mode="context")
+    model = engine.prepared(choice)
+    learner = FineTuningAnswerer(language_model=engine.language_model)
+    assert all(isinstance(one, Answerer) for one in (model, model.answerer, learner))
+    chunks = choice.pool.take([2])
+    assert (
+        model.answer(choice.query, chunks).text == model.answerer.answer(choice.query, chunks).text
+    )

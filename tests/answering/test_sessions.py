@@ -1,6 +1,7 @@
 """Sessions over a real tiny language model: one fine-tuning, many questions."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -114,10 +115,26 @@ def test_the_same_chunks_are_learned_once_and_then_found(engine):
     assert again.fine_tuning.losses == first.fine_tuning.losses
 
 
+class EmptyCache:
+    """A cache that says when it is asked, right before the learning."""
+
+    is_on_disk = False
+
+    def __init__(self):
+        self.asked = threading.Event()
+
+    def get(self, key):
+        self.asked.set()
+
+    def put(self, key, adapter, report):
+        pytest.fail("the learning was not ended")
+
+
 async def test_cancelling_the_opening_of_a_session_ends_its_learning(engine):
-    long = replace(engine, n_steps=5000, adapter_cache=None)
+    cache = EmptyCache()
+    long = replace(engine, n_steps=5000, adapter_cache=cache)
     task = asyncio.create_task(long.asession(TOPIC, mode="fine_tune"))
-    await asyncio.sleep(0.3)
+    await asyncio.to_thread(cache.asked.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -131,25 +148,22 @@ def test_no_training_step_but_the_first_begins_after_the_callers_latency(engine)
     answer = hasty.answer(TOPIC, mode="fine_tune", latency_s=1e-3)
     assert answer.fine_tuning.n_steps == len(answer.chunks) == 1
     assert "time was over after 1 training steps" in answer.reasons
-    for wrong in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(InvalidInputError, match="latency_s"):
-            engine.answer(TOPIC, mode="fine_tune", latency_s=wrong)
 
 
 def test_auto_goes_by_the_cost_model_and_the_callers_latency(engine):
     slow = CostModel(
-        prefill=((1, 0.1), (1000, 0.1)),
-        adapted_prefill=((1, 0.1), (1000, 0.1)),
-        step=((1, 1.0), (1000, 1.0)),
+        prefill=((1, 100.0), (1000, 100.0)),
+        adapted_prefill=((1, 100.0), (1000, 100.0)),
+        step=((1, 1000.0), (1000, 1000.0)),
         new_token_s=0.0,
         adapted_new_token_s=0.0,
         setup_s=0.0,
     )
     timed = replace(engine, cost_model=slow, policy=PrefersLearning())
-    choice = timed.choose(TOPIC, latency_s=2.5)
+    choice = timed.choose(TOPIC, latency_s=2500.0)
     assert (choice.mode, len(choice.learned)) == (AnswerMode.FINE_TUNE, 2)
-    assert choice.features.seconds.steps == (1.0,) * 3
-    assert choice.features.latency_s < 2.5  # what choosing took is gone
+    assert choice.features.seconds.steps == (1000.0,) * 3
+    assert choice.features.latency_s < 2500  # what choosing took is gone
 
 
 class PrefersLearning:
