@@ -117,10 +117,10 @@ def test_one_fine_tuning_serves_several_questions(make_engine):
 
 
 def test_auto_reads_what_fits_and_learns_what_does_not(make_engine):
-    short = make_engine().answer(QUESTION)
+    short = make_engine().choose(QUESTION)
     assert short.mode is AnswerMode.CONTEXT
     assert "fit into" in short.reasons[1]
-    long = make_engine(texts=[text * 60 for text in TEXTS], n_steps=2).answer(QUESTION)
+    long = make_engine(texts=[text * 60 for text in TEXTS], n_steps=2).choose(QUESTION)
     assert long.mode is AnswerMode.FINE_TUNE
     assert "exceed" in long.reasons[1]
 

@@ -174,6 +174,7 @@ class PrefersLearning:
         return Decision(mode=AnswerMode.FINE_TUNE, reasons=("mine",), n_steps=steps)
 
 
+@pytest.mark.slow
 def test_a_policy_can_be_fitted_to_what_the_engine_measures(engine):
     examples = [engine.calibration_example(f"rows {n}", "Read 7 rows.") for n in range(12)]
     assert set(examples[0].bits_per_byte) == set(examples[0].features.possible)
