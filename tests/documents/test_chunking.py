@@ -271,6 +271,14 @@ def test_python_keeps_functions_whole_with_their_indentation_and_decorators():
     ]
 
 
+def test_a_short_line_before_a_function_that_fits_takes_nothing_of_it():
+    function = "def add(first, second):\n" + "".join(f"    value_{i} = {i}\n" for i in range(9))
+    assert texts_of(split(f"x = 1\n\n\n{function}", "python", len(function) + 2)) == [
+        "x = 1",
+        function.rstrip(),
+    ]
+
+
 def test_plain_text_is_cut_between_paragraphs_then_sentences_then_words():
     text = "One. Two two.\n\nThree three three. Four."
     assert texts_of(split(text, "text", 30)) == ["One. Two two.", "Three three three. Four."]
@@ -443,7 +451,7 @@ def test_rst_levels_are_the_styles_in_order_of_appearance():
 
 
 def real_files():
-    folders = [ROOT / "docs", ROOT / "sift_core" / "selection"]
+    folders = [ROOT / "docs", ROOT / "sift_core" / "selection", ROOT / "sift_core" / "documents"]
     files = [path for folder in folders for path in sorted(folder.rglob("*"))]
     return [path for path in files if path.suffix in FORMAT_OF_SUFFIX]
 
@@ -495,7 +503,7 @@ def test_functions_of_real_modules_that_fit_are_never_cut():
             if source and len(source) <= 1000:
                 n_functions += 1
                 assert any(source in chunk for chunk in chunks), (path, node.name)
-    assert n_functions > 100
+    assert n_functions > 50
 
 
 @pytest.mark.parametrize("missing", ["semantic_text_splitter", "tree_sitter_rst"])
