@@ -100,3 +100,25 @@ def loaded_by_peft(model: Any, folder: Any) -> Any:
     """Return a copy of a model with the adapter of a folder, as PEFT loads it."""
     with pefts_own_warnings():
         return PeftModel.from_pretrained(copy.deepcopy(model), folder).eval()
+
+
+def state_of(lm: LanguageModel) -> Any:
+    """Everything that must be the same afterwards: weights, modules, flags, attributes."""
+    model = lm.model
+    return (
+        {name: value.clone() for name, value in model.state_dict().items()},
+        [(name, id(module)) for name, module in model.named_modules()],
+        [p.requires_grad for p in model.parameters()],
+        set(vars(model)),
+        model.training,
+        [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()],
+        [parameter.grad for parameter in model.parameters()],
+    )
+
+
+def assert_same_state(lm: LanguageModel, before: Any) -> None:
+    """Compare with what `state_of` said, bit for bit."""
+    weights, *rest = state_of(lm)
+    assert weights.keys() == before[0].keys()
+    assert all(torch.equal(weights[name], before[0][name]) for name in weights)
+    assert rest == list(before[1:])

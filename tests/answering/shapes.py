@@ -151,6 +151,15 @@ DISTINCT = {
 }
 
 
+def sharpened(lm: Any) -> Any:
+    """Return a language model with larger weights, so that it does not repeat one token."""
+    with torch.no_grad():
+        for weight in lm.model.parameters():
+            if weight.ndim == 2:
+                weight.mul_(8)
+    return type(lm)(lm.model, lm.tokenizer)
+
+
 def params(shapes: Iterable[str]) -> list[Any]:
     """Return pytest's parameters, all but the distinct shapes marked as slow."""
     return [

@@ -96,11 +96,6 @@ def test_an_adapter_of_a_narrower_scope_computes_the_same_in_peft(random_lm, sco
         assert all(re.search(r"\.1\.", name) for name in adapted)
 
 
-def test_a_folder_holds_a_configuration_and_safetensors_alone(folder):
-    assert {path.name for path in folder.iterdir()} == {CONFIG_NAME, WEIGHTS_NAME}
-    assert {value.dtype for value in load_file(folder / WEIGHTS_NAME).values()} == {torch.float32}
-
-
 def test_the_configuration_is_one_that_vllm_takes(folder, lm):
     # vLLM's lora/peft_helper.py wants r, lora_alpha and target_modules, and refuses a rank above
     # its --max-lora-rank, any bias but "none", modules_to_save and DoRA. Its LoRAModel refuses
@@ -118,14 +113,6 @@ def test_the_configuration_is_one_that_vllm_takes(folder, lm):
     }
     modules = dict(lm.model.named_modules())
     assert all(isinstance(modules[name], torch.nn.Linear) for name in found)
-
-
-def test_saving_again_replaces_the_files(lm, folder):
-    other = fine_tune(lm, TEXTS[::-1], FineTuningSettings(lora=lora(2))).adapter
-    other.save(folder)
-    loaded = Adapter.load(folder)
-    assert loaded.rank == 2
-    assert torch.equal(loaded.values.sort().values, other.values.sort().values)
 
 
 CONFIG_CHANGES = {

@@ -13,6 +13,7 @@ from transformers import StoppingCriteria  # noqa: E402
 from sift_core.answering.model.batching import generate_batch  # noqa: E402
 from sift_core.answering.model.fair_lock import FairLock  # noqa: E402
 from sift_core.errors import InvalidInputError  # noqa: E402
+from tests.answering.shapes import sharpened  # noqa: E402
 
 PROMPTS = [[5, 80, 90], [0, 66, 67, 68, 69, 70, 71, 72], [9], [100, 101, 102, 103]]
 
@@ -28,15 +29,6 @@ def _alone(lm, **options):
     return [_batch(lm, [ids], **options)[0] for ids in PROMPTS]
 
 
-def _sharpened(lm):
-    """The same model with larger weights, so that it does not repeat one token."""
-    with torch.no_grad():
-        for weight in lm.model.parameters():
-            if weight.ndim == 2:
-                weight.mul_(8)
-    return lm
-
-
 def _written(lm, ids, n):
     """One prompt's new tokens without padding, in transformers' own words."""
     inputs = torch.tensor([ids])
@@ -48,7 +40,7 @@ def _written(lm, ids, n):
 
 @pytest.mark.parametrize("pad_id", [1, "eos", 70], ids=["another", "eos", "a letter"])
 def test_a_batch_writes_what_each_prompt_gets_alone_however_early_a_row_ends(random_lm, pad_id):
-    lm = _sharpened(random_lm)
+    lm = sharpened(random_lm)
     rows = [_written(lm, ids, 12) for ids in PROMPTS]
     end = rows[0][3]  # wherever else it occurs
     expected = [row[: row.index(end) + 1] if end in row else row for row in rows]
@@ -71,7 +63,7 @@ def test_a_batch_writes_what_each_prompt_gets_alone_however_early_a_row_ends(ran
 
 
 def test_each_row_ends_at_its_own_stop_string(random_lm):
-    lm = _sharpened(random_lm)
+    lm = sharpened(random_lm)
     texts = [lm.tokenizer.decode(_written(lm, ids, 12)) for ids in PROMPTS]
     options = {"max_new_tokens": 12, "stop": [texts[0][5:7], texts[1][2]], "eos_token_id": None}
 
@@ -145,7 +137,7 @@ def test_criteria_of_the_caller_end_their_row_alone(make_random_lm):
 
 
 def test_beams_count_the_tokens_of_their_row_too(make_random_lm):
-    lm = _sharpened(make_random_lm())
+    lm = sharpened(make_random_lm())
     ends = list(range(200, 257))
     options = {"max_new_tokens": 6, "num_beams": 2, "eos_token_id": ends, "length_penalty": -2.0}
     together = _batch(lm, PROMPTS, **options)

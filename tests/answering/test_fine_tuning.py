@@ -11,29 +11,9 @@ from sift_core import AnswerError, AnswerMode, CandidatePool, InvalidInputError,
 from sift_core.answering import FineTuningAnswerer, FineTuningSettings, LanguageModel, fine_tuned
 from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.learning.learners import LoraLearner
+from tests.answering.plain_peft import TEXTS, assert_same_state, state_of
 
 FAST = FineTuningSettings(learning_rate=1e-2)  # a random model learns little at 5e-4
-TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cow ate the hay"]
-
-
-def state_of(lm):
-    """Everything that must be the same afterwards: weights, modules, flags, attributes."""
-    model = lm.model
-    return (
-        {name: value.clone() for name, value in model.state_dict().items()},
-        [(name, id(module)) for name, module in model.named_modules()],
-        [p.requires_grad for p in model.parameters()],
-        set(vars(model)),
-        model.training,
-        [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()],
-    )
-
-
-def assert_same_state(lm, before):
-    weights, *rest = state_of(lm)
-    assert weights.keys() == before[0].keys()
-    assert all(torch.equal(weights[name], before[0][name]) for name in weights)
-    assert rest == list(before[1:])
 
 
 def test_the_base_is_bit_identical_after_learning(random_lm):
@@ -166,12 +146,6 @@ def test_running_out_of_memory_with_one_row_and_checkpointing_is_an_error(
     assert_same_state(lm, before)
 
 
-def test_one_step_a_text_in_order_and_repeats_count(make_random_lm):
-    with fine_tuned(make_random_lm(), [TEXTS[0]] * 4, FAST) as tuned:
-        assert len(tuned.losses) == 4
-        assert list(tuned.losses) == sorted(tuned.losses, reverse=True)  # easier every time
-
-
 def test_the_first_loss_is_the_base_models_own(tiny_lm):
     text = "Return the sum of all numbers in the list."
     nats_per_byte = tiny_lm.bits_per_byte(text) * math.log(2)
@@ -198,12 +172,6 @@ def test_a_text_longer_than_the_window_is_learned_whole_in_one_step(make_random_
     assert len(losses) == 1
     nats_per_byte = lm.bits_per_byte(long_text) * math.log(2)
     assert losses[0] == pytest.approx(nats_per_byte, rel=1e-5)  # one token a byte
-
-
-def test_each_step_is_reported_as_it_is_taken(make_random_lm):
-    reported = []
-    with fine_tuned(make_random_lm(), TEXTS, on_step=reported.append) as tuned:
-        assert tuple(reported) == tuned.losses
 
 
 def test_a_report_that_raises_ends_the_learning_and_restores_the_base(make_random_lm):
@@ -249,14 +217,6 @@ def test_a_second_fine_tuning_inside_the_first_is_its_own(make_random_lm):
                 assert lm.bits_per_byte(TEXTS[0]) == base
         assert inside.losses == alone.losses
         assert lm.bits_per_byte(TEXTS[0]) == outside
-
-
-def test_blocks_of_two_models_hold_inside_each_other(make_random_lm):
-    one, other = make_random_lm("gpt2"), make_random_lm()
-    with fine_tuned(one, TEXTS, FAST):
-        expected = one.bits_per_byte(TEXTS[0])
-        with fine_tuned(other, TEXTS, FAST):
-            assert one.bits_per_byte(TEXTS[0]) == expected
 
 
 async def test_asyncio_tasks_have_an_adapter_each(make_random_lm):

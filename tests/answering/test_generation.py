@@ -58,11 +58,6 @@ def test_what_may_begin_a_stop_string_is_held_back_until_it_does_not(byte_tokeni
     assert generation.text == "a##b"
 
 
-def test_what_is_held_back_at_the_end_is_passed_on(byte_tokenizer):
-    pieces, _ = written(byte_tokenizer, "a##", stop=["###"])
-    assert pieces == ["a", "##"]
-
-
 def test_an_incomplete_character_at_the_end_is_kept_as_the_tokenizer_shows_it(byte_tokenizer):
     ids = byte_tokenizer("光", add_special_tokens=False)["input_ids"][:2]
     pieces = []
@@ -97,14 +92,6 @@ def test_a_model_stops_at_a_stop_string(tiny_lm):
     assert stopped.finish_reason == "stop"
 
 
-def test_a_model_that_ends_its_text_itself_stopped(make_random_lm):
-    lm = make_random_lm()
-    first = lm.generate("hello", max_new_tokens=1, eos_token_id=list(range(257)))
-    assert first.n_new_tokens == 1
-    ended = lm.generate("hello", max_new_tokens=5, eos_token_id=list(range(257)))
-    assert (ended.n_new_tokens, ended.finish_reason) == (1, "stop")
-
-
 def test_a_model_that_ends_its_text_with_its_last_token_stopped(make_random_lm):
     # As Llama 3's: the model has other ends than the tokenizer.
     ended = make_random_lm().generate("hello", max_new_tokens=1, eos_token_id=list(range(1, 257)))
@@ -117,17 +104,6 @@ def test_beams_give_their_text_at_the_end(make_random_lm):
         "hello", max_new_tokens=5, num_beams=2, on_text=pieces.append
     )
     assert pieces == [generation.text]
-
-
-def test_what_a_listener_raises_ends_the_generation_and_leaves_the_model_free(make_random_lm):
-    lm = make_random_lm()
-
-    def refuse(piece):
-        raise KeyError(piece)
-
-    with pytest.raises(KeyError):
-        lm.generate("hello", max_new_tokens=12, on_text=refuse)
-    assert lm.generate("hello", max_new_tokens=2).n_new_tokens == 2
 
 
 def test_one_message_stands_as_it_is_and_several_say_who_speaks():

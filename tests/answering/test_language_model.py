@@ -30,11 +30,6 @@ def test_rolling_windows_by_hand(make_random_lm, monkeypatch):
     ]
 
 
-def test_a_short_text_takes_one_window(make_random_lm, monkeypatch):
-    windows = windows_of(make_random_lm(), 3, window=8, monkeypatch=monkeypatch)
-    assert windows == [("<s>ab", "abc")]
-
-
 def test_every_window_begins_with_the_context(make_random_lm, monkeypatch):
     # Lead <s> X and a blank line of two letters: 4 inputs of 6, so 3 targets a window.
     windows = windows_of(make_random_lm(), 5, window=6, context="X", monkeypatch=monkeypatch)
@@ -68,11 +63,6 @@ def test_a_trained_model_prefers_text_to_noise(tiny_lm):
     assert tiny_lm.bits_per_byte(prose) < 0.5 * tiny_lm.bits_per_byte(noise)
 
 
-def test_reading_the_text_itself_first_makes_it_easier(tiny_lm):
-    text = "Return the number of nodes of the graph, or None where it has no edge at all."
-    assert tiny_lm.bits_per_byte(text, context=text) < tiny_lm.bits_per_byte(text)
-
-
 def test_an_empty_text_has_no_bits_per_byte(make_random_lm):
     with pytest.raises(InvalidInputError, match="must not be empty"):
         make_random_lm().bits_per_byte("")
@@ -83,21 +73,9 @@ def test_a_context_that_fills_the_window_is_refused(make_random_lm):
         make_random_lm().bits_per_byte("text", context="x" * 100)
 
 
-def test_greedy_generation_repeats_itself(random_lm):
-    first = random_lm.generate("hello", max_new_tokens=8)
-    assert first == random_lm.generate("hello", max_new_tokens=8)
-
-
 def test_a_prompt_that_does_not_fit_is_refused_rather_than_cut(make_random_lm):
     with pytest.raises(InvalidInputError, match="prompt of 61 tokens and 8 new ones"):
         make_random_lm().generate("x" * 60, max_new_tokens=8)
-
-
-def test_generation_follows_the_chat_template(make_random_lm, byte_tokenizer):
-    lm = make_random_lm()
-    lm.tokenizer = copy.deepcopy(byte_tokenizer)
-    lm.tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}>"
-    assert lm.tokenizer.decode(lm.prompt_ids("hi")) == "[user]hi>"
 
 
 @pytest.mark.parametrize("name", ["no/such/folder/here", "examples"])
@@ -119,13 +97,6 @@ def test_a_tokenizer_without_a_start_is_refused(make_random_lm, byte_tokenizer):
         LanguageModel(make_random_lm().model, tokenizer)
 
 
-def test_a_model_with_an_adapter_is_refused(make_random_lm, byte_tokenizer):
-    model = make_random_lm().model
-    model.peft_config = {}
-    with pytest.raises(InvalidInputError, match="merge_and_unload"):
-        LanguageModel(model, byte_tokenizer)
-
-
 def test_weights_that_are_incomplete_are_refused(make_random_lm, byte_tokenizer, tmp_path):
     lm = make_random_lm()
     lm.model.save_pretrained(tmp_path)
@@ -143,19 +114,6 @@ def test_a_broken_weights_file_is_one_of_our_errors(make_random_lm, byte_tokeniz
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(InvalidInputError, match="no causal language model"):
         LanguageModel.from_pretrained(tmp_path, device="cpu")
-
-
-def test_a_device_that_is_none_is_one_of_our_errors(make_random_lm, byte_tokenizer, tmp_path):
-    make_random_lm().model.save_pretrained(tmp_path)
-    byte_tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(InvalidInputError, match="on device 'abacus'"):
-        LanguageModel.from_pretrained(tmp_path, device="abacus")
-
-
-@pytest.mark.parametrize("n_new", [0, -1, 2.5])
-def test_a_length_that_is_none_is_refused(make_random_lm, n_new):
-    with pytest.raises(InvalidInputError, match="max_new_tokens"):
-        make_random_lm().generate("hello", max_new_tokens=n_new)
 
 
 def test_running_out_of_memory_while_scoring_is_one_of_our_errors(make_random_lm, monkeypatch):

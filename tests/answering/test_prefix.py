@@ -17,6 +17,7 @@ from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
 from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
 from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
 from tests.answering.plain_peft import TEXTS, lora  # noqa: E402
+from tests.answering.shapes import sharpened  # noqa: E402
 
 BEGINNING = "chunks that many questions share: "
 TINY = {
@@ -28,15 +29,6 @@ TINY = {
     "num_key_value_heads": 1,
     "max_position_embeddings": 64,
 }
-
-
-def _sharpened(lm):
-    """The same model with larger weights, so that it does not repeat one token."""
-    with torch.no_grad():
-        for weight in lm.model.parameters():
-            if weight.ndim == 2:
-                weight.mul_(8)
-    return LanguageModel(lm.model, lm.tokenizer)
 
 
 class _ReadCounter:
@@ -60,7 +52,7 @@ def _written(lm, question, prefix=None, **options):
 
 
 def test_follow_ups_write_what_they_write_without_the_prefix_and_read_less(random_lm):
-    lm = _sharpened(random_lm)
+    lm = sharpened(random_lm)
     questions = ["who", "why not", ""]
     alone = [_written(lm, question) for question in questions]
     prefix = lm.read(_ids(lm))
@@ -72,7 +64,7 @@ def test_follow_ups_write_what_they_write_without_the_prefix_and_read_less(rando
 
 
 def test_a_prompt_that_begins_so_in_part_reads_the_rest(make_random_lm):
-    lm = _sharpened(make_random_lm())
+    lm = sharpened(make_random_lm())
     prefix = lm.read(_ids(lm))
     prompt = BEGINNING[:10] + "other words"
     alone = lm.generate(prompt, max_new_tokens=4, eos_token_id=None)
@@ -82,7 +74,7 @@ def test_a_prompt_that_begins_so_in_part_reads_the_rest(make_random_lm):
 
 
 def test_an_adapter_never_reads_what_another_read(make_random_lm):
-    lm = _sharpened(make_random_lm())
+    lm = sharpened(make_random_lm())
     settings = FineTuningSettings(lora=lora(4), learning_rate=5e-2)
     adapter = fine_tune(lm, TEXTS, settings).adapter
     base, prefix = _written(lm, "who"), lm.read(_ids(lm))
@@ -94,7 +86,7 @@ def test_an_adapter_never_reads_what_another_read(make_random_lm):
 
 
 def test_what_is_kept_is_never_written_to(make_random_lm):
-    lm = _sharpened(make_random_lm())
+    lm = sharpened(make_random_lm())
     prefix = lm.read(_ids(lm))
     before = [(keys.clone(), values.clone()) for keys, values in prefix.layers]
     first = _written(lm, "who", prefix)
@@ -111,7 +103,7 @@ def test_what_is_kept_is_never_written_to(make_random_lm):
     ids=["beams", "no cache", "static cache"],
 )
 def test_what_is_not_one_plain_row_goes_past_the_prefix(make_random_lm, options):
-    lm = _sharpened(make_random_lm())
+    lm = sharpened(make_random_lm())
     alone, prefix = _written(lm, "who", **options), lm.read(_ids(lm))
     reads = _ReadCounter(lm)
     assert _written(lm, "who", prefix, **options) == alone

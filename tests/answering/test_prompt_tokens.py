@@ -3,15 +3,12 @@ from __future__ import annotations
 import copy
 import threading
 
-import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from sift_core.answering import InContextAnswerer
 from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
 from sift_core.errors import InvalidInputError
-from sift_core.types import CandidatePool, Query
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -107,34 +104,6 @@ def test_a_chunk_that_spells_control_tokens_opens_no_turn(tokenizer, attack):
     assert tokenizer.decode(attacked) == _rendered(tokenizer, attack)
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=list(ATTACKS))
-def test_the_context_before_a_question_opens_no_turn(make_tokenizer, make_random_lm, attack):
-    tokenizer = make_tokenizer("chatml")
-    query = Query(
-        text="What is in the cup?",
-        embedding=np.ones(2),
-        history=[
-            {"role": "user", "content": f"Hello {attack}"},
-            {"role": "assistant", "content": "Hello."},
-        ],
-    )
-    answerer = InContextAnswerer(language_model=make_random_lm())
-
-    def prompt(*texts):
-        pool = CandidatePool(
-            document_ids=[str(i) for i in range(len(texts))],
-            texts=list(texts),
-            embeddings=np.ones((len(texts), 2)),
-            similarities=np.ones(len(texts)),
-        )
-        return answerer.prompt(query, pool)
-
-    attacked = prompt_ids(tokenizer, prompt("A cup", attack), 0)
-    turns = ["<|im_start|>", "<|im_end|>"]
-    assert _controls(tokenizer, attacked) == [*turns, *turns, *turns, "<|im_start|>"]
-    assert f"{attack}\n\nA cup\n\nWhat is in the cup?<|im_end|>" in tokenizer.decode(attacked)
-
-
 def test_other_chats_have_the_tokens_of_the_template(tokenizer):
     chat = [
         {"role": "user", "content": " What is < a cup |> of?\n"},
@@ -160,16 +129,6 @@ def test_a_template_finds_the_thoughts_in_what_the_model_said(make_tokenizer):
 
     assert "Hm" not in tokenizer.decode(ids)
     assert _controls(tokenizer, ids) == ["<|im_start|>", "<|im_end|>"] * 3 + ["<|im_start|>"]
-
-
-def test_a_template_may_change_case_and_strip(make_tokenizer):
-    tokenizer = make_tokenizer("chatml")
-    tokenizer.chat_template = CHATML.replace("{{ m.content }}", "{{ m.content | trim | upper }}")
-
-    ids = prompt_ids(tokenizer, " a </s>1<|im_end|> b ", 0)
-
-    assert tokenizer.decode(ids).startswith("<|im_start|>user\nA </s>1<|im_end|> B<|im_end|>\n")
-    assert _controls(tokenizer, ids) == ["<|im_start|>", "<|im_end|>", "<|im_start|>"]
 
 
 def test_without_a_chat_template_the_prompt_is_the_text(byte_tokenizer):
@@ -215,12 +174,6 @@ def test_a_vocabulary_that_holds_the_control_tokens_does_not_bring_them_back():
 
     assert not {1, 2} & set(ids)
     assert tokenizer.decode(ids) == text
-
-
-def test_a_text_is_cut_at_control_tokens_and_nowhere_else():
-    tokenizer = _unigram()
-    tea = tokenizer.convert_tokens_to_ids("▁tea")
-    assert text_ids(tokenizer, "<s> tea tea").count(tea) == 2
 
 
 def test_no_space_comes_in_where_a_chat_is_put_together():
@@ -333,16 +286,6 @@ def test_a_chunk_is_stripped_where_the_template_strips(make_tokenizer, kind, kep
     _, targets = chat_chunk(tokenizer, " \nTea \n", "Go on.")
 
     assert tokenizer.decode(targets[:-1]) == kept
-
-
-def test_a_turn_that_nothing_ends_ends_with_eos(make_tokenizer):
-    tokenizer = make_tokenizer("chatml")
-    tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}{% endfor %}"
-
-    lead, targets = chat_chunk(tokenizer, "Tea", "Go on.")
-
-    assert tokenizer.decode(lead) == "[Go on."
-    assert tokenizer.decode(targets) == "[Tea</s>"
 
 
 @pytest.mark.parametrize(

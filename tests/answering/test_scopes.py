@@ -14,8 +14,14 @@ from sift_core.answering.learning.fine_tuning import fine_tune, fine_tuned  # no
 from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
 from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
 from sift_core.errors import InvalidInputError  # noqa: E402
-from tests.answering.plain_peft import TEXTS, lora, losses_of_loop  # noqa: E402
-from tests.answering.shapes import SHAPES, byte_tokenizer  # noqa: E402
+from tests.answering.plain_peft import (  # noqa: E402
+    TEXTS,
+    assert_same_state,
+    lora,
+    losses_of_loop,
+    state_of,
+)
+from tests.answering.shapes import byte_tokenizer  # noqa: E402
 
 SCOPES = ["all", "top:1", "head", "full"]
 SETTINGS = FineTuningSettings(lora=lora(4), learning_rate=5e-3)
@@ -32,27 +38,6 @@ def learned_weights(tuned):
     if hasattr(tuned.adapter, "values"):
         return tuned.adapter.values
     return torch.cat([p.flatten() for p in tuned.adapter.model.parameters()])
-
-
-def state_of(lm):
-    """Everything that no learning may change: weights, modules, flags, and one hook a module."""
-    modules = list(lm.model.named_modules())
-    return (
-        [(name, value.clone()) for name, value in lm.model.state_dict().items()],
-        [(name, id(module)) for name, module in modules],
-        [(len(m._forward_hooks), len(m._forward_pre_hooks)) for _, m in modules],
-        [parameter.requires_grad for parameter in lm.model.parameters()],
-        [parameter.grad for parameter in lm.model.parameters()],
-        {name for _, module in modules for name in vars(module)},
-        lm.model.training,
-    )
-
-
-def assert_same_state(lm, before):
-    weights, *rest = state_of(lm)
-    assert [name for name, _ in weights] == [name for name, _ in before[0]]
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(weights, before[0], strict=True))
-    assert rest == list(before[1:])
 
 
 def test_full_fine_tuning_equals_a_plain_loop(random_lm):
@@ -160,7 +145,7 @@ def test_the_same_is_learned_again_and_the_model_stays_as_it_is(random_lm, scope
         assert random_lm.bits_per_byte(TEXTS[0]) == base
         assert_same_state(random_lm, before)
     assert losses[0] == losses[1] == losses[2]
-    assert max(max(counts) for counts in before[2]) == 1
+    assert max(max(counts) for counts in before[5]) <= 1
 
 
 def test_a_copied_model_learns_as_the_original_does(random_lm):
@@ -226,20 +211,6 @@ def test_generation_uses_what_was_learned_in_every_scope(lm, scope):
     with fine_tuned(lm, [text] * 12, settings):
         assert lm.generate("aaaa", max_new_tokens=4).text == "aaaa"
     assert lm.generate("aaaa", max_new_tokens=4).text == before != "aaaa"
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("rows_per_pass", [1, 3])
-def test_the_tokenizers_pad_token_does_not_matter(scope, rows_per_pass):
-    # None, the end's own token, and a token of its own.
-    settings = replace(SETTINGS, scope=scope, chunks_per_step=3, rows_per_pass=rows_per_pass)
-    losses = {
-        fine_tune(
-            LanguageModel(SHAPES["llama, own head"](), byte_tokenizer(**options)), STEPS, settings
-        ).losses
-        for options in ({}, {"pad_token": "<s>"}, {"pad_token": "~"})
-    }
-    assert len(losses) == 1
 
 
 @pytest.mark.parametrize("scope", SCOPES)
