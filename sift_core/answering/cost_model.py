@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count, pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +25,6 @@ from sift_core.answering.policy_features import (
     READING,
     PolicyFeatures,
     PredictedSeconds,
-    check_numbers,
 )
 from sift_core.cache_folder import default_cache_folder
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -84,9 +84,9 @@ class CostModel:
                 raise InvalidInputError(
                     f"`{name}` must have two or more ascending numbers of tokens, got {lengths}"
                 )
-            check_numbers(f"seconds of `{name}`", [seconds for _, seconds in curve])
+            _check_seconds(name, [seconds for _, seconds in curve])
         for name in _NUMBERS:
-            check_numbers(f"`{name}`", [getattr(self, name)])
+            _check_seconds(name, [getattr(self, name)])
 
     @classmethod
     def measure(
@@ -344,3 +344,8 @@ def _rising(points: Sequence[tuple[int, float]]) -> Curve:
     if len(curve) == 1:  # a window so small that all lengths are one
         curve[next(iter(curve)) + 1] = most
     return tuple(curve.items())
+
+
+def _check_seconds(name: str, values: Sequence[float]) -> None:
+    if not all(isfinite(value) and value >= 0 for value in values):
+        raise InvalidInputError(f"`{name}` must be in seconds, finite and >= 0, got {values}")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import TYPE_CHECKING
 
-from sift_core.checks import as_count
-from sift_core.errors import InvalidInputError
 from sift_core.selection import posterior_variances
 from sift_core.types import AnswerMode, CandidatePool, Query
 
@@ -29,20 +26,11 @@ class PredictedSeconds:
             each of base, context, fine_tune and both.
         setup: Seconds to put an adapter in and to take it out.
         steps: Seconds of each training step, in order.
-
-    Raises:
-        InvalidInputError: If a mode is missing, or a number is negative or not finite.
     """
 
     answer: Mapping[AnswerMode, float]
     setup: float = 0.0
     steps: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        missing = [mode.value for mode in MODES if mode not in self.answer]
-        if missing:
-            raise InvalidInputError(f"`answer` must have seconds for every mode, not for {missing}")
-        check_numbers("predicted seconds", [*self.answer.values(), self.setup, *self.steps])
 
     def first(self, mode: AnswerMode, n_steps: int | None = None) -> float:
         """Return the seconds to the first answer, with `n_steps` steps; all of them if None."""
@@ -77,9 +65,6 @@ class PolicyFeatures:
         latency_s: How long the caller will wait for the answer, > 0; None for any time.
         seconds: How long each mode takes, with a number for every step; None if unknown.
         n_questions: How many questions one fine-tuning is expected to serve, >= 1.
-
-    Raises:
-        InvalidInputError: If a number is out of its range or the lengths differ.
     """
 
     variance_before: float
@@ -94,31 +79,6 @@ class PolicyFeatures:
     latency_s: float | None = None
     seconds: PredictedSeconds | None = None
     n_questions: int = 1
-
-    def __post_init__(self) -> None:
-        check_numbers(
-            "variances", [self.variance_before, self.variance_read, *self.variances_learned]
-        )
-        for name in ("question_tokens", "context_tokens", "read_tokens", "max_new_tokens"):
-            as_count(name, getattr(self, name), minimum=0)
-        as_count("n_questions", self.n_questions, minimum=1)
-        if self.read_tokens > self.context_tokens:
-            raise InvalidInputError(
-                f"`read_tokens` must be at most `context_tokens`, got {self.read_tokens} of "
-                f"{self.context_tokens}"
-            )
-        if len(self.learn_tokens) != self.n_steps:
-            raise InvalidInputError(
-                f"`learn_tokens` must have one number a step like `variances_learned`, got "
-                f"{len(self.learn_tokens)} and {self.n_steps}"
-            )
-        if self.seconds is not None and len(self.seconds.steps) != self.n_steps:
-            raise InvalidInputError(
-                f"`seconds` must have one number a step, got {len(self.seconds.steps)} for "
-                f"{self.n_steps} steps"
-            )
-        if self.latency_s is not None and not self.latency_s > 0:
-            raise InvalidInputError(f"`latency_s` must be > 0, got {self.latency_s}")
 
     @property
     def n_steps(self) -> int:
@@ -201,14 +161,3 @@ def features_of(
         learn_tokens=tuple(lengths[text] for text in lessons.texts),
         max_new_tokens=answerer.max_new_tokens,
     )
-
-
-def check_numbers(name: str, values: Iterable[float]) -> None:
-    """Refuse numbers that are negative or not finite.
-
-    Raises:
-        InvalidInputError: If one is.
-    """
-    for value in values:
-        if not (isfinite(value) and value >= 0):
-            raise InvalidInputError(f"{name} must be finite and >= 0, got {value}")
