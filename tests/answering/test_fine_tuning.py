@@ -219,6 +219,14 @@ def test_a_second_fine_tuning_inside_the_first_is_its_own(make_random_lm):
         assert lm.bits_per_byte(TEXTS[0]) == outside
 
 
+def test_blocks_of_two_models_hold_inside_each_other(make_random_lm):
+    one, other = make_random_lm("gpt2"), make_random_lm()
+    with fine_tuned(one, TEXTS, FAST):
+        expected = one.bits_per_byte(TEXTS[0])
+        with fine_tuned(other, TEXTS, FAST):
+            assert one.bits_per_byte(TEXTS[0]) == expected
+
+
 async def test_asyncio_tasks_have_an_adapter_each(make_random_lm):
     lm = make_random_lm()
     base = lm.bits_per_byte(TEXTS[0])
