@@ -48,10 +48,7 @@ if TYPE_CHECKING:
     from sift_core.cli.chat import Asking
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-LONG_SELECTION_S = 0.3  # it takes milliseconds; the first of a process loads Numba or compiles
 N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
-
-_UNBROKEN = "\u00a0"  # a space that keeps a stage, its number and its unit on one line
 
 # Stage of `Answer.timings` → what a reader calls it, in the order of the work.
 _STAGES = {
@@ -125,10 +122,7 @@ def ask(
     question = _checked_question(question, chat=chat, keep_documents=keep_documents)
     if seconds is not None and not 0 < seconds < float("inf"):
         raise InvalidInputError(f"--seconds must be > 0 and finite, got {seconds}")
-    with (
-        _interruptible(),
-        _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as known,
-    ):
+    with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as known:
         from sift_core.cli.chat import Asking  # with torch
 
         engine = _engine(
@@ -164,16 +158,6 @@ def _checked_question(question: str | None, *, chat: bool, keep_documents: bool)
     if question == "-" and chat:
         raise InvalidInputError("with --chat all of stdin is questions; leave out the -")
     return question_from(question)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """End by Ctrl-C as shells expect it, without a traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write("\nstopped\n")
-        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
@@ -239,7 +223,7 @@ def _answer(
     if as_json:
         print_json(_record(question, answer, asked), one_a_line=in_chat)
     else:
-        print_about(stdout_console(), answer)
+        _print_about(stdout_console(), answer)
     return answer
 
 
@@ -323,7 +307,7 @@ def _source_records(chunks: CandidatePool, n_read: int) -> list[dict[str, Any]]:
     ]
 
 
-def print_about(console: Terminal, answer: Answer) -> None:
+def _print_about(console: Terminal, answer: Answer) -> None:
     """Print everything about an answer but its text."""
     _print_sources(console, answer, n_lines=0)
     _print_pair(console, "mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
@@ -389,16 +373,12 @@ def _certainty(sigma: float) -> str:
 
 
 def _times(answer: Answer) -> str:
-    names = dict(_STAGES)
-    if answer.timings.get("select", 0.0) > LONG_SELECTION_S and "numba" in sys.modules:
-        names["select"] = "selection and loading its compiled code"
     parts = [
-        f"{name}{_UNBROKEN}{answer.timings[stage]:.2f}{_UNBROKEN}s"
-        for stage, name in names.items()
+        f"{name} {answer.timings[stage]:.2f} s"
+        for stage, name in _STAGES.items()
         if stage in answer.timings
     ]
-    seconds = answer.timings.get("generate", 0.0)
-    if seconds:
+    if seconds := answer.timings.get("generate", 0.0):
         parts[-1] += f" ({answer.n_new_tokens / seconds:.0f} tokens a second)"
     return ", ".join(parts)
 
@@ -411,4 +391,4 @@ def _print_pair(console: Terminal, name: str, text: str) -> None:
         initial_indent=f"{name:<10}",
         subsequent_indent=" " * 10,
     )
-    console.print(filled.replace(_UNBROKEN, " "), soft_wrap=True)
+    console.print(filled, soft_wrap=True)

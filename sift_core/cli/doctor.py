@@ -31,8 +31,8 @@ from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.errors import SiftError
 
 DISTRIBUTION = "sift-rerank"
-PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift")
 SECRETS = (API_KEY_VARIABLE, "HF_TOKEN")
+PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift")
 
 
 def doctor(
@@ -53,10 +53,10 @@ def doctor(
     """
     faults: list[str] = []
     ours = {name: version for name in (DISTRIBUTION, *PLUGINS) if (version := _version_of(name))}
-    system = f"{platform.platform(terse=True)}, {os.cpu_count()} cores"
+    ours["system"] = f"{platform.platform(terse=True)}, {os.cpu_count()} cores"
     ours["Python"] = f"{platform.python_version()} ({sys.executable})"
     record = {
-        "versions": {**ours, "system": system},
+        "versions": ours,
         "devices": _devices(faults),
         "missing": _missing(faults),
         "settings": _settings(context),
@@ -182,12 +182,9 @@ def _print(console: Terminal, record: dict[str, Any]) -> None:
     """Print one screen; no line is wrapped, so that commands can be copied."""
     unset = {"embedder": f"the store's, {DEFAULT_EMBEDDER} for a new one", "model": "none"}
     rows = {**record["versions"], **record["devices"]}
+    rows["settings"] = record["settings"].pop("file") or "no file"
     for name, told in record["settings"].items():
-        if name == "file":
-            rows["settings"] = told or "no file"
-        else:
-            origin = told["name"] or told["from"]
-            rows[name] = f"{told['value'] or unset[name]} ({origin})"
+        rows[name] = f"{told['value'] or unset[name]} ({told['name'] or told['from']})"
     store = record["store"]
     rows["chunks"] = store.get("error") or f"{store['n_chunks']:,}, by {store['embedder']}"
     rows |= record["secrets"]

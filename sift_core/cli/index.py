@@ -32,7 +32,7 @@ from sift_core.cli.settings import (
     JsonOption,
     StoreOption,
 )
-from sift_core.cli.stores import StoreAddress, create_or_open_store, has_place, open_for_writing
+from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
 from sift_core.documents import (
     Chunker,
     FileReading,
@@ -120,18 +120,18 @@ def index(
             raise _nothing_to_read(paths, reading.skipped)
         plan = Plan.of(reading, stored, recalled.unchanged)
         n_added, n_unchanged = 0, plan.n_chunks_unread
-        if opened is not None:
-            source = opened.source
         if model is not None:
             dimension = len(model.embed_query("dimension"))
             if opened is None:
-                source = stack.enter_context(
-                    create_or_open_store(address, embedder_name=name, dimension=dimension)
+                opened = stack.enter_context(
+                    open_for_writing(address, embedder_name=name, dimension=dimension)
                 )
-            source.prepare(embedder_name=name, dimension=dimension)  # keeps others from writing
-            report = _write_new(console, plan, source, reading, model)
+            # Now, not after the first batch was embedded: it keeps others from writing.
+            opened.source.prepare(embedder_name=name, dimension=dimension)
+            report = _write_new(console, plan, opened.source, reading, model)
             n_added, n_unchanged = report.n_added, n_unchanged + report.n_unchanged
-        _delete_stale(plan, source)
+        assert opened is not None  # else there was nothing to read
+        _delete_stale(plan, opened.source)
         memory.remember(reading, recalled.unchanged)
     record = {
         "store": str(address),

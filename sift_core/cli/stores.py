@@ -139,18 +139,35 @@ def open_store(
 
 @contextmanager
 def open_for_writing(
-    address: StoreAddress, *, embedder_name: str | None = None, may_be_new: bool = True
+    address: StoreAddress,
+    *,
+    embedder_name: str | None = None,
+    dimension: int | None = None,
+    may_be_new: bool = True,
 ) -> Iterator[OpenedStore]:
-    """Open a store at a place that `has_place`; a collection may have to be created in it.
+    """Open a store; a collection of Qdrant is created by the first write.
+
+    Args:
+        address: Where it is; a place that `has_place`, unless `dimension` is given.
+        embedder_name: The model that the caller wants to embed with; None for the recorded one.
+        dimension: Numbers in one of that model's vectors: where there is no Faiss index yet, an
+            empty one is begun, in a folder that is created with its parents.
+        may_be_new: Whether a collection of Qdrant may be missing.
 
     Raises:
-        CandidateSourceError: If the store fails or its folder is in use.
+        CandidateSourceError: If the store fails, or its folder cannot be written or is in use.
         InvalidInputError: If it was made by another embedder, or there is no such collection and
             `may_be_new` is false.
     """
     if address.kind == "faiss":
         from sift_core.sources import FaissSource
 
+        if dimension is not None:
+            from sift_core.sources.faiss.search import faiss
+
+            # Exact, and every document can be removed again; fast enough to some 100,000 chunks.
+            index = faiss.IndexFlatIP(dimension)
+            FaissSource.open(address.location, index, embedder_name=embedder_name)
         source = FaissSource.load(address.location)
         _check_embedder(address, source.embedder_name, embedder_name)
         yield OpenedStore(source=source, files=partial(_faiss_files, source))
@@ -175,27 +192,6 @@ def open_for_writing(
             ),
             files=partial(_qdrant_files, collection) if is_there else dict,
         )
-
-
-@contextmanager
-def create_or_open_store(
-    address: StoreAddress, *, embedder_name: str, dimension: int
-) -> Iterator[FaissSource | QdrantSource]:
-    """Open an index for writing; where there is none, begin an empty one.
-
-    Args:
-        address: Where it is or shall be; a folder is created with its parents.
-        embedder_name: The model whose vectors it holds.
-        dimension: Numbers in one of that model's vectors.
-
-    Raises:
-        CandidateSourceError: If the store fails, or its folder cannot be written or is in use.
-        InvalidInputError: If it was made by another embedder.
-    """
-    if address.kind == "faiss":
-        _begin_faiss_folder(address, embedder_name, dimension)
-    with open_for_writing(address, embedder_name=embedder_name) as opened:
-        yield opened.source
 
 
 def embedder_of(
@@ -244,14 +240,6 @@ def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | No
             f"leave --embedder out (and SIFT_EMBEDDER, and the settings file's), or index into "
             f"another --store"
         )
-
-
-def _begin_faiss_folder(address: StoreAddress, embedder_name: str, dimension: int) -> None:
-    from sift_core.sources.faiss.index import FaissSource
-    from sift_core.sources.faiss.search import faiss
-
-    # Exact, and every document can be removed again; fast enough up to some 100,000 chunks.
-    FaissSource.open(address.location, faiss.IndexFlatIP(dimension), embedder_name=embedder_name)
 
 
 @contextmanager

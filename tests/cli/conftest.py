@@ -7,7 +7,7 @@ import pytest
 
 from sift_core.cli import run
 from sift_core.cli.models import load_embedder
-from sift_core.cli.stores import StoreAddress, create_or_open_store
+from sift_core.cli.stores import StoreAddress, open_for_writing
 from sift_core.documents import index_documents
 
 
@@ -70,8 +70,8 @@ def fill(minilm):
 
     def call(address, documents):
         where = StoreAddress.parse(address)
-        with create_or_open_store(where, embedder_name=minilm.name, dimension=384) as source:
-            index_documents(source, documents, minilm, progress=False)
+        with open_for_writing(where, embedder_name=minilm.name, dimension=384) as opened:
+            index_documents(opened.source, documents, minilm, progress=False)
         return address
 
     return call

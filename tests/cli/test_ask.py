@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sift_core import Answer, AnswerMode, Document
-from sift_core.cli.ask import print_about
-from sift_core.cli.output import stdout_console
+from sift_core import Document
 
 TINY_LM = str(Path(__file__).parents[2] / "examples/tiny_lm")
 QUESTION = "How do I take books from the shelf?"
@@ -104,18 +102,6 @@ def test_an_answer_is_printed_with_sources_decision_certainty_and_timings(ask):
         assert f"{stage} " in about
     assert "cut at 4 tokens; --max-new-tokens allows more" in about
     assert "\x1b" not in captured.out
-
-
-def test_a_time_stays_beside_its_unit_however_narrow_the_terminal_is(capsys, monkeypatch):
-    answer = Answer(
-        text="", mode=AnswerMode.BASE, reasons=("why",), timings={"embed": 0.5, "generate": 1.25}
-    )
-    for width in range(40, 60):
-        monkeypatch.setenv("COLUMNS", str(width))
-        print_about(stdout_console(), answer)
-        shown = capsys.readouterr().out
-        assert "embedding 0.50 s," in shown
-        assert "1.25 s" in shown
 
 
 def test_text_comes_before_the_model_has_written_all(sift, monkeypatch):

@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from sift_core.cli.stores import StoreAddress, create_or_open_store
+from sift_core.cli.stores import StoreAddress, open_for_writing
 
 
 def installed(folder, name, version, requires=(), *, origin=None, extras=()):
@@ -130,7 +130,7 @@ def test_whether_a_secret_is_set_is_told_and_never_which(sift, record, monkeypat
 
 def test_an_embedder_that_the_store_was_not_made_with_is_a_fault(record):
     address = StoreAddress.parse("faiss:filled")
-    with create_or_open_store(address, embedder_name="one", dimension=4):
+    with open_for_writing(address, embedder_name="one", dimension=4):
         pass
     store = ["--store", "faiss:filled"]
     assert record("doctor", *store)["store"] == {"n_chunks": 0, "embedder": "one"}

@@ -6,7 +6,6 @@ import pytest
 from sift_core import Document
 from sift_core.cli.stores import (
     StoreAddress,
-    create_or_open_store,
     open_for_writing,
     open_store,
 )
@@ -64,8 +63,8 @@ def address(request, tmp_path):
 def fill(address):
     embedder = HashingEmbedder()
     dimension = embedder.embed_query("x").shape[0]
-    with create_or_open_store(address, embedder_name=embedder.name, dimension=dimension) as source:
-        index_documents(source, DOCUMENTS, embedder, progress=False)
+    with open_for_writing(address, embedder_name=embedder.name, dimension=dimension) as opened:
+        index_documents(opened.source, DOCUMENTS, embedder, progress=False)
     return embedder
 
 
@@ -121,7 +120,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
         address = StoreAddress.parse(f"{kind}:{tmp_path / 'file' / 'store'}")
         with (
             pytest.raises(CandidateSourceError, match=r"may write|may this user"),
-            create_or_open_store(address, embedder_name="x", dimension=3),
+            open_for_writing(address, embedder_name="x", dimension=3),
         ):
             pass
 
