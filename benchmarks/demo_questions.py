@@ -30,7 +30,7 @@ from sift_core.answering.policy import TOPIC_STEPS
 from sift_core.cli.index import chunker_for
 from sift_core.cli.search import Column, compared_columns
 from sift_core.embedders import SentenceTransformerEmbedder
-from sift_core.evaluation.analysis.statistics import mean, paired_difference
+from sift_core.evaluation.statistics import mean
 from sift_core.types import CandidatePool, Document, Query
 
 N_SELECT = 10
@@ -150,7 +150,8 @@ def rows_of(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[dict
     for method, measures in found.items():
         for key in MEASURES:
             values = measures[key]
-            beside = paired_difference(values, found["nearest"][key])
+            nearest = found["nearest"][key]
+            beside = mean([values[question] - nearest[question] for question in values])
             rows.append(
                 {
                     "method": method,

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.language_modeling.documents import Document, read_documents, token_spans
+from benchmarks.language_modeling.documents import cut as cut_at
 from benchmarks.mini_pile import NOT_SEEN
 from sift_core import CandidatePool
 from sift_core.answering import LanguageModel
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.language_modeling.documents import Document, read_documents
-from sift_core.evaluation.language_modeling.documents import cut as cut_at
-from sift_core.evaluation.language_modeling.experiment import token_spans
-from sift_core.evaluation.retrieval.search import nearest
+from sift_core.evaluation.search import nearest
 
 TEXT_TOKENS = 500  # of a test document: query and what is scored, as in FINDINGS.md section 5
 CHUNK_TOKENS = 256  # of a document of the data space: what MiniLM reads of it

@@ -3,8 +3,8 @@
     python -m benchmarks.results_page [--check]
 
 A table stands between `<!-- table FILE PART NUMBER -->` and `<!-- end -->`: the one of that
-number, from 0, that `sift eval tables FILE --parts PART` prints. The one between
-`<!-- retrieval SET SET ... -->` and `<!-- end -->` is made from retrieval_SET.json, what
+number, from 0, that `benchmarks.language_modeling --results FILE --parts PART` prints. The one
+between `<!-- retrieval SET SET ... -->` and `<!-- end -->` is made from retrieval_SET.json, what
 `sift eval retrieval --results` wrote. `--check` writes nothing and ends with 1 where the page
 differs.
 """
@@ -20,10 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sift_core.evaluation.analysis.part_tables import tables_of
-from sift_core.evaluation.analysis.rows import Results
-from sift_core.evaluation.analysis.table import Table
-from sift_core.evaluation.running.results_file import ResultsFile
+from benchmarks.language_modeling.part_tables import tables_of
+from benchmarks.language_modeling.results import results_of
+from benchmarks.language_modeling.running import read_rows
+from sift_core.evaluation.table import Table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results.md"
@@ -40,10 +40,9 @@ CONDITIONS = ("as is", "duplicates 4")
 
 
 @cache
-def tables(name: str, part: str) -> tuple[Table, ...]:
+def tables(name: str, part: str) -> list[Table]:
     """Return the tables of a part from a file of benchmarks/results."""
-    rows = ResultsFile(RESULTS / name).rows()
-    return tables_of(Results.from_rows(rows), [part]).tables[part]
+    return tables_of(results_of(read_rows(RESULTS / name)), [part])[part]
 
 
 def retrieval_table(sets: str) -> str:

@@ -9,7 +9,7 @@ path: rows {id, text, duplicate_of}). The second form measures every set of a fo
 ../shared/data in all three conditions, with 4 versions. Both hold `sift`, the default, against
 bars.toml. Rows of the JSON have fractions; tables and bars have points (hundredths). The first
 run embeds with all-MiniLM-L6-v2, minutes to an hour, and can be interrupted. What is measured,
-and how, is `sift_core.evaluation.retrieval.run`; here it gets rivals, bars and the project's data.
+and how, is `sift_core.evaluation.retrieval`; here it gets rivals, bars and the project's data.
 """
 
 from __future__ import annotations
@@ -32,17 +32,12 @@ from benchmarks.records import write_record
 from benchmarks.retrieval_bars import Row, bars_of
 from benchmarks.retrieval_methods import methods
 from benchmarks.retrieval_tables import print_all_metrics, print_sets
+from benchmarks.text_variants import given_variants, textual_variants
+from sift_core.evaluation import retrieval
+from sift_core.evaluation.data import Passage, Question, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.retrieval import run as retrieval
-from sift_core.evaluation.retrieval.data import Passage, Question, read_retrieval_set
-from sift_core.evaluation.retrieval.methods import Method
-from sift_core.evaluation.retrieval.redundancy import (
-    Versions,
-    as_is,
-    given_variants,
-    noisy_copies,
-    textual_variants,
-)
+from sift_core.evaluation.methods import Method
+from sift_core.evaluation.redundancy import Versions, as_is, noisy_copies
 
 PACKAGES = [
     "numpy",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.retrieval_bars import METRICS, Row, points
-from sift_core.evaluation.retrieval.metrics import METRICS as ALL_METRICS
+from sift_core.evaluation.metrics import METRICS as ALL_METRICS
 
 
 def print_all_metrics(rows: Sequence[Row]) -> None:

@@ -13,8 +13,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import matplotlib.style
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -26,15 +26,6 @@ from sift_core import (
     posterior_variances,
 )
 from sift_core.embedders import SentenceTransformerEmbedder
-from sift_core.evaluation.figures.style import (
-    DPI,
-    INK,
-    MUTED,
-    drawing,
-    legend_outside,
-    save,
-    styles_for,
-)
 from sift_core.types import FloatArray, IntArray
 
 HERE = Path(__file__).parent
@@ -44,7 +35,17 @@ N_VERSIONS = 6  # the first passages: one text in so many versions
 N_SHOWN = 6  # choices in the first figure
 N_STEPS = 8  # choices in the second
 NAMES = {"NN": "nearest neighbours", "sift": "SIFT, the default", "sift_paper": "SIFT, paper's λ"}
-WIDTH_INCHES = 4.6  # a third less than a report's, so that letters can be read on a phone
+STYLES: dict[str, dict[str, str]] = {
+    "NN": {"color": "#0072B2", "marker": "s", "linestyle": "--"},
+    "sift": {"color": "#D55E00", "marker": "o", "linestyle": "-"},
+    "sift_paper": {
+        "color": "#E69F00",
+        "marker": "o",
+        "linestyle": ":",
+        "markerfacecolor": "white",
+    },
+}
+WIDTH_INCHES = 4.6  # so that letters can be read on a phone
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,29 +97,24 @@ def draw_repeats(chosen: Chosen) -> Figure:
     for axes, name in zip(panels, names, strict=True):
         draw_choices(axes, chosen, name)
     panels[1].set_xlabel("cosine")
-    legend_outside(figure, panels[0], n_columns=1)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left")
     return figure
 
 
 def draw_choices(axes: Axes, chosen: Chosen, name: str) -> None:
     """Draw one row a choice: its cosine with the question and with what was chosen before it."""
     rows = chosen.positions[name][:N_SHOWN]
-    near, repeated = styles_for(["sift", "NN"])
     numbers = range(1, len(rows) + 1)
     axes.plot(
         chosen.relevances[rows],
         numbers,
-        color=near.color,
-        marker=near.marker,
-        linestyle="",
+        **{**STYLES["sift"], "linestyle": ""},
         label="with the question",
     )
     axes.plot(
         redundancies(chosen, name)[: N_SHOWN - 1],
         numbers[1:],
-        color=repeated.color,
-        marker=repeated.marker,
-        linestyle="",
+        **{**STYLES["NN"], "linestyle": ""},
         label="with the nearest one chosen before",
     )
     axes.set_yticks(numbers, [f"{title(row)}  {n}" for n, row in enumerate(rows, start=1)])
@@ -143,23 +139,15 @@ def draw_variances(chosen: Chosen) -> Figure:
     """Return how σ² falls with the passages read."""
     figure = new_figure(3.5)
     axes = figure.subplots()
-    for name, style in zip(NAMES, styles_for(list(NAMES)), strict=True):
-        axes.plot(
-            chosen.variances[name],
-            color=style.color,
-            marker=style.marker,
-            linestyle=style.line,
-            markerfacecolor=style.face,
-            label=NAMES[name],
-        )
-    axes.axhline(chosen.floor, color=MUTED, linestyle=(0, (1, 2)), linewidth=1.2)
+    for name in NAMES:
+        axes.plot(chosen.variances[name], label=NAMES[name], **STYLES[name])
+    axes.axhline(chosen.floor, color="#666666", linestyle=(0, (1, 2)), linewidth=1.2)
     axes.annotate(
         "all 24 passages, read without end",
         (0, chosen.floor),
         xytext=(0, -11),
         textcoords="offset points",
         fontsize=8.5,
-        color=INK,
     )
     axes.set_xlabel("passages chosen")
     axes.set_ylabel("σ² at the question")
@@ -171,18 +159,16 @@ def draw_variances(chosen: Chosen) -> Figure:
 
 def new_figure(height: float) -> Figure:
     """Return an empty figure of the width of these pages."""
-    figure = Figure(figsize=(WIDTH_INCHES, height), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
 
 
 def main() -> None:
     """Draw both figures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "images"
     chosen = choose()
-    with drawing():
-        save(draw_repeats(chosen), folder / "repeats.png")
-        save(draw_variances(chosen), folder / "variance.png")
+    with matplotlib.style.context(["default", HERE.parents[1] / "benchmarks/sift.mplstyle"]):
+        draw_repeats(chosen).savefig(folder / "repeats.png", metadata={"Software": None})
+        draw_variances(chosen).savefig(folder / "variance.png", metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -1,124 +1,158 @@
-"""The commands of `sift eval`; torch and matplotlib are loaded by those that need them."""
+"""`sift eval retrieval`: methods that choose passages for questions, compared on a data set."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from sift_core.cli.evaluation_language_modeling import language_modeling_command
-from sift_core.cli.evaluation_retrieval import read_record, retrieval_command
-from sift_core.cli.printing import (
-    form_of,
-    part_names,
-    print_json,
-    print_results,
-    refuse_unwritable,
-)
-from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.evaluation.running.results_file import ResultsFile, Row
+from sift_core.errors import ExperimentError, InvalidInputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from sift_core.evaluation.data import RetrievalSet
 
 try:
     import typer
 except ImportError as error:
     raise MissingDependencyError("typer", extra="cli") from error
 
+PACKAGES = ("numpy", "torch", "sentence-transformers", "sift-rerank")
+TABLES_OF = "recall@10,all_gold@10"
+
 app = typer.Typer(
     name="eval",
-    help="Measure what the paper measured, on your data; show it as tables and figures.",
+    help="Measure how much of what answers a question is among the chosen, on your data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command(
-    "language-modeling",
-    epilog="Example: sift eval language-modeling --data-space train.jsonl --prompts test.jsonl "
-    "--model gpt2 --parts main,context --workers 2 --results results.jsonl",
-)(language_modeling_command)
-app.command(
-    "retrieval",
-    epilog="Example: sift eval retrieval --beir scifact --metrics ndcg@10,recall@10 "
-    "--results retrieval.json",
-)(retrieval_command)
 
 
-@app.command("tables", epilog="Example: sift eval tables results.jsonl --parts main,context")
-def tables_command(
-    results: Annotated[
-        list[Path], typer.Argument(help="Files that `sift eval language-modeling` wrote")
-    ],
-    parts: Annotated[
-        str, typer.Option(help="Which tables, with commas; all: those that have rows")
-    ] = "all",
-    experiment: Annotated[
-        str | None, typer.Option(help="Of a file with several: its 16 hex digits")
-    ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
-) -> None:
-    """Print the tables of results that were measured before."""
-    from sift_core.evaluation.analysis.part_tables import tables_of
-    from sift_core.evaluation.analysis.rows import Results
-
-    form = form_of(as_markdown=as_markdown, as_json=as_json)
-    names = part_names(parts)
-    found = Results.from_rows(_rows_in(results), experiment)
-    shown = tables_of(found, names)
-    absent = shown.not_measured
-    if absent and (parts != "all" or not shown.tables):
-        raise InvalidInputError(
-            f"there are no rows for the part {absent[0]!r}: {shown.missing[absent[0]][0]}"
-        )
-    print_results(found, shown, form, files=results)
+@app.callback()
+def _group() -> None:
+    """Keep `retrieval` a command of its own: Typer would run an app's only one without a name."""
 
 
 @app.command(
-    "report",
-    epilog="Example: sift eval report results.jsonl --retrieval retrieval.json "
-    "--output report.html --figures figures",
+    "retrieval",
+    epilog="Example: sift eval retrieval --beir scifact --metrics ndcg@10,recall@10 "
+    "--results retrieval.json",
 )
-def report_command(
-    output: Annotated[Path, typer.Option(help="The HTML file to write")],
-    results: Annotated[
-        list[Path] | None, typer.Argument(help="Files that `sift eval language-modeling` wrote")
+def retrieval_command(
+    beir: Annotated[
+        Path | None, typer.Option(help="Folder of one set in BEIR's form, with qrels/")
     ] = None,
-    retrieval: Annotated[
-        Path | None, typer.Option(help="File that `sift eval retrieval --results` wrote")
+    split: Annotated[str, typer.Option(help="Of the BEIR set")] = "test",
+    corpus: Annotated[
+        Path | None, typer.Option(help="Instead: JSON lines of {id, title, text}")
     ] = None,
-    experiment: Annotated[
-        str | None, typer.Option(help="Of a file with several: its 16 hex digits")
+    queries: Annotated[
+        Path | None, typer.Option(help="... and JSON lines of {question, gold}, ids in gold")
     ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Folder for the figures as PNG files, too")
+    conditions: Annotated[
+        str,
+        typer.Option(help="With commas, of as-is and duplicates (4 noisy copies of everything)"),
+    ] = "as-is,duplicates",
+    methods: Annotated[
+        str, typer.Option(help="With commas, of nn, sift, sift_paper, us, mmr-.5, mmr-.7, mmr-.9")
+    ] = "all",
+    candidates: Annotated[int, typer.Option(help="K, the nearest to choose from")] = 200,
+    max_queries: Annotated[
+        int | None, typer.Option(help="A random choice of so many questions; all if left out")
     ] = None,
-    title: Annotated[str, typer.Option(help="The report's heading")] = "Evaluation of SIFT",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
+    seed: Annotated[int, typer.Option(help="Of that choice and of noise")] = 0,
+    embedder: Annotated[
+        str, typer.Option(help="A sentence-transformers model: name on the hub, or folder")
+    ] = "all-MiniLM-L6-v2",
+    metrics: Annotated[
+        str,
+        typer.Option(help="A table each: recall@n and all_gold@n of 5, 10, 20; ndcg@10, ..."),
+    ] = TABLES_OF,
+    results: Annotated[Path | None, typer.Option(help="Where to write the rows (JSON)")] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON")] = False,
 ) -> None:
-    """Write one HTML file with the tables and figures of what was measured."""
-    from sift_core.evaluation.analysis.rows import Results
-    from sift_core.evaluation.figures.saved import save_figures
-    from sift_core.evaluation.report.write import write_report
+    """Measure how much of what answers a question is among the first ones chosen."""
+    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.evaluation.embedding_cache import EmbeddingCache
+    from sift_core.evaluation.environment import environment
+    from sift_core.evaluation.methods import default_methods
+    from sift_core.evaluation.metrics import METRICS
+    from sift_core.evaluation.retrieval import CONDITIONS, evaluate_retrieval
+    from sift_core.evaluation.retrieval_tables import retrieval_tables
 
-    found = Results.from_rows(_rows_in(results), experiment) if results else None
-    record = read_record(retrieval) if retrieval else {}
-    rows = record.pop("rows", None)
-    if found or rows:
-        refuse_unwritable("--output", output)
-    path = write_report(found, output, rows, title=title, retrieval_configuration=record or None)
-    saved = save_figures(figures, found, rows) if figures else []
+    known = default_methods()
+    shown = _chosen("--metrics", metrics, METRICS)
+    compared = list(known) if methods == "all" else _chosen("--methods", methods, known)
+    asked = _chosen("--conditions", conditions, CONDITIONS)
+    retrieval_set = _read_set(beir, split, corpus, queries)
+    if results:
+        _write(results, "", "a")  # better refused now than after an hour
+    if max_queries is not None:
+        retrieval_set = retrieval_set.sample(max_queries, seed)
+    rows = evaluate_retrieval(
+        retrieval_set,
+        cache=EmbeddingCache(
+            model=embedder, make_embedder=partial(SentenceTransformerEmbedder, embedder)
+        ),
+        methods={name: known[name] for name in compared},
+        conditions=asked,
+        n_candidates=candidates,
+        seed=seed,
+    )
+    record = {
+        "rows": rows,
+        "configuration": {
+            "set": retrieval_set.name,
+            "split": split if beir else None,
+            "passages": len(retrieval_set.passages),
+            "questions": len(retrieval_set.questions),
+            "questions_without_gold": retrieval_set.n_without_gold,
+            "embedder": embedder,
+            "candidates": candidates,
+            "seed": seed,
+        },
+        **environment(PACKAGES, folder=Path.cwd()),
+    }
+    if results:
+        _write(results, json.dumps(record, indent=2) + "\n", "w")
     if as_json:
-        print_json({"report": str(path), "figures": [str(figure) for figure in saved]})
+        typer.echo(json.dumps(record, indent=2))
         return
-    typer.echo(f"Report: {path}")
-    if figures:
-        typer.echo(f"Figures: {len(saved)} in {figures}")
+    for table in (one for metric in shown for one in retrieval_tables(rows, metric)):
+        typer.echo(table.as_markdown() if as_markdown else table.as_text())
+    if results:
+        typer.echo(f"Rows: {results}", err=as_markdown)
 
 
-def _rows_in(paths: list[Path]) -> list[Row]:
-    """Return the rows of results files, one after the other."""
-    rows: list[Row] = []
-    for path in paths:
-        if not path.exists():
-            raise InvalidInputError(
-                f"there is no results file {path}; `sift eval language-modeling` writes one"
-            )
-        rows += ResultsFile(path).rows()
-    return rows
+def _read_set(
+    beir: Path | None, split: str, corpus: Path | None, queries: Path | None
+) -> RetrievalSet:
+    from sift_core.evaluation.beir import read_beir
+    from sift_core.evaluation.data import read_retrieval_set
+
+    if beir is not None and corpus is None and queries is None:
+        return read_beir(beir, split)
+    if beir is None and corpus is not None and queries is not None:
+        return read_retrieval_set(corpus, queries)
+    raise InvalidInputError("pass either --beir FOLDER, or --corpus FILE with --queries FILE")
+
+
+def _chosen(option: str, text: str, known: Iterable[str]) -> list[str]:
+    """Return the names that a list with commas has, each once; "mmr-.5" is "mmr .5"."""
+    by_word = {name.replace(" ", "-"): name for name in known}
+    words = list(dict.fromkeys(word.strip() for word in text.split(",")))
+    unknown = [word for word in words if word not in by_word]
+    if unknown:
+        raise InvalidInputError(f"{option}: no {unknown[0]!r}; there are {', '.join(by_word)}")
+    return [by_word[word] for word in words]
+
+
+def _write(path: Path, text: str, mode: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ExperimentError(f"{path} could not be written: {error.strerror or error}") from error

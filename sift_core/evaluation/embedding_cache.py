@@ -22,7 +22,7 @@ import numpy as np
 from sift_core.cache_folder import default_cache_folder
 from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.running.progress import Advance, progress_bar
+from sift_core.evaluation.progress import progress_bar
 from sift_core.protocols import Embedder
 from sift_core.types import FloatArray
 
@@ -153,7 +153,9 @@ class EmbeddingCache:
             )
         return embedder
 
-    def _made(self, block: Sequence[str], advance: Advance, *, is_query: bool) -> FloatArray:
+    def _made(
+        self, block: Sequence[str], advance: Callable[[int], object], *, is_query: bool
+    ) -> FloatArray:
         """Return the embeddings, made longest first: a batch of like lengths needs no padding."""
         embedder = self._embedder
         order = sorted(range(len(block)), key=lambda i: -len(block[i]))

@@ -1,99 +1,345 @@
+"""The paper's experiment: its tables by hand, and a run from texts to rows."""
+
+import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import language_modeling as benchmark
-from benchmarks.bars import load_bars
-from benchmarks.report import Report
-from sift_core.evaluation.analysis.part_tables import tables_of
-from sift_core.evaluation.language_modeling.parts import PARTS, MainSettings
-from tests.evaluation.synthetic import prompt, results_of_percents
+pytest.importorskip("pandas")
+pytest.importorskip("joblib")
+torch = pytest.importorskip("torch")
+pytest.importorskip("peft")
 
-SETTINGS = MainSettings()
-PROMPTS = [prompt("a"), prompt("b"), prompt("c")]
-COLUMNS = {
-    SETTINGS.learning("SIFT"): [80, 82, 84],
-    SETTINGS.learning("NN"): [81, 82, 86],
-    SETTINGS.learning("NN-F"): [79, 81, 83],
-    SETTINGS.learning("other prompt"): [99, 98, None],
-}
-
-
-def test_a_folder_names_all_three_files():
-    arguments = benchmark.parse(["--data", "data"])
-    folder = Path("data/minipile")
-    assert arguments.train == folder / "train.jsonl.xz"
-    assert arguments.test == folder / "test_dev.jsonl.xz"
-    assert arguments.near_duplicates == folder / "neardup_test_dev.jsonl"
-    assert arguments.source_digits == "89abcdef"  # what examples/tiny_lm was not trained on
-    assert arguments.parts == ["main", "context"]
-
-
-@pytest.mark.parametrize(
-    ("options", "sizes"),
-    [
-        ([], (10, SETTINGS.n_steps, None)),
-        (["--quick"], (1, 10, 25)),
-        (["--quick", "--prompts", "3", "--steps", "2"], (3, 2, 25)),
-    ],
+from benchmarks import results_page  # noqa: E402
+from benchmarks.language_modeling import __main__ as benchmark  # noqa: E402
+from benchmarks.language_modeling import experiment as experiments  # noqa: E402
+from benchmarks.language_modeling.ablation_tables import ABLATIONS  # noqa: E402
+from benchmarks.language_modeling.adaptive_tables import adaptive_table, stop_step  # noqa: E402
+from benchmarks.language_modeling.arms import BASE, MainSettings, arms_of  # noqa: E402
+from benchmarks.language_modeling.experiment import (  # noqa: E402
+    LanguageModelingExperiment,
+    PreparedExperiment,
+    run_language_modeling,
 )
-def test_quick_sets_what_was_not_given(options, sizes):
-    arguments = benchmark.parse(["--train", "a", "--test", "b", *options])
-    assert (arguments.prompts, arguments.steps, arguments.documents) == sizes
-    assert benchmark.settings_of(arguments).n_steps == sizes[1]
+from benchmarks.language_modeling.measuring import ChosenArm, PromptTask  # noqa: E402
+from benchmarks.language_modeling.part_tables import tables_of  # noqa: E402
+from benchmarks.language_modeling.results import results_of  # noqa: E402
+from benchmarks.language_modeling.running import ResultsFile  # noqa: E402
+from benchmarks.language_modeling.statistics import pearson, spearman  # noqa: E402
+from benchmarks.language_modeling.tables import context_table, main_table  # noqa: E402
+from sift_core.answering import LanguageModel, fine_tuned  # noqa: E402
+from sift_core.errors import ExperimentError, InvalidInputError  # noqa: E402
+from sift_core.testing import HashingEmbedder  # noqa: E402
+from sift_core.types import CandidatePool  # noqa: E402
+from tests.answering.shapes import ALL_SHAPES, byte_tokenizer  # noqa: E402
+
+MAIN = MainSettings()
+SIFT, NN = MAIN.learning("SIFT"), MAIN.learning("NN")
+RESULTS = Path(results_page.RESULTS)
 
 
-def test_parts_and_rates_are_lists():
-    options = ["--data", "x", "--parts", "all", "--scope-rates", "head=1e-3,top:3=2e-3"]
-    arguments = benchmark.parse(options)
-    assert arguments.parts == list(PARTS)
-    assert benchmark.settings_of(arguments).scope_rates == {"head": 1e-3, "top:3": 2e-3}
+def row(prompt, arm, bits, *, domain="books", steps=None, n_bytes=100, **more):
+    bits = bits if isinstance(bits, list) else [bits]
+    return {
+        "kind": "result",
+        "key": f"{arm} {prompt}",
+        "experiment": "e1",
+        "prompt": {"id": prompt, "domain": domain, "n_bytes": n_bytes, "near_duplicate": None},
+        "arm": arm.as_record(),
+        "steps": steps or list(range(len(bits))),
+        "bits_per_byte": bits,
+        "chosen": [],
+        "similarities": [],
+        "variances": [],
+        "report": None,
+    } | more
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "pass either --data"),
-        (["--data", "x", "--train", "y"], "pass either --data"),
-        (["--train", "y"], "go together"),
-        (["--data", "x", "--parts", "main,sizes"], "no part 'sizes'"),
-        (["--data", "x", "--steps", "0"], "at least 1"),
-    ],
-)
-def test_options_that_do_not_fit_end_the_program(options, message, capsys):
-    with pytest.raises(SystemExit):
-        benchmark.parse(options)
-    assert message in capsys.readouterr().err
+def cell(table, line, head):
+    (cells,) = [cells for cells in table.rows if cells[0].text == line]
+    return cells[table.heads.index(head)]
 
 
-def test_differences_are_on_the_prompts_that_both_have():
-    rows = benchmark.compare(results_of_percents(PROMPTS, COLUMNS), SETTINGS)
-    found = {one["minus"]: (one["value"], one["n_prompts"]) for one in rows}
-    assert found == {
-        None: (pytest.approx(82), 3),
-        "NN-F": (pytest.approx(1), 3),
-        "other prompt": (pytest.approx(-17.5), 2),  # (80 - 99 + 82 - 98) / 2
-        "NN": (pytest.approx(-1), 3),
+def results_of_percents(columns, domains="aabb"):
+    """Return results in which the base model has 2 bits per byte."""
+    rows = [row(f"p{i}", BASE, 2.0, domain=one) for i, one in enumerate(domains)]
+    rows += [
+        row(f"p{i}", arm, [2.0, percent / 50], domain=domains[i], steps=[0, 2])
+        for arm, percents in columns.items()
+        for i, percent in enumerate(percents)
+        if percent is not None
+    ]
+    return results_of(rows)
+
+
+COLUMNS = {SIFT: [80, 84, 90, 92], NN: [84, 88, 95, 91], MAIN.learning("NN-F"): [99, 99, None, 99]}
+
+
+def test_the_main_table_by_hand():
+    table = main_table(results_of_percents(COLUMNS))
+    assert table.heads == ("", "n", "base", "NN", "NN-F", "SIFT(0.1)", "Δ")
+    # Domain a: SIFT (80 + 84) / 2 = 82 with deviations ±2, so SE = √8 / √2 = 2; NN 86.
+    assert cell(table, "a", "SIFT(0.1)").text == "82.0 (2.0)"
+    assert cell(table, "a", "Δ").value == pytest.approx(82 - 86)
+    assert cell(table, "a", "SIFT(0.1)").is_bold
+    assert not cell(table, "a", "NN-F").is_bold
+    # p2 lacks NN-F, so that domain b and the last line leave it out: (80 + 84 + 92) / 3.
+    assert [cell(table, line, "n").value for line in ("a", "b", "All")] == [2, 1, 3]
+    assert cell(table, "All", "SIFT(0.1)").value == pytest.approx(256 / 3)
+    assert cell(table, "b", "Δ").text == "+1.0 [–]"
+
+
+def test_bits_of_the_base_model_are_over_all_bytes():
+    rows = [row("p", BASE, 2.0, n_bytes=100), row("q", BASE, 1.0, n_bytes=300)]
+    rows += [row(name, SIFT, [2.0, 1.0]) for name in "pq"]
+    table = main_table(results_of(rows))
+    assert cell(table, "All", "base").value == pytest.approx((2 * 100 + 1 * 300) / 400)
+
+
+def test_context_is_compared_with_learning_on_the_same_chunks():
+    arms = {MAIN.reading("SIFT"): [99, 99, 99, 99], MAIN.reading("NN"): [98, 98, 98, 98]}
+    table = context_table(results_of_percents({SIFT: COLUMNS[SIFT], **arms}))
+    assert table.heads[3:] == ("context", "fine_tune", "both", "context NN", "Δ")
+    assert cell(table, "All", "Δ").value == pytest.approx(86.5 - 99)
+    assert cell(table, "All", "both").text == "–"
+
+
+def test_an_ablation_compares_arms_that_are_equal_in_all_else():
+    arms = {replace(SIFT, n_candidates=50): [81, 85, 91, 93], **COLUMNS}
+    table = ABLATIONS["candidates"](results_of_percents(arms))
+    assert table.heads == ("", "n", "50", "200", "Δ")
+    (line,) = table.rows
+    assert [one.value for one in line[:4]] == ["SIFT(0.1)", 4, 87.5, 86.5]
+    assert line[4].value == pytest.approx(-1)
+
+
+def test_correlations_are_numpys_and_drawn_by_prompt():
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal((2, 40))
+    prompts = np.repeat(np.arange(20), 2)
+    found = pearson(x, y, prompts)
+    assert found.value == pytest.approx(np.corrcoef(x, y)[0, 1])
+    assert found.low < found.value < found.high
+    assert found.n == 20
+    assert spearman(np.exp(x), y, prompts).value == spearman(x, y, prompts).value
+    assert math.isnan(pearson(x, np.ones(40), prompts).value)
+
+
+def test_adaptive_sift_stops_by_hand():
+    # σ = 1, .5, .5, .1: before step 1 at α = 1: .5 * 1 > 1 is false; step 2: .5 * 2 > 1 false;
+    # step 3: .1 * 3 > 1 false. At α = 1.5 step 2 is refused: .5 * 1.5 * 2 = 1.5 > 1.
+    variances = np.array([1.0, 0.25, 0.25, 0.01])
+    assert stop_step(variances, 1.0) == 3
+    assert stop_step(variances, 1.5) == 1
+    rows = [row("p", BASE, 2.0), row("q", BASE, 2.0)]
+    more = {"variances": [1.0, 0.9, 0.9], "chosen": ["a", "b"]}
+    rows += [row(name, SIFT, [2.0, 1.0], steps=[0, 2], **more) for name in "pq"]
+    table = adaptive_table(results_of(rows))
+    # σ_1 = .95, so α = 1 stops before step 2: one step, half way from 100 % to 50 %.
+    assert cell(table, "1.000", "steps").value == 1
+    assert cell(table, "1.000", "% of base").value == 75
+    assert cell(table, "0.030", "forced").value == 2
+
+
+def test_the_last_of_equal_rows_counts_and_experiments_do_not_mix():
+    rows = [row("p", BASE, 2.0), row("p", BASE, 1.0)]
+    assert results_of(rows).base["p"] == 1.0
+    other = [row("p", BASE, 2.0, experiment="e2")]
+    assert results_of([*rows, *other], "e2").base["p"] == 2.0
+    with pytest.raises(InvalidInputError, match="name one experiment"):
+        results_of([*rows, *other])
+
+
+@pytest.mark.slow
+def test_the_committed_rows_give_the_committed_tables(tmp_path):
+    written = tmp_path / "tables.md"
+    options = ["--results", str(RESULTS / "language_modeling.jsonl"), "--markdown", str(written)]
+    benchmark.main([*options, "--plots", str(tmp_path), "--json", str(tmp_path / "rows.json")])
+    assert written.read_text() == (RESULTS / "language_modeling.md").read_text()
+    rows, committed = (
+        json.loads(path.read_text())["rows"]
+        for path in (tmp_path / "rows.json", RESULTS / "language_modeling.json")
+    )
+    assert len(rows) == len(committed)
+    assert rows[0] == pytest.approx(committed[0])
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        path.name for path in (RESULTS / "language_modeling").iterdir()
     }
-    assert all(one["ci"][0] <= one["value"] <= one["ci"][1] for one in rows)
 
 
-def test_bars_are_held_against_what_was_compared():
-    report = Report(bar_numbers=load_bars("language_modeling"))
-    rows = benchmark.compare(results_of_percents(PROMPTS, COLUMNS), SETTINGS)
-    benchmark.judge_bars(report, rows)
-    assert [one["pass"] for one in report.bars] == [True, False, True, True]
+def test_a_folder_names_all_three_files_and_quick_sets_the_sizes():
+    arguments = benchmark.parse(["--data", "data", "--quick"])
+    assert arguments.train == Path("data/minipile/train.jsonl.xz")
+    assert arguments.near_duplicates == Path("data/minipile/neardup_test_dev.jsonl")
+    assert (arguments.prompts, arguments.steps, arguments.documents) == (1, 10, 25)
+    with pytest.raises(SystemExit):
+        benchmark.parse(["--train", "a"])
+    with pytest.raises(SystemExit):
+        benchmark.parse(["--data", "a", "--parts", "sizes"])
 
 
-def test_without_fine_tuned_rows_there_is_nothing_to_judge():
-    results = results_of_percents(PROMPTS, {SETTINGS.reading("SIFT"): [90, 90, 90]})
-    assert benchmark.compare(results, SETTINGS) == []
+# From here on with a model.
+
+CHUNKS = ("a river of stones", "stones of a house", "a cat and a river")
+PROMPT = "stones in a river"
+TUNED = replace(NN, n_steps=3, learning_rate=5e-3)
 
 
-def test_every_line_of_every_table_becomes_a_row():
-    shown = tables_of(results_of_percents(PROMPTS, COLUMNS), ["main"])
-    rows = benchmark.table_rows(shown)
-    assert len(rows) == sum(len(table.rows) for table in shown.all_tables)
-    main = next(one for one in rows if one["table"].startswith("Selectors") and one[""] == "All")
-    assert main["part"] == "main"
-    assert main["n"] == 2  # the control was measured on two of the prompts
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """A random model with a window of 64 tokens, a token a byte."""
+    folder = tmp_path_factory.mktemp("model") / "random_lm"
+    ALL_SHAPES["llama, own head"]().save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory, model_folder):
+    folder = tmp_path_factory.mktemp("texts")
+    words = "river stone cloud market engine proof violin harbour cipher garden".split()
+
+    def written(name, n, domains):
+        rows = [
+            {
+                "id": f"{name}{i}",
+                "domain": domains[i % 2],
+                "text": " ".join(np.random.default_rng([len(name), i]).choice(words, 12)),
+            }
+            for i in range(n)
+        ]
+        path = folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+        return path
+
+    return LanguageModelingExperiment(
+        data_space=written("space", 6, "xy"),
+        prompts=written("prompt", 4, "ab"),
+        base_model=str(model_folder),
+        chunk_tokens=40,
+        prompt_tokens=30,
+        score_after=(0, 1),
+        rank=2,
+        device="cpu",
+    )
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("embeddings")
+
+
+@pytest.fixture(autouse=True)
+def hashing(monkeypatch):
+    class Raw(HashingEmbedder):
+        name = "all-MiniLM-L6-v2, not normalized"
+
+    monkeypatch.setattr(experiments, "SentenceTransformerEmbedder", lambda name, normalize: Raw())
+
+
+def measured(experiment, *arms):
+    measurer = replace(experiment, score_after=(0, 1, 2, 3)).load_measurer()
+    embedder = HashingEmbedder()
+    embeddings = embedder.embed_documents(CHUNKS)
+    chosen = [
+        ChosenArm(
+            arm=arm,
+            key=str(number),
+            positions=() if arm == BASE else (2, 0, 1),
+            variances=(1.0, 0.5, 0.25, 0.125),
+            select_s=0.0,
+        )
+        for number, arm in enumerate(arms)
+    ]
+    pool = CandidatePool(
+        document_ids=["c0", "c1", "c2"],
+        texts=CHUNKS,
+        embeddings=embeddings,
+        similarities=embeddings @ embedder.embed_query(PROMPT),
+    )
+    task = PromptTask(prompt={"id": "p"}, text=PROMPT, experiment="e", pool=pool, arms=chosen)
+    return sorted(measurer(task), key=lambda one: one["key"])
+
+
+def test_rows_are_what_fine_tuning_and_scoring_give(experiment, model_folder):
+    lm = LanguageModel.from_pretrained(model_folder, device="cpu")
+    reversed_order = replace(TUNED, order="reversed")
+    base, tuned, both, backwards = measured(
+        experiment, BASE, TUNED, replace(TUNED, mode="both"), reversed_order
+    )
+    assert base["bits_per_byte"] == [pytest.approx(lm.bits_per_byte(PROMPT), abs=1e-6)]
+    assert tuned["steps"] == [0, 1, 2, 3]
+    settings = replace(experiment.load_measurer()._settings, learning_rate=5e-3)
+    texts = [CHUNKS[i] for i in (2, 0, 1)]
+    for n in (1, 2, 3):
+        with fine_tuned(lm, texts[:n], settings):
+            expected = lm.bits_per_byte(PROMPT)
+        assert tuned["bits_per_byte"][n] == pytest.approx(expected, abs=2e-6)
+    with fine_tuned(lm, texts, settings):
+        expected = lm.bits_per_byte(PROMPT, context=f"{CHUNKS[0]}\n\n{CHUNKS[2]}")  # what fits
+    assert both["bits_per_byte"] == [pytest.approx(expected, abs=2e-6)]
+    with fine_tuned(lm, texts[::-1], settings):
+        expected = lm.bits_per_byte(PROMPT)
+    assert backwards["bits_per_byte"][-1] == pytest.approx(expected, abs=2e-6)
+
+
+def test_a_rate_that_diverges_gives_the_base_model_s_bits_and_says_so(experiment):
+    base, lost = measured(experiment, BASE, replace(TUNED, learning_rate=1e30))
+    assert lost["report"]["stop_reason"] == "diverged"
+    assert lost["bits_per_byte"][-1] == base["bits_per_byte"][0]
+
+
+def test_a_run_goes_on_from_its_rows(experiment, cache, tmp_path):
+    arms = arms_of(["context", "normalized"], replace(MAIN, n_steps=2))
+    path = tmp_path / "rows.jsonl"
+    rows = run_language_modeling(experiment, arms, path=path, cache_folder=cache)
+    assert len(rows) == 1 + 4 * (1 + len(arms))
+    whole = path.read_bytes()
+    # Killed in the middle of a row: what is whole is kept, the rest measured again.
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:9]) + lines[9][:30])
+    again = run_language_modeling(experiment, arms, path=path, cache_folder=cache)
+    assert path.read_bytes().startswith(b"".join(lines[:9]))
+    assert {one["key"]: one["bits_per_byte"] for one in again[1:]} == {
+        one["key"]: one["bits_per_byte"] for one in rows[1:]
+    }
+    assert set(tables_of(results_of(again), ["context", "normalized"])) == {"context", "normalized"}
+    with ResultsFile(path), pytest.raises(ExperimentError, match="another run"):
+        run_language_modeling(experiment, arms, path=path, cache_folder=cache)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ray_address", [None, "local"], ids=["joblib", "Ray"])
+def test_workers_give_what_one_process_gives(experiment, cache, tmp_path, ray_address):
+    if ray_address:
+        pytest.importorskip("ray")
+    arms = [TUNED, MAIN.reading("SIFT")]
+    found = [
+        run_language_modeling(
+            experiment, arms, path=tmp_path / f"{n}.jsonl", cache_folder=cache, workers=n, **more
+        )
+        for n, more in ((1, {}), (2, {"ray_address": ray_address}))
+    ]
+    one, two = ({row["key"]: row["bits_per_byte"] for row in rows[1:]} for rows in found)
+    assert one == two
+
+
+def test_the_control_is_sifts_choice_for_another_prompt(experiment, cache):
+    prepared = PreparedExperiment(experiment, cache_folder=cache)
+    arms = [replace(MAIN.reading(name), n_steps=3) for name in ("SIFT", "other prompt", "NN-F")]
+    tasks = prepared.tasks(arms, set())
+    chosen = [
+        [[task.pool.document_ids[p] for p in one.positions] for one in task.arms[1:]]
+        for task in tasks
+    ]
+    assert sorted(control for _, control, _ in chosen) == sorted(own for own, _, _ in chosen)
+    assert all(own != control for own, control, _ in chosen)
+    assert all(len(set(repeated)) == 1 for _, _, repeated in chosen)
+
+
+def test_prompts_from_the_data_space_are_refused(experiment, cache):
+    with pytest.raises(InvalidInputError, match="6 sources are in both"):
+        PreparedExperiment(replace(experiment, prompts=experiment.data_space), cache_folder=cache)

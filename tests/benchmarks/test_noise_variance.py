@@ -4,7 +4,7 @@ import pytest
 from benchmarks import noise_variance
 from benchmarks.noise_variance import GRID, RULES, Fit, estimate, leave_one_out, marginal_likelihood
 from sift_core import LinearKernel, RBFKernel
-from sift_core.evaluation.retrieval.search import Pool
+from sift_core.evaluation.search import Pool
 
 
 def problem(n=12, d=5, m=2):

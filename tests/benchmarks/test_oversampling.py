@@ -25,7 +25,7 @@ from benchmarks.report import Report
 from benchmarks.retrieval import read_set
 from sift_core import CandidateSource, Query
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.retrieval.redundancy import Versions
+from sift_core.evaluation.redundancy import Versions
 from sift_core.sources import oversampling as rule
 from sift_core.testing import HashingEmbedder
 

@@ -5,7 +5,7 @@ import pytest
 from pyversity import Strategy, diversify
 
 from benchmarks.retrieval_methods import dpp, is_tuned_rival, methods, mmr
-from sift_core.evaluation.retrieval.search import Pool, pools
+from sift_core.evaluation.search import Pool, pools
 
 
 def pool(seed=0, n=60, d=16):

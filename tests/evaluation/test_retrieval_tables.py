@@ -1,7 +1,7 @@
 import pytest
 
 from sift_core import InvalidInputError
-from sift_core.evaluation.retrieval.tables import retrieval_tables
+from sift_core.evaluation.retrieval_tables import retrieval_tables
 
 
 def row(name, condition, method, value, **more):

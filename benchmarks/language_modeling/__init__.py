@@ -1,0 +1,1 @@
+"""The paper's experiment: bits per byte of prompts after reading or learning chosen chunks."""

@@ -1,0 +1,236 @@
+"""Which chunks help a language model most, and is it better to learn them or to read them?
+
+    python -m benchmarks.language_modeling --data FOLDER [--quick] [--parts main,context,...]
+    python -m benchmarks.language_modeling --train T --test T [--near-duplicates F] ...
+    python -m benchmarks.language_modeling --results FILE --parts all
+
+The paper's tables (sections 5 and 6, appendices) on the mini-Pile of a folder like ../shared/data:
+prompts of the test documents, chunks of the train documents that examples/tiny_lm has not seen, 256
+tokens each and two a document. Rows go to a results file as they come; the same command goes on
+from there. Without data, the tables are of the rows that the file has. `--quick` is for seeing that
+all modes and selectors work: a prompt a domain, 10 chunks to learn, 25 documents a domain to choose
+from; its numbers say little. The JSON has the tables' rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bars import load_bars
+from benchmarks.embedding_cache import CACHE
+from benchmarks.language_modeling.arms import PARTS, Arm, MainSettings, arms_of
+from benchmarks.language_modeling.part_tables import tables_of
+from benchmarks.language_modeling.results import Results, results_of
+from benchmarks.language_modeling.running import read_rows
+from benchmarks.language_modeling.statistics import difference
+from benchmarks.mini_pile import NOT_SEEN
+from benchmarks.records import write_record
+from benchmarks.report import Report
+from sift_core.evaluation.statistics import Estimate, mean
+from sift_core.evaluation.table import Table
+
+PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
+TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
+RESULTS = CACHE.with_name("language_modeling") / "results.jsonl"
+USUAL = {"prompts": 10, "steps": MainSettings().n_steps, "documents": None}
+QUICK = {"prompts": 1, "steps": 10, "documents": 25}
+RIVALS = ("NN-F", "other prompt", "NN", "US", "HullFT")
+
+
+def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
+    """Return the results of the arms; what the results file lacks is measured."""
+    from benchmarks.language_modeling.experiment import (
+        LanguageModelingExperiment,
+        run_language_modeling,
+    )
+
+    experiment = LanguageModelingExperiment(
+        data_space=arguments.train,
+        prompts=arguments.test,
+        base_model=arguments.model,
+        source_digits=arguments.source_digits,
+        documents_per_domain=arguments.documents,
+        prompts_per_domain=arguments.prompts,
+        skipped_per_domain=arguments.skip,
+        near_duplicates=arguments.near_duplicates,
+        dtype=arguments.dtype,
+    )
+    rows = run_language_modeling(
+        experiment,
+        arms,
+        path=arguments.results,
+        cache_folder=CACHE,
+        workers=arguments.workers,
+        ray_address=arguments.ray,
+    )
+    return results_of(rows, arms=[arm.as_record() for arm in arms])
+
+
+def table_rows(shown: Mapping[str, Sequence[Table]]) -> list[dict[str, Any]]:
+    """Return a row for every line of every table."""
+    return [
+        {"part": part, "table": table.title, **record}
+        for part, tables in shown.items()
+        for table in tables
+        for record in table.as_records()
+    ]
+
+
+def compare(results: Results) -> list[dict[str, Any]]:
+    """Return SIFT in % of the base model, and SIFT minus each rival on the same prompts."""
+    tuned = results.where(mode="fine_tune")
+    main = results.main_arms() if len(tuned) else {}
+    if "SIFT" not in main:
+        return []
+    ours = results.percent[main["SIFT"]].dropna()
+    rows = [_compared(None, mean(ours))]
+    for rival in RIVALS:
+        if rival in main:
+            rows.append(_compared(rival, difference(ours, results.percent[main[rival]])))
+    return rows
+
+
+def _compared(minus: str | None, estimate: Estimate) -> dict[str, Any]:
+    return {
+        "part": "comparison",
+        "method": "SIFT",
+        "minus": minus,
+        "value": estimate.value,
+        "standard_error": _finite(estimate.standard_error),
+        "ci": [_finite(estimate.low), _finite(estimate.high)],
+        "n_prompts": estimate.n,
+    }
+
+
+def _finite(value: float) -> float | None:
+    """Return None for NaN, for which JSON has no form."""
+    return None if math.isnan(value) else value
+
+
+def judge_bars(report: Report, rows: Sequence[dict[str, Any]]) -> None:
+    """Hold what was compared against the bars; the points are those of % of the base model."""
+    found = {row["minus"]: row["value"] for row in rows}
+    names = {
+        None: ("SIFT, fine-tuned, in % of the base model", "sift_percent_of_base"),
+        "NN-F": ("SIFT minus NN-F, points", "sift_over_nn_f"),
+        "other prompt": ("SIFT minus chunks of another prompt, points", "sift_over_other_prompt"),
+        "NN": ("SIFT minus NN, points", "sift_over_nn"),
+    }
+    for minus, (name, key) in names.items():
+        if minus in found:
+            report.judge(name, found[minus], key, "lower")
+
+
+def main(options: Sequence[str] | None = None) -> None:
+    """Measure, and print and write what is asked for."""
+    arguments = parse(options)
+    if arguments.train:
+        results = measure(arguments, arms_of(arguments.parts, settings_of(arguments)))
+    else:
+        results = results_of(read_rows(arguments.results), arguments.experiment)
+    shown = tables_of(results, arguments.parts)
+    tables = [table for of_part in shown.values() for table in of_part]
+    for table in tables:
+        print(f"\n{table.as_text()}")
+    report = Report(bar_numbers=load_bars("language_modeling"), rows=table_rows(shown))
+    compared = compare(results)
+    report.rows += compared
+    report.heading("Bars")
+    judge_bars(report, compared)
+    print(f"\nRows: {arguments.results}, experiment {results.experiment}")
+    if arguments.markdown:
+        arguments.markdown.parent.mkdir(parents=True, exist_ok=True)
+        arguments.markdown.write_text("\n".join(table.as_markdown() for table in tables))
+    if arguments.plots:
+        from benchmarks.language_modeling.figures import save_figures
+
+        save_figures(arguments.plots, results)
+    if arguments.json:
+        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+
+
+def settings_of(arguments: argparse.Namespace) -> MainSettings:
+    """Return what all arms have in common."""
+    return MainSettings(
+        scope=arguments.scope,
+        learning_rate=arguments.learning_rate,
+        noise_variance=arguments.noise_variance,
+        n_candidates=arguments.candidates,
+        n_steps=arguments.steps,
+        scope_rates=arguments.scope_rates,
+    )
+
+
+def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options, those of the command line if None; exit where they do not fit."""
+    usual = MainSettings()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    data = parser.add_argument_group("data: a folder, or files; none for the rows that are there")
+    data.add_argument("--data", type=Path, help="has the folder minipile")
+    data.add_argument("--train", type=Path, help="documents to choose from, JSON lines")
+    data.add_argument("--test", type=Path, help="documents to be scored, of other sources")
+    data.add_argument("--near-duplicates", type=Path, help="rows of {id, gram8_covered}")
+    data.add_argument("--source-digits", default=NOT_SEEN, help=f"of --train; {NOT_SEEN}")
+    data.add_argument("--documents", type=_count, help="of --train a domain; all, quick: 25")
+    data.add_argument("--prompts", type=_count, help="of --test a domain; 10, quick: 1")
+    data.add_argument("--skip", type=int, default=0, help="so many of each domain before those")
+    data.add_argument("--experiment", help="of a file of rows with several: its 16 hex digits")
+    parser.add_argument("--model", default=str(TINY_LM), help="name on the hub, or folder")
+    parser.add_argument("--parts", type=_parts, default="main,context", help=", ".join(PARTS))
+    parser.add_argument("--steps", type=_count, help=f"chunks; {usual.n_steps}, quick: 10")
+    parser.add_argument("--candidates", type=_count, default=usual.n_candidates, help="K")
+    parser.add_argument("--noise-variance", type=float, default=usual.noise_variance, help="λ")
+    parser.add_argument("--scope", default=usual.scope, help="what learns")
+    parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
+    parser.add_argument("--scope-rates", type=_rates, default="head=2e-3,full=1e-3")
+    parser.add_argument("--dtype", default="bfloat16", help="what the model computes in")
+    parser.add_argument("--quick", action="store_true", help="minutes; numbers say little")
+    parser.add_argument("--workers", type=_count, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--ray", metavar="ADDRESS", help="workers on Ray: local, or as ray.init")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    parser.add_argument("--markdown", type=Path, help="where to write the tables")
+    parser.add_argument("--plots", type=Path, help="folder for the figures (PNG)")
+    arguments = parser.parse_args(options)
+    if (arguments.train is None) != (arguments.test is None) or (
+        arguments.data and arguments.train
+    ):
+        parser.error("pass either --data, or --train with --test")
+    if arguments.data:
+        folder = arguments.data / "minipile"
+        arguments.train = folder / "train.jsonl.xz"
+        arguments.test = folder / "test_dev.jsonl.xz"
+        arguments.near_duplicates = arguments.near_duplicates or folder / "neardup_test_dev.jsonl"
+    for name, value in (QUICK if arguments.quick else USUAL).items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    return arguments
+
+
+def _parts(text: str) -> list[str]:
+    parts = list(PARTS) if text == "all" else text.split(",")
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no part {min(unknown)!r}; there are {', '.join(PARTS)}")
+    return parts
+
+
+def _rates(text: str) -> dict[str, float]:
+    return {
+        scope: float(rate) for scope, _, rate in (one.partition("=") for one in text.split(","))
+    }
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    main()

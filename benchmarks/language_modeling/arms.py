@@ -1,0 +1,203 @@
+"""What is measured on every prompt: a mode, what is chosen for it and how, and how it learns.
+
+The parts of the experiment say which arms each table compares; arms that several parts need
+are measured once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from sift_core.protocols import Selector
+from sift_core.selection import (
+    ContextSelector,
+    HullReconstructionSelector,
+    LinearKernel,
+    NearestNeighborSelector,
+    RepeatedNeighborSelector,
+    SIFTSelector,
+    UncertaintySamplingSelector,
+)
+from sift_core.types import FloatArray, IntArray
+
+Mode = Literal["base", "context", "fine_tune", "both"]
+SelectorName = Literal["SIFT", "SIFT context", "NN", "NN-F", "US", "HullFT", "other prompt"]
+WITH_NOISE_VARIANCE = ("SIFT", "US", "other prompt")
+REFERENCE_NOISE_VARIANCE = 0.1  # of σ² in the rows of selectors that have no λ
+NOISE_VARIANCES = (1e-4, 0.01, 0.1, 1.0, 10.0)
+CANDIDATES = (50, 100, 200, 500, 1000)
+BATCHES = (1, 2, 5, 10)
+LEARNING_RATES = {
+    "all": (5e-4, 2e-3, 5e-3, 1e-2),
+    "head": (5e-4, 2e-3, 1e-2),
+    "full": (5e-5, 2e-4, 1e-3),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One column of a table. Its fields are the keys under "arm" in a row of results.
+
+    Args:
+        mode: "base" scores the model alone; "context" after the chunks that fit into the
+            window; "fine_tune" after learning from the chunks; "both" after both.
+        selector: What chooses, paper section 5: "SIFT" (may repeat a chunk), "NN" (nearest
+            neighbours), "NN-F" (the nearest, over and over), "US" (uncertainty sampling),
+            "HullFT" (Khamis and Maalouf; weights of the reconstruction are repeats). "SIFT
+            context" is this library's default for context. "other prompt": SIFT's choice for
+            another prompt, a control that shows what any text would teach. None in mode
+            "base".
+        noise_variance: λ of "SIFT", "US" and "other prompt"; None for others.
+        n_candidates: K, the nearest neighbours to choose from.
+        n_steps: N, how many to choose.
+        is_normalized: Whether embeddings are scaled to unit length first. If not, SIFT, US and
+            NN go by inner products; the other selectors know cosines alone.
+        scope: What learns, see `FineTuningSettings`. This and all below: None where nothing is
+            learned.
+        learning_rate: Of Adam.
+        chunks_per_step: Chunks whose mean loss one step follows.
+        order: "chosen" or "reversed": whether the first chosen is learned first or last.
+    """
+
+    mode: Mode
+    selector: SelectorName | None = None
+    noise_variance: float | None = None
+    n_candidates: int = 200
+    n_steps: int = 50
+    is_normalized: bool = True
+    scope: str | None = None
+    learning_rate: float | None = None
+    chunks_per_step: int | None = None
+    order: str | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        """Return what stands in a row of results."""
+        return asdict(self)
+
+    @property
+    def without_context(self) -> Arm:
+        """The arm that learns the same and reads nothing."""
+        return replace(self, mode="fine_tune") if self.mode == "both" else self
+
+    @property
+    def what_chooses(self) -> Arm:
+        """An arm that chooses the same: all that do have one in common."""
+        if self.mode == "base":
+            return self
+        return replace(
+            self, mode="context", scope=None, learning_rate=None, chunks_per_step=None, order=None
+        )
+
+    @property
+    def kernel(self) -> LinearKernel:
+        """What SIFT and US choose by, and what σ² is computed with."""
+        return LinearKernel(normalize=self.is_normalized)
+
+    def choose(self, query: FloatArray, candidates: FloatArray) -> IntArray:
+        """Return positions of candidates that are sorted by inner product, repeats included."""
+        if self.selector == "NN" and not self.is_normalized:
+            return np.arange(min(self.n_steps, len(candidates)))
+        selector = self._selector()
+        return selector.select(query, candidates, self.n_steps).positions
+
+    def _selector(self) -> Selector:
+        noise = self.noise_variance or REFERENCE_NOISE_VARIANCE
+        sift = SIFTSelector(kernel=self.kernel, noise_variance=noise, allow_repeats=True)
+        return {
+            "SIFT": sift,
+            "other prompt": sift,
+            "SIFT context": ContextSelector(),
+            "NN": NearestNeighborSelector(),
+            "NN-F": RepeatedNeighborSelector(),
+            "US": UncertaintySamplingSelector(kernel=self.kernel, noise_variance=noise),
+            "HullFT": HullReconstructionSelector(),
+        }[self.selector]
+
+
+BASE = Arm(mode="base")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainSettings:
+    """What every part varies one of. Ranges are those of `Arm`.
+
+    Args:
+        scope: What learns.
+        learning_rate: Of Adam, in that scope.
+        noise_variance: λ of SIFT, US and the control.
+        n_candidates: K.
+        n_steps: N.
+        scope_rates: Learning rates of the other scopes, for the part "scope".
+    """
+
+    scope: str = "all"
+    learning_rate: float = 2e-3  # the best of four for a LoRA on prompts that do not judge: LOG.md
+    noise_variance: float = 0.1
+    n_candidates: int = 200
+    n_steps: int = 50
+    scope_rates: Mapping[str, float] | None = None
+
+    def learning(self, selector: SelectorName, **changes: Any) -> Arm:
+        """Return a fine-tuning arm with these settings but for the changes."""
+        learned = {
+            "mode": "fine_tune",
+            "scope": self.scope,
+            "learning_rate": self.learning_rate,
+            "chunks_per_step": 1,
+            "order": "chosen",
+        }
+        return replace(self.reading(selector), **{**learned, **changes})
+
+    def reading(self, selector: SelectorName) -> Arm:
+        """Return a context arm with these settings."""
+        return Arm(
+            mode="context",
+            selector=selector,
+            noise_variance=self.noise_variance if selector in WITH_NOISE_VARIANCE else None,
+            n_candidates=self.n_candidates,
+            n_steps=self.n_steps,
+        )
+
+
+def arms_of(parts: Iterable[str], main: MainSettings | None = None) -> list[Arm]:
+    """Return the arms that parts of `PARTS` compare, each once."""
+    by_part = _by_part(main or MainSettings())
+    return list(dict.fromkeys(arm for part in parts for arm in by_part[part]))
+
+
+def _by_part(main: MainSettings) -> dict[str, list[Arm]]:
+    learning, reading = main.learning, main.reading
+    sift, nearest = learning("SIFT"), learning("NN")
+    rates = {main.scope: main.learning_rate, **(main.scope_rates or {})}
+    return {
+        "main": [sift, nearest, *map(learning, ("NN-F", "US", "HullFT", "other prompt"))],
+        "context": [
+            *(sift, learning("SIFT", mode="both")),
+            *map(reading, ("SIFT", "SIFT context", "NN")),
+        ],
+        "noise_variance": [
+            *(learning("SIFT", noise_variance=one) for one in NOISE_VARIANCES),
+            *(sift, nearest, learning("NN-F")),
+        ],
+        "learning_rate": [
+            learning("NN", scope=scope, learning_rate=rate)
+            for scope, rates_of_scope in LEARNING_RATES.items()
+            for rate in rates_of_scope
+        ],
+        "order": [
+            learning(one, order=order) for one in ("SIFT", "NN") for order in ("chosen", "reversed")
+        ],
+        "batch": [learning("SIFT", chunks_per_step=size) for size in BATCHES],
+        "scope": [learning("SIFT", scope=one, learning_rate=rates[one]) for one in rates],
+        "normalized": [
+            replace(arm, is_normalized=one) for one in (True, False) for arm in (sift, nearest)
+        ],
+        "candidates": [learning("SIFT", n_candidates=n) for n in CANDIDATES],
+    }
+
+
+PARTS = tuple(_by_part(MainSettings()))

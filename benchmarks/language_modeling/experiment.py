@@ -1,0 +1,360 @@
+"""Bits per byte of test prompts under arms: what the paper's tables are made of.
+
+    base model ─┐                                        ┌─ base
+    data space ─┼─ K nearest ─ selector ─ N chunks ──────┼─ context: read what fits
+    prompt ─────┘                                        ├─ fine_tune: one step a chunk
+                                                         └─ both
+
+Paper: section 5. `PreparedExperiment` reads, cuts and embeds; its tasks hold all that a worker
+needs but the model, so that workers may be elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peft import LoraConfig
+
+from benchmarks.language_modeling.arms import BASE, REFERENCE_NOISE_VARIANCE, Arm
+from benchmarks.language_modeling.documents import (
+    HEX_DIGITS,
+    Document,
+    chunks,
+    cut,
+    others,
+    read_documents,
+    read_shares,
+    sample,
+    token_spans,
+)
+from benchmarks.language_modeling.measuring import ChosenArm, Measurer, PromptTask
+from benchmarks.language_modeling.running import ResultsFile, run_tasks
+from sift_core.answering import FineTuningSettings, LanguageModel
+from sift_core.embedders import SentenceTransformerEmbedder
+from sift_core.errors import InvalidInputError
+from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache, version_of
+from sift_core.evaluation.environment import environment
+from sift_core.evaluation.search import nearest, unit_rows
+from sift_core.selection import posterior_variances
+from sift_core.types import CandidatePool, FloatArray
+
+PACKAGES = ("numpy", "torch", "transformers", "sentence-transformers", "sift-rerank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelingExperiment:
+    """What is measured on, and with which models.
+
+    Args:
+        data_space: Documents to choose from, see `read_documents`.
+        prompts: Documents to be scored, of sources that the data space does not have.
+        base_model: Folder, or name on the hub.
+        embedder: Of `SentenceTransformerEmbedder`.
+        source_digits: Which documents of the data space take part, see `read_documents`.
+        documents_per_domain: How many of these of each domain, see `sample`; None for all.
+        prompts_per_domain: How many prompts of each domain; None for all. More may be added to
+            the same results later.
+        skipped_per_domain: How many prompts of each domain are left out before those: tune
+            settings on other prompts than they are judged on.
+        near_duplicates: Where the share of each prompt that the data space has is written, see
+            `read_shares`; None where nobody knows.
+        chunk_tokens: Length of the chunks that the data space is cut into, >= 1.
+        chunks_per_document: How many from the beginning of a document at most; None for all.
+        prompt_tokens: Length at which prompts are cut, >= 1.
+        score_after: After how many chunks the prompt is scored while the model learns; before
+            the first and after the last it always is.
+        rank: Of the LoRA.
+        alpha: Its output scaling.
+        seed: Of the LoRA's random half.
+        device: As in torch; the fastest there is if None.
+        dtype: As in `LanguageModel.from_pretrained`; the weights' own if None.
+    """
+
+    data_space: Path
+    prompts: Path
+    base_model: str
+    embedder: str = MINILM
+    source_digits: str = HEX_DIGITS
+    documents_per_domain: int | None = None
+    prompts_per_domain: int | None = 10
+    skipped_per_domain: int = 0
+    near_duplicates: Path | None = None
+    chunk_tokens: int = 256
+    chunks_per_document: int | None = 2
+    prompt_tokens: int = 384
+    score_after: tuple[int, ...] = (0, 1, 2, 5, 10, 20, 30, 40, 50)
+    rank: int = 64
+    alpha: float = 16.0
+    seed: int = 0
+    device: str | None = None
+    dtype: str | None = None
+
+    def load_model(self) -> LanguageModel:
+        """Return the base model."""
+        return LanguageModel.from_pretrained(self.base_model, device=self.device, dtype=self.dtype)
+
+    def load_measurer(self) -> Measurer:
+        """Return a worker, the model loaded."""
+        lora = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules="all-linear")
+        settings = FineTuningSettings(lora=lora, seed=self.seed)
+        return Measurer(self.load_model(), after=self.score_after, settings=settings)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Space:
+    """Embeddings of one kind: unit length, or as the model gives them with a mean norm of 1.
+
+    Args:
+        chunks: Shape (n, d), float32.
+        prompts: By document id, shape (d,).
+    """
+
+    chunks: FloatArray
+    prompts: dict[str, FloatArray]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """Rows of the data space in order of choice, σ² at the prompt, and the time it took."""
+
+    rows: Any
+    variances: list[float]
+    seconds: float
+
+
+class PreparedExperiment:
+    """An experiment whose documents are read, cut and embedded.
+
+    Args:
+        experiment: What is measured on.
+        cache_folder: Where embeddings are kept from run to run.
+
+    Raises:
+        InvalidInputError: If data or models are not as they should be.
+    """
+
+    def __init__(self, experiment: LanguageModelingExperiment, *, cache_folder: Path) -> None:
+        self.experiment = experiment
+        language_model = experiment.load_model()
+        tokens_of = partial(token_spans, language_model)
+        space = read_documents(experiment.data_space, source_digits=experiment.source_digits)
+        if experiment.documents_per_domain is not None:
+            space = sample(space, experiment.documents_per_domain)
+        self.chunks = chunks(
+            space,
+            tokens_of,
+            experiment.chunk_tokens,
+            per_document=experiment.chunks_per_document,
+        )
+        prompts = cut(read_documents(experiment.prompts), tokens_of, experiment.prompt_tokens)
+        self._refuse_shared_sources(prompts)
+        self._other = others(prompts)
+        self.prompts = sample(
+            prompts, experiment.prompts_per_domain, skipped=experiment.skipped_per_domain
+        )
+        self._n_tokens = {one.document_id: language_model.n_tokens(one.text) for one in prompts}
+        path = experiment.near_duplicates
+        self._shares = read_shares(path) if path else {}
+        self._embedder_version = version_of(experiment.embedder)
+        self._spaces = self._embed(prompts, cache_folder)
+        self.identity = self._identity(language_model)
+        self.digest = _digest(self.identity)[:16]
+
+    def record(self) -> dict[str, Any]:
+        """Return the row that tells what the results of this experiment were measured on."""
+        return {
+            "kind": "experiment",
+            "experiment": self.digest,
+            "configuration": self.identity,
+            **environment(PACKAGES, folder=Path(__file__).parent),
+        }
+
+    def key(self, arm: Arm, prompt: Document) -> str:
+        """Return the key of one result."""
+        return _digest([self.digest, arm.as_record(), prompt.document_id])
+
+    def tasks(self, arms: Sequence[Arm], done: Collection[str]) -> list[PromptTask]:
+        """Return a task for every prompt of which something is missing; the base is added.
+
+        Takes some milliseconds a prompt and way of choosing: this is where chunks are chosen.
+
+        Args:
+            arms: What is measured, without repeats.
+            done: Keys of results that are there.
+        """
+        wanted = list(dict.fromkeys([BASE, *arms]))
+        tasks = []
+        for prompt in self.prompts:
+            missing = [arm for arm in wanted if self.key(arm, prompt) not in done]
+            if missing:
+                tasks.append(self._task(prompt, missing))
+        return tasks
+
+    def worker(self) -> LanguageModelingExperiment:
+        """Return the experiment for a worker: on a machine with a GPU, with this dtype too."""
+        return replace(self.experiment, dtype=self.identity["dtype"].removeprefix("torch."))
+
+    def _task(self, prompt: Document, arms: Sequence[Arm]) -> PromptTask:
+        choices: dict[Arm, Choice] = {}
+        chosen = []
+        for arm in arms:
+            alike = arm.what_chooses
+            if alike not in choices:
+                choices[alike] = self._choose(alike, prompt)
+            chosen.append((arm, choices[alike]))
+        rows = sorted({int(row) for _, one in chosen for row in one.rows})
+        place = {row: position for position, row in enumerate(rows)}
+        space = self._spaces[True]
+        query = space.prompts[prompt.document_id]
+        return PromptTask(
+            prompt={
+                "id": prompt.document_id,
+                "domain": prompt.domain,
+                "n_bytes": len(prompt.text.encode()),
+                "n_tokens": self._n_tokens[prompt.document_id],
+                "near_duplicate": self._shares.get(prompt.document_id),
+            },
+            text=prompt.text,
+            experiment=self.digest,
+            pool=CandidatePool(
+                document_ids=[self.chunks[row].document_id for row in rows],
+                texts=[self.chunks[row].text for row in rows],
+                embeddings=space.chunks[rows],
+                similarities=np.clip(space.chunks[rows] @ query, -1, 1),
+            ),
+            arms=[
+                ChosenArm(
+                    arm=arm,
+                    key=self.key(arm, prompt),
+                    positions=[place[int(row)] for row in one.rows],
+                    variances=one.variances,
+                    select_s=one.seconds,
+                )
+                for arm, one in chosen
+            ],
+        )
+
+    def _choose(self, arm: Arm, prompt: Document) -> Choice:
+        """Return what an arm chooses for a prompt, or for another one where it is the control."""
+        if arm.selector is None:
+            return Choice(rows=np.empty(0, dtype=np.intp), variances=[], seconds=0.0)
+        space = self._spaces[arm.is_normalized]
+        is_control = arm.selector == "other prompt"
+        asked = self._other[prompt.document_id] if is_control else prompt
+        query = space.prompts[asked.document_id]
+        begin = time.perf_counter()
+        candidates = nearest(space.chunks @ query, arm.n_candidates)
+        positions = arm.choose(query, space.chunks[candidates])
+        seconds = time.perf_counter() - begin
+        rows = candidates[positions]
+        variances = posterior_variances(
+            space.prompts[prompt.document_id],
+            space.chunks[rows],
+            kernel=arm.kernel,
+            noise_variance=arm.noise_variance or REFERENCE_NOISE_VARIANCE,
+        )
+        return Choice(rows=rows, variances=(variances / variances[0]).tolist(), seconds=seconds)
+
+    def _embed(self, prompts: Sequence[Document], folder: Path) -> dict[bool, Space]:
+        name = self.experiment.embedder
+        cache = EmbeddingCache(
+            folder=folder,
+            model=f"{name}, not normalized",
+            make_embedder=partial(SentenceTransformerEmbedder, name, normalize=False),
+            version=self._embedder_version,
+        )
+        of_chunks = cache.embed([one.text for one in self.chunks], "the data space")
+        of_prompts = cache.embed([one.text for one in prompts], "the prompts")
+        mean_norm = float(np.linalg.norm(of_chunks, axis=1).mean())
+        ids = [one.document_id for one in prompts]
+        return {
+            True: Space(
+                chunks=unit_rows(of_chunks, "chunks"),
+                prompts=dict(zip(ids, unit_rows(of_prompts, "prompts"), strict=True)),
+            ),
+            False: Space(
+                chunks=of_chunks / mean_norm,
+                prompts=dict(zip(ids, of_prompts / mean_norm, strict=True)),
+            ),
+        }
+
+    def _refuse_shared_sources(self, prompts: Sequence[Document]) -> None:
+        shared = {one.source for one in prompts} & {one.source for one in self.chunks}
+        if shared:
+            raise InvalidInputError(
+                f"{len(shared)} sources are in both the data space and the prompts, "
+                f"{sorted(shared)[0]!r} the first: a prompt that can be looked up measures "
+                f'nothing; split them by source ("doc", or "id" where a row has no "doc")'
+            )
+
+    def _identity(self, language_model: LanguageModel) -> dict[str, Any]:
+        """Return all that a result depends on beside its arm and prompt."""
+        experiment = self.experiment
+        settings = asdict(experiment)
+        for name in ("prompts_per_domain", "skipped_per_domain", "near_duplicates", "device"):
+            del settings[name]
+        if experiment.documents_per_domain is None:
+            del settings["documents_per_domain"]
+        version, name = self._embedder_version, experiment.embedder
+        return {
+            **settings,
+            "data_space": _file_record(experiment.data_space, len(self.chunks), "chunks"),
+            "prompts": _file_record(experiment.prompts, len(self._n_tokens), "prompts"),
+            "base_model": {
+                "name": Path(experiment.base_model).name,
+                "weights": language_model.fingerprint,
+                "n_parameters": sum(one.numel() for one in language_model.model.parameters()),
+            },
+            "embedder": f"{Path(name).resolve().name}@{version}" if version else name,
+            "score_after": list(experiment.score_after),
+            "dtype": str(language_model.model.dtype),
+        }
+
+
+def run_language_modeling(
+    experiment: LanguageModelingExperiment,
+    arms: Sequence[Arm],
+    *,
+    path: Path,
+    cache_folder: Path,
+    workers: int = 1,
+    ray_address: str | None = None,
+) -> list[dict[str, Any]]:
+    """Measure what is missing in a results file, and return the rows of this experiment.
+
+    An interrupted run is continued by the same call: what is in the file is not measured again.
+
+    Args:
+        experiment: What is measured on.
+        arms: What is measured; the base model is added.
+        path: The results file, JSON lines; another process that writes to it is refused.
+        cache_folder: Where embeddings are kept from run to run.
+        workers: Processes here, or actors on Ray; each holds the model once.
+        ray_address: As `ray.init` takes it; None for processes of this machine.
+
+    Returns:
+        The experiment's own row, then a row a result, in the file's order.
+    """
+    with ResultsFile(path) as file:  # before it embeds for an hour
+        prepared = PreparedExperiment(experiment, cache_folder=cache_folder)
+        file.append(prepared.record())
+        tasks = prepared.tasks(arms, file.keys)
+        run_tasks(prepared.worker(), tasks, file, workers=workers, ray_address=ray_address)
+        return [row for row in file.rows if row["experiment"] == prepared.digest]
+
+
+def _file_record(path: Path, n: int, what: str) -> dict[str, Any]:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"file": path.name, "sha256": digest, what: n}
+
+
+def _digest(record: Any) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,279 @@
+"""The paper's tables per domain: the selectors, λ, context against fine-tuning, steps, repeats.
+
+A cell is the mean over prompts of bits per byte in % of the base model's, with its standard
+error; lower is better. A line compares its columns on the prompts that all of them have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.language_modeling.results import (
+    OF_THE_SELECTOR,
+    Results,
+    selector_label,
+    settings_without,
+)
+from benchmarks.language_modeling.statistics import best, difference, not_worse_than_best
+from sift_core.errors import InvalidInputError
+from sift_core.evaluation import table
+from sift_core.evaluation.statistics import mean
+from sift_core.evaluation.table import Cell, Table, count, missing, number, with_error, word
+
+ALL = "All"
+BASELINES = ("US", "NN", "NN-F", "HullFT")
+ORDER = (*BASELINES, "SIFT", "other prompt")
+NEAR_DUPLICATE = 0.3  # guess: the share of 8-grams above which a reader would call it a copy
+# The paper's figure has all prompts, those with one unique point, and those with more than 25.
+UNIQUE_BINS: tuple[tuple[int, float], ...] = ((1, 1), (2, 10), (11, 25), (26, np.inf))
+CELL_NOTE = (
+    "Bits per byte in % of the base model (lower is better): mean over prompts, standard error "
+    "in round brackets, 90 % bootstrap interval in square ones."
+)
+BOLD_NOTE = (
+    "Bold (or *): not worse than the best of the line by the 90 % interval of the paired "
+    "difference."
+)
+
+
+def main_table(results: Results) -> Table:
+    """Return the selectors by domain after the last step, fine-tuned at the main settings.
+
+    The paper's table "main_results_per_dataset". SIFT's λ is that of the main settings.
+    """
+    return _main_table(results, "all prompts")
+
+
+def without_near_duplicates(results: Results) -> Table:
+    """Return `main_table` of the prompts of which the data space has no near copy."""
+    kept = results.of_prompts(results.prompts["near_duplicate"] < NEAR_DUPLICATE)
+    return _main_table(kept, f"prompts with a near-duplicate share below {NEAR_DUPLICATE:g}")
+
+
+def only_near_duplicates(results: Results) -> Table:
+    """Return `main_table` of the other prompts whose share was measured."""
+    kept = results.of_prompts(results.prompts["near_duplicate"] >= NEAR_DUPLICATE)
+    return _main_table(kept, f"prompts with a near-duplicate share of at least {NEAR_DUPLICATE:g}")
+
+
+def _main_table(results: Results, which: str) -> Table:
+    main = results.main_arms()
+    arms = _varying_noise_variance(results)
+    arms = arms[[arm in main.values() for arm in arms.index]]
+    columns = results.percent[arms.index].set_axis(arms["label"], axis=1)
+    sift = [name for name, one in arms.set_index("label")["selector"].items() if one == "SIFT"]
+    rivals = [arm["label"] for arm in arms.to_dict("records") if arm["selector"] in BASELINES]
+    return Table(
+        title=f"Selectors, {which}",
+        heads=("", "n", "base", *columns, "Δ"),
+        rows=_domain_rows(results, columns, sift, rivals),
+        note=f"{CELL_NOTE} {BOLD_NOTE} n: prompts. base: its bits per byte over all bytes. "
+        f"Δ: SIFT minus the strongest of {', '.join(BASELINES)} of the line, in points, paired; "
+        f"below 0 SIFT is better.{diverged_note(results, arms)}",
+    )
+
+
+def noise_variance_table(results: Results) -> Table:
+    """Return every λ of SIFT at the main settings beside NN and NN-F, by domain.
+
+    The paper's table "lambda_results".
+    """
+    arms = _varying_noise_variance(results)
+    sifts = arms[arms["selector"] == "SIFT"]
+    if len(sifts) < 2:
+        raise InvalidInputError(f"a table of λ needs at least 2, got {len(sifts)}")
+    rivals = arms[arms["selector"].isin(["NN", "NN-F"])]
+    names = [setting(one) for one in sifts["noise_variance"]]
+    columns = results.percent[[*sifts.index, *rivals.index]]
+    columns = columns.set_axis([*names, *rivals["label"]], axis=1)
+    return Table(
+        title="λ of SIFT",
+        heads=("", "n", "base", *columns, "Δ"),
+        rows=_domain_rows(results, columns, names, ["NN"]),
+        note=f"{CELL_NOTE} {BOLD_NOTE} Δ: the best λ of the line minus NN, paired. It was chosen "
+        "on these prompts, which flatters it.",
+    )
+
+
+def context_table(results: Results) -> Table:
+    """Return the same chunks in the context, learned, and both, by domain.
+
+    The paper's table "gpt2_ttft". Further columns have other selectors' chunks in the context.
+    """
+    modes = results.mode_arms()
+    columns = pd.DataFrame(
+        {
+            mode: results.percent[modes[mode]] if mode in modes else np.nan
+            for mode in ("context", "fine_tune", "both")
+        },
+        index=results.prompts.index,
+    )
+    if "context" in modes:
+        readers = results.where(mode="context")
+        rest = settings_without(readers, OF_THE_SELECTOR)
+        same = rest == rest[modes["context"]]
+        others = readers["selector"] != readers.loc[modes["context"], "selector"]
+        for arm, name in readers.loc[same & others, "label"].items():
+            columns[name] = results.percent[arm]
+    tuned = results.arms.loc[modes["fine_tune"]]
+    return Table(
+        title=f"Context against fine-tuning, chunks of {selector_label(tuned)}",
+        heads=("", "n", "base", *columns, "Δ"),
+        rows=_domain_rows(results, columns, ["fine_tune"], ["context"]),
+        note=f"{CELL_NOTE} {BOLD_NOTE} base: its bits per byte over all bytes. Δ: fine_tune minus "
+        "context, in points, paired. context has as many chunks as fitted, fine_tune learns "
+        f"{tuned['n_steps']}. Further columns: context with other selectors.",
+    )
+
+
+def steps_table(results: Results) -> Table:
+    """Return the selectors at the main settings after each measured number of chunks."""
+    curves = {
+        results.arms.loc[arm, "label"]: results.curve(arm) for arm in results.main_arms().values()
+    }
+    common = sorted(set.intersection(*(set(curve.columns) for curve in curves.values())))
+    rows = []
+    for step in common:
+        columns = pd.DataFrame({name: curve[step] for name, curve in curves.items()})
+        columns = paired(columns.reindex(results.prompts.index))
+        cells = percent_cells(columns)
+        rows.append((Cell(text=str(step), value=step), count(len(columns)), *cells))
+    return Table(
+        title="Selectors by number of chunks learned",
+        heads=("chunks", "n", *curves),
+        rows=tuple(rows),
+        note=f"{CELL_NOTE} {BOLD_NOTE}",
+    )
+
+
+def unique_table(results: Results) -> Table:
+    """Return what SIFT gains over NN and NN-F by how many different chunks it chose.
+
+    The paper's figure "advantage_over_nn", there in % of the baseline; here both in % of the
+    baseline and in points of the base model.
+    """
+    main = results.main_arms()
+    rivals = [name for name in ("NN", "NN-F") if name in main]
+    if "SIFT" not in main or not rivals:
+        raise InvalidInputError("SIFT beside NN or NN-F is needed")
+    percent = results.percent[[main[name] for name in ("SIFT", *rivals)]].dropna()
+    percent.columns = ["SIFT", *rivals]
+    n_unique = results.rows_of(main["SIFT"])["n_unique"].reindex(percent.index)
+    rows = []
+    for name, low, high in [(ALL, 0, np.inf), *((_bin(*ends), *ends) for ends in UNIQUE_BINS)]:
+        own = percent[n_unique.between(low, high)]
+        cells = [word(name), count(len(own)), number(len(own) / len(percent), 2)]
+        for rival in rivals:
+            if own.empty:
+                cells += [missing(), missing()]
+                continue
+            cells.append(with_error(mean(100 * own["SIFT"] / own[rival])))
+            cells.append(table.difference(difference(own["SIFT"], own[rival])))
+        rows.append(tuple(cells))
+    heads = [head for rival in rivals for head in (f"% of {rival}", f"minus {rival}")]
+    return Table(
+        title=f"{results.arms.loc[main['SIFT'], 'label']} by number of unique chunks chosen",
+        heads=("unique", "n", "share", *heads),
+        rows=tuple(rows),
+        note="% of X: mean over prompts of 100 × SIFT's bits per byte / X's (below 100 SIFT is "
+        "better), standard error in brackets. minus X: difference in points of % of the base "
+        "model, 90 % bootstrap interval in square brackets. share: of the prompts.",
+    )
+
+
+def paired(columns: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns on the prompts that all have; one without any stays, all NaN."""
+    there = columns.dropna(axis=1, how="all").dropna()
+    return there.reindex(columns=columns.columns)
+
+
+def percent_cells(columns: pd.DataFrame) -> list[Cell]:
+    """Return the cells of one line of `paired`: a mean a column, the best bold, "–" for none."""
+    there = columns.dropna(axis=1, how="all")
+    flags = not_worse_than_best(there)
+    return [
+        with_error(mean(there[name]), is_bold=flags[name] and len(flags) > 1)
+        if name in there
+        else missing()
+        for name in columns
+    ]
+
+
+def diverged_note(results: Results, arms: pd.DataFrame) -> str:
+    """Return which arms diverged and on how many prompts, "" where none did.
+
+    Their rows have the base model's bits per byte, which flatters a rate that is too high.
+    """
+    counts = []
+    for arm, settings in arms.iterrows():
+        diverged = results.rows.xs(arm, level="arm")["diverged"]
+        if diverged.any():
+            name = f"{selector_label(settings)}, {settings['scope']}"
+            rate = setting(settings["learning_rate"])
+            counts.append(f"{name}, rate {rate}: {diverged.sum()} of {len(diverged)}")
+    if not counts:
+        return ""
+    return f" Diverged, so that the base model's 100 % stands for it: {'; '.join(counts)}."
+
+
+def setting(value: object) -> str:
+    """Return a setting's value as a reader would write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
+
+
+def _varying_noise_variance(results: Results) -> pd.DataFrame:
+    """Return the fine-tuned arms that differ from the main ones in λ alone, in order."""
+    tuned = results.where(mode="fine_tune")
+    main = next(iter(results.main_arms().values()))
+    rest = settings_without(tuned, OF_THE_SELECTOR)
+    arms = tuned[rest == rest[main]]
+    place = arms["selector"].map({name: i for i, name in enumerate(ORDER)})
+    noise_variance = arms["noise_variance"].astype(float).fillna(0)
+    order = np.lexsort([noise_variance, place.fillna(len(ORDER))])
+    return arms.iloc[order]
+
+
+def _domain_rows(
+    results: Results, columns: pd.DataFrame, ours: Sequence[str], theirs: Sequence[str]
+) -> tuple[tuple[Cell, ...], ...]:
+    """Return one line a domain, the largest gain of ours over theirs first, and All below."""
+    lines = []
+    domains = results.prompts["domain"]
+    for domain in domains.unique():
+        line = paired(columns[domains == domain])
+        if len(line):
+            lines.append(_line(results, domain, line, ours, theirs))
+    lines.sort(key=lambda pair: pair[0])
+    everything = paired(columns)
+    if everything.empty:
+        raise InvalidInputError(f"no prompt was measured under all of {', '.join(columns)}")
+    last = _line(results, ALL, everything, ours, theirs)
+    return tuple(cells for _, cells in [*lines, last])
+
+
+def _line(
+    results: Results, name: str, columns: pd.DataFrame, ours: Sequence[str], theirs: Sequence[str]
+) -> tuple[float, tuple[Cell, ...]]:
+    """Return the difference between the best of ours and of theirs, and the cells."""
+    n_bytes = results.prompts.loc[columns.index, "n_bytes"]
+    base = float(results.base[columns.index] @ n_bytes / n_bytes.sum())
+    cells = (word(name), count(len(columns)), number(base), *percent_cells(columns))
+    there = columns.dropna(axis=1, how="all")
+    sides = [there[[one for one in side if one in there]] for side in (ours, theirs)]
+    if any(side.columns.empty for side in sides):
+        return np.inf, (*cells, missing())
+    gap = difference(*(side[best(side)] for side in sides))
+    return gap.value, (*cells, table.difference(gap))
+
+
+def _bin(low: int, high: float) -> str:
+    if high == np.inf:
+        return f"> {low - 1}"
+    return str(low) if low == high else f"{low}–{high}"

@@ -1,1 +1,0 @@
-"""From rows to statistics and tables; NumPy alone."""

@@ -1,1 +1,0 @@
-"""Bits per byte of prompts: what is measured, on what, and how."""

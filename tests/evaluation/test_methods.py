@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from sift_core import InvalidInputError, NearestNeighborSelector, RepeatedNeighborSelector
+from sift_core.evaluation.methods import as_methods, choose, default_methods, short
+from sift_core.evaluation.search import pools
+
+
+def pool(seed=0, n=60, d=16, common=0.0):
+    rows = np.random.default_rng(seed).standard_normal((n + 1, d), dtype=np.float32) + common
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return next(pools(rows[:1], rows[1:]))
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.7, 0.9])
+def test_mmr_equals_that_of_pyversity(weight):
+    pyversity = pytest.importorskip("pyversity")
+    one = pool(d=64, common=1.0)  # theirs takes a negative cosine for 0
+    theirs = pyversity.diversify(
+        one.embeddings,
+        one.similarities,
+        20,
+        strategy=pyversity.Strategy.MMR,
+        diversity=1.0 - weight,
+    )
+    ours = default_methods()[f"mmr {short(weight)}"](one, 20)
+    assert ours.tolist() == theirs.indices.tolist()
+
+
+@pytest.mark.parametrize("name", default_methods())
+def test_every_method_chooses_distinct_positions(name):
+    one = pool(d=64)
+    chosen = default_methods()[name](one, 20).tolist()
+    assert len(set(chosen)) == len(chosen) == 20
+    assert choose(name, default_methods()[name], one, 20).tolist() == chosen
+
+
+def test_the_rows_name_each_method():
+    assert {"nn", "sift", "sift_paper", "us", "mmr .7"} <= set(default_methods())
+
+
+def test_a_selector_is_a_method():
+    methods = as_methods({"own": NearestNeighborSelector()})
+    assert choose("own", methods["own"], pool(), 5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_position_counts_once():
+    methods = as_methods({"again": RepeatedNeighborSelector()})
+    assert choose("again", methods["again"], pool(), 5).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "positions", [[0, 60], [-1], [0.5], [[1, 2]], list(range(6)), [True, False]]
+)
+def test_what_is_no_choice_is_refused(positions):
+    with pytest.raises(InvalidInputError, match="method 'own' must choose at most 5 positions"):
+        choose("own", lambda one, n: positions, pool(), 5)
+
+
+def test_nothing_may_be_chosen():
+    assert choose("none", lambda one, n: [], pool(), 5).size == 0
+
+
+@pytest.mark.parametrize("methods", [{}, {"own": "mmr"}])
+def test_what_is_no_method_is_refused(methods):
+    with pytest.raises(InvalidInputError, match="method"):
+        as_methods(methods)
