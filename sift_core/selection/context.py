@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, checked_arrays, checked_rows, is_matrix
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import RBFKernel, unit_rows
@@ -20,12 +20,7 @@ from sift_core.selection.near_duplicates import (
     first_of_each,
     near_duplicate_radius,
 )
-from sift_core.selection.posterior import (
-    Posterior,
-    checked_arrays,
-    checked_rows,
-    is_matrix,
-)
+from sift_core.selection.posterior import Posterior
 from sift_core.selection.relevance import in_the_order_of
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 

@@ -11,14 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array
+from sift_core.checks import as_count, as_finite_array, checked_arrays
 from sift_core.errors import InvalidInputError
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
-from sift_core.selection.posterior import (
-    check_noise_variance,
-    checked_arrays,
-    posterior_variances,
-)
+from sift_core.selection.posterior import check_noise_variance, posterior_variances
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # Inner products of unit vectors closer than this count as tied: copies of a vector tie

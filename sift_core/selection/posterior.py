@@ -11,7 +11,7 @@ from numbers import Real
 
 import numpy as np
 
-from sift_core.checks import as_finite_array
+from sift_core.checks import checked_arrays, checked_rows, checked_weights
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
@@ -268,73 +268,6 @@ def kernel_matrix(kernel: Kernel, features: FloatArray, points: FloatArray) -> F
     if len(points) > 1 and type(kernel) is RBFKernel:
         return kernel.of_cosines(points @ features.T)
     return np.stack([kernel.column(features, point) for point in points])
-
-
-def checked_arrays(query: FloatArray, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the targets (t, d) and `candidates` (n, d) as finite arrays that fit together.
-
-    Raises:
-        InvalidInputError: If they do not.
-    """
-    targets = as_finite_array("query", query, n_dimensions=2 if is_matrix(query) else 1)
-    if targets.size == 0:
-        raise InvalidInputError(
-            f"`query` must have at least 1 number, got an empty array of shape {targets.shape}"
-        )
-    targets = np.atleast_2d(targets)
-    return targets, checked_rows("candidates", candidates, targets.shape[1])
-
-
-def is_matrix(values: object) -> bool:
-    """Tell whether `values` has two dimensions; what is no array at all has not."""
-    try:
-        return isinstance(values, np.ndarray | list | tuple) and np.ndim(values) == 2
-    except ValueError:  # rows of different lengths
-        return False
-
-
-def checked_weights(weights: FloatArray | None, n_targets: int) -> FloatArray:
-    """Return what each target counts, shape (t,), float64; ones for None.
-
-    Raises:
-        InvalidInputError: If there are not `n_targets`, one is negative, or their sum is not
-            positive and finite.
-    """
-    if weights is None:
-        return np.ones(n_targets)
-    weights = as_finite_array("weights", weights, n_dimensions=1)
-    with np.errstate(over="ignore"):  # looked for below
-        weights = weights.astype(np.float64)
-        total = weights.sum()
-    if len(weights) != n_targets:
-        raise InvalidInputError(
-            f"`weights` must have one number a target: {n_targets} target(s), "
-            f"{len(weights)} weight(s)"
-        )
-    if not ((weights >= 0).all() and 0 < total < np.inf):
-        raise InvalidInputError(
-            f"`weights` must be >= 0, not all zero and with a finite sum, got {weights.min():g} to "
-            f"{weights.max():g}"
-        )
-    return weights
-
-
-def checked_rows(name: str, rows: FloatArray, dimension: int) -> FloatArray:
-    """Return `rows` (n, `dimension`) as a finite array; n may be 0.
-
-    Raises:
-        InvalidInputError: If it is no such array.
-    """
-    is_empty_list = isinstance(rows, list | tuple) and not rows
-    if is_empty_list or getattr(rows, "shape", ())[:1] == (0,):
-        return np.empty((0, dimension))  # nothing has no dimension of its own
-    rows = as_finite_array(name, rows, n_dimensions=2)
-    if rows.shape[1] != dimension:
-        raise InvalidInputError(
-            f"`{name}` must have {dimension} columns like the query, got "
-            f"{rows.shape[1]}; were both made by one model?"
-        )
-    return rows
 
 
 def _first_equal_rows(

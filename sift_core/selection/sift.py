@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, checked_weights
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
-from sift_core.selection.posterior import Posterior, checked_weights
+from sift_core.selection.posterior import Posterior
 from sift_core.types import FloatArray, Selection
 
 
