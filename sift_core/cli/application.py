@@ -30,7 +30,7 @@ _COMMANDS = {
         "Say how redundant a collection is, and what SIFT changes.",
     ),
     "doctor": ("doctor:doctor", "Say what is installed, what is missing and how to install it."),
-    "eval": ("evaluation:app", "Measure what the paper measured, on your data."),
+    "eval": ("eval_retrieval:app", "Measure what the paper measured, on your data."),
 }
 _WITH_TABLES = sorted(_COMMANDS.keys() - {"eval"})  # in sift.toml
 

@@ -30,11 +30,6 @@ def files(tmp_path, monkeypatch):
     return ["--corpus", corpus, "--queries", queries]
 
 
-def test_help_has_an_example(capsys):
-    assert sift_eval("retrieval", "--help") == 0
-    assert "Example: sift eval retrieval" in capsys.readouterr().out
-
-
 def test_rows_are_written_and_printed(files, tmp_path, capsys):
     pytest.importorskip("sentence_transformers", reason="embeds with MiniLM")
     results = tmp_path / "new/retrieval.json"

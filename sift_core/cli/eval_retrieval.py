@@ -6,17 +6,22 @@ import json
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from sift_core.errors import ExperimentError, InvalidInputError, MissingDependencyError
+import typer
 
-if TYPE_CHECKING:
-    from sift_core.evaluation.data import RetrievalSet
-
-try:
-    import typer
-except ImportError as error:
-    raise MissingDependencyError("typer", extra="cli") from error
+from sift_core.cli.models import load_embedder
+from sift_core.cli.output import print_json, write
+from sift_core.cli.settings import DEFAULT_EMBEDDER, JsonOption
+from sift_core.errors import ExperimentError, InvalidInputError
+from sift_core.evaluation.beir import read_beir
+from sift_core.evaluation.data import RetrievalSet, read_retrieval_set
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.environment import environment
+from sift_core.evaluation.methods import default_methods
+from sift_core.evaluation.metrics import METRICS
+from sift_core.evaluation.retrieval import CONDITIONS, evaluate_retrieval
+from sift_core.evaluation.retrieval_tables import retrieval_tables
 
 PACKAGES = ("numpy", "torch", "sentence-transformers", "sift-rerank")
 TABLES_OF = "recall@10,all_gold@10"
@@ -64,24 +69,16 @@ def retrieval_command(
     seed: Annotated[int, typer.Option(help="Of that choice and of noise")] = 0,
     embedder: Annotated[
         str, typer.Option(help="A sentence-transformers model: name on the hub, or folder")
-    ] = "all-MiniLM-L6-v2",
+    ] = DEFAULT_EMBEDDER,
     metrics: Annotated[
         str,
         typer.Option(help="A table each: recall@n and all_gold@n of 5, 10, 20; ndcg@10, ..."),
     ] = TABLES_OF,
     results: Annotated[Path | None, typer.Option(help="Where to write the rows (JSON)")] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how much of what answers a question is among the first ones chosen."""
-    from sift_core.embedders import SentenceTransformerEmbedder
-    from sift_core.evaluation.embedding_cache import EmbeddingCache
-    from sift_core.evaluation.environment import environment
-    from sift_core.evaluation.methods import default_methods
-    from sift_core.evaluation.metrics import METRICS
-    from sift_core.evaluation.retrieval import CONDITIONS, evaluate_retrieval
-    from sift_core.evaluation.retrieval_tables import retrieval_tables
-
     known = default_methods()
     shown = _chosen("--metrics", metrics, METRICS)
     compared = list(known) if methods == "all" else _chosen("--methods", methods, known)
@@ -93,9 +90,7 @@ def retrieval_command(
         retrieval_set = retrieval_set.sample(max_queries, seed)
     rows = evaluate_retrieval(
         retrieval_set,
-        cache=EmbeddingCache(
-            model=embedder, make_embedder=partial(SentenceTransformerEmbedder, embedder)
-        ),
+        cache=EmbeddingCache(model=embedder, make_embedder=partial(load_embedder, embedder)),
         methods={name: known[name] for name in compared},
         conditions=asked,
         n_candidates=candidates,
@@ -118,10 +113,10 @@ def retrieval_command(
     if results:
         _write(results, json.dumps(record, indent=2) + "\n", "w")
     if as_json:
-        typer.echo(json.dumps(record, indent=2))
+        print_json(record)
         return
     for table in (one for metric in shown for one in retrieval_tables(rows, metric)):
-        typer.echo(table.as_markdown() if as_markdown else table.as_text())
+        write(f"{table.as_markdown() if as_markdown else table.as_text()}\n")
     if results:
         typer.echo(f"Rows: {results}", err=as_markdown)
 
@@ -129,9 +124,6 @@ def retrieval_command(
 def _read_set(
     beir: Path | None, split: str, corpus: Path | None, queries: Path | None
 ) -> RetrievalSet:
-    from sift_core.evaluation.beir import read_beir
-    from sift_core.evaluation.data import read_retrieval_set
-
     if beir is not None and corpus is None and queries is None:
         return read_beir(beir, split)
     if beir is None and corpus is not None and queries is not None:
