@@ -139,7 +139,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
         return cls(engine=engine, mode=mode)
 
     def invoke(self, input: Asked, config: RunnableConfig | None = None, **kwargs: Any) -> Answered:
-        """Return the answer; `kwargs` are `mode` and how to generate, for this call."""
+        """Return the answer; `kwargs` say for this call what the engine's `answer` takes."""
         return self._call_with_config(self._answer, input, config, **kwargs)
 
     async def ainvoke(
@@ -168,36 +168,31 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
                 yield piece
 
     def _answer(self, given: object, **options: Any) -> Answered:
-        question = self._question(given, options)
-        choice = choose(self.engine, question)
-        return _whole(self.engine.answer_from(choice, **question.generation))
+        choice = choose(self.engine, self._question(given, options))
+        return _whole(self.engine.answer_from(choice))
 
     async def _aanswer(self, given: object, **options: Any) -> Answered:
-        question = self._question(given, options)
-        choice = await achoose(self.engine, question)
-        return _whole(await self.engine.aanswer_from(choice, **question.generation))
+        choice = await achoose(self.engine, self._question(given, options))
+        return _whole(await self.engine.aanswer_from(choice))
 
     def _stream(self, inputs: Iterator[Any], **options: Any) -> Iterator[Answered]:
         for given in inputs:
-            question = self._question(given, options)
-            choice = choose(self.engine, question)
-            with self.engine.stream_from(choice, **question.generation) as stream:
+            choice = choose(self.engine, self._question(given, options))
+            with self.engine.stream_from(choice) as stream:
                 for piece in stream:
                     yield AddableDict(answer=piece)
                 yield _rest(stream.answer())
 
     async def _astream(self, inputs: AsyncIterator[Any], **options: Any) -> AsyncIterator[Answered]:
         async for given in inputs:
-            question = self._question(given, options)
-            choice = await achoose(self.engine, question)
-            async with self.engine.astream_from(choice, **question.generation) as stream:
+            choice = await achoose(self.engine, self._question(given, options))
+            async with self.engine.astream_from(choice) as stream:
                 async for piece in stream:
                     yield AddableDict(answer=piece)
                 yield _rest(await stream.answer())
 
     def _question(self, given: object, options: Mapping[str, Any]) -> Question:
-        generation = {**self.generation, **options}
-        return as_question(given, mode=generation.pop("mode", self.mode), generation=generation)
+        return as_question(given, {"mode": self.mode, **self.generation, **options})
 
 
 def _whole(answer: Answer) -> Answered:

@@ -130,9 +130,8 @@ class ChatSIFT(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        question = self._question(messages, stop, kwargs)
-        choice = choose(self.engine, question)
-        return self._result(self.engine.answer_from(choice, **question.generation))
+        choice = choose(self.engine, self._question(messages, stop, kwargs))
+        return self._result(self.engine.answer_from(choice))
 
     async def _agenerate(
         self,
@@ -141,9 +140,8 @@ class ChatSIFT(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        question = self._question(messages, stop, kwargs)
-        choice = await achoose(self.engine, question)
-        return self._result(await self.engine.aanswer_from(choice, **question.generation))
+        choice = await achoose(self.engine, self._question(messages, stop, kwargs))
+        return self._result(await self.engine.aanswer_from(choice))
 
     def _stream(
         self,
@@ -152,9 +150,8 @@ class ChatSIFT(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        question = self._question(messages, stop, kwargs)
-        choice = choose(self.engine, question)
-        with self.engine.stream_from(choice, **question.generation) as stream:
+        choice = choose(self.engine, self._question(messages, stop, kwargs))
+        with self.engine.stream_from(choice) as stream:
             for piece in stream:
                 yield _piece(piece)
             yield self._last_chunk(stream.answer())
@@ -166,9 +163,8 @@ class ChatSIFT(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        question = self._question(messages, stop, kwargs)
-        choice = await achoose(self.engine, question)
-        async with self.engine.astream_from(choice, **question.generation) as stream:
+        choice = await achoose(self.engine, self._question(messages, stop, kwargs))
+        async with self.engine.astream_from(choice) as stream:
             async for piece in stream:
                 yield _piece(piece)
             yield self._last_chunk(await stream.answer())
@@ -189,21 +185,15 @@ class ChatSIFT(BaseChatModel):
                 f"the last message must come from a human, got one of the role {last['role']!r}; "
                 f"it is the question"
             )
-        filter, mode = own.pop("filter", None), own.pop("mode", None) or self.default_mode
-        generation = dict(self.generation)
+        mode = own.pop("mode", None) or self.default_mode
+        options = {**self.generation, "mode": mode, "history": history}
         if (length := own.pop("max_new_tokens", self.max_new_tokens)) is not None:
-            generation["max_new_tokens"] = length
+            options["max_new_tokens"] = length
         if (temperature := own.pop("temperature", self.temperature)) is not None:
-            generation |= _sampling(temperature)
+            options |= _sampling(temperature)
         if (ends := self.stop if stop is None else stop) is not None:
-            generation["stop"] = ends
-        return Question(
-            text=checked_question(last["content"]),
-            mode=mode,
-            generation=generation | own,
-            history=history,
-            filter=filter,
-        )
+            options["stop"] = ends
+        return Question(text=checked_question(last["content"]), options=options | own)
 
     def _checked_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return what one call says about its answer, under the names of the fields."""

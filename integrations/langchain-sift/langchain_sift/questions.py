@@ -28,35 +28,28 @@ class Question:
 
     Args:
         text: In words, not blank.
-        mode: How to answer.
-        generation: How to generate, as the engine takes it.
-        history: Messages of the core, oldest first.
-        filter: Restricts what the engine fetches.
+        options: Fields of a `sift_core.answering.AnswerRequest`, and settings of generation.
         context: Documents to choose from; None where the engine fetches its own.
     """
 
     text: str
-    mode: str
-    generation: Mapping[str, Any]
-    history: Sequence[Mapping[str, str]] = ()
-    filter: Any = None
+    options: Mapping[str, Any]
     context: Sequence[Document] | None = None
 
 
-def as_question(given: object, *, mode: str, generation: Mapping[str, Any]) -> Question:
+def as_question(given: object, options: Mapping[str, Any]) -> Question:
     """Return what a runnable was given as a question.
 
     Args:
         given: A question, or a mapping with "input" and perhaps "context", "chat_history" and
             "filter"; what else it holds is for others.
-        mode: As in `Question`.
-        generation: Likewise.
+        options: As in `Question`.
 
     Raises:
         InvalidInputError: If there is no question, or a part is of another kind.
     """
     if isinstance(given, str):
-        given = {"input": given}
+        return Question(text=checked_question(given), options=options)
     if not isinstance(given, Mapping):
         raise InvalidInputError(
             f'the input must be a question or {{"input": question, …}}, got {type(given).__name__}'
@@ -74,14 +67,10 @@ def as_question(given: object, *, mode: str, generation: Mapping[str, Any]) -> Q
             f'"context" must be a list of LangChain Documents, got {type(context).__name__}; '
             f"pass documents before they are made into one text"
         )
-    return Question(
-        text=checked_question(given["input"]),
-        mode=mode,
-        generation=generation,
-        history=as_core_messages(given.get("chat_history") or []),
-        filter=given.get("filter"),
-        context=context,
-    )
+    history = as_core_messages(given.get("chat_history") or [])
+    asked = {"history": history} | ({"filter": given["filter"]} if "filter" in given else {})
+    text = checked_question(given["input"])
+    return Question(text=text, options={**options, **asked}, context=context)
 
 
 def choose(engine: AnswerEngine, question: Question) -> Choice:
@@ -94,13 +83,14 @@ def choose(engine: AnswerEngine, question: Question) -> Choice:
         InvalidInputError: If question and engine do not fit together.
         CandidateSourceError: If the store fails.
     """
-    text, mode, history = question.text, question.mode, question.history
-    documents = question.context
-    if documents is None or mode == AnswerMode.BASE:
-        return engine.choose(text, mode=mode, filter=question.filter, history=history)
+    text, documents, options = question.text, question.context, dict(question.options)
+    if documents is None or options.get("mode") == AnswerMode.BASE:
+        return engine.choose(text, **options)
+    history = options.pop("history", ())
+    options.pop("filter", None)  # for what the engine fetches
     if not documents:
         nothing = Query(text=text, history=history)
-        return engine.choose_from(nothing, CandidatePool.empty(), mode=mode)
+        return engine.choose_from(nothing, CandidatePool.empty(), **options)
     embedder, source = engine.embedder, engine.source
     if embedder is None:
         raise InvalidInputError(
@@ -113,16 +103,14 @@ def choose(engine: AnswerEngine, question: Question) -> Choice:
     reader = reader_of(source.vectorstore) if isinstance(source, VectorStoreSource) else None
     pool = pool_of(query, documents, reader, embedder, relevance_key="relevance_score")
     timings = {"embed": time.perf_counter() - started}
-    return engine.choose_from(query, pool, mode=mode, timings=timings)
+    return engine.choose_from(query, pool, timings=timings, **options)
 
 
 async def achoose(engine: AnswerEngine, question: Question) -> Choice:
     """Return what `choose` returns, without blocking the event loop."""
-    if question.context is not None and question.mode != AnswerMode.BASE:
-        return await run_in_executor(None, choose, engine, question)
-    return await engine.achoose(
-        question.text, mode=question.mode, filter=question.filter, history=question.history
-    )
+    if question.context is None:
+        return await engine.achoose(question.text, **question.options)
+    return await run_in_executor(None, choose, engine, question)
 
 
 def as_core_messages(messages: object) -> list[dict[str, str]]:
