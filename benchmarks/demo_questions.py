@@ -1,6 +1,6 @@
 """What does `sift search --compare` find for the questions of a documentation corpus?
 
-    python -m benchmarks.demo_questions --data ../shared/data [--json FILE]
+    python -m benchmarks.demo_questions --data FOLDER [--json FILE]
 
 Pages are cut and embedded as `sift index` does, and 10 of the 200 nearest chunks are chosen as the
 command chooses them: nearest neighbours, MMR, SIFT's default. Recall counts gold pages of which a

@@ -1,3 +1,3 @@
-"""The mini-Pile of ../shared/data, as examples/tiny_lm divides it."""
+"""The mini-Pile, as examples/tiny_lm divides it."""
 
 NOT_SEEN = "89abcdef"  # last hex digits of sha1(doc) that examples/train_tiny_lm.py leaves out

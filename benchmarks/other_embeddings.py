@@ -2,7 +2,7 @@
 
     python -m benchmarks.other_embeddings --data FOLDER [--sets musique,hotpotqa,...] [--json FILE]
 
-Each set of a folder like ../shared/data, as it is and with 4 noisy copies, under embeddings that
+Each set of a data folder, as it is and with 4 noisy copies, under embeddings that
 differ from all-MiniLM-L6-v2's: MiniLM's with a common direction added (the mean cosine rises from
 .1 to .74), with coordinates scaled by log-normal factors after a rotation, the first 96 alone,
 less their mean; and a second embedder of another kind, TF-IDF with a truncated SVD of 256

@@ -3,7 +3,7 @@
     python -m benchmarks.oversampling --data FOLDER [--sets musique,hotpotqa,...] [--quick]
                                       [--json FILE] [--plot FILE]
 
-Each set of a folder like ../shared/data as it is, with 4 to 64 noisy copies of every passage,
+Each set of a data folder as it is, with 4 to 64 noisy copies of every passage,
 with unevenly many, and with 4 textual versions. `ContextSelector` chooses 10, 20 and 50 from the
 nearest 200, from the nearest 1,000, and from what `OversamplingSource` makes of 200. Then: the
 same for other numbers in its rule; which measure of a pool's effective size foretells that more

@@ -3,7 +3,7 @@
     python -m benchmarks.policy --data FOLDER [--documents N] [--steps N] [--quick]
                                 [--json FILE] [--plot FILE] [--checkpoint FILE]
 
-Test documents of the mini-Pile in a folder like ../shared/data, the same number a domain; the
+Test documents of the mini-Pile in a data folder, the same number a domain; the
 first 500 tokens of each are both the query and what is scored. The data space are the documents
 that examples/tiny_lm has not seen, the first 256 tokens of each. Every document is scored under
 base, context, fine-tuning after a quarter, a half and all of the steps, and both; half of the

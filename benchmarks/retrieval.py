@@ -5,8 +5,8 @@
 
 The first form measures one corpus in one condition: as it is, with M noisy copies of every
 embedding in place of it, or with D textual versions of every passage (D a number: made here; a
-path: rows {id, text, duplicate_of}). The second form measures every set of a folder like
-../shared/data in all three conditions, with 4 versions. Both hold `sift`, the default, against
+path: rows {id, text, duplicate_of}). The second form measures every set of a data folder
+in all three conditions, with 4 versions. Both hold `sift`, the default, against
 bars.toml. Rows of the JSON have fractions; tables and bars have points (hundredths). The first
 run embeds with all-MiniLM-L6-v2, minutes to an hour, and can be interrupted. What is measured,
 and how, is `sift_core.evaluation.retrieval`; here it gets rivals, bars and the project's data.

@@ -4,7 +4,7 @@
     python -m benchmarks.language_modeling --train T --test T [--near-duplicates F] ...
     python -m benchmarks.language_modeling --results FILE --parts all
 
-The paper's tables (sections 5 and 6, appendices) on the mini-Pile of a folder like ../shared/data:
+The paper's tables (sections 5 and 6, appendices) on the mini-Pile of a data folder:
 prompts of the test documents, chunks of the train documents that examples/tiny_lm has not seen, 256
 tokens each and two a document. Rows go to a results file as they come; the same command goes on
 from there. Without data, the tables are of the rows that the file has. `--quick` is for seeing that

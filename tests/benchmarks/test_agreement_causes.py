@@ -5,13 +5,9 @@ from benchmarks import agreement_causes
 from benchmarks.agreement_causes import (
     cause,
     exact_gain,
-    first_difference,
     gap_at_first_difference,
-    without_copies,
 )
-from benchmarks.agreement_pools import KINDS, Pool, pools
-from benchmarks.selection_rivals import algorithm_1
-from sift_core import LinearKernel, posterior_variances
+from benchmarks.agreement_pools import Pool
 
 E1, E2 = np.eye(2, dtype=np.float32)
 DIAGONAL = (E1 + E2) / np.float32(2**0.5)
@@ -29,35 +25,12 @@ def answers(positions):
     return lambda pool, *, in_halves, in_float64: positions
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "step"),
-    [([0, 1], [0, 1], None), ([0, 1], [0, 2], 1), ([0], [0, 1], 1), ([], [], None)],
-)
-def test_the_first_difference_counts_length_too(a, b, step):
-    assert first_difference(a, b) == step
-
-
-def test_copies_are_named_by_the_first_of_them():
-    rows = np.array([E1, E2, E1, -0.0 * E1 + E2], dtype=np.float32)
-    assert without_copies([2, 3, 1], rows) == [0, 1, 1]
-
-
 def test_exact_gain_by_hand():
     # k(q,x)² / (k(x,x) + λ) = 1 / 1.01 at first. After one look at x itself k(q,x) and k(x,x)
     # are both 1 - 1/1.01 = 0.01/1.01.
     assert exact_gain(pool(E1, E2), [], 0) == pytest.approx(1 / 1.01)
     left = 0.01 / 1.01
     assert exact_gain(pool(E1, E2), [0], 0) == pytest.approx(left**2 / (left + 0.01))
-
-
-def test_exact_gain_is_the_fall_in_variance():
-    (one,) = (p for p in pools(1) if p.kind == "random directions")
-    chosen = algorithm_1(one.query, one.rows, 4, one.noise_variance)
-    variances = posterior_variances(
-        one.query, one.rows[chosen], kernel=LinearKernel(), noise_variance=one.noise_variance
-    )
-    gains = [exact_gain(one, chosen[:step], chosen[step]) for step in range(4)]
-    np.testing.assert_allclose(gains, -np.diff(variances), rtol=1e-6)  # the rows are float32
 
 
 def test_equal_lists_and_choices_among_copies_need_no_second_run():
@@ -77,12 +50,3 @@ def test_what_remains_is_decided_by_the_exact_gains():
     assert cause(near_first, [1], [0], answers([0])) == agreement_causes.OURS
     mirrored = pool(DIAGONAL, DIAGONAL * np.float32([1, -1]))
     assert cause(mirrored, [0], [1], answers([1])) == agreement_causes.TIED
-
-
-def test_pools_are_unit_vectors_and_do_not_depend_on_their_number():
-    few, many = list(pools(1)), list(pools(2))[::2]
-    assert [one.kind for one in few] == list(KINDS)
-    for a, b in zip(few, many, strict=True):
-        np.testing.assert_array_equal(a.rows, b.rows)
-        assert (a.n_select, a.noise_variance) == (b.n_select, b.noise_variance)
-        np.testing.assert_allclose(np.linalg.norm(a.rows, axis=1), 1.0, rtol=1e-6)

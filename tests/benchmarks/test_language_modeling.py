@@ -292,6 +292,7 @@ def test_a_rate_that_diverges_gives_the_base_model_s_bits_and_says_so(experiment
     assert lost["bits_per_byte"][-1] == base["bits_per_byte"][0]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_rows(experiment, cache, tmp_path):
     arms = arms_of(["context", "normalized"], replace(MAIN, n_steps=2))
     path = tmp_path / "rows.jsonl"

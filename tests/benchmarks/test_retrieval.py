@@ -61,51 +61,17 @@ def test_one_row_a_method_for_one_corpus(folder, cache, capsys, options, conditi
     assert f"{condition} (animals, 5 questions, in points)" in capsys.readouterr().out
 
 
-def test_a_folder_is_measured_in_three_conditions(folder, cache, capsys):
-    rows = measure_folder(parse(["--data", str(folder), "--max-queries", "2"]), cache)
-    assert {row["condition"] for row in rows} == {"as is", "duplicates 4", "variants 4"}
-    assert {row["set"] for row in rows} == {"animals", "beasts"}
-    assert len(bars_of(rows)) == 14  # 2 metrics × (2 sets × 3 conditions + the mean as it is)
-    assert "recall@10 / all_gold@10" in capsys.readouterr().out
-
-
-def test_the_plot_adds_the_other_numbers_of_copies(folder, cache):
+@pytest.mark.slow
+def test_a_folder_is_measured_in_three_conditions_and_drawn(folder, cache):
     plot = folder / "plot.png"
     arguments = parse(
         ["--data", str(folder), "--sets", "beasts", "--max-queries", "2", "--plot", str(plot)]
     )
-    rows = measure_folder(arguments, cache) + measure_copies(arguments, cache)
+    rows = measure_folder(arguments, cache)
+    assert {row["condition"] for row in rows} == {"as is", "duplicates 4", "variants 4"}
+    assert len(bars_of(rows)) == 6  # 2 metrics × 3 conditions
+    rows += measure_copies(arguments, cache)
     keys = [(row["set"], row["condition"], row["method"]) for row in rows]
     assert len(keys) == len(set(keys))
     retrieval_plot.draw(rows, plot)
     assert plot.stat().st_size > 0
-
-
-def test_the_plot_keeps_one_setting_at_all_points():
-    rows = [
-        {"set": "s", "condition": f"duplicates {n}", "method": method, "recall@10": value}
-        for n in retrieval_plot.N_COPIES
-        for method, value in (("nn", 1 / n), ("mmr .7", 0.5))
-    ]
-    means = retrieval_plot.means(rows)
-    assert means["nn"] == pytest.approx([1 / n for n in range(1, 9)])
-    assert means["mmr .7"] == [0.5] * 8
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        (),
-        ("--corpus", "c"),
-        ("--data", "d", "--duplicates", "4"),
-        ("--data", "d", "--queries", "q"),
-        ("--corpus", "c", "--queries", "q", "--plot", "p"),
-        ("--corpus", "c", "--queries", "q", "--duplicates", "4", "--duplicate-corpus", "4"),
-        ("--corpus", "c", "--queries", "q", "--duplicates", "0"),
-        ("--corpus", "c", "--queries", "q", "--duplicate-corpus", "0"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(options, capsys):
-    with pytest.raises(SystemExit):
-        parse(options)
-    assert "error:" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 import pytest
 
-from benchmarks.bars import load_bars
 from benchmarks.retrieval_bars import bars_of
 
 
@@ -21,16 +20,6 @@ def judged(found):
     return {record["name"]: (record["value"], record["bar"], record["pass"]) for record in found}
 
 
-def test_the_bars_are_those_of_issue_3():
-    assert load_bars("retrieval") == {
-        "as_is_over_nn": -1.0,
-        "as_is_mean_over_nn": 0.0,
-        "redundant_over_best_mmr_or_dpp": -0.5,
-        "redundant_recall_over_nn": 8.0,
-        "redundant_recall_over_nn_sets": ["hotpotqa", "musique"],
-    }
-
-
 def test_as_is_each_set_may_lose_a_point_but_not_the_mean():
     found = bars_of(
         rows("squad", "as is", nn=0.9, sift=0.891) + rows("musique", "as is", nn=0.6, sift=0.589)
@@ -41,14 +30,6 @@ def test_as_is_each_set_may_lose_a_point_but_not_the_mean():
     assert mean == (pytest.approx(74.0), pytest.approx(75.0), False)
 
 
-def test_equal_to_nn_passes_whatever_the_rounding():
-    third = 1 / 3
-    found = bars_of(
-        [row for name in "abc" for row in rows(name, "as is", nn=third, sift=third + 1e-12)]
-    )
-    assert all(record["pass"] for record in found)
-
-
 def test_redundant_is_held_against_the_best_mmr_or_dpp_and_not_against_the_others():
     values = {"nn": 0.5, "sift": 0.58, "mmr_.7": 0.55, "dpp_a=8": 0.585, "ssd_.3": 0.7}
     found = judged(bars_of(rows("musique", "duplicates 4", **values)))
@@ -56,7 +37,3 @@ def test_redundant_is_held_against_the_best_mmr_or_dpp_and_not_against_the_other
     assert found[f"{case} dpp a=8"] == (58.0, 58.0, True)
     assert found[f"{case} nn"] == (58.0, 58.0, True)
     assert len(found) == 3  # all_gold@10 is not held against nn
-
-
-def test_a_single_copy_is_not_redundant():
-    assert bars_of(rows("musique", "duplicates 1", nn=0.5, sift=0.5)) == []

@@ -2,9 +2,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from pyversity import Strategy, diversify
 
-from benchmarks.retrieval_methods import dpp, is_tuned_rival, methods, mmr
+from benchmarks.retrieval_methods import dpp, is_tuned_rival, methods
 from sift_core.evaluation.search import Pool, pools
 
 
@@ -43,38 +42,9 @@ def test_dpp_equals_the_greedy_by_determinants(seed, a):
     assert dpp(one, 10, sharpness=a).tolist() == dense_dpp(one, 10, a)
 
 
-@pytest.mark.parametrize("a", [4, 6, 8])
-def test_dpp_equals_that_of_pyversity_with_the_same_weights(a):
-    one = pool(d=64)
-    # Its weights are exp((1 - diversity) · scale · (cos - mean) / std).
-    theirs = diversify(
-        one.embeddings,
-        one.similarities,
-        20,
-        strategy=Strategy.DPP,
-        diversity=0.5,
-        scale=2 * a * float(one.similarities.std()),
-    )
-    assert dpp(one, 20, sharpness=a).tolist() == theirs.indices.tolist()
-
-
 def test_dpp_ends_where_only_copies_are_left():
     one = pool_of([0.9, 0.9, 0.1], [[1, 0], [1, 0], [0, 1]])
     assert dpp(one, 3, sharpness=4).tolist() == [0, 2]
-
-
-def test_mmr_weighs_relevance():
-    # After 0, with weight w: its copy 1 has .9 w - 1 (1 - w), and 2 has .1 w - 0. They are equal
-    # at .8 w = 1 - w, w = .56.
-    one = pool_of([1.0, 0.9, 0.1], [[1, 0], [1, 0], [0, 1]])
-    assert mmr(one, 2, weight=0.9).tolist() == [0, 1]
-    assert mmr(one, 2, weight=0.3).tolist() == [0, 2]
-
-
-def test_every_method_chooses_distinct_positions():
-    for name, method in methods().items():
-        chosen = method(pool(d=64), 20)
-        assert len(set(chosen.tolist())) == 20, name
 
 
 def test_the_tables_name_each_setting():

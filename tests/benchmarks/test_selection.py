@@ -4,9 +4,8 @@ import pytest
 from benchmarks import selection_gpu
 from benchmarks.bars import load_bars
 from benchmarks.report import Report
-from benchmarks.selection_data import LEVELS, collection, fetch_all, indexed
+from benchmarks.selection_data import LEVELS, fetch_all, indexed
 from benchmarks.selection_rivals import algorithm_1
-from benchmarks.timing import medians_ms
 from sift_core import SIFTSelector
 
 
@@ -24,45 +23,6 @@ def test_the_oracle_by_hand():
     basis = np.eye(2)
     assert algorithm_1(np.array([0.8, 0.6]), basis, 2) == [0, 1]
     assert algorithm_1(np.array([1.0, 0.0]), basis, 3) == [0, 0, 0]
-
-
-@pytest.mark.parametrize("kind", LEVELS)
-def test_a_collection_is_seeded_and_of_unit_length(kind):
-    first, second = (collection(kind, 50, 16, np.random.default_rng(1)) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert first.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1.0, rtol=1e-6)
-
-
-def test_ours_runs_before_every_visit_to_a_rival_on_the_same_problem():
-    visits = []
-
-    def timer(name, seconds):
-        def run(problem):
-            visits.append((name, problem))
-            return seconds
-
-        return run
-
-    times_ms = medians_ms(
-        "ours",
-        {"ours": timer("ours", 0.010), "a": timer("a", 0.020), "b": timer("b", 0.030)},
-        ["p", "q"],
-        rounds=1,
-    )
-    assert times_ms == pytest.approx({"ours": 10.0, "a": 20.0, "b": 30.0})
-    warm_up = 9  # one to compile and two to see how long a call takes, each
-    assert visits[warm_up:] == [
-        (name, problem) for problem in "pq" for name in ("ours", "a", "ours", "b")
-    ]
-
-
-def test_the_floor_by_hand():
-    # 2 queries, 3 candidates of 5 float32: 2·3·5·4 bytes. Two columns cost 2·2·3·5 = 60 FLOPs,
-    # the symmetric Gram matrix 3²·5 = 45; the update 2²·3 = 12.
-    assert selection_gpu.floor_bytes(2, 5, 3) == 120
-    assert selection_gpu.floor_flops(2, 5, 3, 2) == 2 * (45 + 12)
-    assert selection_gpu.floor_flops(2, 5, 3, 1) == 2 * (30 + 3)
 
 
 def test_without_a_gpu_the_report_says_so(capsys, monkeypatch):
