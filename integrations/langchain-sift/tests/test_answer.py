@@ -251,6 +251,13 @@ def test_an_input_that_cannot_be_used_is_refused(answer, asked, complaint):
         answer.invoke(asked)
 
 
+def test_options_of_a_call_reach_the_engine(answer, question):
+    with pytest.raises(InvalidInputError, match="`latency_s` must be > 0"):
+        answer.invoke(question, latency_s=-1)
+    with pytest.raises(InvalidInputError, match="`n_questions` must be >= 1"):
+        answer.invoke({"input": question, "context": []}, n_questions=0)
+
+
 def test_an_unknown_mode_is_refused(answer, question):
     with pytest.raises(InvalidInputError, match=r"`mode` must be one of .* got 'rag'"):
         answer.invoke(question, mode="rag")
