@@ -155,10 +155,6 @@ def test_a_folder_that_another_began_meanwhile_is_loaded(folder, monkeypatch):
     assert not first_looks
 
 
-class GpuIndexFlat(faiss.IndexFlatIP):
-    """Stands for one on a GPU."""
-
-
 UNFIT = {
     "metadata": (
         built("Flat", 3),
@@ -166,7 +162,6 @@ UNFIT = {
         r"'broken'.*JSON can hold",
     ),
     "a document": (built("IDMap2,Flat", 2, ids=[1, 5]), {1: "one", 2: "two"}, "id 5, for which"),
-    "on a GPU": (GpuIndexFlat(8), [], "index_gpu_to_cpu"),
 }
 
 

@@ -1,6 +1,4 @@
 import asyncio
-import time
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from sift_core.types import Query
 faiss = pytest.importorskip("faiss")
 
 from tests.sources.faiss_corpus import (  # noqa: E402  # needs faiss
-    D,
     built,
     documents,
     elsewhere,
@@ -103,7 +100,7 @@ def test_an_error_of_the_filter_comes_through():
         source.fetch(query(), 1, filter=lambda metadata: metadata["absent"])
 
 
-@pytest.mark.parametrize("description", ["SQ8", "PQ4x4", "IVF2,SQ8", "HNSW16,SQ8", "PCA4,Flat"])
+@pytest.mark.parametrize("description", ["SQ8", "HNSW16,SQ8", "PCA4,Flat"])
 def test_an_index_that_compresses_warns_once_and_gives_unit_vectors(description):
     index = built(description)
     with pytest.warns(LossyVectorsWarning, match="IndexRefineFlat") as caught:
@@ -130,59 +127,6 @@ def test_documents_may_be_plain_texts():
 def test_refuses_documents_that_are_no_sequence_or_mapping(kept):
     with pytest.raises(InvalidInputError, match="must be a sequence or a mapping"):
         FaissSource(built("Flat", 3), kept)
-
-
-@pytest.mark.parametrize("index", [faiss.IndexBinaryFlat(8), "index.faiss", None])
-def test_refuses_what_is_no_index_of_floats(index):
-    with pytest.raises(
-        InvalidInputError, match=r"`index` must (hold vectors of floats|be a Faiss)"
-    ):
-        FaissSource(index, documents(3))
-
-
-class Batched(Mapping):
-    """A store that is asked for many documents at once."""
-
-    def __init__(self, kept):
-        self.kept, self.asked = dict(enumerate(kept)), []
-
-    def __getitem__(self, key):
-        raise AssertionError("asked one by one")
-
-    def __iter__(self):
-        return iter(self.kept)
-
-    def __len__(self):
-        return len(self.kept)
-
-    def get_many(self, ids):
-        self.asked.append(list(ids))
-        return [self.kept.get(key) for key in ids]
-
-
-def test_a_store_that_can_is_asked_once_for_all_documents():
-    store = Batched(documents(100))
-    source = FaissSource(built("Flat"), store)
-    assert source.fetch(elsewhere(), 5).document_ids == ranked(100, 5)
-    assert [len(ids) for ids in store.asked] == [5]
-    del store.kept[2]
-    with pytest.raises(CandidateSourceError, match="returned id 2, for which there is no document"):
-        source.fetch(query(), 1)
-
-
-class Skipping(Batched):
-    """Leaves out what is missing, where it should say None."""
-
-    def get_many(self, ids):
-        return [self.kept[key] for key in ids if key in self.kept]
-
-
-def test_a_store_that_skips_what_is_missing_is_refused():
-    store = Skipping(documents(101))
-    source = FaissSource(built("Flat"), store)
-    del store.kept[2]
-    with pytest.raises(CandidateSourceError, match=r"Skipping must return one entry.* 4 for 5 ids"):
-        source.fetch(query(), 5)
 
 
 def test_a_batch_is_one_search_and_equals_single_fetches():
@@ -224,54 +168,6 @@ def test_opposites_that_are_near_as_well_come_once():
     assert sorted(pool.document_ids) == ["doc-0", "doc-1", "doc-2"]
 
 
-def test_distances_have_no_opposites():
-    with pytest.raises(InvalidInputError, match="needs an index with METRIC_INNER_PRODUCT"):
-        FaissSource(built("Flat", metric=faiss.METRIC_L2), documents(100), include_opposite=True)
-
-
-class GpuIndexFlat(faiss.IndexFlatIP):
-    """Stands for an index of faiss-gpu: it must not be searched twice at once."""
-
-    is_busy = False
-
-    def search_and_reconstruct(self, x, k, **options):
-        assert not self.is_busy, "searched while another search was running"
-        self.is_busy = True
-        time.sleep(0.002)
-        found = super().search_and_reconstruct(x, k, **options)
-        self.is_busy = False
-        return found
-
-
-class SmallGpuIndex(faiss.IndexFlatIP):
-    """Has a GPU's limit on the number of hits."""
-
-    def search_and_reconstruct(self, x, k, **options):
-        if k > 2048:
-            raise RuntimeError("GPU index only supports min/max-K selection up to 2048")
-        return super().search_and_reconstruct(x, k, **options)
-
-    def search(self, x, k, *, params=None, **options):
-        if params is not None or k > 2048:
-            raise RuntimeError("not supported on a GPU")
-        return super().search(x, k, **options)
-
-
-SmallGpuIndex.__name__ = "GpuIndexFlatIP"
-
-
-def test_a_filter_on_a_gpu_asks_for_no_more_hits_than_it_can_return():
-    index = SmallGpuIndex(D)
-    index.add(vectors(3000))
-    source = FaissSource(index, documents(3000))
-    assert source.fetch(elsewhere(), 600, filter=is_even).document_ids == ranked(
-        3000, 600, lambda i: i % 2 == 0
-    )
-    for options in ({"filter": lambda metadata: metadata["number"] == 2}, {}):
-        with pytest.raises(CandidateSourceError, match=r"at most 2048 hits.*index_gpu"):
-            source.fetch(elsewhere(), 2500, **options)
-
-
 @pytest.mark.parametrize("shorter", [documents(4), dict(enumerate(documents(4)))])
 def test_refuses_fewer_documents_than_vectors(shorter):
     with pytest.raises(InvalidInputError, match="holds 5 vectors but there are 4 `documents`"):
@@ -284,16 +180,6 @@ def test_an_index_that_grew_without_its_documents():
     index.add(query().embedding[None] * 1.0001)
     with pytest.raises(CandidateSourceError, match="returned id 5, for which there is no document"):
         source.fetch(query(), 6)
-
-
-def test_ids_of_ones_own_that_the_documents_do_not_know():
-    index = built("IDMap2,Flat", 5, ids=np.arange(5) + 10)
-    source = FaissSource(index, dict(enumerate(documents(5))))
-    with pytest.raises(
-        CandidateSourceError, match="returned id 12, for which there is no document"
-    ) as info:
-        source.fetch(query(), 1)
-    assert isinstance(info.value.__cause__, KeyError)
 
 
 def test_an_index_that_is_emptied_between_two_calls():

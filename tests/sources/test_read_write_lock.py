@@ -1,10 +1,11 @@
 import threading
-import time
 
 import pytest
 
 from sift_core.errors import InvalidInputError
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
+
+LIMIT_S = 60
 
 
 def started(function):
@@ -13,56 +14,27 @@ def started(function):
     return thread
 
 
-def until(is_so):
-    while not is_so():
-        time.sleep(0.001)
-
-
 def test_readers_run_side_by_side():
     lock, both = ReadWriteLock(), threading.Barrier(2)
 
     def read():
         with lock.reading():
-            both.wait(60)
+            both.wait(LIMIT_S)
 
-    threads = [started(read) for _ in range(2)]
-    for thread in threads:
-        thread.join(60)
+    for thread in [started(read) for _ in range(2)]:
+        thread.join(LIMIT_S)
     assert not both.broken
 
 
-def test_a_writer_is_alone():
-    lock, log = ReadWriteLock(), []
+def test_a_waiting_writer_is_alone_goes_before_later_readers_and_not_before_nested_ones():
+    lock, log, is_waiting = ReadWriteLock(), [], threading.Event()
+    wait_for = lock._left.wait_for
 
-    def write(name):
-        with lock.writing():
-            log.append(name)
-            time.sleep(0.01)
-            log.append(name)
+    def waiting(is_so):
+        is_waiting.set()
+        return wait_for(is_so)
 
-    def read():
-        with lock.reading():
-            log.append("reader")
-
-    threads = [started(lambda name=name: write(name)) for name in "abc"]
-    threads += [started(read) for _ in range(3)]
-    for thread in threads:
-        thread.join(60)
-    writes = [name for name in log if name != "reader"]
-    assert writes[::2] == writes[1::2]
-    for name in "abc":
-        first = log.index(name)
-        assert log[first + 1] == name
-    assert log.count("reader") == 3
-
-
-def test_a_waiting_writer_goes_before_later_readers():
-    lock, log = ReadWriteLock(), []
-    release = threading.Event()
-
-    def read_long():
-        with lock.reading():
-            release.wait(60)
+    lock._left.wait_for = waiting
 
     def write():
         with lock.writing():
@@ -70,48 +42,40 @@ def test_a_waiting_writer_goes_before_later_readers():
 
     def read():
         with lock.reading():
-            log.append("reader")
-
-    threads = [started(read_long)]
-    until(lambda: lock._readings)
-    threads.append(started(write))
-    until(lambda: lock._n_writers_waiting)
-    threads.append(started(read))
-    assert log == []
-    release.set()
-    for thread in threads:
-        thread.join(60)
-    assert log == ["writer", "reader"]
-
-
-def test_reading_may_be_nested_while_a_writer_waits():
-    lock = ReadWriteLock()
-
-    def write():
-        with lock.writing():
-            pass
+            log.append("later reader")
 
     with lock.reading():
-        thread = started(write)
-        until(lambda: lock._n_writers_waiting)
+        threads = [started(write)]
+        assert is_waiting.wait(LIMIT_S)
+        threads.append(started(read))
         with lock.reading():
-            assert thread.is_alive()
-        assert thread.is_alive()  # the outer reading still counts
-    thread.join(60)
-    assert not thread.is_alive()
+            log.append("nested reader")
+        log.append("first reader")
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert log == ["nested reader", "first reader", "writer", "later reader"]
 
 
-def test_a_reader_cannot_become_a_writer():
+def test_readers_go_on_while_a_writer_has_its_turn():
+    lock, log = ReadWriteLock(), []
+
+    def read():
+        with lock.reading():
+            log.append("reader")
+
+    with lock.turn():
+        started(read).join(LIMIT_S)
+        assert log == ["reader"]
+        with lock.writing():  # nested, as whoever prepares a change then makes it
+            pass
+
+
+def test_a_reader_cannot_become_a_writer_and_an_error_lets_go():
     lock = ReadWriteLock()
-    with lock.reading(), pytest.raises(InvalidInputError, match="write after"), lock.writing():
-        pass
-    with lock.writing():
-        pass
-
-
-def test_an_error_lets_go():
-    lock = ReadWriteLock()
-    for held in (lock.reading, lock.writing):
+    for held in (lock.turn, lock.writing):
+        with lock.reading(), pytest.raises(InvalidInputError, match="write after"), held():
+            pass
+    for held in (lock.reading, lock.turn, lock.writing):
         with pytest.raises(KeyError), held():
             raise KeyError
     with lock.writing():

@@ -190,17 +190,6 @@ def test_deleted_points_are_passed_over(qdrant, corpus):
     assert sample.n_stored == 40
 
 
-@pytest.mark.filterwarnings("ignore::sift_core.errors.LossyVectorsWarning")
-def test_a_fast_scan_index_is_drawn_from_too(corpus):
-    rows = np.tile(corpus.embeddings, (8, 1))
-    index = faiss.index_factory(stores.D, "IVF4,PQ16x4fs", faiss.METRIC_INNER_PRODUCT)
-    index.train(rows)
-    index.add(rows)
-    sample = draw(FaissSource(index, corpus.texts * 8), 10)
-    drawn = rows[[int(name) for name in sample.document_ids]]
-    assert (sample.embeddings * drawn).sum(axis=1).min() > 0.7
-
-
 def sampler(client, **options):
     reader = PointReader(place="the store", vector_name="", text_key="text")
     collection = Collection(client=client, name=stores.NAME)

@@ -125,7 +125,7 @@ def test_vectors_of_hits_that_brought_them(client):
 
 
 KINDS = ["Flat", "IDMap,Flat", "IDMap2,Flat", "HNSW16,Flat", "IVF4,Flat", "IDMap,IVF4,Flat"]
-KINDS += ["RR16,IVF4,Flat", "IVF4,SQ8,RFlat", "IVF4,PQ4x4fs"]
+KINDS += ["RR16,IVF4,Flat", "IVF4,SQ8,RFlat", "PQ4x4fs"]
 
 
 @pytest.mark.parametrize("description", KINDS)

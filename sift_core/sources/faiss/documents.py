@@ -11,11 +11,12 @@ from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.content_ids import content_id
 from sift_core.types import Document, IntArray, Metadata
 
+Filter: TypeAlias = Callable[[Metadata], bool]
 Row: TypeAlias = tuple[int, str, Document]  # Faiss id, content id, document
 
 
 class DocumentTable(Mapping[int, Document]):
-    """A mapping in memory from Faiss ids to documents that also knows their content ids.
+    """Documents in memory that also knows their content ids; an entry without one is deleted.
 
     Args:
         rows: What it holds at first. Several may have one content id: a collection of somebody's
@@ -41,9 +42,13 @@ class DocumentTable(Mapping[int, Document]):
         """Return the number of documents."""
         return len(self._documents)
 
-    def get_many(self, keys: Iterable[int]) -> list[Document | None]:
+    def of_ids(self, ids: Sequence[int]) -> list[Document | None]:
         """Return the document of each id; None for one that is deleted."""
-        return list(map(self._documents.get, keys))
+        return list(map(self._documents.get, ids))
+
+    def ids(self, keep: Filter | None = None) -> IntArray:
+        """Return the ids of all documents whose metadata `keep` accepts, in O(n)."""
+        return _ids_of(self._documents.items(), keep)
 
     def put(self, key: int, content: str, document: Document) -> None:
         """Add a document."""
@@ -51,12 +56,12 @@ class DocumentTable(Mapping[int, Document]):
         self._contents[key] = content
         self._keys.setdefault(content, []).append(key)
 
-    def take_out(self, contents: Iterable[str]) -> list[int]:
+    def take_out(self, contents: Iterable[str]) -> IntArray:
         """Delete the documents with these content ids; return their Faiss ids."""
         keys = [key for content in contents for key in self._keys.pop(content, ())]
         for key in keys:
             del self._documents[key], self._contents[key]
-        return keys
+        return np.array(keys, dtype=np.int64)
 
     def content_ids(self) -> set[str]:
         """Return the content ids of all documents."""
@@ -68,13 +73,12 @@ class DocumentTable(Mapping[int, Document]):
             yield key, self._contents[key], document
 
 
-class DocumentLookup:
-    """Reads documents from a sequence or a mapping, many at a time.
+class CallersDocuments:
+    """Reads documents from a sequence or a mapping of the caller's, which is not changed.
 
     Args:
         documents: A sequence for ids 0, 1, ..., or a mapping from ids; of `Document` or plain
-            texts. A mapping's `get_many(ids)`, which returns a list with None for what is
-            missing, is called instead of one lookup for each id.
+            texts.
 
     Raises:
         InvalidInputError: If it is neither.
@@ -88,71 +92,34 @@ class DocumentLookup:
             )
         self._documents = documents
 
-    @property
-    def table(self) -> DocumentTable | None:
-        """The documents, where they can be written to; others may lack none that is asked for."""
-        return self._documents if isinstance(self._documents, DocumentTable) else None
-
-    def replace(self, table: DocumentTable) -> None:
-        """Read from a table from now on."""
-        self._documents = table
-
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self._documents)
 
-    def get(self, ids: Sequence[int]) -> list[Document | None]:
-        """Return the document of each id; None for one that was deleted from a table.
+    def of_ids(self, ids: Sequence[int]) -> list[Document | None]:
+        """Return the document of each id.
 
         Raises:
-            CandidateSourceError: If another kind of store has no document of an id, or its
-                `get_many` does not return one entry an id.
+            CandidateSourceError: If there is no document of an id.
             InvalidInputError: If what is stored is neither a document nor a text.
         """
-        if self.table is not None:
-            return self.table.get_many(ids)
-        get_many = getattr(self._documents, "get_many", None)
-        found = self._one_by_one(ids) if get_many is None else list(get_many(ids))
-        if len(found) != len(ids):
-            raise CandidateSourceError(
-                f"get_many of {type(self._documents).__name__} must return one entry an id, None "
-                f"where it is missing; got {len(found)} for {len(ids)} ids"
-            )
-        if set(map(type, found)) == {Document}:
-            return found
-        return [
-            document if isinstance(document, Document) else _as_document(key, document)
-            for key, document in zip(ids, found, strict=True)
-        ]
-
-    def _one_by_one(self, ids: Sequence[int]) -> list[Any]:
-        # Runs in C, where the processor waits for several cold documents at once.
         try:
-            return list(map(self._documents.__getitem__, ids))
+            # Runs in C, where the processor waits for several cold documents at once.
+            found = list(map(self._documents.__getitem__, ids))
         except LookupError as error:
             missing = next(key for key in ids if not self._has(key))
-            raise _no_document(missing) from error
+            raise CandidateSourceError(
+                f"Faiss returned id {missing}, for which there is no document; index and "
+                f"`documents` must be built together"
+            ) from error
+        if set(map(type, found)) == {Document}:
+            return found
+        return [_as_document(key, kept) for key, kept in zip(ids, found, strict=True)]
 
-    def _has(self, key: int) -> bool:
-        try:
-            self._documents[key]
-        except LookupError:
-            return False
-        return True
-
-    def ids(self, keep: Callable[[Metadata], bool] | None) -> IntArray:
-        """Return the ids of all documents whose metadata `keep` accepts; of all without it.
-
-        O(n): reads every document, and calls `keep` for each.
-        """
-        documents = self._documents
-        if keep is None:
-            every: Iterable[int] = documents if isinstance(documents, Mapping) else range(len(self))
-            return np.fromiter(every, dtype=np.int64)
-        pairs = documents.items() if isinstance(documents, Mapping) else enumerate(documents)
-        return np.fromiter(
-            (key for key, document in pairs if keep(_metadata_of(document))), dtype=np.int64
-        )
+    def ids(self, keep: Filter | None = None) -> IntArray:
+        """Return the ids of all documents whose metadata `keep` accepts, in O(n)."""
+        kept = self._documents
+        return _ids_of(kept.items() if isinstance(kept, Mapping) else enumerate(kept), keep)
 
     def as_table(self, ids: IntArray) -> DocumentTable:
         """Return the documents of these ids as a table, of which JSON can hold each.
@@ -161,33 +128,37 @@ class DocumentLookup:
             CandidateSourceError: If an id has no document.
             InvalidInputError: If JSON cannot hold the metadata of one.
         """
-        if self.table is not None:
-            return self.table
         keys = ids.tolist()
         return DocumentTable(
             (key, content_id(document), document)
-            for key, document in zip(keys, self.get(keys), strict=True)
+            for key, document in zip(keys, self.of_ids(keys), strict=True)
             if document is not None
         )
 
-
-def _metadata_of(document: Document | str) -> Metadata:
-    """Return a document's metadata; a plain text has none."""
-    return {} if isinstance(document, str) else document.metadata
-
-
-def _as_document(key: int, document: object) -> Document:
-    if document is None:
-        raise _no_document(key)
-    if not isinstance(document, str):
-        raise InvalidInputError(
-            f"`documents` must hold Document or texts, got {type(document).__name__} for id {key}"
-        )
-    return Document(document_id=str(key), text=document)
+    def _has(self, key: int) -> bool:
+        try:
+            self._documents[key]
+        except LookupError:
+            return False
+        return True
 
 
-def _no_document(key: int) -> CandidateSourceError:
-    return CandidateSourceError(
-        f"Faiss returned id {key}, for which there is no document; index and `documents` must be "
-        f"built together"
+def _ids_of(pairs: Iterable[tuple[int, Document | str]], keep: Filter | None) -> IntArray:
+    return np.fromiter(
+        (key for key, kept in pairs if keep is None or keep(_metadata_of(kept))), dtype=np.int64
     )
+
+
+def _metadata_of(kept: Document | str) -> Metadata:
+    """Return a document's metadata; a plain text has none."""
+    return {} if isinstance(kept, str) else kept.metadata
+
+
+def _as_document(key: int, kept: object) -> Document:
+    if isinstance(kept, Document):
+        return kept
+    if not isinstance(kept, str):
+        raise InvalidInputError(
+            f"`documents` must hold Document or texts, got {type(kept).__name__} for id {key}"
+        )
+    return Document(document_id=str(key), text=kept)

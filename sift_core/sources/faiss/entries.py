@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sift_core.errors import InvalidInputError
-from sift_core.sources.faiss.search import downcast, faiss, id_map, list_ids, runs_on_gpu
-from sift_core.types import FloatArray, IntArray
+from sift_core.checks import as_finite_array, check_text
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.sources.content_ids import content_id
+from sift_core.sources.faiss.search import downcast, faiss, id_map, list_ids
+from sift_core.types import Document, FloatArray, IntArray
 
 
 def entry_ids(index: Any) -> IntArray:
     """Return the ids of all entries, shape (ntotal,), in no particular order."""
-    index = downcast(index)
+    index = _untransformed(index)
     if isinstance(index, faiss.IndexIDMap):
         return id_map(index).copy()
-    if isinstance(index, faiss.IndexPreTransform):
-        return entry_ids(index.index)
     if isinstance(index, faiss.IndexIVF):
         return np.concatenate([list_ids(index, number) for number in range(index.nlist)])
     return np.arange(index.ntotal, dtype=np.int64)
@@ -25,59 +26,44 @@ def entry_ids(index: Any) -> IntArray:
 
 def takes_ids(index: Any) -> bool:
     """Return whether entries keep ids of their own; elsewhere they are counted 0, 1, ..."""
-    index = downcast(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return takes_ids(index.index)
-    return isinstance(index, faiss.IndexIDMap | faiss.IndexIVF)
+    return isinstance(_untransformed(index), faiss.IndexIDMap | faiss.IndexIVF)
 
 
 def add_entries(index: Any, ids: IntArray, vectors: FloatArray) -> None:
     """Add vectors (n, d), float32, under ids (n,); where ids are counted, these must be next.
 
     Raises:
-        RuntimeError: If Faiss fails.
+        CandidateSourceError: If Faiss fails.
     """
-    if takes_ids(index):
-        index.add_with_ids(vectors, np.ascontiguousarray(ids, dtype=np.int64))
-    else:
-        index.add(vectors)
+    try:
+        if takes_ids(index):
+            index.add_with_ids(vectors, ids)
+        else:
+            index.add(vectors)
+    except (RuntimeError, MemoryError) as error:
+        raise _failed(index, error) from error
 
 
 def remove_entries(index: Any, ids: IntArray) -> None:
     """Remove entries where the index can do that without mixing up its ids.
 
     Elsewhere nothing is removed, and a search must leave out what has no document: graphs, and
-    IVF with an array for a direct map, cannot remove; where ids are counted, those of later
-    entries would shift; so they would in an `IndexIDMap` around IVF, which Faiss gets wrong
-    (1.15). Costs O(n).
+    IVF with a direct map, cannot remove; where ids are counted, those of later entries would
+    shift; so they would in an `IndexIDMap` around IVF, which Faiss gets wrong (1.15). Costs O(n).
 
     Raises:
-        RuntimeError: If Faiss fails.
+        CandidateSourceError: If Faiss fails.
     """
-    if not len(ids) or not _removes(index):
-        return
-    ids = np.ascontiguousarray(ids, dtype=np.int64)
-    ivf = faiss.try_extract_index_ivf(index)
-    if ivf is not None and ivf.direct_map.type == faiss.DirectMap.Hashtable:
-        index.remove_ids(faiss.IDSelectorArray(ids))  # the only kind that it takes
+    inner = _untransformed(index)
+    if isinstance(inner, faiss.IndexIDMap):
+        removes = isinstance(_untransformed(inner.index), faiss.IndexFlatCodes)
     else:
-        index.remove_ids(ids)
-
-
-def _removes(index: Any) -> bool:
-    index = downcast(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return _removes(index.index)
-    if isinstance(index, faiss.IndexIDMap):
-        return isinstance(_untransformed(index.index), faiss.IndexFlatCodes)
-    if not isinstance(index, faiss.IndexIVF) or isinstance(index, faiss.IndexIVFFastScan):
-        return False
-    return bool(index.direct_map.type != faiss.DirectMap.Array)
-
-
-def _untransformed(index: Any) -> Any:
-    index = downcast(index)
-    return _untransformed(index.index) if isinstance(index, faiss.IndexPreTransform) else index
+        removes = isinstance(inner, faiss.IndexIVF) and inner.direct_map.no()
+    if removes and len(ids):
+        try:
+            index.remove_ids(ids)
+        except (RuntimeError, MemoryError) as error:
+            raise _failed(index, error) from error
 
 
 def starting_form(index: Any) -> Any:
@@ -89,50 +75,55 @@ def starting_form(index: Any) -> Any:
     return faiss.IndexIDMap2(index) if is_plain and index.ntotal == 0 else index
 
 
-def check_not_on_gpu(index: Any) -> None:
-    """Refuse an index that cannot be written to a file.
+def check_is_trained(index: Any) -> None:
+    """Refuse an index that vectors cannot be added to yet.
 
     Raises:
-        InvalidInputError: If it, or a part of it, is on a GPU.
+        InvalidInputError: If it is not trained.
     """
-    if runs_on_gpu(index):
-        raise InvalidInputError(
-            f"{type(downcast(index)).__name__} is on a GPU, where it cannot be saved or added to "
-            f"durably; convert it with faiss.index_gpu_to_cpu and take that"
-        )
-
-
-def check_can_grow(index: Any) -> None:
-    """Refuse an index to which vectors cannot be added one batch after another.
-
-    Raises:
-        InvalidInputError: If it is not trained, on a GPU, of a type that is built once (NSG), or
-            an IVF index with a direct map in the form of an array.
-    """
-    check_not_on_gpu(index)
     if not index.is_trained:
         raise InvalidInputError(
             f"{type(downcast(index)).__name__} is not trained; call its `train` with a sample of "
             f"embeddings, before it is saved for the first time"
         )
-    _check_grows(index)
 
 
-def _check_grows(index: Any) -> None:
-    index = downcast(index)
-    if isinstance(index, faiss.IndexIDMap | faiss.IndexPreTransform):
-        _check_grows(index.index)
-    elif isinstance(index, faiss.IndexRefine):
-        _check_grows(index.base_index)
-        _check_grows(index.refine_index)
-    elif isinstance(index, faiss.IndexIVF):
-        if index.direct_map.type == faiss.DirectMap.Array:
-            raise InvalidInputError(
-                f"{type(index).__name__} has a direct map that takes no ids; call its "
-                f"`set_direct_map_type(faiss.DirectMap.NoMap)`: fetching needs none"
-            )
-    elif not isinstance(index, faiss.IndexFlatCodes | faiss.IndexHNSW | faiss.IndexFastScan):
+def checked_rows(
+    content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray, d: int
+) -> FloatArray:
+    """Return embeddings (n, d) as float32, fit to be added with n documents.
+
+    Raises:
+        InvalidInputError: If lengths or dimension differ, a number is not finite, or JSON
+            cannot hold the metadata.
+    """
+    vectors = as_finite_array("embeddings", embeddings, n_dimensions=2)
+    if not len(content_ids) == len(documents) == len(vectors):
         raise InvalidInputError(
-            f"{type(index).__name__} cannot be added to one batch after another; build it from all "
-            f"vectors at once and save that, or take Flat, HNSW or IVF"
+            f"`content_ids`, `documents` and `embeddings` must have one row a document, got "
+            f"{len(content_ids)}, {len(documents)} and {len(vectors)}"
         )
+    if len(vectors) and vectors.shape[1] != d:
+        raise InvalidInputError(
+            f"`embeddings` must have {d} columns like the index, got {vectors.shape[1]}; were "
+            f"both made by one model?"
+        )
+    for content, document in zip(content_ids, documents, strict=True):
+        check_text("content id", content)
+        content_id(document)  # refuses what JSON cannot hold
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused
+        narrow: FloatArray = np.ascontiguousarray(vectors, dtype=np.float32)
+    return as_finite_array("embeddings as float32", narrow, n_dimensions=2)
+
+
+def _untransformed(index: Any) -> Any:
+    """Return what an `IndexPreTransform` holds; any other index as it is."""
+    index = downcast(index)
+    return _untransformed(index.index) if isinstance(index, faiss.IndexPreTransform) else index
+
+
+def _failed(index: Any, error: Exception) -> CandidateSourceError:
+    return CandidateSourceError(
+        f"Faiss could not change the {type(downcast(index)).__name__} in memory: {error}; load the "
+        f"source again"
+    )

@@ -18,11 +18,11 @@ import re
 import sqlite3
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sift_core.errors import CandidateSourceError
 from sift_core.sources.faiss.documents import DocumentTable, Row
@@ -34,10 +34,7 @@ MANIFEST = "manifest.json"
 LOCK = "folder.lock"
 FORMAT = 2  # 1 kept its documents in SQLite
 LOCK_WAIT_S = 5.0  # a save of others takes a second or so. Guess.
-_OURS = re.compile(
-    r"index-[0-9a-f]{12}\.faiss|documents-[0-9a-f]{12}\.(jsonl|sqlite(-journal)?)"
-    r"|manifest-[0-9a-f]{12}\.json"
-)
+_OURS = re.compile(r"(index-\w{12}\.faiss|documents-\w{12}\.jsonl|manifest-\w{12}\.json)", re.ASCII)
 _BLOCK = 1 << 20
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # reading JSON
 
@@ -158,20 +155,20 @@ class IndexFolder:
         ]
         index_path, documents_path, manifest_path = paths
         state: dict[str, Any] = {"embedder_name": embedder_name}
+        is_switched = False
         try:
             state["index"] = _write_index(index_path, starting_form(index))
             state["documents"] = _write_documents(documents_path, rows)
             checksum = _checksum(state)
             manifest = {"format": FORMAT, "state": state, "sha256": checksum}
-            with _writing(manifest_path) as write:
-                write(json.dumps(manifest, indent=1).encode())
+            with _writing(manifest_path) as file:
+                file.write(json.dumps(manifest, indent=1).encode())
             _sync_folder(self.path)
             os.replace(manifest_path, self.path / MANIFEST)
-            self._known = checksum
+            self._known, is_switched = checksum, True
             _sync_folder(self.path)
         except BaseException as error:
-            current = self._current_files()
-            _delete(path for path in paths if path.name not in current)
+            _delete([manifest_path] if is_switched else paths)
             if isinstance(error, OSError):
                 raise _failed("save into", self.path, error) from error
             raise
@@ -180,12 +177,6 @@ class IndexFolder:
             for path in sorted(self.path.iterdir())
             if _OURS.fullmatch(path.name) and path not in (index_path, documents_path)
         )
-
-    def _current_files(self) -> set[str]:
-        manifest = self._manifest()
-        if manifest is None:
-            return set()
-        return {manifest["state"][kind]["name"] for kind in ("index", "documents")}
 
     def _manifest(self) -> dict[str, Any] | None:
         """Return the manifest, its form checked; None where there is none."""
@@ -202,7 +193,7 @@ class IndexFolder:
             if found != FORMAT:
                 raise CandidateSourceError(
                     f"{str(self.path)!r} has format {found!r}, this version of sift-rerank reads "
-                    f"{FORMAT}: {_of_format(found)}"
+                    f"{FORMAT}: index again into another folder, or upgrade sift-rerank"
                 )
             state = manifest["state"]
             if manifest["sha256"] != _checksum(state):
@@ -256,33 +247,24 @@ class IndexFolder:
 
 
 def _write_index(path: Path, index: Any) -> dict[str, str]:
-    digest = hashlib.sha256()
-    with _writing(path) as write:
-
-        def hashed(block: bytes) -> None:
-            digest.update(block)
-            write(block)
-
+    with _writing(path) as file:
         try:
             # Faiss' own writer does not notice that the disk is full when it closes a file.
-            faiss.write_index(index, faiss.PyCallbackIOWriter(hashed, _BLOCK))
+            faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _BLOCK))
         except RuntimeError as error:
             raise CandidateSourceError(
                 f"Faiss could not write {type(index).__name__} to {str(path)!r}: {error}; its type "
                 f"cannot be saved"
             ) from error
-    return {"name": path.name, "sha256": digest.hexdigest()}
+    return file.entry()
 
 
 def _write_documents(path: Path, rows: Iterable[Row]) -> dict[str, str]:
-    digest = hashlib.sha256()
-    with _writing(path) as write:
+    with _writing(path) as file:
         for key, content, document in rows:
             columns = [key, content, document.document_id, document.text, dict(document.metadata)]
-            line = json.dumps(columns, ensure_ascii=False).encode() + b"\n"
-            digest.update(line)
-            write(line)
-    return {"name": path.name, "sha256": digest.hexdigest()}
+            file.write(json.dumps(columns, ensure_ascii=False).encode() + b"\n")
+    return file.entry()
 
 
 def _read_documents(path: Path) -> Iterator[Row]:
@@ -294,11 +276,26 @@ def _read_documents(path: Path) -> Iterator[Row]:
             yield key, content, Document(document_id=document_id, text=text, metadata=metadata)
 
 
+class _NewFile:
+    """A file that is written once, and its checksum."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file, self._digest = path, file, hashlib.sha256()
+
+    def write(self, block: bytes) -> None:
+        self._digest.update(block)
+        self._file.write(block)
+
+    def entry(self) -> dict[str, str]:
+        """Return what the manifest says of it."""
+        return {"name": self._path.name, "sha256": self._digest.hexdigest()}
+
+
 @contextmanager
-def _writing(path: Path) -> Iterator[Callable[[bytes], object]]:
+def _writing(path: Path) -> Iterator[_NewFile]:
     """Give what writes to a new file, which is durable afterwards."""
     with path.open("xb") as file:
-        yield file.write
+        yield _NewFile(path, file)
         file.flush()
         os.fsync(file.fileno())
 
@@ -329,11 +326,6 @@ def _locked(folder: Path) -> sqlite3.Connection:
 
 def _checksum(state: Any) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
-
-
-def _of_format(found: object) -> str:
-    is_older = isinstance(found, int) and found < FORMAT
-    return "index again into another folder" if is_older else "upgrade sift-rerank"
 
 
 def _delete(paths: Iterable[Path]) -> None:

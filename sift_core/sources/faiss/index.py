@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,29 @@ from sift_core.sources.checks import (
     check_is_batch,
     check_is_callable,
 )
-from sift_core.sources.faiss.documents import DocumentLookup, DocumentTable
-from sift_core.sources.faiss.entries import check_can_grow, check_not_on_gpu, entry_ids
+from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
+from sift_core.sources.faiss.entries import (
+    add_entries,
+    check_is_trained,
+    checked_rows,
+    entry_ids,
+    remove_entries,
+    takes_ids,
+)
 from sift_core.sources.faiss.folder import IndexFolder
 from sift_core.sources.faiss.nearest import (
-    Filter,
+    Documents,
     Found,
-    NearestDocuments,
     as_pool,
+    find,
+    unit_rows,
     with_opposites,
 )
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
-from sift_core.sources.faiss.sampling import sample_index
-from sift_core.sources.faiss.search import check_index, faiss
-from sift_core.sources.faiss.writing import IndexWriter
-from sift_core.sources.sampling import check_sample_arguments
-from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
+from sift_core.sources.faiss.search import check_index, check_not_on_gpu, faiss, lossy_part
+from sift_core.sources.faiss.vectors import stored_vectors
+from sift_core.sources.sampling import as_sample, check_sample_arguments, nothing_to_sample
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, IntArray, Query
 
 
 class FaissSource(BatchFetching):
@@ -44,25 +52,25 @@ class FaissSource(BatchFetching):
     brought to unit length, a `LossyVectorsWarning` says so once, and the selection is as
     approximate as they are.
 
-    Any number of threads may fetch at once; searches on a GPU wait for one another, as
-    Faiss demands. `add` and `remove` change index and documents in memory, and a fetch sees the
-    state before or after a call; `save` keeps both in a folder. Who needs every write to be
-    durable at once is better served by a database, `QdrantSource` for instance.
+    Any number of threads may fetch at once. `add` and `remove` change index and documents in
+    memory, and a fetch sees the state before or after a call; `save` keeps both in a folder. Who
+    needs every write to be durable at once is better served by a database, `QdrantSource` for
+    instance.
 
     Args:
         index: A trained index, which `add` and `remove` change in place. Whoever changes it
             otherwise keeps `documents` in step.
         documents: The document of each Faiss id: a sequence for ids 0, 1, ..., or a mapping
-            from ids of one's own; of `Document` or plain texts. A mapping that has
-            `get_many(ids)` is asked once a query. There may be more than the index has. Not
-            changed: the first `add` or `remove` copies them.
+            from ids of one's own; of `Document` or plain texts. There may be more than the index
+            has. Not changed: the first `add` or `remove` copies them.
         embedder_name: Model behind the index; queries made by another are refused.
         include_opposite: Whether half of the candidates, the smaller, are those nearest
             to the opposite of the query. Needs an inner product.
 
     Raises:
-        InvalidInputError: If the index holds vectors without documents or is no index of
-            floats, or its metric does not allow `include_opposite`.
+        InvalidInputError: If the index holds vectors without documents, is no index of floats,
+            is on a GPU or of a kind (IVF fast scan) that does not give its vectors back, or its
+            metric does not allow `include_opposite`.
     """
 
     def __init__(
@@ -74,10 +82,15 @@ class FaissSource(BatchFetching):
         include_opposite: bool = False,
     ) -> None:
         check_index(index)
-        lookup = DocumentLookup(documents)
-        if index.ntotal > len(lookup) and lookup.table is None:
+        check_not_on_gpu(index)
+        self._documents: Documents
+        if isinstance(documents, DocumentTable):  # of `load`: a vector without one is deleted
+            self._documents = documents
+        else:
+            self._documents = CallersDocuments(documents)
+        if isinstance(self._documents, CallersDocuments) and index.ntotal > len(documents):
             raise InvalidInputError(
-                f"the index holds {index.ntotal} vectors but there are {len(lookup)} "
+                f"the index holds {index.ntotal} vectors but there are {len(documents)} "
                 f"`documents`; pass one document for each vector"
             )
         if include_opposite and index.metric_type != faiss.METRIC_INNER_PRODUCT:
@@ -86,19 +99,20 @@ class FaissSource(BatchFetching):
                 f"{type(index).__name__} has metric {index.metric_type}"
             )
         self._index = index
-        self._lookup = lookup
         self._lock = ReadWriteLock()
-        self._writer = IndexWriter(index, lookup, self._lock, folder=None)
+        self._folder: IndexFolder | None = None  # where `flush` saves
+        self._has_changes = False
+        self._next_id: int | None = None  # the least that was never given to an entry
         self._name = embedder_name
         self._include_opposite = include_opposite
-        self._nearest = NearestDocuments(index, lookup)
-        if self._nearest.lossy_part is not None:
+        lossy = lossy_part(index)
+        if lossy is not None:
             warnings.warn(
-                f"{self._nearest.lossy_part} gives back approximations of the vectors that were "
-                f"added, which are brought to unit length; for exact ones put IndexRefineFlat "
-                f"around the index, or take Flat, IVFFlat or HNSWFlat",
+                f"{lossy} gives back approximations of the vectors that were added, which are "
+                f"brought to unit length; for exact ones put IndexRefineFlat around the index, or "
+                f"take Flat, IVFFlat or HNSWFlat",
                 LossyVectorsWarning,
-                stacklevel=2 if lookup.table is None else 3,  # `load` has a table
+                stacklevel=3 if isinstance(documents, DocumentTable) else 2,
             )
 
     @property
@@ -147,15 +161,12 @@ class FaissSource(BatchFetching):
 
     def _find(self, vectors: FloatArray, n_candidates: int, keep: Filter | None) -> list[Found]:
         k = min(n_candidates, self._index.ntotal)
-        n_deleted = 0
-        if self._lookup.table is not None:
-            n_deleted = max(0, int(self._index.ntotal) - len(self._lookup))
-        if k == 0 or n_deleted == self._index.ntotal:
+        if k == 0 or not len(self._documents):
             raise InvalidInputError("there are no documents to fetch from; add some first")
         if not self._include_opposite:
-            return self._nearest.find(vectors, k, keep=keep, n_deleted=n_deleted)
+            return find(self._index, self._documents, vectors, k, keep)
         both = np.concatenate([vectors, -vectors])
-        found = self._nearest.find(both, k, keep=keep, n_deleted=n_deleted)
+        found = find(self._index, self._documents, both, k, keep)
         near, opposite = found[: len(vectors)], found[len(vectors) :]
         return [with_opposites(*pair, k) for pair in zip(near, opposite, strict=True)]
 
@@ -172,12 +183,28 @@ class FaissSource(BatchFetching):
         Raises:
             CandidateSourceError: If the index cannot give vectors back, an id has no document, or
                 a vector is not finite.
-            InvalidInputError: If there is no document, an argument cannot be used, or the index
-                is of a kind (IVF fast scan) whose entries cannot be drawn.
+            InvalidInputError: If there is no document, or an argument cannot be used.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        with self._lock.reading(), self._nearest.turn:
-            return sample_index(self._index, self._lookup, n_documents, generator)
+        place = f"the Faiss {type(self._index).__name__}"
+        with self._lock.reading():
+            entries = entry_ids(self._index)
+            ids = entries[generator.permutation(len(entries))]
+            if isinstance(self._documents, DocumentTable):
+                ids = ids[np.isin(ids, self._documents.ids())]  # others are deleted
+            n_stored, ids = len(ids), ids[:n_documents]
+            if n_stored == 0:
+                raise nothing_to_sample(place)
+            vectors = stored_vectors(self._index, ids)
+            drawn = [each for each in self._documents.of_ids(ids.tolist()) if each is not None]
+        return as_sample(
+            place,
+            document_ids=[document.document_id for document in drawn],
+            texts=[document.text for document in drawn],
+            embeddings=vectors if lossy_part(self._index) is None else unit_rows(vectors),
+            metadata=[dict(document.metadata) for document in drawn],
+            n_stored=n_stored,
+        )
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Check that the index suits an embedder, and note its name where nothing is stored yet.
@@ -185,10 +212,9 @@ class FaissSource(BatchFetching):
         Raises:
             CandidateSourceError: If another writes into the source's folder, or has since it was
                 loaded.
-            InvalidInputError: If the index is not trained or cannot grow, or it has another
-                dimension or embedder.
+            InvalidInputError: If the index is not trained, or has another dimension or embedder.
         """
-        check_can_grow(self._index)
+        check_is_trained(self._index)
         if dimension != self._index.d:
             raise InvalidInputError(
                 f"the index has {self._index.d} dimensions, the embedder {embedder_name!r} makes "
@@ -200,10 +226,10 @@ class FaissSource(BatchFetching):
                 f"the index holds {self._index.ntotal} vectors of an embedder that is not "
                 f"known; pass its `embedder_name` when you construct or load the source"
             )
-        with self._writer.changing():
+        with self._changing():
             if self._name is None:
                 self._name = embedder_name
-                self._writer.has_changes = True
+                self._has_changes = True
 
     def content_ids(self) -> set[str]:
         """Return the content ids of all documents.
@@ -228,7 +254,9 @@ class FaissSource(BatchFetching):
 
     def _table(self) -> DocumentTable:
         """Return the documents of the index's entries with their content ids."""
-        return self._lookup.as_table(np.unique(entry_ids(self._index)))
+        if isinstance(self._documents, DocumentTable):
+            return self._documents
+        return self._documents.as_table(np.unique(entry_ids(self._index)))
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
@@ -245,12 +273,26 @@ class FaissSource(BatchFetching):
                 the index has an inner product and cosines are meant.
 
         Raises:
-            CandidateSourceError: If Faiss fails, or another writes into the source's folder or
-                has since it was loaded.
-            InvalidInputError: If the arguments do not fit together or to the index, or it cannot
-                grow.
+            CandidateSourceError: If Faiss fails (NSG and IVF with an array for a direct map take no
+                further vectors), or another writes into the source's folder or has since it was
+                loaded.
+            InvalidInputError: If the arguments do not fit together or to the index.
         """
-        self._writer.add(content_ids, documents, embeddings)
+        vectors = checked_rows(content_ids, documents, embeddings, self._index.d)
+        rows = {content: row for row, content in enumerate(content_ids)}  # the last of equal ones
+        if not rows:
+            return
+        check_is_trained(self._index)
+        with self._changing() as table, self._lock.writing():
+            # Vectors first, then documents: a vector without a document counts as deleted, so an
+            # interruption between the two loses what was being added and nothing else.
+            ids = self._new_ids(len(rows))
+            self._has_changes = True
+            add_entries(self._index, ids, vectors[list(rows.values())])
+            replaced = table.take_out(rows)
+            for key, (content, row) in zip(ids.tolist(), rows.items(), strict=True):
+                table.put(key, content, documents[row])
+            remove_entries(self._index, replaced)
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete documents, in memory; ids that are not there are ignored.
@@ -261,7 +303,38 @@ class FaissSource(BatchFetching):
         Raises:
             CandidateSourceError: As `add`.
         """
-        self._writer.remove(content_ids)
+        content_ids = list(content_ids)
+        if not content_ids:
+            return
+        with self._changing() as table, self._lock.writing():
+            self._has_changes = True
+            remove_entries(self._index, table.take_out(content_ids))
+
+    @contextmanager
+    def _changing(self) -> Iterator[DocumentTable]:
+        """Be the only writer, of the folder as well; gives the documents.
+
+        Raises:
+            CandidateSourceError: If another writes into the folder, or has since it was read.
+            InvalidInputError: If this thread is fetching, or JSON cannot hold a document.
+        """
+        with self._lock.turn():
+            if self._folder is not None:
+                self._folder.acquire()
+            table = self._table()
+            with self._lock.writing():
+                self._documents = table
+            yield table
+
+    def _new_ids(self, n: int) -> IntArray:
+        """Return ids that no entry ever had, or the next where the index counts."""
+        start = int(self._index.ntotal)
+        if takes_ids(self._index):
+            if self._next_id is None:
+                self._next_id = int(entry_ids(self._index).max(initial=-1)) + 1
+            start = self._next_id
+            self._next_id += n
+        return np.arange(start, start + n, dtype=np.int64)
 
     def flush(self) -> None:
         """Save what was added and removed into the folder that this source was loaded from.
@@ -272,8 +345,11 @@ class FaissSource(BatchFetching):
         Raises:
             CandidateSourceError: If a file cannot be written; the folder is then as before.
         """
-        check_not_on_gpu(self._index)
-        self._writer.flush(self._name)
+        if self._folder is None or not self._has_changes:
+            return
+        with self._changing() as table:
+            self._folder.write(self._index, table.rows(), embedder_name=self._name)
+            self._has_changes = False
 
     def complete(self) -> None:
         """Do what `flush` does, and let others write into the folder.
@@ -284,7 +360,9 @@ class FaissSource(BatchFetching):
         try:
             self.flush()
         finally:
-            self._writer.release()
+            with self._lock.turn():
+                if self._folder is not None:
+                    self._folder.release()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write index, documents and embedder name into a folder, atomically.
@@ -303,16 +381,14 @@ class FaissSource(BatchFetching):
         Raises:
             CandidateSourceError: If a file cannot be written, an id has no document, or another
                 writes into the folder; what was saved before is untouched.
-            InvalidInputError: If JSON cannot hold the metadata of a document, the index is
-                on a GPU, or this is called from a filter; nothing is written then.
+            InvalidInputError: If JSON cannot hold the metadata of a document, or this is called
+                from a filter; nothing is written then.
         """
-        check_not_on_gpu(self._index)
-        home = self._writer.folder
-        if home is not None and home.is_same_as(Path(folder)):
+        if self._folder is not None and self._folder.is_same_as(Path(folder)):
             self.complete()
             return
         place = IndexFolder(Path(folder))
-        with self._writer.turn():
+        with self._lock.turn():
             table = self._table()
             with place.writing():
                 place.write(self._index, table.rows(), embedder_name=self._name)
@@ -347,7 +423,7 @@ class FaissSource(BatchFetching):
             embedder_name=embedder_name or saved.embedder_name,
             include_opposite=include_opposite,
         )
-        source._writer.folder = place
+        source._folder = place
         return source
 
     @classmethod

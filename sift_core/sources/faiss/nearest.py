@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -14,26 +13,11 @@ import numpy as np
 from sift_core.selection.kernels import cosine_similarities
 from sift_core.sources.checks import near_and_opposite
 from sift_core.sources.copied_on_read import CopiedOnRead
-from sift_core.sources.faiss.documents import DocumentLookup
-from sift_core.sources.faiss.search import (
-    MOST_HITS_ON_GPU,
-    BatchHits,
-    failed_search,
-    lossy_part,
-    runs_on_gpu,
-    search,
-    unit_rows,
-)
-from sift_core.types import (
-    CandidatePool,
-    Document,
-    FloatArray,
-    IntArray,
-    Metadata,
-    Query,
-)
+from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
+from sift_core.sources.faiss.search import FAULTS, BatchHits, failed_search, lossy_part, search
+from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Query
 
-Filter: TypeAlias = Callable[[Metadata], bool]
+Documents: TypeAlias = CallersDocuments | DocumentTable
 
 # With a filter, this many times the hits wanted are looked at first; beyond this share of the
 # index, comparing only what passes the filter is cheaper. Guesses.
@@ -57,153 +41,111 @@ class Found:
     documents: Sequence[Document]
     vectors: FloatArray
 
-    def take(self, rows: Sequence[int]) -> Found:
-        """Return these rows, in this order."""
-        return Found(
-            ids=[self.ids[row] for row in rows],
-            documents=[self.documents[row] for row in rows],
-            vectors=self.vectors[list(rows)],
-        )
 
-    def joined(self, other: Found) -> Found:
-        """Return these rows, then those of the other."""
-        return Found(
-            ids=[*self.ids, *other.ids],
-            documents=[*self.documents, *other.documents],
-            vectors=np.concatenate([self.vectors, other.vectors]),
-        )
+def find(
+    index: Any, documents: Documents, queries: FloatArray, k: int, keep: Filter | None
+) -> list[Found]:
+    """Return the k nearest documents of each query, fewer only where there are fewer.
 
-
-class NearestDocuments:
-    """Finds documents by an index and a lookup that belong together.
+    One search of all queries. Where that finds too few which were not deleted and pass the
+    filter, a query is asked again for more; and where so few pass that this would not end soon,
+    all documents are filtered, and only those that pass are compared.
 
     Args:
         index: Any Faiss index.
-        lookup: Its documents.
+        documents: Its documents.
+        queries: Shape (b, d), float32, contiguous.
+        k: 1 <= k <= number of vectors.
+        keep: Called with a document's metadata.
+
+    Raises:
+        CandidateSourceError: If Faiss fails or a hit has no document.
     """
+    n_deleted = 0
+    if isinstance(documents, DocumentTable):
+        n_deleted = max(0, index.ntotal - len(documents))
+    n_asked = min(k * (_WIDER if keep else 1) + min(n_deleted, _WIDER * k), index.ntotal)
+    largest = min(max(_WIDER * k, int(index.ntotal * _LARGEST_SHARE)), index.ntotal)
+    every = cache(lambda: documents.ids(keep))  # read once, and only where it is needed
 
-    def __init__(self, index: Any, lookup: DocumentLookup) -> None:
-        self._index = index
-        self._lookup = lookup
-        self.lossy_part = lossy_part(index)
-        on_gpu = runs_on_gpu(index)
-        self._most_hits = MOST_HITS_ON_GPU if on_gpu else 2**31 - 1
-        self.turn: AbstractContextManager[Any] = threading.Lock() if on_gpu else nullcontext()
-
-    def find(
-        self, queries: FloatArray, k: int, *, keep: Filter | None = None, n_deleted: int = 0
-    ) -> list[Found]:
-        """Return the k nearest documents of each query, fewer only where there are fewer.
-
-        One search of all queries where nothing is filtered or deleted. A filter is applied to
-        4 k hits first; where too few pass, to more; and where it is so selective that this would
-        not end soon, to all documents, and only those that pass are compared.
-
-        Args:
-            queries: Shape (b, d), float32, contiguous.
-            k: 1 <= k <= number of vectors.
-            keep: Called with a document's metadata.
-            n_deleted: About how many vectors have no document any more.
-
-        Raises:
-            CandidateSourceError: If Faiss fails or a hit has no document.
-        """
-        n_asked = self._at_most(k * (_WIDER if keep else 1) + min(n_deleted, _WIDER * k))
-        largest = self._at_most(max(_WIDER * k, int(self._index.ntotal * _LARGEST_SHARE)))
-        found: dict[int, Found] = {}
-        while True:
-            pending = [row for row in range(len(queries)) if row not in found]
-            hits = self._search(queries[pending], n_asked)
-            n_kept = 0
-            for row, ids, vectors in zip(pending, hits.ids, hits.vectors, strict=True):
-                kept = self._kept(ids, vectors, k, keep)
-                n_kept += len(kept.ids)
-                is_all = n_asked == self._index.ntotal or ids[-1] < 0
-                if len(kept.ids) == k or is_all:
-                    found[row] = kept
-            if len(found) == len(queries):
-                return [found[row] for row in range(len(queries))]
-            needed = 1.5 * k * n_asked * len(pending) / max(n_kept, 1)
-            if max(needed, 2 * n_asked) > largest:
+    def of_one(row: int, n_asked: int, found: Found) -> Found:
+        while len(found.ids) < k:
+            needed = max(int(1.5 * k * n_asked / max(len(found.ids), 1)), 2 * n_asked)
+            if needed > largest:
+                n_wanted = min(k, len(every()))
+                if n_wanted == 0:
+                    return found
+                hits = _search(index, queries[[row]], n_wanted, allowed=every())
+                return _kept(documents, hits.ids[0], hits.vectors[0], k, None)
+            n_asked = needed
+            hits = _search(index, queries[[row]], n_asked)
+            found = _kept(documents, hits.ids[0], hits.vectors[0], k, keep)
+            if n_asked == index.ntotal or hits.ids[0, -1] < 0:
                 break
-            n_asked = self._at_most(max(int(needed), 2 * n_asked))
-        found |= self._find_among_all(queries, k, keep, skip=found)
-        return [found[row] for row in range(len(queries))]
+        return found
 
-    def _find_among_all(
-        self, queries: FloatArray, k: int, keep: Filter | None, *, skip: dict[int, Found]
-    ) -> dict[int, Found]:
-        """Return what each query finds among the documents that pass."""
-        pending = [row for row in range(len(queries)) if row not in skip]
-        allowed = self._lookup.ids(keep)
-        k = min(k, len(allowed))
-        if k == 0:
-            empty = Found(ids=[], documents=[], vectors=queries[:0])
-            return dict.fromkeys(pending, empty)
-        hits = self._search(queries[pending], k, allowed=allowed)
-        return {
-            row: self._kept(ids, vectors, k, None)
-            for row, ids, vectors in zip(pending, hits.ids, hits.vectors, strict=True)
-        }
+    hits = _search(index, queries, n_asked)
+    all_found = []
+    for row, (ids, vectors) in enumerate(zip(hits.ids, hits.vectors, strict=True)):
+        found = _kept(documents, ids, vectors, k, keep)
+        is_all = n_asked == index.ntotal or ids[-1] < 0
+        all_found.append(found if is_all else of_one(row, n_asked, found))
+    return all_found
 
-    def _at_most(self, n_hits: int) -> int:
-        return min(n_hits, int(self._index.ntotal), self._most_hits)
 
-    def _search(self, queries: FloatArray, k: int, *, allowed: IntArray | None = None) -> BatchHits:
-        try:
-            with self.turn:
-                hits = search(self._index, queries, k, allowed=allowed)
-        except (RuntimeError, AssertionError) as error:
-            raise failed_search(self._index, error) from error
-        if self.lossy_part is None:
-            return hits
-        hits.vectors[hits.ids < 0] = 0  # Faiss leaves NaN there
-        return replace(hits, vectors=unit_rows(hits.vectors))
+def _search(
+    index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None = None
+) -> BatchHits:
+    """Return hits with vectors, of unit length where the index gives back approximations."""
+    try:
+        hits = search(index, queries, k, allowed=allowed)
+    except FAULTS as error:
+        raise failed_search(index, error) from error
+    if lossy_part(index) is None:
+        return hits
+    hits.vectors[hits.ids < 0] = 0  # Faiss leaves NaN there
+    return replace(hits, vectors=unit_rows(hits.vectors))
 
-    def _kept(self, ids: IntArray, vectors: FloatArray, k: int, keep: Filter | None) -> Found:
-        """Return the first k hits that have a document which passes, reading k at a time."""
-        present = ids[ids >= 0].tolist()
-        if keep is None and len(present) == len(ids) <= k:  # as nearly always
-            every = [document for document in self._lookup.get(present) if document is not None]
-            if len(every) == len(present):
-                return Found(ids=present, documents=every, vectors=vectors)
-        rows: list[int] = []
-        documents: list[Document] = []
-        for start in range(0, len(present), k):
-            read = self._lookup.get(present[start : start + k])
-            for row, document in enumerate(read, start):
-                if document is None or (keep is not None and not keep(document.metadata)):
-                    continue
-                rows.append(row)
-                documents.append(document)
-                if len(rows) == k:
-                    break
+
+def _kept(
+    documents: Documents, ids: IntArray, vectors: FloatArray, k: int, keep: Filter | None
+) -> Found:
+    """Return the first k hits that have a document which passes, reading k at a time."""
+    present = ids[ids >= 0].tolist()
+    rows: list[int] = []
+    kept: list[Document] = []
+    for start in range(0, len(present), k):
+        for row, document in enumerate(documents.of_ids(present[start : start + k]), start):
+            if document is None or (keep is not None and not keep(document.metadata)):
+                continue
+            rows.append(row)
+            kept.append(document)
             if len(rows) == k:
                 break
-        if rows == list(range(len(ids))):
-            return Found(ids=present, documents=documents, vectors=vectors)
-        return Found(ids=[present[row] for row in rows], documents=documents, vectors=vectors[rows])
+        if len(rows) == k:
+            break
+    if len(rows) == len(ids):  # as nearly always
+        return Found(ids=present, documents=kept, vectors=vectors)
+    return Found(ids=[present[row] for row in rows], documents=kept, vectors=vectors[rows])
 
 
 def with_opposites(near: Found, opposite: Found, n_candidates: int) -> Found:
     """Return half from each, the odd one near the query, none twice.
-
-    Where the halves overlap, more of either fill up.
 
     Args:
         near: What is nearest to the query.
         opposite: What is nearest to its opposite.
         n_candidates: >= 1.
     """
-    n_near, _ = near_and_opposite(n_candidates)
-    near_rows = list(range(min(n_near, len(near.ids))))
-    seen = {near.ids[row] for row in near_rows}
-    others = [row for row, key in enumerate(opposite.ids) if key not in seen]
-    others = others[: n_candidates - len(near_rows)]
-    seen.update(opposite.ids[row] for row in others)
-    more = [row for row in range(len(near_rows), len(near.ids)) if near.ids[row] not in seen]
-    near_rows += more[: n_candidates - len(near_rows) - len(others)]
-    return near.take(near_rows).joined(opposite.take(others))
+    n_near = min(near_and_opposite(n_candidates)[0], len(near.ids))
+    seen = set(near.ids[:n_near])
+    rows = [row for row, key in enumerate(opposite.ids) if key not in seen]
+    rows = rows[: n_candidates - n_near]
+    return Found(
+        ids=[*near.ids[:n_near], *(opposite.ids[row] for row in rows)],
+        documents=[*near.documents[:n_near], *(opposite.documents[row] for row in rows)],
+        vectors=np.concatenate([near.vectors[:n_near], opposite.vectors[rows]]),
+    )
 
 
 def as_pool(query: Query, found: Found) -> CandidatePool:
@@ -217,3 +159,10 @@ def as_pool(query: Query, found: Found) -> CandidatePool:
         similarities=cosine_similarities(query.vector, found.vectors),
         metadata=CopiedOnRead(metadata),
     )
+
+
+def unit_rows(vectors: FloatArray) -> FloatArray:
+    """Return the vectors (..., d) with unit length, float32; zeros stay zero."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
+    scaled: FloatArray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return scaled

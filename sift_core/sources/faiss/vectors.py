@@ -11,10 +11,14 @@ import numpy as np
 from sift_core.checks import as_count, as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.checks import as_float32
-from sift_core.sources.faiss.search import check_index, failed_search, search, vectors_by_id
+from sift_core.sources.faiss.search import (
+    FAULTS,
+    check_index,
+    failed_search,
+    search,
+    vectors_by_id,
+)
 from sift_core.types import FloatArray, IntArray
-
-_FAULTS = (RuntimeError, AssertionError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +65,7 @@ def stored_vectors(index: Any, rows: Sequence[int] | IntArray) -> FloatArray:
             f"Faiss {type(index).__name__} of {index.ntotal} vectors does not hold what was asked "
             f"for: {error}; do the index and what names its rows belong together?"
         ) from error
-    except _FAULTS as error:
+    except FAULTS as error:
         raise failed_search(index, error) from error
 
 
@@ -100,7 +104,7 @@ def search_with_vectors(
         return Hits(rows=np.empty(0, dtype=np.int64), scores=empty[:, 0], embeddings=empty)
     try:
         hits = search(index, np.ascontiguousarray(vector[np.newaxis]), n, allowed=ids)
-    except _FAULTS as error:
+    except FAULTS as error:
         raise failed_search(index, error) from error
     is_hit = hits.ids[0] >= 0
     return Hits(
