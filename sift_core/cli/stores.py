@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 DEFAULT_COLLECTION = "sift"
 API_KEY_VARIABLE = "QDRANT_API_KEY"
-_IDS_A_PAGE = 1000
 TIMEOUT_S = 20  # of one call to a Qdrant server: a guess between patience and a dead host
 
 _FORMS = "faiss:FOLDER, qdrant:FOLDER or qdrant:http://HOST:6333"
@@ -287,17 +286,11 @@ def _qdrant_files(collection: Collection) -> dict[str, str]:
     from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY
 
     found: dict[str, str] = {}
-    keys, offset = [DOCUMENT_ID_KEY, "source"], None
-    while True:
-        points, offset = collection.ask(
-            "list the points of", "scroll", limit=_IDS_A_PAGE, offset=offset, with_payload=keys
-        )
-        for point in points:
-            payload = point.payload or {}
-            if DOCUMENT_ID_KEY in payload:
-                found[str(point.id)] = _file_of(payload, str(payload[DOCUMENT_ID_KEY]))
-        if offset is None:
-            return found
+    for point in collection.points("list the points of", payload=[DOCUMENT_ID_KEY, "source"]):
+        payload = point.payload or {}
+        if DOCUMENT_ID_KEY in payload:
+            found[str(point.id)] = _file_of(payload, str(payload[DOCUMENT_ID_KEY]))
+    return found
 
 
 def _file_of(metadata: Mapping[str, Any], document_id: str) -> str:

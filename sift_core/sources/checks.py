@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -88,43 +87,9 @@ def as_float32(embedding: FloatArray) -> FloatArray:
     return narrow
 
 
-def check_ranking(*, prefetch: object, fusion: object, include_opposite: bool) -> None:
-    """Refuse options of Qdrant's sources that do not go together.
-
-    Raises:
-        InvalidInputError: Naming them.
-    """
-    if prefetch is not None and not callable(prefetch):
-        raise InvalidInputError(
-            f"`prefetch` must be a function of the query and the number of candidates, got "
-            f"{type(prefetch).__name__}"
-        )
-    if fusion is not None and prefetch is None:
-        raise InvalidInputError("`fusion` ranks what `prefetch` finds; pass that too")
-    if include_opposite and prefetch is not None:
-        raise InvalidInputError(
-            "`include_opposite` and `prefetch` do not go together; leave one out"
-        )
-
-
 def near_and_opposite(n_candidates: int) -> tuple[int, int]:
     """Return how many of n candidates are near the query and how many near its opposite.
 
     Half each, the odd one near the query.
     """
     return n_candidates - n_candidates // 2, n_candidates // 2
-
-
-def with_opposite(near: Sequence[Any], opposite: Sequence[Any], n_candidates: int) -> list[Any]:
-    """Return hits near a query, then those near its opposite, the most opposite last.
-
-    Each once, `n_candidates` at most; both come nearest first to what was asked.
-
-    Args:
-        near: Hits with an `id`.
-        opposite: Likewise.
-        n_candidates: >= 1.
-    """
-    seen = {hit.id for hit in near}
-    others = [hit for hit in opposite if hit.id not in seen]
-    return [*near, *reversed(others[: n_candidates - len(near)])]

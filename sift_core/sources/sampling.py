@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
 
 import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.types import DocumentSample, FloatArray, Metadata
-
-T = TypeVar("T")
 
 
 def check_sample_arguments(n_documents: object, generator: object) -> int:
@@ -73,30 +70,3 @@ def as_sample(
         n_stored=n_stored,
         is_seeded=is_seeded,
     )
-
-
-class Draw(Generic[T]):
-    """Draws n of a stream of unknown length, each equally likely, in random order.
-
-    Holds n items and one page of the stream.
-
-    Args:
-        n: How many at most.
-        generator: What to draw with.
-    """
-
-    def __init__(self, n: int, generator: np.random.Generator) -> None:
-        self._n = n
-        self._generator = generator
-        self._keys = np.empty(0)
-        self.n_seen = 0
-        self.items: list[T] = []
-
-    def add(self, page: Sequence[T]) -> None:
-        """Take the next items of the stream; those with the smallest random keys stay."""
-        self.n_seen += len(page)
-        keys = np.concatenate([self._keys, self._generator.random(len(page))])
-        items = [*self.items, *page]
-        kept = np.argsort(keys, kind="stable")[: self._n]
-        self._keys = keys[kept]
-        self.items = [items[position] for position in kept]

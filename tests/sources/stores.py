@@ -180,8 +180,6 @@ def probe(n_probe):
 
 
 def look_wider(index):
-    if isinstance(index, faiss.IndexIDMap | faiss.IndexIDMap2):
-        index = faiss.downcast_index(index.index)
     index.hnsw.efSearch = 128
 
 
@@ -190,21 +188,13 @@ FAISS = {
     "faiss flat, inner product": ("Flat", {}),
     "faiss flat, L2": ("Flat", {"metric": faiss.METRIC_L2}),
     "faiss IDMap flat": ("IDMap,Flat", {"own_ids": True}),
-    "faiss IDMap2 flat": ("IDMap2,Flat", {"own_ids": True}),
     "faiss HNSW": ("HNSW16,Flat", {"inner": look_wider, "recall": 0.95}),
-    "faiss IDMap2 HNSW": (
-        "IDMap2,HNSW16,Flat",
-        {"own_ids": True, "inner": look_wider, "recall": 0.95},
-    ),
     "faiss IVF, all lists": ("IVF4,Flat", {"inner": probe(4)}),
     "faiss IVF, two lists": ("IVF4,Flat", {"inner": probe(2), "recall": 0.5}),
-    "faiss IVF, L2": ("IVF4,Flat", {"metric": faiss.METRIC_L2, "inner": probe(4)}),
     "faiss IVF, own ids": ("IVF4,Flat", {"own_ids": True, "inner": probe(4)}),
     "faiss IDMap2 IVF": ("IDMap2,IVF4,Flat", {"own_ids": True, "inner": probe(4)}),
     "faiss rotated IVF": ("RR16,IVF4,Flat", {"inner": probe(4)}),
     "faiss SQ8": ("SQ8", {"lossy": True, "recall": 0.9}),
-    "faiss PQ": ("PQ8x4np", {"lossy": True, "recall": 0.2}),
-    "faiss IVF SQ8": ("IVF4,SQ8", {"lossy": True, "inner": probe(4), "recall": 0.9}),
     "faiss PCA flat": ("PCA14,Flat", {"lossy": True, "recall": 0.4}),
     "faiss PQ, refined": ("PQ8x4np,RFlat", {"recall": 0.4}),
     "faiss folder, flat": ("Flat", {"folder": True}),

@@ -44,21 +44,13 @@ def test_fetches_what_exact_search_finds_in_the_same_order(store, corpus, refere
         expected = reference.fetch(query, n_candidates)
         pool = store.fetch(query, n_candidates)
         assert len(pool) == n_candidates
+        assert pool.embeddings.dtype == pool.similarities.dtype == np.float32
+        np.testing.assert_allclose(np.linalg.norm(pool.embeddings, axis=1), 1, atol=1e-5)
         assert store.is_lossy or (np.diff(pool.similarities) <= 1e-6).all()
         n_found += len(set(pool.document_ids) & set(expected.document_ids))
         if store.recall == 1 or n_candidates == 50:  # a recall needs some documents
             assert_same(store, pool, expected)
     assert n_found >= store.recall * 4 * n_candidates
-
-
-def test_columns_have_the_promised_types(store, corpus):
-    pool = store.fetch(corpus.query(), 5)
-    assert pool.embeddings.dtype == np.float32
-    assert pool.embeddings.shape == (5, 16)
-    assert pool.similarities.dtype == np.float32
-    assert pool.similarities.shape == (5,)
-    assert all(type(name) is str for name in pool.document_ids)
-    assert all(type(text) is str for text in pool.texts)
 
 
 def test_every_row_is_one_document(store, corpus):
@@ -69,11 +61,6 @@ def test_every_row_is_one_document(store, corpus):
         assert pool.metadata[i] == corpus.metadata[row]
         near = float(pool.embeddings[i] @ corpus.embeddings[row])
         assert near == pytest.approx(1, abs=0.4 if store.is_lossy else 1e-6)
-
-
-def test_vectors_have_the_length_they_were_stored_with(store, corpus):
-    pool = store.fetch(corpus.query(), 20)
-    np.testing.assert_allclose(np.linalg.norm(pool.embeddings, axis=1), 1, atol=1e-5)
 
 
 def test_similarities_are_cosines_by_hand(store, corpus):

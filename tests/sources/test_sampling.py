@@ -19,14 +19,27 @@ from sift_core.sources import (
     MergedSource,
     QdrantSource,
 )
-from sift_core.sources.qdrant.calls import Collection
 from sift_core.sources.qdrant.points import PointReader
-from sift_core.sources.qdrant.sampling import CollectionSampler
-from sift_core.sources.sampling import Draw
 from sift_core.types import Document
 from tests.sources import stores
 
-KINDS = [f"{kind}, called" for kind in stores.SYNC_AND_ASYNC if kind != "merged"]
+KINDS = [
+    f"{kind}, called"
+    for kind in (
+        "in memory",
+        "faiss flat, inner product",
+        "faiss IDMap flat",
+        "faiss IVF, own ids",
+        "faiss rotated IVF",
+        "faiss HNSW",
+        "faiss SQ8",
+        "faiss folder, flat",
+        "qdrant memory",
+        "qdrant named",
+        "qdrant REST",
+        "qdrant gRPC",
+    )
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -183,33 +196,16 @@ def test_deleted_documents_of_an_index_are_passed_over(corpus, tmp_path, make):
         np.testing.assert_allclose(sample.embeddings, corpus.embeddings[rows], atol=1e-6)
 
 
-def test_deleted_points_are_passed_over(qdrant, corpus):
-    qdrant.delete(stores.NAME, models.PointIdsList(points=corpus.ids[:120]))
-    sample = draw(QdrantSource(qdrant, stores.NAME), stores.N)
-    assert sorted(map(int, sample.document_ids)) == corpus.ids[120:]
-    assert sample.n_stored == 40
+def test_a_draw_from_many_pages_and_requests_is_the_same(qdrant, monkeypatch):
+    whole = draw(QdrantSource(qdrant, stores.NAME), 40)
+    monkeypatch.setattr("sift_core.sources.qdrant.calls.IDS_A_PAGE", 30)
+    monkeypatch.setattr("sift_core.sources.qdrant.sampling.POINTS_A_REQUEST", 7)
+    assert draw(QdrantSource(qdrant, stores.NAME), 40).document_ids == whole.document_ids
 
 
-def sampler(client, **options):
-    reader = PointReader(place="the store", vector_name="", text_key="text")
-    collection = Collection(client=client, name=stores.NAME)
-    return CollectionSampler(collection=collection, reader=reader, **options)
-
-
-def test_a_draw_from_many_pages_is_still_uniform(qdrant, corpus):
-    counts = dict.fromkeys(map(str, corpus.ids), 0)
-    for seed in range(60):
-        paged = sampler(qdrant, ids_a_page=30).sample(40, np.random.default_rng(seed))
-        assert len(set(paged.document_ids)) == 40
-        for name in paged.document_ids:
-            counts[name] += 1
-    drawn = np.array(list(counts.values()))
-    assert drawn.var() == pytest.approx(11.25, rel=0.5)  # as above
-    assert abs(drawn[:80].sum() - 1_200) < 100
-
-
-def test_where_there_are_too_many_points_the_server_draws(qdrant):
-    sample = sampler(qdrant, most_listed=100).sample(20, np.random.default_rng(0))
+def test_where_there_are_too_many_points_the_server_draws(qdrant, monkeypatch):
+    monkeypatch.setattr("sift_core.sources.qdrant.sampling.MOST_LISTED", 100)
+    sample = draw(QdrantSource(qdrant, stores.NAME), 20)
     assert len(set(sample.document_ids)) == 20
     assert not sample.is_seeded
     assert sample.n_stored == stores.N
@@ -236,12 +232,3 @@ def test_an_async_client_cannot_be_asked_for_a_sample(filled_async_client):
     with pytest.raises(InvalidInputError, match="pass a QdrantClient"):
         draw(QdrantSource(filled_async_client, stores.NAME), 3)
     asyncio.run(filled_async_client.close())
-
-
-def test_a_draw_holds_the_smallest_keys_in_their_order():
-    keys = np.random.default_rng(5).random(10)
-    draw = Draw(4, np.random.default_rng(5))
-    for page in (range(3), range(3, 4), range(4, 10)):
-        draw.add(list(page))
-    assert draw.items == np.argsort(keys)[:4].tolist()
-    assert draw.n_seen == 10

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ except ImportError as error:
 T = TypeVar("T")
 
 LONGEST_WAIT_S = 60.0  # for a whole answer where the client has no timeout of its own. Guess.
+IDS_A_PAGE = 10_000
 EMBEDDER_KEY = "sift_embedder_name"  # in the metadata of a collection that `prepare` creates
 
 
@@ -125,6 +126,26 @@ class Collection:
             return within(timeout_s(self.client), call)
         except STORE_ERRORS as error:
             raise failure(error).as_error(action, f"collection {self.name!r}") from error
+
+    def points(self, action: str, *, payload: bool | list[str]) -> Iterator[Any]:
+        """Yield all points, a page of 10,000 a request, with these keys of their payload.
+
+        Raises:
+            CandidateSourceError: As `ask`.
+        """
+        offset = None
+        while True:  # no filter: strict servers want an index for it
+            page, offset = self.ask(
+                action,
+                "scroll",
+                limit=IDS_A_PAGE,
+                offset=offset,
+                with_payload=payload,
+                with_vectors=False,
+            )
+            yield from page
+            if offset is None:
+                return
 
     def exists(self) -> bool:
         """Return whether it is there."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from sift_core.errors import (
 )
 from sift_core.pacing import paced
 from sift_core.sources.batches import BatchFetching
-from sift_core.sources.checks import with_opposite
 from sift_core.sources.qdrant.calls import (
     Collection,
     Deadline,
@@ -31,8 +29,14 @@ from sift_core.sources.qdrant.calls import (
 )
 from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
 from sift_core.sources.qdrant.points import PointReader
-from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
-from sift_core.sources.qdrant.sampling import CollectionSampler
+from sift_core.sources.qdrant.requests import (
+    Fusion,
+    Prefetch,
+    RequestMaker,
+    rescored,
+    with_opposite,
+)
+from sift_core.sources.qdrant.sampling import sample_points
 from sift_core.sources.qdrant.writing import CollectionWriter
 from sift_core.sources.sampling import check_sample_arguments
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
@@ -149,17 +153,19 @@ class QdrantSource(BatchFetching):
         if not requests:
             return []
         client = self._blocking_client()
-        read = partial(
-            self._pools,
-            queries,
-            requests,
-            n_candidates=n_candidates,
-            is_filtered=filter is not None,
-        )
-        deadline = self._deadline()
-        try:
+        is_filtered = filter is not None
+        deadline = Deadline(timeout_s(client))
+
+        def ask() -> list[CandidatePool]:
+            if self._must_check_opposites:
+                self._check_opposites(self._information(client))
             # Read where it arrived: handing it to another core first costs a fifth of the time.
-            return within(deadline.left_s, lambda: read(self._ask(client, requests)))
+            return self._pools(
+                queries, requests, self._send(client, requests), n_candidates, is_filtered
+            )
+
+        try:
+            return within(deadline.left_s, ask)
         except SiftError:
             raise
         except STORE_ERRORS as error:
@@ -190,12 +196,9 @@ class QdrantSource(BatchFetching):
         )
         if not requests:
             return []
-        dimension = len(queries[0].vector)
-        async with paced(n_candidates * len(requests), dimension):
+        async with paced(n_candidates * len(requests), len(queries[0].vector)):
             responses = await self._awaited(client, queries, requests)
-        return self._pools(
-            queries, requests, responses, n_candidates=n_candidates, is_filtered=filter is not None
-        )
+        return self._pools(queries, requests, responses, n_candidates, filter is not None)
 
     async def _awaited(
         self,
@@ -203,10 +206,16 @@ class QdrantSource(BatchFetching):
         queries: Sequence[Query],
         requests: list[models.QueryRequest],
     ) -> Any:
-        """Return what `_ask` returns, within the client's timeout."""
-        deadline = self._deadline()
+        """Return the client's answer to all requests, within its timeout."""
+        deadline = Deadline(timeout_s(client))
+
+        async def ask() -> Any:
+            if self._must_check_opposites:
+                self._check_opposites(await self._information(client))
+            return await self._send(client, requests)
+
         try:
-            return await awithin(deadline.left_s, self._ask_awaiting(client, requests))
+            return await awithin(deadline.left_s, ask())
         except InvalidInputError:
             raise
         except STORE_ERRORS as error:
@@ -234,8 +243,7 @@ class QdrantSource(BatchFetching):
                 be used, or the client is an `AsyncQdrantClient`.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        sampler = CollectionSampler(collection=self._blocking(), reader=self._reader)
-        return sampler.sample(n_documents, generator)
+        return sample_points(self._blocking(), self._reader, n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection (cosine), or check that it suits an embedder.
@@ -300,27 +308,13 @@ class QdrantSource(BatchFetching):
             )
         return self._client
 
-    def _ask(self, client: QdrantClient, requests: list[models.QueryRequest]) -> Any:
-        """Return the client's answer to all requests."""
-        if self._requests.include_opposite and not self._has_opposites:
-            self._check_opposites(self._information(client))
-        return self._send(client, requests)
-
-    async def _ask_awaiting(
-        self, client: AsyncQdrantClient, requests: list[models.QueryRequest]
-    ) -> Any:
-        """Return what `_ask` returns."""
-        if self._requests.include_opposite and not self._has_opposites:
-            self._check_opposites(await self._information(client))
-        return await self._send(client, requests)
+    @property
+    def _must_check_opposites(self) -> bool:
+        return self._requests.include_opposite and not self._has_opposites
 
     def _information(self, client: Any) -> Any:
         """Return what the collection is like, or what to await for it."""
         return client.get_collection(self._collection)
-
-    def _deadline(self) -> Deadline:
-        """Return when a fetch that begins now is given up."""
-        return Deadline(timeout_s(self._client))
 
     def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer, or what to await for it: both have the same methods."""
@@ -345,7 +339,6 @@ class QdrantSource(BatchFetching):
         queries: Sequence[Query],
         requests: Sequence[models.QueryRequest],
         responses: Any,
-        *,
         n_candidates: int,
         is_filtered: bool,
     ) -> list[CandidatePool]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.sources.checks import (
     as_float32,
     check_fetch_arguments,
     check_is_batch,
-    check_ranking,
     near_and_opposite,
 )
 from sift_core.sources.qdrant.vectors import vectors_wanted
@@ -46,9 +45,17 @@ class RequestMaker:
     fusion: Fusion | None
 
     def __post_init__(self) -> None:
-        check_ranking(
-            prefetch=self.prefetch, fusion=self.fusion, include_opposite=self.include_opposite
-        )
+        if self.prefetch is not None and not callable(self.prefetch):
+            raise InvalidInputError(
+                f"`prefetch` must be a function of the query and the number of candidates, got "
+                f"{type(self.prefetch).__name__}"
+            )
+        if self.fusion is not None and self.prefetch is None:
+            raise InvalidInputError("`fusion` ranks what `prefetch` finds; pass that too")
+        if self.include_opposite and self.prefetch is not None:
+            raise InvalidInputError(
+                "`include_opposite` and `prefetch` do not go together; leave one out"
+            )
 
     @property
     def restricts(self) -> bool:
@@ -77,10 +84,7 @@ class RequestMaker:
         requests = []
         for query in queries:
             n = check_fetch_arguments(
-                query,
-                n_candidates,
-                dimension=None,
-                embedder_name=embedder_name,
+                query, n_candidates, dimension=None, embedder_name=embedder_name
             )
             if self.include_opposite:
                 near, far = near_and_opposite(n)
@@ -91,24 +95,21 @@ class RequestMaker:
                 requests.append(self._request(query, query.vector, n, condition))
         return requests
 
-    def _ranking(self) -> Fusion | None:
-        """Return what ranks prefetched points, as a query."""
-        if isinstance(self.fusion, models.Fusion):
-            return models.FusionQuery(fusion=self.fusion)
-        return self.fusion
-
     def _request(
         self, query: Query, direction: FloatArray, n: int, condition: models.Filter | None
     ) -> models.QueryRequest:
-        nearest = models.NearestQuery(nearest=as_float32(direction).tolist())
+        ranking: Any = self.fusion  # of what was prefetched
+        if isinstance(ranking, models.Fusion):
+            ranking = models.FusionQuery(fusion=ranking)
+        is_fused = ranking is not None
         prefetch = None if self.prefetch is None else self.prefetch(query, n)
         try:
             return models.QueryRequest(
-                query=nearest if self.fusion is None else self._ranking(),
+                query=ranking or models.NearestQuery(nearest=as_float32(direction).tolist()),
                 prefetch=list(prefetch) if isinstance(prefetch, Sequence) else prefetch,
-                using=self.vector_name or None if self.fusion is None else None,
+                using=None if is_fused else self.vector_name or None,
                 filter=condition,
-                params=self.search_params if self.fusion is None else None,
+                params=None if is_fused else self.search_params,
                 score_threshold=self.score_threshold,
                 limit=n,
                 with_payload=True,
@@ -129,3 +130,18 @@ def rescored(params: models.SearchParams | None) -> models.SearchParams:
     if not isinstance(params, models.SearchParams) or params.quantization is not None:
         return params
     return params.model_copy(update={"quantization": RESCORE.quantization})
+
+
+def with_opposite(near: Sequence[Any], opposite: Sequence[Any], n_candidates: int) -> list[Any]:
+    """Return hits near a query, then those near its opposite, the most opposite last.
+
+    Each once, `n_candidates` at most; both come nearest first to what was asked.
+
+    Args:
+        near: Hits with an `id`.
+        opposite: Likewise.
+        n_candidates: >= 1.
+    """
+    seen = {hit.id for hit in near}
+    others = [hit for hit in opposite if hit.id not in seen]
+    return [*near, *reversed(others[: n_candidates - len(near)])]

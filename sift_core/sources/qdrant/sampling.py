@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.sources.qdrant.calls import Collection
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.vectors import vectors_wanted
-from sift_core.sources.qdrant.writing import IDS_A_PAGE
-from sift_core.sources.sampling import Draw, nothing_to_sample
+from sift_core.sources.sampling import nothing_to_sample
 from sift_core.types import DocumentSample
 
 try:
@@ -24,92 +22,49 @@ except ImportError as error:
 # Up to so many points their ids are listed, a page of 10,000 a request, some 10 s in all, and the
 # draw obeys the seed; of more the server draws, which takes no longer than a search. Guess.
 MOST_LISTED = 1_000_000
-_POINTS_A_REQUEST = 100
+POINTS_A_REQUEST = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectionSampler:
-    """Draws points of a collection.
+def sample_points(
+    collection: Collection, reader: PointReader, n: int, generator: np.random.Generator
+) -> DocumentSample:
+    """Return up to n random points, all of them where there are fewer.
 
     Args:
         collection: Where from.
         reader: Reads the points, and names the vector.
-        most_listed: Up to how many points their ids are listed.
-        ids_a_page: How many ids are asked for at once.
+        n: >= 1.
+        generator: What to draw with.
+
+    Raises:
+        CandidateSourceError: If Qdrant fails, a point lacks its vector or its text, or the
+            vector is not finite.
+        InvalidInputError: If the collection is empty, or has no such dense vector.
     """
-
-    collection: Collection
-    reader: PointReader
-    most_listed: int = MOST_LISTED
-    ids_a_page: int = IDS_A_PAGE
-
-    def sample(self, n: int, generator: np.random.Generator) -> DocumentSample:
-        """Return up to n random points, all of them where there are fewer.
-
-        Raises:
-            CandidateSourceError: If Qdrant fails, a point lacks its vector or its text, or the
-                vector is not finite.
-            InvalidInputError: If the collection is empty, or has no such dense vector.
-        """
-        n_stored = int(self._ask("count").count)
-        if n_stored == 0:
-            raise nothing_to_sample(self.reader.place)
-        self._check_vector_name()
-        if n_stored > self.most_listed:
-            points = self._drawn_by_server(n)
-            return self.reader.sample(points, n_stored=n_stored, is_seeded=False)
-        drawn = self._drawn_ids(n, generator)
-        return self.reader.sample(self._points(drawn.items), n_stored=drawn.n_seen)
-
-    def _drawn_ids(self, n: int, generator: np.random.Generator) -> Draw[Any]:
-        draw: Draw[Any] = Draw(n, generator)
-        offset = None
-        while True:
-            page, offset = self._ask(
-                "scroll",
-                limit=self.ids_a_page,
-                offset=offset,
-                with_payload=False,
-                with_vectors=False,
-            )
-            draw.add([point.id for point in page])
-            if offset is None:
-                return draw
-
-    def _points(self, ids: Sequence[Any]) -> list[Any]:
-        """Return points with payload and the vector, in the order of `ids`.
-
-        One that was deleted since it was listed is left out.
-        """
-        found: dict[Any, Any] = {}
-        for start in range(0, len(ids), _POINTS_A_REQUEST):
-            some = self._ask(
-                "retrieve",
-                ids=ids[start : start + _POINTS_A_REQUEST],
-                with_payload=True,
-                with_vectors=vectors_wanted(self.reader.vector_name),
-            )
-            found.update((point.id, point) for point in some)
-        return [found[point_id] for point_id in ids if point_id in found]
-
-    def _drawn_by_server(self, n: int) -> list[Any]:
-        answer = self._ask(
-            "query_points",
-            query=models.SampleQuery(sample=models.Sample.RANDOM),
-            limit=n,
-            with_payload=True,
-            with_vectors=vectors_wanted(self.reader.vector_name),
+    n_stored = int(collection.ask("sample", "count").count)
+    if n_stored == 0:
+        raise nothing_to_sample(reader.place)
+    sizes = collection.dense_sizes()
+    if reader.vector_name not in sizes:
+        raise InvalidInputError(
+            f"collection {collection.name!r} has the dense vectors {sizes}, none is called "
+            f"{reader.vector_name!r}; pass one of them as `vector_name`"
         )
-        return list(answer.points)
+    wanted = {"with_payload": True, "with_vectors": vectors_wanted(reader.vector_name)}
+    if n_stored > MOST_LISTED:
+        query = models.SampleQuery(sample=models.Sample.RANDOM)
+        points = collection.ask("sample", "query_points", query=query, limit=n, **wanted).points
+        return reader.sample(points, n_stored=n_stored, is_seeded=False)
+    ids = [point.id for point in collection.points("sample", payload=False)]
+    drawn = [ids[i] for i in np.argsort(generator.random(len(ids)), kind="stable")[:n]]
+    return reader.sample(_points(collection, drawn, wanted), n_stored=len(ids))
 
-    def _check_vector_name(self) -> None:
-        sizes = self.collection.dense_sizes()
-        name = self.reader.vector_name
-        if name not in sizes:
-            raise InvalidInputError(
-                f"collection {self.collection.name!r} has the dense vectors {sizes}, none is "
-                f"called {name!r}; pass one of them as `vector_name`"
-            )
 
-    def _ask(self, method: str, **arguments: Any) -> Any:
-        return self.collection.ask("sample", method, **arguments)
+def _points(collection: Collection, ids: Sequence[Any], wanted: dict[str, Any]) -> list[Any]:
+    """Return points in the order of `ids`, without those deleted since they were listed."""
+    found: dict[Any, Any] = {}
+    for start in range(0, len(ids), POINTS_A_REQUEST):
+        some = ids[start : start + POINTS_A_REQUEST]
+        points = collection.ask("sample", "retrieve", ids=some, **wanted)
+        found.update((point.id, point) for point in points)
+    return [found[point_id] for point_id in ids if point_id in found]

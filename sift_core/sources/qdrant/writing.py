@@ -19,7 +19,6 @@ except ImportError as error:
 
 NUMBERS_A_REQUEST = 1_000_000  # of vectors written at once: some 10 MB of JSON; servers take 32
 IDS_A_REQUEST = 1000
-IDS_A_PAGE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,23 +57,10 @@ class CollectionWriter:
 
     def content_ids(self) -> set[str]:
         """Return the ids of points that have the payload of `add`."""
-        ids: set[str] = set()
-        offset = None
-        has_more = self.collection.exists()
-        while has_more:
-            points, offset = self.collection.ask(  # no filter: strict servers want an index for it
-                "list the points of",
-                "scroll",
-                limit=IDS_A_PAGE,
-                offset=offset,
-                with_payload=[DOCUMENT_ID_KEY],
-                with_vectors=False,
-            )
-            ids.update(
-                str(point.id) for point in points if DOCUMENT_ID_KEY in (point.payload or {})
-            )
-            has_more = offset is not None
-        return ids
+        if not self.collection.exists():
+            return set()
+        points = self.collection.points("list the points of", payload=[DOCUMENT_ID_KEY])
+        return {str(point.id) for point in points if DOCUMENT_ID_KEY in (point.payload or {})}
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
