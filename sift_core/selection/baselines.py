@@ -28,13 +28,8 @@ from sift_core.types import FloatArray, IntArray, Selection, StopReason
 class NearestNeighborSelector:
     """Chooses the candidates with the largest cosine, as plain retrieval does.
 
-    `kernel` and `noise_variance` play no part in the choice. They say how certain the
-    chosen candidates make the answer, so that the variances can be laid beside those of
-    a `SIFTSelector` with the same two settings.
+    Its variances are those of the paper's setting; `posterior_variances` gives any other.
     """
-
-    kernel: Kernel = field(default_factory=LinearKernel)
-    noise_variance: float = 0.01
 
     def select(
         self,
@@ -56,12 +51,7 @@ class NearestNeighborSelector:
         nearest = _nearest_first(query, candidates, relevance)[:n_select]
         return Selection(
             positions=nearest,
-            variances=posterior_variances(
-                query,
-                np.asarray(candidates)[nearest],
-                kernel=self.kernel,
-                noise_variance=self.noise_variance,
-            ),
+            variances=posterior_variances(query, np.asarray(candidates)[nearest]),
             stop_reason=_stop_reason(nearest, n_select),
         )
 
@@ -72,12 +62,8 @@ class RepeatedNeighborSelector:
 
     What nearest neighbors come to in a collection that holds one text many times over.
 
-    `kernel` and `noise_variance` play no part in the choice, as in
-    `NearestNeighborSelector`; they are the paper's.
+    Its variances are those of the paper's setting.
     """
-
-    kernel: Kernel = field(default_factory=LinearKernel)
-    noise_variance: float = 0.01
 
     def select(
         self,
@@ -99,12 +85,7 @@ class RepeatedNeighborSelector:
         repeated = np.repeat(_nearest_first(query, candidates, relevance)[:1], n_select)
         return Selection(
             positions=repeated,
-            variances=posterior_variances(
-                query,
-                np.asarray(candidates)[repeated],
-                kernel=self.kernel,
-                noise_variance=self.noise_variance,
-            ),
+            variances=posterior_variances(query, np.asarray(candidates)[repeated]),
             stop_reason=_stop_reason(repeated, n_select),
         )
 
@@ -115,15 +96,13 @@ class MMRSelector:
 
     argmax w · cos(q, x) - (1 - w) · max cos(x, x_j) over the earlier choices x_j.
 
-    `kernel` and `noise_variance` play no part in the choice, as in `NearestNeighborSelector`.
+    Its variances are those of the paper's setting.
 
     Args:
         relevance_weight: w in [0, 1]. 1 is nearest neighbours; larger is closer to the query.
-        kernel: For the variances reported.
-        noise_variance: λ > 0, likewise.
 
     Raises:
-        InvalidInputError: If a number is out of its range.
+        InvalidInputError: If the weight is out of its range.
 
     References:
         Carbonell and Goldstein (1998), The Use of MMR, Diversity-Based Reranking for
@@ -131,15 +110,12 @@ class MMRSelector:
     """
 
     relevance_weight: float = 0.7
-    kernel: Kernel = field(default_factory=LinearKernel)
-    noise_variance: float = 0.01
 
     def __post_init__(self) -> None:
         if not 0 <= self.relevance_weight <= 1:  # also refuses NaN
             raise InvalidInputError(
                 f"`relevance_weight` must be in [0, 1], got {self.relevance_weight}"
             )
-        check_noise_variance(self.noise_variance)
 
     def select(
         self,
@@ -179,12 +155,7 @@ class MMRSelector:
         chosen = np.array(positions, dtype=np.intp)
         return Selection(
             positions=chosen,
-            variances=posterior_variances(
-                query,
-                np.asarray(candidates)[chosen],
-                kernel=self.kernel,
-                noise_variance=self.noise_variance,
-            ),
+            variances=posterior_variances(query, np.asarray(candidates)[chosen]),
             stop_reason=_stop_reason(chosen, n_select),
         )
 

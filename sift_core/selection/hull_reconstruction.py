@@ -7,14 +7,14 @@ N → `n_select`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from sift_core.checks import as_count, as_finite_array, checked_arrays
 from sift_core.errors import InvalidInputError
-from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
-from sift_core.selection.posterior import check_noise_variance, posterior_variances
+from sift_core.selection.kernels import unit_rows
+from sift_core.selection.posterior import posterior_variances
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # Inner products of unit vectors closer than this count as tied: copies of a vector tie
@@ -69,11 +69,10 @@ class HullReconstructionSelector:
     for each n_select of 5, 10, 20 and 50), 94 to 100 % of the choices are those of the
     plain method.
 
-    Holds settings alone, so one selector may serve any number of threads.
+    Its variances are those of the paper's setting. Holds settings alone, so one selector may
+    serve any number of threads.
 
     Args:
-        kernel: Plays no part in the choice, only in the variances reported.
-        noise_variance: λ > 0; likewise. Both are those of `SIFTSelector.for_fine_tuning`.
         tolerance: Largest duality gap, in squared distance, that ends the iteration; > 0.
             A smaller one than the default changed no choice in the measurement above.
         max_iterations: Steps after which it ends anyway, >= 1; the gap is then larger.
@@ -88,13 +87,10 @@ class HullReconstructionSelector:
         Optimization Variants, NeurIPS: algorithm 1 (away steps).
     """
 
-    kernel: Kernel = field(default_factory=LinearKernel)
-    noise_variance: float = 0.01
     tolerance: float = 1e-4
     max_iterations: int = 1000
 
     def __post_init__(self) -> None:
-        check_noise_variance(self.noise_variance)
         if not 0 < self.tolerance < np.inf:  # also rejects NaN
             raise InvalidInputError(
                 f"`tolerance` must be a finite number > 0, got {self.tolerance}"
@@ -141,12 +137,7 @@ class HullReconstructionSelector:
             positions = np.repeat(support, counts)
         return Selection(
             positions=positions,
-            variances=posterior_variances(
-                query,
-                np.asarray(candidates)[positions],
-                kernel=self.kernel,
-                noise_variance=self.noise_variance,
-            ),
+            variances=posterior_variances(query, np.asarray(candidates)[positions]),
             stop_reason=StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED,
         )
 

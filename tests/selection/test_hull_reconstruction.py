@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.selection import HullReconstructionSelector, LinearKernel
+from sift_core.selection import HullReconstructionSelector
 
 EXACT = HullReconstructionSelector(tolerance=1e-12, max_iterations=100_000)
 
@@ -99,9 +99,9 @@ def test_counts_by_hand(n_select, expected):
 
 
 def test_variances_by_hand():
-    # Linear, λ = 1, cosine 2 / √5 with the choice: 1 - (4 / 5) / 2
-    selector = HullReconstructionSelector(kernel=LinearKernel(), noise_variance=1.0)
-    assert selector.select([2, 1], [[0, 3], [5, 0]], 1).variances == pytest.approx([1, 0.6])
+    # Linear, λ = .01, cosine 2 / √5 with the choice: 1 - (4 / 5) / 1.01
+    chosen = HullReconstructionSelector().select([2, 1], [[0, 3], [5, 0]], 1)
+    assert chosen.variances == pytest.approx([1, 1 - 0.8 / 1.01])
 
 
 @pytest.mark.parametrize("seed", range(10))

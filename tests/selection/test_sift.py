@@ -117,7 +117,7 @@ def test_nearest_neighbors_are_insufficient_and_sift_is_not(choose):
     d, n, noise_variance = 5, 200, 0.01
     candidates = np.repeat(np.eye(d), n, axis=0)
     query = np.array([2.0, 1, 1, 1, 1])
-    nearest = NearestNeighborSelector(noise_variance=noise_variance).select(query, candidates, n)
+    nearest = NearestNeighborSelector().select(query, candidates, n)
     sift = choose(query, candidates, n, noise_variance=noise_variance)
     assert set((nearest.positions // n).tolist()) == {0}
     assert nearest.variances[-1] == pytest.approx(1 - 0.5 * n / (n + noise_variance))
