@@ -1,6 +1,6 @@
 """What does fine-tuning a model for one query cost, and how much less than without an engine?
 
-    python -m benchmarks.fine_tuning [--quick] [--threads 1 2] [--data FOLDER]
+    python -m benchmarks.fine_tuning --data FOLDER [--quick] [--threads 1 2]
         [--only throughput memory ...] [--json FILE] [--plot FILE]
 
 Steps against a plain PEFT loop and the HF Trainer, peak memory, the reset from one query to the
@@ -42,12 +42,12 @@ def main() -> None:
         "--threads", type=int, nargs="+", help="of torch, in turn; 1 and 2, with --quick 1"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
-    parser.add_argument(
-        "--data", type=Path, default=Path("../shared/data"), help="folder with minipile/"
-    )
+    parser.add_argument("--data", type=Path, help="folder with minipile/, for the part quality")
     parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--plot", type=Path, help="where to draw time and memory (PNG)")
     arguments = parser.parse_args()
+    if "quality" in arguments.only and arguments.data is None:
+        parser.error("the part quality needs --data FOLDER; --only names the parts to run")
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     report = Report(bar_numbers=load_bars("fine_tuning"))

@@ -28,7 +28,7 @@ from benchmarks.fine_tuning_shapes import Shape, gpt2, small_llama
 from benchmarks.report import Report
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
 
-N_TOKENS = 1024  # of a chunk, FINDINGS.md section 5
+N_TOKENS = 1024  # of a chunk
 MIB = 2**20
 CLEAR_PEAK = Path("/proc/self/clear_refs")
 Way: TypeAlias = Literal["plain", "engine", "context"]

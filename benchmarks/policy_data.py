@@ -17,7 +17,7 @@ from sift_core.answering import LanguageModel
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.search import nearest
 
-TEXT_TOKENS = 500  # of a test document: query and what is scored, as in FINDINGS.md section 5
+TEXT_TOKENS = 500  # of a test document: query and what is scored
 CHUNK_TOKENS = 256  # of a document of the data space: what MiniLM reads of it
 N_CANDIDATES = 200
 

@@ -1,6 +1,6 @@
 """Train the tiny base model in examples/tiny_lm on the first half of the mini-Pile.
 
-    python examples/train_tiny_lm.py --data ../shared/data/minipile --minutes 90
+    python examples/train_tiny_lm.py --data FOLDER/minipile --minutes 90
 
 Only documents whose sha1(doc) hex digest ends in 0-7 are read; the other half stays
 unseen, as a data space for evaluation. The learning rate follows the clock, so a slow
@@ -252,7 +252,7 @@ it for anything else.
   {short_share:.0%} of the time on rows of {short_window} tokens, the rest on rows of {window}.
 - **Evaluation:** bits per byte by rolling windows on the mini-Pile's test_dev part
   ({n_documents} documents, sources disjoint from training), all bytes of a domain together:
-  `python examples/train_tiny_lm.py --card`.
+  `python examples/train_tiny_lm.py --data FOLDER/minipile --card`.
 
 | domain | documents | bits per byte |
 |---|---|---|
@@ -297,7 +297,7 @@ def write_card(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared/data/minipile")
+    parser.add_argument("--data", type=Path, required=True, help="the mini-Pile")
     parser.add_argument("--output", type=Path, default=HERE / "tiny_lm")
     parser.add_argument("--minutes", type=float, default=90.0)
     parser.add_argument("--learning-rate", type=float, default=2e-3)

@@ -1,4 +1,4 @@
-"""Each trap of LangChain that FINDINGS section 6 lists, and the test that would fall into it.
+"""Each known trap of LangChain, and the test that would fall into it.
 
 An invoke's `k` is dropped unless the retriever takes it:
     test_retriever::test_k_may_be_given_for_one_call

@@ -1,4 +1,4 @@
-"""Traps of LlamaIndex and of two stores, as FINDINGS section 6 lists them; which tests cover them.
+"""Traps of LlamaIndex and of two stores; which tests cover them.
 
 | trap | test |
 |---|---|

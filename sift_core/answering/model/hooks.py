@@ -5,7 +5,7 @@ of the thread or asyncio task that is computing, so that nobody sees another one
 has to be put back. Nothing is merged, wrapped or written to.
 
 This is why PEFT's layers are not used: they hold their adapters in the model, where two threads
-see each other's (FINDINGS.md section 5), and `disable_adapter` switches for everyone at once.
+see each other's, and `disable_adapter` switches for everyone at once.
 """
 
 from __future__ import annotations
