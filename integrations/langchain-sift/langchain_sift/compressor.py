@@ -11,11 +11,9 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, model_validator
 
-from langchain_sift.documents import apool_of, pool_of
 from langchain_sift.embedder import LangChainEmbedder, embeddings_of
 from langchain_sift.selecting import SelectorSettings
-from langchain_sift.sources import reader_of
-from langchain_sift.store_reader import StoreReader
+from langchain_sift.sources import apool_of, pool_of
 from sift_core import InvalidInputError, Query
 
 
@@ -76,8 +74,7 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=embedder.embed_query(query))
-        key = self.relevance_key
-        pool = pool_of(asked, documents, self._reader(), embedder, relevance_key=key)
+        pool = pool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
         return self._choose(asked, pool, self.top_n)
 
     async def acompress_documents(
@@ -91,12 +88,8 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=await embedder.aembed_query(query))
-        key = self.relevance_key
-        pool = await apool_of(asked, documents, self._reader(), embedder, relevance_key=key)
+        pool = await apool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
         return await run_in_executor(None, self._choose, asked, pool, self.top_n)
-
-    def _reader(self) -> StoreReader | None:
-        return None if self.vectorstore is None else reader_of(self.vectorstore)
 
     def _embedder(self) -> LangChainEmbedder:
         if self.embeddings is not None:

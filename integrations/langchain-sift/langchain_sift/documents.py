@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_sift.embedder import LangChainEmbedder
-from langchain_sift.store_reader import FloatArray, StoreReader, Vectors
+from langchain_sift.embedder import FloatArray
 from sift_core import (
     CandidatePool,
-    Embedder,
     InvalidInputError,
     Query,
     Selection,
@@ -24,6 +22,8 @@ from sift_core import (
 )
 
 logger = logging.getLogger(__name__)
+
+Vectors: TypeAlias = Sequence[FloatArray | None]
 
 
 def as_pool(
@@ -68,49 +68,59 @@ def as_pool(
     )
 
 
-def pool_of(
+def texts_without_vector(documents: Sequence[Document], vectors: Vectors) -> list[str]:
+    """Return the texts whose vectors are None, with a logged warning that says how many."""
+    texts = [
+        document.page_content
+        for document, vector in zip(documents, vectors, strict=True)
+        if vector is None
+    ]
+    if texts:
+        logger.warning(
+            "no stored vector for %d of %d documents: embedding their texts for this query",
+            len(texts),
+            len(documents),
+        )
+    return texts
+
+
+def as_ranked_pool(
     query: Query,
     documents: Sequence[Document],
-    reader: StoreReader | None,
-    embedder: Embedder,
-    *,
+    vectors: Vectors,
+    embedded: Iterable[FloatArray],
     relevance_key: str | None,
 ) -> CandidatePool:
-    """Return documents that were found already as a pool.
-
-    Vectors come from the store by document id; the texts of the rest are embedded in one
-    batch, with a logged warning that says how many.
+    """Return documents that were found already as a pool, with what they were ranked by.
 
     Args:
         query: What was asked.
-        documents: One at least.
-        reader: Of the store that documents come from; None if no vectors are stored.
-        embedder: For the rest.
+        documents: n documents, one at least.
+        vectors: n vectors, shape (d,), or None.
+        embedded: The vectors of those documents that have None.
         relevance_key: Key of an earlier reranker's scores in the metadata, or None.
 
     Raises:
-        CandidateSourceError: If the store fails.
         InvalidInputError: If a vector is not finite, or its dimension is not the question's.
     """
-    vectors = [None] * len(documents) if reader is None else reader.vectors(documents)
-    texts = _texts_to_embed(documents, vectors)
-    embedded = embedder.embed_documents(texts) if texts else ()
-    return _joined(query, documents, vectors, embedded, relevance_key)
-
-
-async def apool_of(
-    query: Query,
-    documents: Sequence[Document],
-    reader: StoreReader | None,
-    embedder: LangChainEmbedder,
-    *,
-    relevance_key: str | None,
-) -> CandidatePool:
-    """Return what `pool_of` returns, by the model's and the store's async methods."""
-    vectors = [None] * len(documents) if reader is None else await reader.avectors(documents)
-    texts = _texts_to_embed(documents, vectors)
-    embedded = await embedder.aembed_documents(texts) if texts else ()
-    return _joined(query, documents, vectors, embedded, relevance_key)
+    rest = iter(embedded)
+    rows = [next(rest) if vector is None else vector for vector in vectors]
+    lengths = {len(row) for row in rows}
+    if lengths != {len(query.vector)}:
+        raise InvalidInputError(
+            f"the question has {len(query.vector)} dimensions, the documents have "
+            f"{sorted(lengths)}; were all embedded by one model?"
+        )
+    ranked = [_number(document.metadata.get(relevance_key)) for document in documents]
+    is_ranked = relevance_key is not None and None not in ranked
+    stores = [_stores_score(document) for document in documents]
+    return as_pool(
+        query,
+        documents,
+        np.array(rows),
+        scores=[own if first is None else first for first, own in zip(stores, ranked, strict=True)],
+        relevance=np.array(ranked, dtype=np.float64) if is_ranked else None,
+    )
 
 
 def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:
@@ -157,49 +167,6 @@ def _document_id(document: Document, row: int) -> str:
     """Return a document's id, which langchain-qdrant keeps in the metadata; else its row."""
     document_id = document.metadata.get("_id") if document.id is None else document.id
     return str(row if document_id is None else document_id)
-
-
-def _texts_to_embed(documents: Sequence[Document], vectors: Vectors) -> list[str]:
-    texts = [
-        document.page_content
-        for document, vector in zip(documents, vectors, strict=True)
-        if vector is None
-    ]
-    if texts:
-        logger.warning(
-            "no stored vector for %d of %d documents: embedding their texts for this query",
-            len(texts),
-            len(documents),
-        )
-    return texts
-
-
-def _joined(
-    query: Query,
-    documents: Sequence[Document],
-    vectors: Vectors,
-    embedded: FloatArray | Sequence[FloatArray],
-    relevance_key: str | None,
-) -> CandidatePool:
-    """Return the pool; `embedded` are the vectors of those documents that have None."""
-    rest = iter(embedded)
-    rows = [next(rest) if vector is None else vector for vector in vectors]
-    lengths = {len(row) for row in rows}
-    if lengths != {len(query.vector)}:
-        raise InvalidInputError(
-            f"the question has {len(query.vector)} dimensions, the documents have "
-            f"{sorted(lengths)}; were all embedded by one model?"
-        )
-    ranked = [_number(document.metadata.get(relevance_key)) for document in documents]
-    is_ranked = relevance_key is not None and None not in ranked
-    stores = [_stores_score(document) for document in documents]
-    return as_pool(
-        query,
-        documents,
-        np.array(rows),
-        scores=[own if first is None else first for first, own in zip(stores, ranked, strict=True)],
-        relevance=np.array(ranked, dtype=np.float64) if is_ranked else None,
-    )
 
 
 def _stores_score(document: Document) -> float | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
-from langchain_sift.store_reader import FloatArray
 from sift_core import InvalidInputError, Query
+
+FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 
 
 class LangChainEmbedder:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_sift.documents import as_pool
-from langchain_sift.store_reader import FloatArray, Search, StoreReader, Vectors
-from sift_core import CandidatePool, InvalidInputError
+from langchain_sift.documents import Vectors, as_pool
+from langchain_sift.embedder import FloatArray
+from langchain_sift.stores import Options, StoreReader
+from sift_core import CandidatePool, InvalidInputError, Query
 from sift_core.sources.faiss import search_with_vectors, stored_vectors
 
 WIDENING = 4  # times as many rows are searched first where there is a filter; a guess
@@ -25,27 +26,21 @@ class FaissReader(StoreReader):
     selection is as approximate as they are.
     """
 
-    def fetch(self, search: Search) -> CandidatePool:
+    def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return the index's nearest documents."""
-        self.refuse_options(set(search.options))
-        keep = self._condition(search.filter)
-        index, query, n = (
-            self._store.index,
-            self._as_stored(search.query.vector),
-            search.n_candidates,
-        )
-        hits = search_with_vectors(index, query, n if keep is None else WIDENING * n)
+        self.refuse_options(list(options))
+        index, vector, keep = self._store.index, self._as_stored(query.vector), self._test(filter)
+        hits = search_with_vectors(index, vector, n if keep is None else WIDENING * n)
         documents = self._documents(hits.rows.tolist())
         kept = list(range(len(documents)))
         if keep is not None:
             kept = [i for i in kept if keep(documents[i].metadata)][:n]
             if len(kept) < n and len(documents) < index.ntotal:
-                allowed = self._rows_that_pass(keep)
-                hits = search_with_vectors(index, query, n, allowed=allowed)
+                hits = search_with_vectors(index, vector, n, allowed=self._rows_that_pass(keep))
                 documents = self._documents(hits.rows.tolist())
                 kept = list(range(len(documents)))
         return as_pool(
-            search.query,
+            query,
             [documents[i] for i in kept],
             hits.embeddings[kept],
             scores=hits.scores[kept].tolist(),
@@ -68,18 +63,13 @@ class FaissReader(StoreReader):
             vectors[i] = vector
         return vectors
 
-    def _condition(self, filter: Any) -> Callable[[dict[str, Any]], bool] | None:
+    def _test(self, filter: Any) -> Callable[[dict[str, Any]], bool] | None:
         """Return a filter as a function of metadata, as the store reads it."""
-        self.check_filter(
-            filter,
-            is_of_its_kind=isinstance(filter, dict) or callable(filter),
-            kind="a dictionary or a function of a document's metadata",
-        )
         if filter is None:
             return None
         try:
             keep: Callable[[dict[str, Any]], bool] = self._store._create_filter_func(filter)
-        except ValueError as error:  # an operator that it does not know
+        except ValueError as error:  # another store's kind, or an operator that it does not know
             raise InvalidInputError(f"`filter` cannot be read by FAISS: {error}") from error
         return keep
 

@@ -11,9 +11,9 @@ from langchain_core.documents import Document
 from langchain_core.runnables import run_in_executor
 from qdrant_client import models
 
-from langchain_sift.documents import as_pool
-from langchain_sift.store_reader import Search, StoreReader, Vectors
-from sift_core import CandidatePool, paced
+from langchain_sift.documents import Vectors, as_pool
+from langchain_sift.stores import Options, StoreReader
+from sift_core import CandidatePool, Query, paced
 from sift_core.sources.qdrant import (
     astored_vectors,
     dense_vectors,
@@ -39,22 +39,23 @@ class QdrantReader(StoreReader):
         self._async_client = async_client
         self._is_hybrid = store.retrieval_mode.value == "hybrid"
 
-    def fetch(self, search: Search) -> CandidatePool:
+    def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return the collection's nearest points, in one request."""
-        request = self._request(search)
-        with self._failures(search):
+        request = self._request(query, n, filter, options)
+        with self._failures(query):
             points = self._store.client.query_points(**request).points
-        return self._pool(search, points)
+        return self._pool(query, points)
 
-    async def afetch(self, search: Search) -> CandidatePool:
+    async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, at a pace (`sift_core.paced`)."""
-        async with paced(search.n_candidates, len(search.query.vector)):
+        asked = query, n, filter, options
+        async with paced(n, len(query.vector)):
             if self._async_client is None:
-                return await run_in_executor(None, self.fetch, search)
-            request = await run_in_executor(None, self._request, search)  # may embed words
-            with self._failures(search):
+                return await run_in_executor(None, self.fetch, *asked)
+            request = await run_in_executor(None, self._request, *asked)  # may embed words
+            with self._failures(query):
                 points = (await self._async_client.query_points(**request)).points
-        return await run_in_executor(None, self._pool, search, points)
+        return await run_in_executor(None, self._pool, query, points)
 
     def vectors(self, documents: Sequence[Document]) -> Vectors:
         """Return the vectors of documents, looked up by point id."""
@@ -79,54 +80,43 @@ class QdrantReader(StoreReader):
             "text_key": self._store.content_payload_key,
         }
 
-    def _request(self, search: Search) -> dict[str, Any]:
-        """Return the arguments of `query_points`."""
-        self.check_filter(
-            search.filter,
-            is_of_its_kind=isinstance(search.filter, models.Filter),
-            kind="a qdrant_client.models.Filter",
-        )
-        options = dict(search.options)
-        fusion = options.pop("hybrid_fusion", None)
+    def _request(self, query: Query, n: int, filter: Any, options: Options) -> dict[str, Any]:
+        """Return the arguments of `query_points`; a hybrid search fuses what two others find."""
+        store, dense = self._store, query.vector.tolist()
+        own = {name: value for name, value in options.items() if name != "hybrid_fusion"}
         request = {
-            "collection_name": self._store.collection_name,
-            "query_filter": search.filter,
-            "limit": search.n_candidates,
+            "collection_name": store.collection_name,
+            "query_filter": filter,
+            "limit": n,
             "with_payload": True,
-            "with_vectors": vectors_wanted(self._store.vector_name),
+            "with_vectors": vectors_wanted(store.vector_name),
         }
-        dense = search.query.vector.tolist()
         if self._is_hybrid:
-            request["prefetch"] = self._prefetches(search, dense)
-            request["query"] = fusion or models.FusionQuery(fusion=models.Fusion.RRF)
+            words = store.sparse_embeddings.embed_query(query.text)
+            sparse = models.SparseVector(indices=words.indices, values=words.values)
+            shared = {"filter": filter, "limit": n, "params": options.get("search_params")}
+            request["prefetch"] = [
+                models.Prefetch(query=dense, using=store.vector_name, **shared),
+                models.Prefetch(query=sparse, using=store.sparse_vector_name, **shared),
+            ]
+            fusion = models.FusionQuery(fusion=models.Fusion.RRF)
+            request["query"] = options.get("hybrid_fusion") or fusion
         else:
-            request |= {"query": dense, "using": self._store.vector_name}
-        self.refuse_options(request.keys() & options.keys())
-        return request | options
+            request |= {"query": dense, "using": store.vector_name}
+        self.refuse_options(list(request.keys() & own.keys()))
+        return request | own
 
-    def _prefetches(self, search: Search, dense: list[float]) -> list[models.Prefetch]:
-        """Return the two searches that a hybrid one fuses, as the store makes them."""
-        store = self._store
-        words = store.sparse_embeddings.embed_query(search.query.text)
-        sparse = models.SparseVector(indices=words.indices, values=words.values)
-        params = search.options.get("search_params")
-        shared = {"filter": search.filter, "limit": search.n_candidates, "params": params}
-        return [
-            models.Prefetch(query=dense, using=store.vector_name, **shared),
-            models.Prefetch(query=sparse, using=store.sparse_vector_name, **shared),
-        ]
-
-    def _pool(self, search: Search, points: Sequence[Any]) -> CandidatePool:
+    def _pool(self, query: Query, points: Sequence[Any]) -> CandidatePool:
         embeddings = dense_vectors(
             points,
             vector_name=self._store.vector_name,
             place=f"Qdrant collection {self._store.collection_name!r}",
         )
-        with self._failures(search):
+        with self._failures(query):
             documents = [self._document(point) for point in points]
         scores = [point.score for point in points]
         relevance = np.array(scores, dtype=np.float64) if self._is_hybrid else None
-        return as_pool(search.query, documents, embeddings, scores=scores, relevance=relevance)
+        return as_pool(query, documents, embeddings, scores=scores, relevance=relevance)
 
     def _document(self, point: Any) -> Document:
         """Return the point as the store would, with the id that the store leaves out."""
@@ -137,9 +127,10 @@ class QdrantReader(StoreReader):
         document.id = str(point.id)
         return document
 
-    def _failures(self, search: Search) -> AbstractContextManager[None]:
+    def _failures(self, query: Query) -> AbstractContextManager[None]:
         return self.failures(
             f"collection {self._store.collection_name!r} (vector name "
-            f"{self._store.vector_name!r}, query of {len(search.query.vector)} numbers)",
-            "is the server up, and are collection, vector name, dimension and filter right?",
+            f"{self._store.vector_name!r}, query of {len(query.vector)} numbers)",
+            "is the server up, and are collection, vector name, dimension and filter "
+            "(a `models.Filter`) right?",
         )

@@ -11,9 +11,8 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage, convert_to_messages
 from langchain_core.runnables import run_in_executor
 
-from langchain_sift.documents import pool_of
 from langchain_sift.embedder import checked_question
-from langchain_sift.sources import VectorStoreSource, reader_of
+from langchain_sift.sources import VectorStoreSource, pool_of
 from sift_core import AnswerMode, CandidatePool, InvalidInputError, Query
 
 if TYPE_CHECKING:
@@ -100,8 +99,8 @@ def choose(engine: AnswerEngine, question: Question) -> Choice:
     started = time.perf_counter()
     vector = embedder.embed_query(text)
     query = Query(text=text, embedding=vector, embedder_name=embedder.name, history=history)
-    reader = reader_of(source.vectorstore) if isinstance(source, VectorStoreSource) else None
-    pool = pool_of(query, documents, reader, embedder, relevance_key="relevance_score")
+    store = source.vectorstore if isinstance(source, VectorStoreSource) else None
+    pool = pool_of(query, documents, store, embedder, "relevance_score")
     timings = {"embed": time.perf_counter() - started}
     return engine.choose_from(query, pool, timings=timings, **options)
 

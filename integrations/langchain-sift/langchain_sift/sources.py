@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from numbers import Integral
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from langchain_sift.other_stores import EmbeddingReader, InMemoryReader
-from langchain_sift.store_reader import Search, StoreReader
-from sift_core import CandidatePool, InvalidInputError, Query
+from langchain_sift.documents import as_ranked_pool, texts_without_vector
+from langchain_sift.embedder import LangChainEmbedder
+from langchain_sift.stores import EmbeddingReader, InMemoryReader, Options, StoreReader
+from sift_core import CandidatePool, Embedder, InvalidInputError, Query
 
 
 class VectorStoreSource:
@@ -74,7 +75,7 @@ class VectorStoreSource:
             CandidateSourceError: If the store fails.
             InvalidInputError: If query, filter or options and store do not fit together.
         """
-        return self._reader.fetch(self._search(query, n_candidates, filter))
+        return self._reader.fetch(*self._asked(query, n_candidates, filter))
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` returns, without blocking the event loop.
@@ -82,27 +83,60 @@ class VectorStoreSource:
         By async methods where the store has them; Qdrant without `async_client`, FAISS and the
         in-memory store are searched in a thread. Qdrant at a pace (`sift_core.paced`).
         """
-        return await self._reader.afetch(self._search(query, n_candidates, filter))
+        return await self._reader.afetch(*self._asked(query, n_candidates, filter))
 
-    def _search(self, query: Query, n_candidates: int, filter: Any) -> Search:
-        if not isinstance(query, Query):
-            raise InvalidInputError(
-                f"`query` must be a sift_core.Query, got {type(query).__name__}; make one of "
-                f"text and embedding"
-            )
+    def _asked(self, query: Query, n: int, filter: Any) -> tuple[Query, int, Any, Options]:
         if not query.vector.any():
             raise InvalidInputError(
                 "the question's embedding must not be all zero: nothing is near to it; does the "
                 "model know its words?"
             )
-        if not isinstance(n_candidates, Integral) or n_candidates < 1:
-            raise InvalidInputError(f"`n_candidates` must be an integer >= 1, got {n_candidates!r}")
-        return Search(
-            query=query,
-            n_candidates=int(n_candidates),
-            filter=self._filter if filter is None else filter,
-            options=self._options,
-        )
+        return query, n, self._filter if filter is None else filter, self._options
+
+
+def pool_of(
+    query: Query,
+    documents: Sequence[Document],
+    store: VectorStore | None,
+    embedder: Embedder,
+    relevance_key: str | None,
+) -> CandidatePool:
+    """Return documents that were found already as a pool.
+
+    Vectors come from the store by document id; the texts of the rest are embedded in one
+    batch, with a logged warning that says how many.
+
+    Args:
+        query: What was asked.
+        documents: One at least.
+        store: Where documents come from; None if no vectors are stored.
+        embedder: For the rest.
+        relevance_key: Key of an earlier reranker's scores in the metadata, or None.
+
+    Raises:
+        CandidateSourceError: If the store fails.
+        InvalidInputError: If a vector is not finite, or its dimension is not the question's.
+    """
+    nothing = [None] * len(documents)
+    vectors = nothing if store is None else reader_of(store).vectors(documents)
+    texts = texts_without_vector(documents, vectors)
+    embedded = embedder.embed_documents(texts) if texts else ()
+    return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
+
+
+async def apool_of(
+    query: Query,
+    documents: Sequence[Document],
+    store: VectorStore | None,
+    embedder: LangChainEmbedder,
+    relevance_key: str | None,
+) -> CandidatePool:
+    """Return what `pool_of` returns, by the model's and the store's async methods."""
+    nothing = [None] * len(documents)
+    vectors = nothing if store is None else await reader_of(store).avectors(documents)
+    texts = texts_without_vector(documents, vectors)
+    embedded = await embedder.aembed_documents(texts) if texts else ()
+    return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
 
 
 def reader_of(store: VectorStore, async_client: Any = None) -> StoreReader:
@@ -113,13 +147,9 @@ def reader_of(store: VectorStore, async_client: Any = None) -> StoreReader:
         async_client: As for `VectorStoreSource`.
 
     Raises:
-        InvalidInputError: If `store` is none, `async_client` is for another kind, or texts
-            would have to be embedded again and the store does not know its model.
+        InvalidInputError: If `async_client` is for another kind, or texts would have to be
+            embedded again and the store does not know its model.
     """
-    if not isinstance(store, VectorStore):
-        raise InvalidInputError(
-            f"`vectorstore` must be a langchain_core VectorStore, got {type(store).__name__}"
-        )
     if _is_a(store, "langchain_qdrant.qdrant", "QdrantVectorStore"):
         mode: Any = store.retrieval_mode  # type: ignore[attr-defined]  # optional class
         if mode.value != "sparse":

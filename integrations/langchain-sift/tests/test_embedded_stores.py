@@ -25,7 +25,7 @@ def test_texts_are_embedded_once_with_a_warning(
     retriever.invoke(question)
     assert embeddings.document_batches == [7]
     (record,) = caplog.records
-    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.other_stores")
+    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.stores")
     assert "TextOnlyStore" in record.message
     assert "7 candidates" in record.message
 

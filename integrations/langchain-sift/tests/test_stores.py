@@ -91,25 +91,6 @@ def test_options_that_mean_something_else_are_refused(make_text_only, documents,
         VectorStoreSource(make_text_only(documents), {name: 3})
 
 
-@pytest.mark.parametrize(
-    ("asked", "n_candidates", "message"),
-    [
-        ("a question", 3, "`query` must be a sift_core.Query, got str"),
-        (None, 0, "`n_candidates` must be an integer >= 1, got 0"),
-        (None, 2.0, r"`n_candidates` must be an integer >= 1, got 2\.0"),
-    ],
-    ids=["query", "zero", "float"],
-)
-def test_bad_arguments_are_refused(make_in_memory, documents, query, asked, n_candidates, message):
-    with pytest.raises(InvalidInputError, match=message):
-        VectorStoreSource(make_in_memory(documents)).fetch(asked or query, n_candidates)
-
-
-def test_what_is_no_store_is_refused():
-    with pytest.raises(InvalidInputError, match="must be a langchain_core VectorStore, got dict"):
-        VectorStoreSource({})
-
-
 def test_an_async_client_is_for_qdrant(make_in_memory, documents):
     with pytest.raises(InvalidInputError, match="`async_client` is for a QdrantVectorStore"):
         VectorStoreSource(make_in_memory(documents), async_client=object())
@@ -168,7 +149,7 @@ async def test_a_question_of_zeros_is_refused(make_store, documents):
 )
 async def test_another_stores_filter_is_refused(request, documents, query, kind, wrong):
     source = VectorStoreSource(request.getfixturevalue(f"make_{kind}")(documents))
-    await assert_refused(source, query, InvalidInputError, "own kind of filter", filter=wrong)
+    await assert_refused(source, query, SiftError, "filter", filter=wrong)
 
 
 def test_vectors_by_id_are_those_of_the_store(

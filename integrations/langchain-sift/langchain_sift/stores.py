@@ -1,0 +1,213 @@
+"""What a kind of store is asked for; LangChain's in-memory store; stores that keep vectors back."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.runnables import run_in_executor
+from langchain_core.vectorstores import VectorStore
+
+from langchain_sift.documents import Vectors, as_pool
+from langchain_sift.embedder import FloatArray, LangChainEmbedder, embeddings_of
+from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
+
+logger = logging.getLogger(__name__)
+
+Hits: TypeAlias = Sequence[tuple[Document, float | None]]
+Options: TypeAlias = Mapping[str, Any]
+
+
+class StoreReader(ABC):
+    """Reads one kind of LangChain store.
+
+    Args:
+        store: A vector store of that kind.
+    """
+
+    gives_vectors = True
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    @abstractmethod
+    def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
+        """Return the store's nearest documents with their vectors, nearest first.
+
+        Args:
+            query: The question and its embedding.
+            n: How many documents at most, >= 1.
+            filter: The store's own kind of filter; None for no restriction.
+            options: Further arguments in the store's own words.
+
+        Raises:
+            CandidateSourceError: If the store fails.
+            InvalidInputError: If an option cannot be used, or the dimensions differ.
+        """
+
+    async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
+        """Return what `fetch` returns; in a thread where the store has no async form."""
+        return await run_in_executor(None, self.fetch, query, n, filter, options)
+
+    @abstractmethod
+    def vectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return the stored vector of each document, shape (d,); None where there is none.
+
+        A vector counts only where the store's text is the document's: a splitter or an
+        extractor changes texts and keeps the id.
+
+        Raises:
+            CandidateSourceError: If the store fails.
+        """
+
+    async def avectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return what `vectors` returns; in a thread."""
+        return await run_in_executor(None, self.vectors, documents)
+
+    @contextmanager
+    def failures(self, place: str, advice: str) -> Iterator[None]:
+        """Turn whatever the store raises inside the block into an error that says what to do.
+
+        Args:
+            place: What was searched, for instance "collection 'docs'".
+            advice: What to check.
+
+        Raises:
+            CandidateSourceError: If the block raises; the store's exception is its cause.
+        """
+        try:
+            yield
+        except Exception as error:  # stores share no ancestor: ValueError, RpcError, KeyError, …
+            raise CandidateSourceError(
+                f"{type(self._store).__name__} could not search {place}: {error!r}; {advice}"
+            ) from error
+
+    def refuse_options(self, names: Sequence[str]) -> None:
+        """Refuse search options that would be ignored or would clash.
+
+        Raises:
+            InvalidInputError: If there are any.
+        """
+        if names:
+            raise InvalidInputError(
+                f"{type(self._store).__name__} cannot be searched by SIFT with the option(s) "
+                f"{sorted(names)}; leave them out of `search_kwargs` and of the call"
+            )
+
+
+class InMemoryReader(StoreReader):
+    """Reads an `InMemoryVectorStore`. A filter is called with a `Document`; no options."""
+
+    def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
+        """Return the nearest documents by cosine."""
+        self.refuse_options(list(options))
+        with self.failures(
+            f"its {len(self._store.store)} documents",
+            "are query and documents embedded by one model, and is the filter a function "
+            "of a Document?",
+        ):
+            hits = self._store.similarity_search_with_score_by_vector(
+                query.vector.tolist(), k=n, filter=filter
+            )
+            rows = [self._store.store[str(document.id)]["vector"] for document, _ in hits]
+        return _pool(query, hits, np.array(rows))
+
+    def vectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return the vectors of documents."""
+        held = [self._store.store.get(document.id) for document in documents]
+        return [
+            None if entry is None or entry["text"] != document.page_content else entry["vector"]
+            for document, entry in zip(documents, held, strict=True)
+        ]
+
+
+class EmbeddingReader(StoreReader):
+    """Searches any store by text and embeds what it finds in one batch, with a logged warning.
+
+    The store embeds the question once more, since a search by text is the only one that every
+    store has. Scores come along where the store has a search that gives them. Filter and
+    options go to the store's search.
+
+    Raises:
+        InvalidInputError: If the store does not know its embedding model.
+    """
+
+    gives_vectors = False
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self._embedder = LangChainEmbedder(embeddings_of(store))
+        with_score = type(store).similarity_search_with_score
+        self._gives_scores = with_score is not VectorStore.similarity_search_with_score  # raises
+
+    def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
+        """Return what the store finds."""
+        text, arguments = query.text, _arguments(n, filter, options)
+        hits: Hits
+        with self._failures():
+            if self._gives_scores:
+                hits = self._store.similarity_search_with_score(text, **arguments)
+            else:
+                hits = [(d, None) for d in self._store.similarity_search(text, **arguments)]
+        texts = self._texts(hits)
+        return _pool(query, hits, self._embedder.embed_documents(texts) if texts else None)
+
+    async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
+        """Return what `fetch` returns, by the store's and the model's async methods."""
+        text, arguments = query.text, _arguments(n, filter, options)
+        hits: Hits
+        with self._failures():
+            if self._gives_scores:
+                hits = await self._store.asimilarity_search_with_score(text, **arguments)
+            else:
+                found = await self._store.asimilarity_search(text, **arguments)
+                hits = [(document, None) for document in found]
+        texts = self._texts(hits)
+        return _pool(query, hits, await self._embedder.aembed_documents(texts) if texts else None)
+
+    def vectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return None for each document."""
+        return [None] * len(documents)
+
+    def _texts(self, hits: Hits) -> list[str]:
+        if hits:
+            logger.warning(
+                "%s does not give its vectors back: embedding the texts of %d candidates for "
+                "this query",
+                type(self._store).__name__,
+                len(hits),
+            )
+        return [document.page_content for document, _ in hits]
+
+    def _failures(self) -> AbstractContextManager[None]:
+        name = getattr(self._store, "collection_name", None)
+        return self.failures(
+            "its documents" if name is None else f"collection {name!r}",
+            "is it reachable, and does its `similarity_search` take this filter and these options?",
+        )
+
+
+def _arguments(n: int, filter: Any, options: Options) -> dict[str, Any]:
+    # Not every store has a `filter`, so none is not passed on.
+    return {"k": n, **({} if filter is None else {"filter": filter}), **options}
+
+
+def _pool(query: Query, hits: Hits, embeddings: FloatArray | None) -> CandidatePool:
+    return as_pool(
+        query,
+        [_with_id(document) for document, _ in hits],
+        np.empty((0, 0)) if embeddings is None else embeddings,
+        scores=[score for _, score in hits],
+    )
+
+
+def _with_id(document: Document) -> Document:
+    """Return a document with its id in `id`; a sparse Qdrant store has it in metadata."""
+    if document.id is None and document.metadata.get("_id") is not None:
+        return document.model_copy(update={"id": str(document.metadata["_id"])})
+    return document
