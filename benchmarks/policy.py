@@ -53,8 +53,7 @@ from sift_core import AnswerMode
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.learned_policy import CalibrationExample, LearnedPolicy
-from sift_core.answering.policy import Decision, Policy, VariancePolicy
-from sift_core.answering.policy_features import MODES, PolicyFeatures
+from sift_core.answering.policy import MODES, Decision, Policy, PolicyFeatures, VariancePolicy
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
 TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"

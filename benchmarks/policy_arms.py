@@ -12,8 +12,7 @@ from benchmarks.policy_data import Document
 from sift_core import AnswerMode, CandidatePool, Query
 from sift_core.answering import AnswerEngine, Choice, InContextAnswerer, fine_tuned
 from sift_core.answering.cost_model import CostModel
-from sift_core.answering.policy import Decision
-from sift_core.answering.policy_features import PolicyFeatures, features_of
+from sift_core.answering.policy import Decision, PolicyFeatures, features_of
 
 Row = dict[str, Any]
 

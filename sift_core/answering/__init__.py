@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sift_core.answering.cost_model import CostModel, cached_cost_model
     from sift_core.answering.engine import AnswerEngine
-    from sift_core.answering.fine_tuning_answerer import FineTuningAnswerer
     from sift_core.answering.in_context import InContextAnswerer
     from sift_core.answering.learned_policy import CalibrationExample, LearnedPolicy
     from sift_core.answering.learning.adapter_cache import AdapterCache
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
     from sift_core.answering.model.adapters import Adapter
     from sift_core.answering.model.generation import Generation
     from sift_core.answering.model.language_model import LanguageModel
-    from sift_core.answering.policy import Decision, Policy, VariancePolicy
-    from sift_core.answering.policy_features import PolicyFeatures
-    from sift_core.answering.prepared import PreparedModel
+    from sift_core.answering.policy import Decision, Policy, PolicyFeatures, VariancePolicy
     from sift_core.answering.request import AnswerRequest, Choice
     from sift_core.answering.sessions import Session
     from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
@@ -36,7 +33,6 @@ __all__ = [
     "CostModel",
     "Decision",
     "FineTuned",
-    "FineTuningAnswerer",
     "FineTuningSettings",
     "Generation",
     "InContextAnswerer",
@@ -44,7 +40,6 @@ __all__ = [
     "LearnedPolicy",
     "Policy",
     "PolicyFeatures",
-    "PreparedModel",
     "Session",
     "VariancePolicy",
     "cached_cost_model",
@@ -58,7 +53,6 @@ _MODULES = {
     "AnswerStream": "sift_core.answering.streams",
     "AsyncAnswerStream": "sift_core.answering.streams",
     "Choice": "sift_core.answering.request",
-    "PreparedModel": "sift_core.answering.prepared",
     "Session": "sift_core.answering.sessions",
     "Adapter": "sift_core.answering.model.adapters",
     "AdapterCache": "sift_core.answering.learning.adapter_cache",
@@ -66,14 +60,13 @@ _MODULES = {
     "CostModel": "sift_core.answering.cost_model",
     "Decision": "sift_core.answering.policy",
     "FineTuned": "sift_core.answering.learning.fine_tuning",
-    "FineTuningAnswerer": "sift_core.answering.fine_tuning_answerer",
     "FineTuningSettings": "sift_core.answering.learning.settings",
     "Generation": "sift_core.answering.model.generation",
     "InContextAnswerer": "sift_core.answering.in_context",
     "LanguageModel": "sift_core.answering.model.language_model",
     "LearnedPolicy": "sift_core.answering.learned_policy",
     "Policy": "sift_core.answering.policy",
-    "PolicyFeatures": "sift_core.answering.policy_features",
+    "PolicyFeatures": "sift_core.answering.policy",
     "VariancePolicy": "sift_core.answering.policy",
     "cached_cost_model": "sift_core.answering.cost_model",
     "fine_tune": "sift_core.answering.learning.fine_tuning",

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.policy_features import (
+from sift_core.answering.policy import (
     LEARNING,
     MODES,
     READING,

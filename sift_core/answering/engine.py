@@ -11,20 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.answering.cost_model import CostModel
-from sift_core.answering.fine_tuning_answerer import FineTuningAnswerer
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.learned_policy import CalibrationExample
-from sift_core.answering.learning.adapter_cache import AdapterCache
+from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.policy import Decision, Policy, VariancePolicy
-from sift_core.answering.policy_features import LEARNING, READING, PolicyFeatures, features_of
-from sift_core.answering.prepared import PreparedModel
+from sift_core.answering.policy import (
+    LEARNING,
+    READING,
+    Decision,
+    Policy,
+    PolicyFeatures,
+    VariancePolicy,
+    features_of,
+)
 from sift_core.answering.request import (
     LEAST_SECONDS,
     AnswerRequest,
     Choice,
     check_generation,
+    first_choices,
 )
 from sift_core.answering.sessions import Session
 from sift_core.answering.streams import (
@@ -34,11 +40,12 @@ from sift_core.answering.streams import (
     OnText,
     Produce,
     computed,
+    followed,
 )
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import ContextSelector, SIFTSelector
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query, Selection
+from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 
 def _learn_from() -> Selector:
@@ -254,7 +261,7 @@ class AnswerEngine:
             reasons=decision.reasons,
             pool=pool,
             read=read if decision.mode in READING else None,
-            learned=_cut(learned, decision.n_steps) if decision.mode in LEARNING else None,
+            learned=first_choices(learned, decision.n_steps) if decision.mode in LEARNING else None,
             timings={**timings, "select": time.perf_counter() - started},
             deadline=deadline,
             features=features,
@@ -271,9 +278,9 @@ class AnswerEngine:
     ) -> Answer:
         """Return the answer to a question for which all is chosen; as `answer` else."""
         self._answerer(choice, generation).check(choice.query)  # before the work
-        answerer = self.prepared(choice, on_step=on_step)
-        chunks = choice.chunks(choice.read)
-        return answerer.answer(choice.query, chunks, on_text=on_text, **generation)
+        session = self.prepared(choice, on_step=on_step)
+        answer = session.answer(choice.query, on_text=on_text, **generation)
+        return replace(answer, timings={**session.timings, **answer.timings})
 
     async def aanswer_from(self, choice: Choice, **generation: Any) -> Answer:
         """Return what `answer_from` returns, without blocking the event loop."""
@@ -291,7 +298,7 @@ class AnswerEngine:
         """
         return AsyncAnswerStream(self._streamed(choice, generation), self.language_model.submit)
 
-    def prepared(self, choice: Choice, *, on_step: OnStep | None = None) -> PreparedModel:
+    def prepared(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
         """Return the model as the choice wants it: fine-tuned, unless that was done before.
 
         One fine-tuning serves any number of questions and scores, from any thread.
@@ -307,18 +314,17 @@ class AnswerEngine:
         timings = dict(choice.timings)
         lessons = choice.chunks(choice.learned)
         if len(lessons):
-            learner = FineTuningAnswerer(
-                language_model=self.language_model,
-                settings=self.settings,
-                adapter_cache=self.adapter_cache,
-            )
             with _timed(timings, "fine_tune"):
-                tuned = learner.learn(
-                    lessons, max_seconds=choice.seconds_to_learn(), on_step=on_step
+                tuned = fine_tune_cached(
+                    self.language_model,
+                    lessons,
+                    self.settings.within(choice.seconds_to_learn()),
+                    self.adapter_cache,
+                    on_step=on_step,
                 )
                 self.language_model.verify_base()
         answerer = self._answerer(choice, {})
-        return PreparedModel(choice=choice, answerer=answerer, tuned=tuned, timings=timings)
+        return Session(choice=choice, answerer=answerer, tuned=tuned, timings=timings)
 
     def session(
         self,
@@ -356,11 +362,11 @@ class AnswerEngine:
 
     def session_from(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
         """Return what `session` returns, for a question for which all is chosen."""
-        model = self.prepared(choice, on_step=on_step)
-        timings = dict(model.timings)
+        session = self.prepared(choice, on_step=on_step)
+        timings = dict(session.timings)
         with _timed(timings, "read"):
-            model = model.with_prefix_read()
-        return Session(model=replace(model, timings={}), timings=timings)
+            session = session.with_prefix_read()
+        return replace(session, timings=timings)
 
     def calibration_example(
         self, question: str, text: str, *, filter: Any = None
@@ -384,8 +390,8 @@ class AnswerEngine:
             raise InvalidInputError("no candidate was found for the question; ask another one")
         bits = {}
         for mode in choice.features.possible:
-            model = self.prepared(self.choose_from(choice.query, choice.pool, mode=mode))
-            bits[mode] = model.bits_per_byte(text)
+            session = self.prepared(self.choose_from(choice.query, choice.pool, mode=mode))
+            bits[mode] = session.bits_per_byte(text)
         return CalibrationExample(features=choice.features, bits_per_byte=bits)
 
     def _streamed(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
@@ -394,13 +400,12 @@ class AnswerEngine:
         Raises:
             InvalidInputError: If the question is too long for the window.
         """
-        self._answerer(choice, generation).check(choice.query)
-
-        def produce(on_text: OnText, on_step: OnStep) -> Answer:
-            model = self.prepared(choice, on_step=on_step)
-            return model.streamed(choice.query, **generation)(on_text, on_step)
-
-        return produce
+        answerer = self._answerer(choice, generation)
+        answerer.check(choice.query)
+        return followed(
+            lambda on_step, **options: self.answer_from(choice, on_step=on_step, **options),
+            {**answerer.generation, **generation},
+        )
 
     def _without_documents(self, request: AnswerRequest) -> Choice:
         """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
@@ -450,17 +455,6 @@ def _about(question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerR
     """Return the request that opens a session."""
     is_whole = isinstance(question, AnswerRequest)
     return AnswerRequest.of(question, options if is_whole else {"n_questions": 5, **options})
-
-
-def _cut(learned: Selection | None, n_steps: int | None) -> Selection | None:
-    """Return the first `n_steps` choices; all of them if None."""
-    if learned is None or n_steps is None:
-        return learned
-    return replace(
-        learned,
-        positions=learned.positions[:n_steps],
-        variances=learned.variances[: n_steps + 1],
-    )
 
 
 def _embedded(embedder: Embedder, request: AnswerRequest) -> Query:

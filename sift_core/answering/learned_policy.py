@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.answering.policy import Decision, first_in_time
-from sift_core.answering.policy_features import LEARNING, MODES, PolicyFeatures
+from sift_core.answering.policy import LEARNING, MODES, Decision, PolicyFeatures, first_in_time
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode, FloatArray
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from sift_core.answering.policy_features import PolicyFeatures
+from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, as_messages, check_question
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
@@ -133,6 +133,17 @@ class Choice:
         if self.features is not None and self.features.seconds is not None:
             answer_s = self.features.seconds.answer[self.mode]
         return max(self.deadline - time.monotonic() - answer_s, LEAST_SECONDS)
+
+
+def first_choices(learned: Selection | None, n_steps: int | None) -> Selection | None:
+    """Return the first `n_steps` choices; all of them if None."""
+    if learned is None or n_steps is None:
+        return learned
+    return replace(
+        learned,
+        positions=learned.positions[:n_steps],
+        variances=learned.variances[: n_steps + 1],
+    )
 
 
 def check_generation(generation: Mapping[str, Any]) -> None:

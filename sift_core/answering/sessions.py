@@ -1,60 +1,65 @@
-"""One fine-tuning, many questions: a prepared model that answers in every way an engine does."""
+"""A model that has learned what was chosen: one fine-tuning, many questions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
-from sift_core.answering.prepared import PreparedModel
+import numpy as np
+
+from sift_core.answering.in_context import InContextAnswerer
+from sift_core.answering.learning.fine_tuning import FineTuned
+from sift_core.answering.policy import READING
 from sift_core.answering.request import Choice
-from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
+from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, OnText, Produce, followed
 from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
-from sift_core.types import Answer, FineTuningReport, Message, Query
+from sift_core.selection import posterior_variances
+from sift_core.types import Answer, AnswerMode, CandidatePool, FineTuningReport, Message, Query
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Session:
-    """Answers follow-up questions from what was chosen, read and learned once.
+    """Answers questions from what was chosen, read and learned once.
 
-    Made by `AnswerEngine.session`. Any number of threads and asyncio tasks may ask at once;
-    each answer is the one that it would be alone. Questions do not see one another unless
-    `history` says what was said. What every prompt begins with (the chunks, where they are
-    read, no other history precedes them, and all fit) is computed once. An answer's
-    `standard_deviation` is that at the question which the session was opened with, and its
-    `timings` are its own.
+    Made by `AnswerEngine.session` and `AnswerEngine.prepared`. Any number of threads and asyncio
+    tasks may ask at once; each answer is the one that it would be alone. Questions do not see one
+    another unless `history` says what was said. An answer's `standard_deviation` is that at the
+    question which the session was opened with, and its `timings` are its own. The session's
+    memory is free when nobody refers to it any more.
 
     Args:
-        model: What was chosen and learned.
+        choice: Mode, reasons and documents.
+        answerer: How questions are put and answers generated.
+        tuned: What was learned; None if nothing was.
         timings: Seconds by stage, of choosing and learning.
     """
 
-    model: PreparedModel
+    choice: Choice
+    answerer: InContextAnswerer
+    tuned: FineTuned | None
     timings: Mapping[str, float]
-
-    @property
-    def choice(self) -> Choice:
-        """Return mode, reasons and documents."""
-        return self.model.choice
 
     @property
     def report(self) -> FineTuningReport | None:
         """Return how the model learned; None if it did not."""
-        return None if self.model.tuned is None else self.model.tuned.report
+        return None if self.tuned is None else self.tuned.report
 
     def answer(
         self,
-        question: str,
+        question: str | Query,
         *,
         history: Sequence[Message] | None = None,
-        on_text: Callable[[str], object] | None = None,
+        on_text: OnText | None = None,
         **generation: Any,
     ) -> Answer:
         """Return the answer to a question.
 
         Args:
-            question: In words, not empty.
+            question: In words, not empty; a `Query` brings its own history.
             history: What was said before, oldest first; the session's own if None.
             on_text: Called with each piece of the answer's text as it comes.
             **generation: How to generate, for this answer alone.
@@ -64,7 +69,10 @@ class Session:
             AnswerError: If the model fails.
         """
         query = self._query(question, history)
-        return self.model.answer(query, on_text=on_text, **generation)
+        answerer = self.answerer.generating(**generation)
+        with self._adapted():
+            answer = answerer.answer(query, self._read, on_text=on_text)
+        return self._completed(answer)
 
     async def aanswer(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
@@ -85,46 +93,130 @@ class Session:
         """
         if isinstance(questions, str):
             raise InvalidInputError("`questions` must be a sequence of questions, got one text")
-        return self.model.answers([self._query(one) for one in questions], **generation)
+        queries = [self._query(question) for question in questions]
+        answerer = self.answerer.generating(**generation)
+        with self._adapted():
+            answers = answerer.answers(queries, self._read)
+        return [self._completed(answer) for answer in answers]
 
     def stream(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
-        produce = self.model.streamed(self._query(question, history), **generation)
-        return AnswerStream(produce, self.model.answerer.language_model.submit)
+        produce = self._produce(self._query(question, history), generation)
+        return AnswerStream(produce, self.answerer.language_model.submit)
 
     def astream(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
-        produce = self.model.streamed(self._query(question, history), **generation)
-        return AsyncAnswerStream(produce, self.model.answerer.language_model.submit)
+        produce = self._produce(self._query(question, history), generation)
+        return AsyncAnswerStream(produce, self.answerer.language_model.submit)
 
     def bits_per_byte(self, text: str) -> float:
         """Return the code length of `text` after all that was read and learned, in bits per byte.
 
+        Args:
+            text: What the chosen documents should help to predict; lower is better. It must not
+                be among them, or the figure says how well the model copies.
+
         Raises:
             InvalidInputError: If `text` is empty.
         """
-        return self.model.bits_per_byte(text)
+        with self._adapted():
+            return self.answerer.bits_per_byte(text, self._read)
 
-    def close(self) -> None:
-        """End the session; its memory is free when nobody refers to it any more."""
+    def with_prefix_read(self) -> Session:
+        """Return this session with what all of its prompts begin with read once and for all.
 
-    def __enter__(self) -> Session:
-        return self
+        The chunks, where they are read, no other history precedes them, and all fit.
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        Raises:
+            AnswerError: If the model fails.
+        """
+        if not len(self._read):
+            return self
+        answerer, query = self.answerer, self.choice.query
+        others = [replace(query, text=text) for text in (query.text, "0", "A")]
+        prompts = [
+            answerer.language_model.prompt_ids(answerer.prompt(o, answerer.used(o, self._read)))
+            for o in others
+        ]
+        with self._adapted():
+            prefix = answerer.language_model.read(_common_beginning(prompts))
+        return replace(self, answerer=replace(answerer, prefix=prefix))
 
-    async def __aenter__(self) -> Session:
-        return self
+    @property
+    def _read(self) -> CandidatePool:
+        return self.choice.chunks(self.choice.read)
 
-    async def __aexit__(self, *error: object) -> None:
-        self.close()
+    def _adapted(self) -> AbstractContextManager[None]:
+        learned = None if self.tuned is None else self.tuned.adapter
+        return self.answerer.language_model.adapted(learned)
 
-    def _query(self, question: str, history: Sequence[Message] | None = None) -> Query:
+    def _query(self, question: str | Query, history: Sequence[Message] | None = None) -> Query:
+        if isinstance(question, Query):
+            return question
         check_question(question)
         query = self.choice.query
         return replace(query, text=question, history=query.history if history is None else history)
+
+    def _produce(self, query: Query, generation: Mapping[str, Any]) -> Produce:
+        self.answerer.generating(**generation).check(query)
+        settings = {**self.answerer.generation, **generation}
+        return followed(lambda _, **options: self.answer(query, **options), settings)
+
+    def _completed(self, answer: Answer) -> Answer:
+        """Return an answer with what is known of the choice."""
+        choice, read, report = self.choice, answer.chunks, self.report
+        reasons = choice.reasons
+        learned = choice.pool.take([])
+        if report is not None:
+            learned = choice.chunks(choice.learned).take(report.learned)
+            reasons += report.warnings
+        if read is None or not len(read):
+            read = choice.pool.take([])
+            if choice.mode in READING:
+                reasons += ("none of the chosen chunks fits into the window",)
+        used = _joined(read, learned)
+        return replace(
+            answer,
+            mode=_mode(reads=len(read) > 0, learns=len(learned) > 0),
+            chunks=used,
+            n_read=len(read),
+            standard_deviation=_standard_deviation(choice.query, used),
+            reasons=reasons,
+            fine_tuning=report,
+        )
+
+
+def _mode(*, reads: bool, learns: bool) -> AnswerMode:
+    """Return the mode that an answer came to be in."""
+    if learns:
+        return AnswerMode.BOTH if reads else AnswerMode.FINE_TUNE
+    return AnswerMode.CONTEXT if reads else AnswerMode.BASE
+
+
+def _standard_deviation(query: Query, used: CandidatePool) -> float:
+    """Return σ at the query given these documents; NaN without any."""
+    if not len(used):
+        return float("nan")
+    return float(posterior_variances(query.vector, used.embeddings)[-1] ** 0.5)
+
+
+def _common_beginning(rows: Sequence[Sequence[int]]) -> list[int]:
+    """Return what all rows begin with."""
+    return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*rows, strict=False))]
+
+
+def _joined(first: CandidatePool, second: CandidatePool) -> CandidatePool:
+    """Return the rows of both pools, repeats kept."""
+    if not len(first) or not len(second):
+        return second if len(second) else first
+    return CandidatePool(
+        document_ids=[*first.document_ids, *second.document_ids],
+        texts=[*first.texts, *second.texts],
+        embeddings=np.concatenate([first.embeddings, second.embeddings]),
+        similarities=np.concatenate([first.similarities, second.similarities]),
+        metadata=[*first.metadata, *second.metadata],
+    )

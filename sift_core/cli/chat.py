@@ -113,9 +113,7 @@ class Asking:
     def forget(self) -> None:
         """Begin anew: without history, and with documents for the next question."""
         self.history.clear()
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._session = None
 
 
 @dataclass(kw_only=True, eq=False)

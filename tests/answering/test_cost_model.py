@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs the extra fine-tune")
 from sift_core import AnswerMode, InvalidInputError
 from sift_core.answering import FineTuningSettings, cost_model
 from sift_core.answering.cost_model import CostModel, cached_cost_model, cost_key, seconds_at
-from sift_core.answering.policy_features import PolicyFeatures
+from sift_core.answering.policy import PolicyFeatures
 from sift_core.cache_folder import default_cache_folder
 from tests.answering.plain_peft import lora
 

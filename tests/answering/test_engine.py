@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra fine-tune")
 
-from sift_core import Answerer, AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, AnswerRequest, FineTuningAnswerer, LanguageModel
+from sift_core import AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
+from sift_core.answering import AnswerEngine, AnswerRequest, LanguageModel
 from sift_core.testing import HashingEmbedder
 
 TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
@@ -106,16 +106,6 @@ def test_fine_tuning_predicts_a_related_passage_better_than_the_base(make_engine
     assert engine.language_model.bits_per_byte(PASSAGE) == bits["base"]  # nothing stays
 
 
-def test_one_fine_tuning_serves_several_questions(make_engine):
-    engine = make_engine()
-    choice = engine.choose(QUESTION, mode="fine_tune")
-    model = engine.prepared(choice)
-    first = model.answer(choice.query)
-    again = model.answer(choice.query)
-    assert first.text == again.text
-    assert first.text == engine.answer(QUESTION, mode="fine_tune").text
-
-
 def test_auto_reads_what_fits_and_learns_what_does_not(make_engine):
     short = make_engine().choose(QUESTION)
     assert short.mode is AnswerMode.CONTEXT
@@ -196,8 +186,7 @@ def test_a_request_is_what_its_fields_are_by_name(make_engine):
     assert whole.n_new_tokens == 6
     assert engine.answer(request, max_new_tokens=8, min_new_tokens=8).n_new_tokens == 8
     assert "".join(engine.stream(request)) == whole.text
-    with engine.session(request) as session:  # its questions are generated alike
-        assert session.answer(QUESTION).text == whole.text
+    assert engine.session(request).answer(QUESTION).text == whole.text  # generated alike
 
 
 @pytest.mark.parametrize(
@@ -220,15 +209,3 @@ def test_a_request_is_what_its_fields_are_by_name(make_engine):
 def test_a_request_that_cannot_be_is_refused(make_engine, options, message):
     with pytest.raises(InvalidInputError, match=message):
         make_engine().answer(**{"question": QUESTION, **options})
-
-
-def test_answerers_are_called_in_one_way(make_engine):
-    engine = make_engine()
-    choice = engine.choose(QUESTION, mode="context")
-    model = engine.prepared(choice)
-    learner = FineTuningAnswerer(language_model=engine.language_model)
-    assert all(isinstance(one, Answerer) for one in (model, model.answerer, learner))
-    chunks = choice.pool.take([2])
-    assert (
-        model.answer(choice.query, chunks).text == model.answerer.answer(choice.query, chunks).text
-    )

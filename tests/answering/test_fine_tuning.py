@@ -1,14 +1,12 @@
 import asyncio
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from sift_core import AnswerError, AnswerMode, CandidatePool, InvalidInputError, Query
-from sift_core.answering import FineTuningAnswerer, FineTuningSettings, LanguageModel, fine_tuned
+from sift_core import AnswerError, InvalidInputError
+from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
 from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.learning.learners import LoraLearner
 from tests.answering.plain_peft import TEXTS, assert_same_state, state_of
@@ -191,19 +189,6 @@ def test_a_text_without_a_token_takes_no_step(make_random_lm):
         assert (tuned.report.n_steps, tuned.report.n_skipped) == (1, 1)
 
 
-def test_models_in_several_threads_do_not_share_random_numbers(make_random_lm):
-    models = [make_random_lm() for _ in range(4)]
-
-    def losses_of(lm):
-        with fine_tuned(lm, TEXTS, FAST) as tuned:
-            return tuned.losses
-
-    expected = losses_of(models[0])
-    with ThreadPoolExecutor(4) as pool:
-        seen = {losses for _ in range(6) for losses in pool.map(losses_of, models)}
-    assert seen == {expected}
-
-
 def test_a_second_fine_tuning_inside_the_first_is_its_own(make_random_lm):
     lm = make_random_lm()
     base = lm.bits_per_byte(TEXTS[0])
@@ -321,21 +306,3 @@ def test_no_text_at_all_gives_an_adapter_that_changes_nothing(make_random_lm):
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         FineTuningSettings(**wrong)
-
-
-def test_the_answerer_learns_from_the_chunks_and_forgets_them(make_random_lm):
-    lm = make_random_lm()
-    before = state_of(lm)
-    answerer = FineTuningAnswerer(language_model=lm, settings=FAST, max_new_tokens=4)
-    chunks = CandidatePool(
-        document_ids=["a", "b", "a"],
-        texts=[TEXTS[0], TEXTS[1], TEXTS[0]],
-        embeddings=np.eye(3),
-        similarities=np.zeros(3),
-    )
-    answer = answerer.answer(Query(text="the cat", embedding=np.ones(3)), chunks)
-    assert answer.mode is AnswerMode.FINE_TUNE
-    assert answer.chunks.document_ids == ("a", "b", "a")
-    assert set(answer.timings) == {"fine_tune", "generate"}
-    assert answerer.bits_per_byte(TEXTS[0], chunks) < lm.bits_per_byte(TEXTS[0])
-    assert_same_state(lm, before)

@@ -14,7 +14,7 @@ from sift_core.answering.learned_policy import (
     Ridge,
     inputs_of,
 )
-from sift_core.answering.policy_features import MODES, PolicyFeatures, PredictedSeconds
+from sift_core.answering.policy import MODES, PolicyFeatures, PredictedSeconds
 
 BASE, CONTEXT, LEARN, BOTH = MODES
 SECONDS = PredictedSeconds(

@@ -1,8 +1,14 @@
 import pytest
 
 from sift_core import AnswerMode, InvalidInputError
-from sift_core.answering.policy import Decision, VariancePolicy, compute_proportional_steps
-from sift_core.answering.policy_features import MODES, PolicyFeatures, PredictedSeconds
+from sift_core.answering.policy import (
+    MODES,
+    Decision,
+    PolicyFeatures,
+    PredictedSeconds,
+    VariancePolicy,
+    compute_proportional_steps,
+)
 
 BASE, CONTEXT, LEARN, BOTH = MODES
 

@@ -43,8 +43,7 @@ def engine():
 
 @pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])
 def test_a_question_of_a_session_is_answered_as_after_a_fine_tuning_of_its_own(engine, mode):
-    with engine.session(TOPIC, mode=mode) as session:
-        first = session.answer(TOPIC)
+    first = engine.session(TOPIC, mode=mode).answer(TOPIC)
     expected = engine.answer(TOPIC, mode=mode)
     assert (first.text, first.mode) == (expected.text, AnswerMode(mode))
     assert first.chunks.document_ids == expected.chunks.document_ids
@@ -59,9 +58,8 @@ def test_a_session_learns_once(engine):
     assert len({answer.text for answer in answers}) > 1
 
 
-@pytest.mark.parametrize("mode", ["context", "both"])
-def test_threads_and_tasks_of_a_session_get_what_they_would_alone(engine, mode):
-    session = engine.session(TOPIC, mode=mode)
+def test_threads_and_tasks_of_a_session_get_what_they_would_alone(engine):
+    session = engine.session(TOPIC, mode="both")
     expected = [session.answer(question).text for question in QUESTIONS]
     with ThreadPoolExecutor(3) as threads:
         answers = threads.map(session.answer, QUESTIONS * 2)
@@ -75,13 +73,9 @@ def test_threads_and_tasks_of_a_session_get_what_they_would_alone(engine, mode):
 
 def test_sessions_of_several_topics_live_side_by_side(engine):
     topics = [("How do I read rows?", "fine_tune"), ("limit", "both"), ("table", "context")]
-    alone = []
-    for topic, mode in topics:
-        with engine.session(topic, mode=mode) as session:
-            alone.append([session.bits_per_byte(text) for text in TEXTS[:2]])
+    alone = [engine.session(topic, mode=mode).bits_per_byte(TEXTS[0]) for topic, mode in topics]
     sessions = [engine.session(topic, mode=mode) for topic, mode in topics]
-    columns = [[session.bits_per_byte(text) for session in sessions] for text in TEXTS[:2]]
-    assert [list(row) for row in zip(*columns, strict=True)] == alone
+    assert [session.bits_per_byte(TEXTS[0]) for session in sessions] == alone
 
 
 def test_streams_and_batches_of_a_session_say_what_its_answers_say(engine):
@@ -94,9 +88,9 @@ def test_streams_and_batches_of_a_session_say_what_its_answers_say(engine):
 
 
 def test_what_prompts_begin_with_is_read_once(engine):
-    prefix = engine.session(TOPIC, mode="context").model.answerer.prefix
+    prefix = engine.session(TOPIC, mode="context").answerer.prefix
     assert len(prefix.ids) > 20
-    assert engine.session(TOPIC, mode="fine_tune").model.answerer.prefix is None
+    assert engine.session(TOPIC, mode="fine_tune").answerer.prefix is None
 
 
 def test_what_was_said_before_counts_in_a_session(engine):
@@ -138,8 +132,8 @@ async def test_cancelling_the_opening_of_a_session_ends_its_learning(engine):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with await engine.asession(TOPIC, mode="fine_tune") as session:
-        answer = await session.aanswer(TOPIC)
+    session = await engine.asession(TOPIC, mode="fine_tune")
+    answer = await session.aanswer(TOPIC)
     assert answer.text == engine.answer(TOPIC, mode="fine_tune").text
 
 

@@ -211,16 +211,6 @@ async def test_the_engine_answers_and_streams_asynchronously(engine):
     assert answer.text == expected == "".join([piece async for piece in stream])
 
 
-async def test_concurrent_answers_equal_those_one_after_another(engine):
-    questions = [f"How do I read {n} rows?" for n in range(6)]
-    modes = ["context", "fine_tune"] * 3
-    expected = [engine.answer(q, mode=m).text for q, m in zip(questions, modes, strict=True)]
-    answers = await asyncio.gather(
-        *(engine.aanswer(q, mode=m) for q, m in zip(questions, modes, strict=True))
-    )
-    assert [answer.text for answer in answers] == expected
-
-
 def test_a_stream_that_is_closed_early_leaves_the_model_as_it_was(engine):
     before = engine.answer(QUESTION, mode="base").text
     with engine.stream(QUESTION, mode="fine_tune", max_new_tokens=200) as stream:

@@ -6,43 +6,60 @@ import json
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from sift_core.answering.learning.adapter_files import AdapterFiles
+from sift_core.answering.learning.fine_tuning import FineTuned, OnStep, fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.activate import ModelCopy
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.base_check import digest_of
-from sift_core.checks import as_count, check_text
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import FineTuningReport
+from sift_core.types import CandidatePool, FineTuningReport
 
 try:
     from cachetools import LRUCache
 except ImportError as error:
     raise MissingDependencyError("cachetools", extra="fine-tune") from error
 
-__all__ = ["AdapterCache", "CachedAdapter", "adapter_key"]
-
 LEARNING_VERSION = 1  # raise it when the same chunks and settings give another adapter
 _KEY = re.compile(r"[0-9a-f]{64}")
 _VOCABULARY_DIGESTS: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CachedAdapter:
-    """An adapter that was learned before, and how that went.
+def fine_tune_cached(
+    language_model: LanguageModel,
+    chunks: CandidatePool,
+    settings: FineTuningSettings,
+    cache: AdapterCache | None,
+    *,
+    on_step: OnStep | None = None,
+) -> FineTuned:
+    """Return what the model learns from the chunks, in order, or learned from them before.
 
-    Args:
-        adapter: On the CPU.
-        report: Its `source` says where the adapter was found: "memory" or "disk".
+    Costs a forward and backward pass a chunk, repeats counted. The model is as before.
+    Arguments and errors are those of `fine_tune`.
     """
-
-    adapter: Adapter
-    report: FineTuningReport
+    if cache is None or settings.kind == "full":
+        return fine_tune(language_model, chunks.texts, settings, on_step=on_step)
+    key = adapter_key(
+        base=language_model.fingerprint if cache.is_on_disk else language_model.identity,
+        tokenizer=language_model.tokenizer,
+        document_ids=chunks.document_ids,
+        texts=chunks.texts,
+        settings=settings,
+    )
+    found = cache.get(key)
+    if found is not None:
+        return found
+    tuned = fine_tune(language_model, chunks.texts, settings, on_step=on_step, key=key)
+    cache.put(key, tuned.adapter, tuned.report)
+    return tuned
 
 
 def adapter_key(
@@ -68,20 +85,7 @@ def adapter_key(
         document_ids: Of the chunks, in order of choice.
         texts: The chunks.
         settings: How they are learned from.
-
-    Raises:
-        InvalidInputError: If there are more ids than texts or fewer, or one is no text.
     """
-    if len(document_ids) != len(texts):
-        raise InvalidInputError(
-            f"there must be one id a text, got {len(document_ids)} `document_ids` and "
-            f"{len(texts)} `texts`"
-        )
-    for name, given in (("document_ids", document_ids), ("texts", texts)):
-        if isinstance(given, str):
-            raise InvalidInputError(f"`{name}` must be a sequence of texts, got one text")
-        for text in given:
-            check_text(name, text)
     counted = settings.as_record()
     del counted["max_seconds"]
     if settings.chunk_format != "chat":
@@ -124,8 +128,9 @@ class AdapterCache:
         n_memory = as_count("max_memory_bytes", max_memory_bytes, minimum=0)
         n_disk = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
         self._disk = None if folder is None else AdapterFiles(Path(folder), max_bytes=n_disk)
-        self._kept: LRUCache[str, CachedAdapter] = LRUCache(
-            n_memory, getsizeof=lambda cached: cached.adapter.n_bytes
+        self._kept: LRUCache[str, FineTuned] = LRUCache(
+            n_memory,
+            getsizeof=lambda kept: kept.adapter.n_bytes,  # type: ignore[union-attr]  # no copies
         )
         self._lock = threading.Lock()
 
@@ -144,7 +149,7 @@ class AdapterCache:
         """Size of the adapters on disk; reads the folder."""
         return 0 if self._disk is None else self._disk.n_bytes
 
-    def get(self, key: str) -> CachedAdapter | None:
+    def get(self, key: str) -> FineTuned | None:
         """Return the adapter under a key, or None; `report.source` says where it was found.
 
         Costs a few microseconds from memory; from disk reading and hashing its file.
@@ -164,7 +169,7 @@ class AdapterCache:
             return None
         adapter, report = found
         self._keep(key, adapter, report)
-        return CachedAdapter(adapter=adapter, report=replace(report, source="disk"))
+        return FineTuned(adapter=adapter, report=replace(report, source="disk"))
 
     def put(self, key: str, adapter: Adapter | ModelCopy, report: FineTuningReport) -> bool:
         """Keep an adapter, and return whether it is kept anywhere.
@@ -191,7 +196,7 @@ class AdapterCache:
             self._disk.clear()
 
     def _keep(self, key: str, adapter: Adapter, report: FineTuningReport) -> bool:
-        kept = CachedAdapter(adapter=adapter, report=replace(report, source="memory"))
+        kept = FineTuned(adapter=adapter, report=replace(report, source="memory"))
         with self._lock:
             try:
                 self._kept[key] = kept

@@ -119,6 +119,12 @@ class FineTuningSettings:
         number = self.scope.partition(":")[2]
         return int(number) if number else None
 
+    def within(self, max_seconds: float | None) -> FineTuningSettings:
+        """Return these settings with at most so many seconds; None for no further limit."""
+        if max_seconds is None:
+            return self
+        return replace(self, max_seconds=min(max_seconds, self.max_seconds or max_seconds))
+
     def as_record(self) -> dict[str, Any]:
         """Return all settings in JSON's types, equal for equal settings."""
         record = asdict(replace(self, lora=None))
