@@ -192,11 +192,7 @@ FAISS = {
     "faiss IVF, all lists": ("IVF4,Flat", {"inner": probe(4)}),
     "faiss IVF, two lists": ("IVF4,Flat", {"inner": probe(2), "recall": 0.5}),
     "faiss IVF, own ids": ("IVF4,Flat", {"own_ids": True, "inner": probe(4)}),
-    "faiss IDMap2 IVF": ("IDMap2,IVF4,Flat", {"own_ids": True, "inner": probe(4)}),
-    "faiss rotated IVF": ("RR16,IVF4,Flat", {"inner": probe(4)}),
     "faiss SQ8": ("SQ8", {"lossy": True, "recall": 0.9}),
-    "faiss PCA flat": ("PCA14,Flat", {"lossy": True, "recall": 0.4}),
-    "faiss PQ, refined": ("PQ8x4np,RFlat", {"recall": 0.4}),
     "faiss folder, flat": ("Flat", {"folder": True}),
     "faiss folder, IDMap2 IVF": (
         "IDMap2,IVF4,Flat",

@@ -92,12 +92,6 @@ def test_a_batch_is_what_its_queries_are_one_by_one(store, corpus):
         np.testing.assert_allclose(pool.similarities, alone.similarities, rtol=0, atol=1e-6)
 
 
-def test_a_batch_with_a_filter(store, corpus):
-    pools = store.fetch_batch([corpus.query(0), corpus.query(1)], 6, filter=store.even)
-    assert [len(pool) for pool in pools] == [6, 6]
-    assert all(is_even(metadata) for pool in pools for metadata in pool.metadata)
-
-
 def test_one_bad_query_refuses_its_batch(store, corpus):
     queries = [corpus.query(), corpus.query(embedder_name="model-b")]
     with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'"):
@@ -146,14 +140,6 @@ def test_changing_what_was_fetched_leaves_the_store_alone(store, corpus):
     assert again.metadata[0]["parity"] in (0, 1)
     np.testing.assert_allclose(np.linalg.norm(again.embeddings, axis=1), 1, atol=1e-5)
     assert (again.similarities != 0).all()
-
-
-def test_the_query_is_not_modified(store, corpus):
-    query = corpus.query()
-    before = query.embedding.copy()
-    query.embedding.flags.writeable = False
-    store.fetch(query, 3)
-    np.testing.assert_array_equal(query.embedding, before)
 
 
 def test_refuses_a_query_of_another_embedder(store, corpus):

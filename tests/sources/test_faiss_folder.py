@@ -25,7 +25,6 @@ from tests.sources.faiss_corpus import (  # noqa: E402
     contents,
     documents,
     elsewhere,
-    query,
     remove,
     saved,
 )
@@ -88,14 +87,6 @@ def test_settings_of_index_and_source_are_kept(folder):
     loaded = FaissSource.load(folder, include_opposite=True)
     expected = FaissSource(index, documents(100), include_opposite=True).fetch(elsewhere(), 100)
     assert loaded.fetch(elsewhere(), 100).document_ids == expected.document_ids
-
-
-def test_ids_of_ones_own_and_plain_texts(folder):
-    texts = {7: "seven", 3: "three", 99: "not in the index"}
-    FaissSource(built("IDMap2,Flat", 2, ids=[7, 3]), texts).save(folder)
-    pool = FaissSource.load(folder).fetch(query(1), 5)
-    assert pool.document_ids == ("3", "7")
-    assert pool.texts == ("three", "seven")
 
 
 @pytest.mark.parametrize("description", ["Flat", "HNSW8,Flat", "PQ4x4,RFlat"])

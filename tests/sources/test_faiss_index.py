@@ -88,12 +88,6 @@ def test_a_filter_gives_the_nearest_that_pass_at_a_cost_that_its_selectivity_set
     assert keep.n_calls <= most_calls
 
 
-def test_a_filter_that_few_pass_gives_all_of_them():
-    source = FaissSource(built("Flat", 2000), documents(2000))
-    pool = source.fetch(elsewhere(), 10, filter=lambda metadata: metadata["number"] in (7, 1900))
-    assert pool.document_ids == ranked(2000, 2, lambda i: i in (7, 1900))
-
-
 def test_an_error_of_the_filter_comes_through():
     source = FaissSource(built("Flat"), documents(100))
     with pytest.raises(KeyError, match="absent"):
@@ -145,29 +139,6 @@ def test_a_batch_is_one_search_and_equals_single_fetches():
     assert source.fetch_batch([], 4) == []
 
 
-def test_half_are_near_and_half_opposite_by_hand():
-    # Cosines to (1, 0): 1, 0.6, 0, -0.8, -1.
-    index = faiss.IndexFlatIP(2)
-    index.add(np.float32([[0, 1], [-1, 0], [0.6, 0.8], [1, 0], [-0.8, 0.6]]))
-    source = FaissSource(index, documents(5), include_opposite=True)
-    one = Query(text="?", embedding=[1.0, 0.0])
-    cosines = {n: source.fetch(one, n).similarities.tolist() for n in range(1, 7)}
-    assert cosines[1] == pytest.approx([1])
-    assert cosines[2] == pytest.approx([1, -1])
-    assert cosines[3] == pytest.approx([1, 0.6, -1])
-    assert cosines[4] == pytest.approx([1, 0.6, -0.8, -1])
-    assert cosines[5] == cosines[6] == pytest.approx([1, 0.6, 0, -0.8, -1])
-    assert source.fetch(one, 3).document_ids == ("doc-3", "doc-2", "doc-1")
-
-
-def test_opposites_that_are_near_as_well_come_once():
-    index = faiss.IndexFlatIP(2)
-    index.add(np.float32([[0, 1], [0, -1], [0, 1]]))  # all at right angles: equally near
-    source = FaissSource(index, documents(3), include_opposite=True)
-    pool = source.fetch(Query(text="?", embedding=[1.0, 0.0]), 3)
-    assert sorted(pool.document_ids) == ["doc-0", "doc-1", "doc-2"]
-
-
 @pytest.mark.parametrize("shorter", [documents(4), dict(enumerate(documents(4)))])
 def test_refuses_fewer_documents_than_vectors(shorter):
     with pytest.raises(InvalidInputError, match="holds 5 vectors but there are 4 `documents`"):
@@ -180,15 +151,6 @@ def test_an_index_that_grew_without_its_documents():
     index.add(query().embedding[None] * 1.0001)
     with pytest.raises(CandidateSourceError, match="returned id 5, for which there is no document"):
         source.fetch(query(), 6)
-
-
-def test_an_index_that_is_emptied_between_two_calls():
-    index = built("Flat", 5)
-    source = FaissSource(index, documents(5))
-    assert len(source.fetch(query(), 9)) == 5
-    index.reset()
-    with pytest.raises(InvalidInputError, match="no documents to fetch from"):
-        source.fetch(query(), 9)
 
 
 def test_an_index_that_cannot_give_vectors_back_says_so():

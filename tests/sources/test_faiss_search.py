@@ -100,13 +100,6 @@ def test_an_exact_index_gives_the_nearest_vectors_as_they_were_added(description
     assert hits.vectors.dtype == np.float32
 
 
-@pytest.mark.parametrize("description", ["Flat", "IDMap,Flat", "IVF4,Flat", "IDMap2,IVF4,Flat"])
-def test_hits_are_those_of_a_bare_search_in_its_order(description):
-    index, _ = filled(description)
-    _, ids = index.search(QUERIES, K)
-    np.testing.assert_array_equal(search(index, QUERIES, K).ids, ids)
-
-
 @pytest.mark.parametrize("description", EXACT + LOSSY)
 def test_every_kind_can_be_restricted_to_some_ids(description):
     index, rows = filled(description)
@@ -178,13 +171,6 @@ def test_an_id_map_whose_change_was_interrupted_is_not_searched():
     faiss.downcast_index(index.index).add(vectors(1, D))
     with pytest.raises(RuntimeError, match=rf"holds {N} ids for {N + 1} vectors.*interrupted"):
         search(index, QUERIES, 3)
-
-
-def test_an_index_inside_another_is_known_by_its_own_class():
-    inner = built("IVF4,Flat", N, d=D)
-    generic = faiss.IndexPreTransform(faiss.RandomRotationMatrix(D, D), inner).index
-    assert type(generic) is faiss.Index
-    assert search(generic, QUERIES, 3, allowed=np.arange(N)).ids.shape == (3, 3)
 
 
 @pytest.mark.parametrize("description", EXACT)

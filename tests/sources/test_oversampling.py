@@ -324,13 +324,6 @@ def test_a_failing_store_is_reported_from_whichever_fetch(fails_at):
     assert len(source.asked) == fails_at
 
 
-def test_an_empty_pool_is_returned_as_it_is():
-    query = a_query()
-    source = Recorded(collection(query, 5, 10))
-    assert len(fetch_distinct(source, query, 10, n_select=5, filter=lambda m: False)) == 0
-    assert source.asked == [10]
-
-
 # Arguments
 
 
@@ -377,15 +370,6 @@ def mixed_queries():
 @pytest.fixture(scope="module")
 def mixed():
     return mixed_queries()
-
-
-@pytest.mark.parametrize("kind", [Recorded, RecordedBatches])
-def test_a_batch_equals_its_queries_one_by_one(mixed, kind):
-    queries, store = mixed
-    alone = [fetch_distinct(store, query, 100, n_select=10) for query in queries]
-    together = OversamplingSource(kind(store), n_select=10).fetch_batch(queries, 100)
-    for pool, expected in zip(together, alone, strict=True):
-        assert_same(pool, expected)
 
 
 def test_only_queries_that_need_more_are_asked_again_those_of_one_size_together(mixed):

@@ -66,13 +66,6 @@ def test_the_text_may_be_under_another_key(client):
     assert pool.metadata == ({"text": "not this"},)
 
 
-def test_a_point_may_have_other_vectors_beside(client):
-    sparse = {"words": models.SparseVectorParams()}
-    vector = {"": [1.0, 0.0], "words": models.SparseVector(indices=[3], values=[1.0])}
-    collect(client, [point(1, vector, {"text": "a"})], sparse_vectors_config=sparse)
-    assert QdrantSource(client, "small").fetch(QUERY, 1).embeddings.tolist() == [[1, 0]]
-
-
 @pytest.mark.parametrize("payload", [None, {}, {"txt": "a"}, {"text": None}, {"text": 5}])
 def test_a_point_without_text(client, payload):
     collect(client, [point(4, [1, 0], payload)])
@@ -82,29 +75,10 @@ def test_a_point_without_text(client, payload):
         QdrantSource(client, "small").fetch(QUERY, 1)
 
 
-def test_several_vectors_and_no_name(client):
-    collect(client, [point(1, {"dense": [1, 0]}, {"text": "a"})], {"dense": COSINE})
-    assert "vector name ''" in refusal(QdrantSource(client, "small"))
-
-
-@pytest.mark.parametrize("config", [COSINE, {"dense": COSINE}], ids=["unnamed", "named"])
-def test_an_unknown_vector_name(client, config):
-    vector = [1, 0] if config is COSINE else {"dense": [1, 0]}
-    collect(client, [point(1, vector, {"text": "a"})], config)
-    assert "vector name 'title'" in refusal(QdrantSource(client, "small", vector_name="title"))
-
-
 def test_a_missing_collection(client):
     message = refusal(QdrantSource(client, "nowhere"))
     assert "'nowhere'" in message
     assert "are collection, vector name, filter and dimension right?" in message
-
-
-def test_a_callable_filter_is_refused(qdrant, corpus):
-    with pytest.raises(
-        InvalidInputError, match=r"must be a qdrant_client.models.Filter, got builtins\.func"
-    ):
-        QdrantSource(qdrant, "docs").fetch(corpus.query(), 1, filter=lambda metadata: True)
 
 
 @pytest.mark.parametrize("location", [{"location": ":memory:"}, {"url": "http://127.0.0.1:1"}])
@@ -114,47 +88,11 @@ def test_a_closed_client(location):
     assert "closed" in refusal(QdrantSource(client, "docs"))
 
 
-def test_a_closed_async_client():
-    async def fetch():
-        client = qdrant_client.AsyncQdrantClient(":memory:")
-        await client.close()
-        await QdrantSource(client, "docs").afetch(QUERY, 1)
-
-    with pytest.raises(CandidateSourceError, match="closed"):
-        asyncio.run(fetch())
-
-
 def test_an_async_client_cannot_fetch():
     client = qdrant_client.AsyncQdrantClient(":memory:")
     with pytest.raises(InvalidInputError, match="`afetch_batch` only; await these"):
         QdrantSource(client, "docs").fetch(QUERY, 1)
     asyncio.run(client.close())
-
-
-@pytest.mark.parametrize(
-    "vector",
-    [None, {"title": [1.0, 0.0]}, [[1.0, 0.0], [0.0, 1.0]], [1.0, 0.0, 0.0]],
-    ids=["none", "another name", "one a token", "another dimension"],
-)
-def test_a_server_that_returns_no_such_vector(rest_server, rest_client, vector):
-    found = {"id": 9, "version": 0, "score": 1.0, "payload": {"text": "a"}, "vector": vector}
-    rest_server.fault = (200, {"result": {"points": [found]}, "status": "ok", "time": 0.0})
-    with pytest.raises(CandidateSourceError, match=r"point 9 of .*'docs'.*`vector_name`"):
-        QdrantSource(rest_client, "docs").fetch(QUERY, 1)
-
-
-def test_a_cancelled_fetch_is_cancelled(rest_server, corpus):
-    rest_server.delay_s, rest_server.fault = 1.0, (503, b"")
-
-    async def fetch():
-        client = qdrant_client.AsyncQdrantClient(url=rest_server.url, check_compatibility=False)
-        try:
-            await asyncio.wait_for(QdrantSource(client, "docs").afetch(corpus.query(), 1), 0.1)
-        finally:
-            await client.close()
-
-    with pytest.raises(asyncio.TimeoutError):
-        asyncio.run(fetch())
 
 
 def ids_of(pool):
@@ -209,19 +147,6 @@ def line(client, distance=models.Distance.COSINE):
     config = models.VectorParams(size=2, distance=distance)
     points = [point(i, row, {"text": f"{i}"}) for i, row in enumerate(LINE.tolist())]
     collect(client, points, config)
-
-
-def test_opposites_of_a_small_collection_come_once(client):
-    line(client)
-    pool = QdrantSource(client, "small", include_opposite=True).fetch(QUERY, 100)
-    assert sorted(ids_of(pool)) == list(range(7))
-
-
-def test_a_euclidean_collection_has_no_opposites(client):
-    line(client, models.Distance.EUCLID)
-    source = QdrantSource(client, "small", include_opposite=True)
-    with pytest.raises(InvalidInputError, match="cosine or dot product, 'small' has Euclid"):
-        source.fetch(QUERY, 2)
 
 
 def test_a_score_threshold_leaves_out_the_far_ones(client):

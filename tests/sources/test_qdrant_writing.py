@@ -3,11 +3,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sift_core.documents import index_documents
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import DocumentIndex
 from sift_core.sources import QdrantSource
-from sift_core.testing import HashingEmbedder
 from sift_core.types import Document, Query
 
 qdrant_client = pytest.importorskip("qdrant_client")
@@ -81,11 +79,6 @@ def test_more_numbers_than_a_request_takes_and_more_ids_than_a_page(monkeypatch)
         assert source.content_ids() == set()
 
 
-def test_preparing_twice_is_once(source):
-    filled(source).prepare(embedder_name="a", dimension=2)
-    assert len(source.content_ids()) == 5
-
-
 def test_refuses_another_embedder_or_dimension(source):
     filled(source)
     with pytest.raises(InvalidInputError, match="was embedded by 'a', not by 'b'"):
@@ -115,15 +108,6 @@ def test_a_collection_made_by_others_keeps_the_embedders_name_from_then_on():
             QdrantSource(client, "new").prepare(embedder_name="b", dimension=2)
         with pytest.raises(InvalidInputError, match="embedded by 'a', this source says 'b'"):
             QdrantSource(client, "new", embedder_name="b").content_ids()
-
-
-def test_an_index_that_has_everything_is_still_refused_another_embedder():
-    documents = [Document(document_id=str(i), text=f"word{i}") for i in range(3)]
-    embedder, other = HashingEmbedder(dimension=8), HashingEmbedder(dimension=9)
-    with closing(qdrant_client.QdrantClient(":memory:")) as client:
-        index_documents(QdrantSource(client, "new"), documents, embedder)
-        with pytest.raises(InvalidInputError, match="vectors of 'hashing-8', which cannot be"):
-            index_documents(QdrantSource(client, "new"), documents, other)
 
 
 @pytest.mark.parametrize("key", ["text", "sift_document_id"])

@@ -3,8 +3,6 @@
 Each test of the contract runs for every kind of store that the corpus is put into.
 """
 
-import asyncio
-
 import faiss
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from sift_core.protocols import SamplableSource
 from sift_core.sources import (
     FaissSource,
     InMemorySource,
-    MergedSource,
     QdrantSource,
 )
 from sift_core.sources.qdrant.points import PointReader
@@ -30,7 +27,6 @@ KINDS = [
         "faiss flat, inner product",
         "faiss IDMap flat",
         "faiss IVF, own ids",
-        "faiss rotated IVF",
         "faiss HNSW",
         "faiss SQ8",
         "faiss folder, flat",
@@ -55,11 +51,6 @@ def draw(source, n, seed=0):
 
 def test_follows_the_protocol(sampled):
     assert isinstance(sampled.source, SamplableSource)
-
-
-def test_a_source_without_a_sample_does_not_follow_it(corpus):
-    source = MergedSource({"one": stores.in_memory(corpus)})
-    assert not isinstance(source, SamplableSource)
 
 
 def test_a_sample_of_more_than_there_is_has_every_document_once_with_its_own_columns(
@@ -226,9 +217,3 @@ def test_a_point_without_its_text_or_vector_is_named(qdrant):
     client.upsert("docs", [point])
     with pytest.raises(CandidateSourceError, match=r"point 5 of .* but not 'dense'"):
         draw(QdrantSource(client, "docs", vector_name="dense"), 3)
-
-
-def test_an_async_client_cannot_be_asked_for_a_sample(filled_async_client):
-    with pytest.raises(InvalidInputError, match="pass a QdrantClient"):
-        draw(QdrantSource(filled_async_client, stores.NAME), 3)
-    asyncio.run(filled_async_client.close())

@@ -143,16 +143,6 @@ def test_faiss_gives_back_the_vectors_of_rows(description):
             of_faiss.stored_vectors(index, [ids[0], absent])
 
 
-@pytest.mark.parametrize("kind", [faiss.DirectMap.Array, faiss.DirectMap.Hashtable])
-def test_a_direct_map_gives_the_same_vectors(kind):
-    index = built("IVF4,Flat", N, d=D)
-    index.set_direct_map_type(kind)
-    found = of_faiss.stored_vectors(index, [5, 0])
-    np.testing.assert_array_equal(found, vectors(N, D)[[5, 0]])
-    with pytest.raises(CandidateSourceError):
-        of_faiss.stored_vectors(index, [N + 1])
-
-
 @pytest.mark.parametrize("description", KINDS)
 def test_a_search_of_faiss_brings_rows_scores_and_vectors(description):
     index = built(description, N, d=D, ids=np.arange(N) + 10 if "IDMap" in description else None)
