@@ -18,19 +18,16 @@ from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStor
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever, faiss_store
+from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever, vectors
 from llama_index.postprocessor.sift.tracking import (
     N_EMBEDDED,
+    aquery_embedding,
+    embedded_query,
     latest_retrieval,
+    query_embedding,
     track_retrievals,
 )
-from llama_index.postprocessor.sift.vectors import (
-    aquery_embedding,
-    astored_vectors,
-    embedded_query,
-    query_embedding,
-    stored_vectors,
-)
+from llama_index.postprocessor.sift.vectors import astored_vectors, stored_vectors
 from sift_core import CandidateSourceError, InvalidInputError
 
 
@@ -370,13 +367,13 @@ def test_a_row_that_has_come_to_mean_another_node_is_not_given(faiss_index, node
 
 def test_nothing_is_kept_of_a_faiss_index_that_is_gone(build_index, nodes, embed_model):
     gc.collect()
-    before = len(faiss_store._rows)
+    before = len(vectors._rows_by_index)
     index = build_index("faiss", nodes, embed_model)
     stored_vectors(index, ids_of(nodes[:1]))
-    assert len(faiss_store._rows) == before + 1
+    assert len(vectors._rows_by_index) == before + 1
     del index
     gc.collect()
-    assert len(faiss_store._rows) == before
+    assert len(vectors._rows_by_index) == before
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ keeps what comes back, so that one trip is enough.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class VectorHits:
         if store._client is not None:
             self.store._client = _Client(store._client, self)
         if store._aclient is not None:
-            self.store._aclient = _AsyncClient(store._aclient, self)
+            self.store._aclient = _Client(store._aclient, self)
         if store._legacy_vector_format is None:  # it would ask again in every async query
             self.store._legacy_vector_format = False
         self._by_point: dict[int | str | None, npt.NDArray[np.float32]] = {}
@@ -37,10 +38,6 @@ class VectorHits:
     def vectors_of(self, node_ids: Iterable[str]) -> list[npt.NDArray[np.float32] | None]:
         """Return the vectors that came along, shape (d,) each; Qdrant spells ids its own way."""
         return [self._by_point.get(point_id(node_id)) for node_id in node_ids]
-
-    def wanted(self) -> bool | list[str]:
-        """Return what to ask for as `with_vectors`."""
-        return vectors_wanted(self.store.dense_vector_name)
 
     def keep(self, points: Iterable[Any]) -> None:
         """Take the vectors off the points, which then become nodes without them."""
@@ -50,46 +47,32 @@ class VectorHits:
                 self._by_point[point_id(point.id)] = np.array(vector, dtype=np.float32)
             point.vector = None
 
-    def with_vectors(self, requests: Sequence[Any]) -> list[Any]:
-        """Return copies of the requests of a batch that ask for vectors."""
-        return [r.model_copy(update={"with_vector": self.wanted()}) for r in requests]
-
 
 class _Client:
-    """A sync client that does what another one does, and keeps the vectors of hits."""
+    """A client, sync or async, that does what another one does and keeps the vectors of hits."""
 
     def __init__(self, client: Any, hits: VectorHits) -> None:
         self._client = client
         self._hits = hits
+        self._wanted = vectors_wanted(hits.store.dense_vector_name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def query_points(self, **request: Any) -> Any:
-        response = self._client.query_points(**request | {"with_vectors": self._hits.wanted()})
-        self._hits.keep(response.points)
-        return response
+        return self._kept(self._client.query_points(**request | {"with_vectors": self._wanted}))
 
     def query_batch_points(self, *, requests: Sequence[Any], **options: Any) -> Any:
-        asking = self._hits.with_vectors(requests)
-        responses = self._client.query_batch_points(requests=asking, **options)
-        for response in responses:
+        asking = [r.model_copy(update={"with_vector": self._wanted}) for r in requests]
+        return self._kept(self._client.query_batch_points(requests=asking, **options))
+
+    def _kept(self, found: Any) -> Any:
+        """Return what a client found, or is to be awaited for, after keeping the vectors."""
+        if inspect.isawaitable(found):
+            return self._akept(found)
+        for response in found if isinstance(found, list) else [found]:
             self._hits.keep(response.points)
-        return responses
+        return found
 
-
-class _AsyncClient(_Client):
-    """The same for an async client."""
-
-    async def query_points(self, **request: Any) -> Any:
-        asking = request | {"with_vectors": self._hits.wanted()}
-        response = await self._client.query_points(**asking)
-        self._hits.keep(response.points)
-        return response
-
-    async def query_batch_points(self, *, requests: Sequence[Any], **options: Any) -> Any:
-        asking = self._hits.with_vectors(requests)
-        responses = await self._client.query_batch_points(requests=asking, **options)
-        for response in responses:
-            self._hits.keep(response.points)
-        return responses
+    async def _akept(self, coming: Awaitable[Any]) -> Any:
+        return self._kept(await coming)

@@ -21,8 +21,11 @@ from llama_index.core.vector_stores.types import VectorStoreQueryMode
 from llama_index.postprocessor.sift.index_source import IndexSource, checked_options
 from llama_index.postprocessor.sift.nodes import chosen_nodes
 from llama_index.postprocessor.sift.reranker import selector_of
-from llama_index.postprocessor.sift.tracking import track_retrievals
-from llama_index.postprocessor.sift.vectors import aquery_embedding, query_embedding
+from llama_index.postprocessor.sift.tracking import (
+    aquery_embedding,
+    query_embedding,
+    track_retrievals,
+)
 from sift_core import (
     CandidatePool,
     InvalidInputError,

@@ -1,4 +1,4 @@
-"""Which indexes the retrievers just now read, and the vectors that they made of queries.
+"""Which indexes the retrievers just now read, and the query's vector, which they may have made.
 
 LlamaIndex gives a postprocessor nodes and a query, never the retriever, and on the async path
 not the query's vector either. Its instrumentation calls span handlers in the context of the
@@ -11,10 +11,10 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,12 @@ from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # 
 from llama_index.core.instrumentation.span import BaseSpan
 from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
 from llama_index.core.retrievers import VectorIndexRetriever
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from sift_core import InvalidInputError
+
+Vector: TypeAlias = npt.NDArray[np.floating[Any]]
+Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 
 # Guess: nodes of several retrievals may be put together by hand before they are reranked.
 N_REMEMBERED = 16
@@ -66,33 +71,17 @@ class Retrieval:
     read: list[tuple[weakref.ref[VectorStoreIndex], weakref.ref[BaseEmbedding]]] = field(
         default_factory=list
     )
-    embedded: dict[str, tuple[weakref.ref[BaseEmbedding], npt.NDArray[np.float64]]] = field(
-        default_factory=dict
-    )
-
-    def note_embedding(self, text: str, model: BaseEmbedding, embedding: Sequence[float]) -> None:
-        """Remember what a model made of a query text, shape (d,)."""
-        if len(self.embedded) < N_EMBEDDED:
-            vector = np.asarray(embedding, dtype=np.float64)
-            self.embedded[text] = (weakref.ref(model), vector)
-
-    def embedder_of(self, texts: Sequence[str]) -> BaseEmbedding | None:
-        """Return the model that embedded a query here, if any did."""
-        if not texts or texts[0] not in self.embedded:
-            return None
-        return self.embedded[texts[0]][0]()
+    # Of a query text, the model that embedded it and its vector, shape (d,).
+    embedded: dict[str, tuple[weakref.ref[BaseEmbedding], Vector]] = field(default_factory=dict)
 
     def sources(self) -> list[VectorSource]:
         """Return every index that was read and is still alive, once, in order of reading."""
         found: dict[int, VectorSource] = {}
         for index_ref, model_ref in self.read:
             index, model = index_ref(), model_ref()
-            if index is None:
-                continue
-            source = VectorSource.of_index(index)
-            if model is not None:
-                source = VectorSource(index=index, embed_model=model)
-            found.setdefault(id(index), source)
+            if index is not None:  # whose own model lives as long as it does
+                source = VectorSource(index=index, embed_model=model or index._embed_model)
+                found.setdefault(id(index), source)
         return list(found.values())
 
 
@@ -183,8 +172,10 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
                 node.node.node_id for node in nodes if isinstance(node, NodeWithScore)
             )
         elif isinstance(instance, BaseEmbedding) and result is not None:
-            if ".get_query_embedding-" in id_ or ".aget_query_embedding-" in id_:
-                retrieval.note_embedding(bound_args.arguments["query"], instance, result)
+            is_query = ".get_query_embedding-" in id_ or ".aget_query_embedding-" in id_
+            if is_query and len(retrieval.embedded) < N_EMBEDDED:
+                made = weakref.ref(instance), np.asarray(result, dtype=np.float64)
+                retrieval.embedded[bound_args.arguments["query"]] = made
 
     def span_drop(
         self,
@@ -213,3 +204,75 @@ def track_retrievals() -> None:
     with _registration:
         if not any(isinstance(handler, RetrievalTracker) for handler in root.span_handlers):
             root.add_span_handler(RetrievalTracker())
+
+
+def query_embedding(query: QueryBundle, model: Model) -> Vector:
+    """Return the query's vector, shape (d,), embedding the query if that was not done yet.
+
+    It was done if the query has a vector, or if the retrieval before embedded the same text
+    with the same model: on the async path LlamaIndex keeps that vector to itself. A vector
+    that the retrieval before made with another model is not used.
+
+    Args:
+        query: With a vector or a text.
+        model: The one that the nodes' vectors are of; asked for only where it matters.
+
+    Raises:
+        InvalidInputError: If the query is empty, or its vector all zero or not finite.
+    """
+    known = _known_embedding(query, model)
+    if known is None:
+        known = model().get_agg_embedding_from_queries(query.embedding_strs)
+    return _checked_query(known)
+
+
+async def aquery_embedding(query: QueryBundle, model: Model) -> Vector:
+    """Return what `query_embedding` does, awaiting the model."""
+    known = _known_embedding(query, model)
+    if known is None:
+        known = await model().aget_agg_embedding_from_queries(query.embedding_strs)
+    return _checked_query(known)
+
+
+def _known_embedding(query: QueryBundle, model: Model) -> Sequence[float] | Vector | None:
+    texts = query.embedding_strs
+    if query.embedding is not None:
+        retrieval = latest_retrieval()
+        known = retrieval.embedded.get(texts[0]) if retrieval and texts else None
+        made_by = known[0]() if known else None
+        if made_by is None or is_same_model(made_by, model()):
+            return query.embedding
+        made = embedded_query(texts, made_by)
+        if made is None or not np.array_equal(made, query.embedding):
+            return query.embedding
+    if not texts:
+        raise InvalidInputError("the query has neither an embedding nor a text to embed")
+    return embedded_query(texts, model())
+
+
+def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> Vector | None:
+    """Return what `model` made of a query in the latest retrieval here, shape (d,).
+
+    None if it did not embed all of `texts` then, or does not put several vectors together by
+    their mean, as LlamaIndex's models do.
+    """
+    retrieval = latest_retrieval()
+    agreed = BaseEmbedding.get_agg_embedding_from_queries
+    if retrieval is None or type(model).get_agg_embedding_from_queries is not agreed:
+        return None
+    made = [retrieval.embedded.get(text) for text in texts]
+    vectors = [vector for embedded_by, vector in filter(None, made) if embedded_by() is model]
+    if len(vectors) < len(texts):
+        return None
+    mean: Vector = np.array(vectors).mean(axis=0)
+    return mean
+
+
+def _checked_query(embedding: Sequence[float] | Vector) -> Vector:
+    vector = np.asarray(embedding, dtype=np.float64)
+    if not (np.isfinite(vector).all() and vector.any()):
+        raise InvalidInputError(
+            "the query's embedding must be finite and must not be all zero; was an empty text "
+            "embedded?"
+        )
+    return vector

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import weakref
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -22,17 +24,17 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores import SimpleVectorStore
 
-from llama_index.postprocessor.sift.faiss_store import Vector, faiss_vectors
 from llama_index.postprocessor.sift.tracking import (
+    Model,
+    Vector,
     VectorSource,
-    is_same_model,
-    latest_retrieval,
+    aquery_embedding,
+    query_embedding,
     sources_of,
 )
 from sift_core import CandidateSourceError, InvalidInputError, SiftError
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
-Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 StoreKind: TypeAlias = Literal["simple", "faiss", "faiss map", "qdrant", "other"]
 
 # One vector a node, None where it is not known; a matrix where all are.
@@ -113,79 +115,6 @@ def _default_model() -> BaseEmbedding:
         ) from error
 
 
-def query_embedding(query: QueryBundle, model: Model) -> Vector:
-    """Return the query's vector, shape (d,), embedding the query if that was not done yet.
-
-    It was done if the query has a vector, or if the retrieval before embedded the same text
-    with the same model: on the async path LlamaIndex keeps that vector to itself. A vector
-    that the retrieval before made with another model is not used.
-
-    Args:
-        query: With a vector or a text.
-        model: The one that the nodes' vectors are of; asked for only where it matters.
-
-    Raises:
-        InvalidInputError: If the query is empty, or its vector all zero or not finite.
-    """
-    known = _known_embedding(query, model)
-    if known is None:
-        known = model().get_agg_embedding_from_queries(query.embedding_strs)
-    return _checked_query(known)
-
-
-async def aquery_embedding(query: QueryBundle, model: Model) -> Vector:
-    """Return what `query_embedding` does, awaiting the model."""
-    known = _known_embedding(query, model)
-    if known is None:
-        known = await model().aget_agg_embedding_from_queries(query.embedding_strs)
-    return _checked_query(known)
-
-
-def _known_embedding(query: QueryBundle, model: Model) -> Sequence[float] | Vector | None:
-    texts = query.embedding_strs
-    if query.embedding is not None:
-        retrieval = latest_retrieval()
-        made_by = None if retrieval is None else retrieval.embedder_of(texts)
-        if made_by is None or is_same_model(made_by, model()):
-            return query.embedding
-        made = embedded_query(texts, made_by)
-        if made is None or not np.array_equal(made, query.embedding):
-            return query.embedding
-    if not texts:
-        raise InvalidInputError("the query has neither an embedding nor a text to embed")
-    return embedded_query(texts, model())
-
-
-def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> Vector | None:
-    """Return what `model` made of a query in the latest retrieval here, shape (d,).
-
-    None if it did not embed all of `texts` then, or does not put several vectors together by
-    their mean, as LlamaIndex's models do.
-    """
-    retrieval = latest_retrieval()
-    agreed = BaseEmbedding.get_agg_embedding_from_queries
-    if retrieval is None or type(model).get_agg_embedding_from_queries is not agreed:
-        return None
-    vectors = []
-    for text in texts:
-        embedded_by, vector = retrieval.embedded.get(text, (None, None))
-        if embedded_by is None or vector is None or embedded_by() is not model:
-            return None
-        vectors.append(vector)
-    mean: Vector = np.array(vectors).mean(axis=0)
-    return mean
-
-
-def _checked_query(embedding: Sequence[float] | Vector) -> Vector:
-    vector = np.asarray(embedding, dtype=np.float64)
-    if not (np.isfinite(vector).all() and vector.any()):
-        raise InvalidInputError(
-            "the query's embedding must be finite and must not be all zero; was an empty text "
-            "embedded?"
-        )
-    return vector
-
-
 def node_embeddings(
     nodes: Sequence[NodeWithScore],
     sources: Sequence[VectorSource],
@@ -205,15 +134,13 @@ def node_embeddings(
         CandidateSourceError: If a vector store fails.
         InvalidInputError: If the vectors differ in length.
     """
-    rows = [None] * len(nodes) if known is None else known
+    rows = _Rows(nodes, known)
     for source in sources:
-        if missing := _missing(rows):
-            rows = _filled(rows, missing, stored_vectors(source.index, _ids(nodes, missing)))
-    rows = _with_carried(rows, nodes)
-    if missing := _missing(rows):
-        texts = _announced_texts(nodes, missing)
-        rows = _filled(rows, missing, model().get_text_embedding_batch(texts))
-    return _as_matrix(rows)
+        if ids := rows.missing_ids():
+            rows.fill(stored_vectors(source.index, ids))
+    if texts := rows.texts_to_embed():
+        rows.fill(model().get_text_embedding_batch(texts))
+    return rows.matrix()
 
 
 async def anode_embeddings(
@@ -228,79 +155,88 @@ async def anode_embeddings(
 
     `dimension` is that of the query's vector.
     """
-    rows = [None] * len(nodes) if known is None else known
+    rows = _Rows(nodes, known)
     for source in sources:
-        if missing := _missing(rows):
-            ids = _ids(nodes, missing)
-            stored = await astored_vectors(source.index, ids, dimension=dimension)
-            rows = _filled(rows, missing, stored)
-    rows = _with_carried(rows, nodes)
-    if missing := _missing(rows):
-        texts = _announced_texts(nodes, missing)
-        rows = _filled(rows, missing, await model().aget_text_embedding_batch(texts))
-    return _as_matrix(rows)
+        if ids := rows.missing_ids():
+            rows.fill(await astored_vectors(source.index, ids, dimension=dimension))
+    if texts := rows.texts_to_embed():
+        rows.fill(await model().aget_text_embedding_batch(texts))
+    return rows.matrix()
 
 
-def _ids(nodes: Sequence[NodeWithScore], positions: Sequence[int]) -> list[str]:
-    return [nodes[i].node.node_id for i in positions]
+class _Rows:
+    """One vector a node, as they are found."""
 
+    def __init__(self, nodes: Sequence[NodeWithScore], known: Known | None) -> None:
+        self._nodes = nodes
+        self._rows: Known = [None] * len(nodes) if known is None else known
 
-def _missing(rows: Known) -> list[int]:
-    """Return the positions without a vector."""
-    if isinstance(rows, np.ndarray):
-        return []
-    return [i for i, row in enumerate(rows) if row is None]
+    def _missing(self) -> list[int]:
+        if isinstance(self._rows, np.ndarray):
+            return []
+        return [i for i, row in enumerate(self._rows) if row is None]
 
+    def missing_ids(self) -> list[str]:
+        """Return the ids of the nodes without a vector."""
+        return [self._nodes[i].node.node_id for i in self._missing()]
 
-def _filled(rows: Known, missing: Sequence[int], found: Known) -> Known:
-    """Return the rows with what was found for the missing ones."""
-    if len(missing) == len(rows):
-        return found
-    filled = list(rows)
-    for i, row in zip(missing, found, strict=True):
-        filled[i] = row
-    return filled
+    def fill(self, found: Known) -> None:
+        """Take what was found for the missing ones, None for others."""
+        missing = self._missing()
+        if len(missing) == len(self._rows):
+            self._rows = found
+            return
+        rows = list(self._rows)
+        for i, row in zip(missing, found, strict=True):
+            rows[i] = row
+        self._rows = rows
 
+    def texts_to_embed(self) -> list[str]:
+        """Return the texts without a vector, on their node either, as an index embeds them.
 
-def _with_carried(rows: Known, nodes: Sequence[NodeWithScore]) -> Known:
-    """Return the rows with the vectors that nodes bring along."""
-    missing = _missing(rows)
-    return _filled(rows, missing, [nodes[i].node.embedding for i in missing]) if missing else rows
+        Logs how many there are.
+        """
+        if missing := self._missing():
+            self.fill([self._nodes[i].node.embedding for i in missing])
+        missing = self._missing()
+        if missing:
+            _logger.warning(
+                "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a "
+                "vector store that was found and can be read (Qdrant, Faiss, SimpleVectorStore); "
+                "a reranker or synthesizer may be told of the VectorStoreIndex that has them by "
+                "index=...",
+                len(missing),
+                len(self._nodes),
+            )
+        return [self._nodes[i].node.get_content(MetadataMode.EMBED) for i in missing]
 
+    def matrix(self) -> Matrix:
+        """Return all vectors, shape (n, d).
 
-def _announced_texts(nodes: Sequence[NodeWithScore], missing: Sequence[int]) -> list[str]:
-    """Return the texts to embed, as an index would embed them, after logging how many."""
-    _logger.warning(
-        "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a vector "
-        "store that was found and can be read (Qdrant, Faiss, SimpleVectorStore); a "
-        "reranker or synthesizer may be told of the VectorStoreIndex that has them by index=...",
-        len(missing),
-        len(nodes),
-    )
-    return [nodes[i].node.get_content(metadata_mode=MetadataMode.EMBED) for i in missing]
-
-
-def _as_matrix(rows: Known) -> Matrix:
-    if isinstance(rows, np.ndarray):
-        return rows
-    arrays = [np.asarray(row) for row in rows]
-    shapes = {array.shape for array in arrays}
-    if len(shapes) > 1:
-        raise InvalidInputError(
-            f"the nodes' vectors must all have one shape, got {sorted(shapes)}; "
-            f"were they made by different embedding models?"
-        )
-    return np.array(arrays)
+        Raises:
+            InvalidInputError: If they differ in length.
+        """
+        if isinstance(self._rows, np.ndarray):
+            return self._rows
+        shapes = {np.shape(row) for row in self._rows}
+        if len(shapes) > 1:
+            raise InvalidInputError(
+                f"the nodes' vectors must all have one shape, got {sorted(shapes)}; "
+                f"were they made by different embedding models?"
+            )
+        return np.array(self._rows)
 
 
 def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> Known:
     """Return the stored vector of each node, None where the index's store does not have it.
 
-    One call to the store, O(nodes asked for); see `faiss_vectors` for Faiss, which must read
-    all ids of an index once. Stores of other kinds give nothing.
+    One call to the store, O(nodes asked for). FaissVectorStore knows row numbers alone: the first
+    call for an index, and one after nodes were added to it, also reads all its ids, some
+    10 ms for 100,000, and keeps a dictionary of them as long as the index lives. Stores of other
+    kinds give nothing.
 
     Raises:
-        CandidateSourceError: If the store fails.
+        CandidateSourceError: If the store fails, or lacks rows that the index says it has.
     """
     store: Any = index.vector_store
     kind = store_kind(store)
@@ -308,7 +244,7 @@ def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> Known:
         if kind == "simple":
             return [store.data.embedding_dict.get(node_id) for node_id in node_ids]
         if kind == "faiss" or kind == "faiss map":
-            return faiss_vectors(index, node_ids, is_map=kind == "faiss map")
+            return _faiss_vectors(index, node_ids, is_map=kind == "faiss map")
         if kind == "qdrant" and store.client is not None:  # None: made for async use alone
             from sift_core.sources.qdrant import stored_vectors as vectors_of_points
 
@@ -376,3 +312,59 @@ def failures_of(store: object, task: str) -> Iterator[None]:
             f"{type(store).__name__} {collection!r} could not {task}: {reason}; is it up, and "
             f"does it still hold what was retrieved?"
         ) from error
+
+
+def _faiss_vectors(index: VectorStoreIndex, node_ids: Sequence[str], *, is_map: bool) -> Known:
+    from sift_core.sources.faiss import stored_vectors as vectors_of_rows
+
+    store: Any = index.vector_store
+    rows = _mapped_rows(store, node_ids) if is_map else _rows_of(index, node_ids)
+    found: Matrix = vectors_of_rows(store.client, [row for row in rows if row is not None])
+    if len(found) == len(rows):
+        return found
+    each = iter(found)
+    return [None if row is None else next(each) for row in rows]
+
+
+# From node ids to Faiss rows, and how the index's own way back looked when that was made.
+_rows_by_index: weakref.WeakKeyDictionary[VectorStoreIndex, tuple[Hashable, dict[str, str]]]
+_rows_by_index = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def _rows_of(index: VectorStoreIndex, node_ids: Sequence[str]) -> list[int | None]:
+    """Return the rows that mean these nodes according to the index itself."""
+    nodes_dict: dict[str, str] = index.index_struct.nodes_dict
+    with _making:
+        made_of, by_node_id = _rows_by_index.get(index, (None, {}))
+        if made_of != _looks_of(nodes_dict):
+            copied = nodes_dict.copy()  # another thread may be adding nodes
+            by_node_id = dict(zip(copied.values(), copied.keys(), strict=True))
+            _rows_by_index[index] = _looks_of(copied), by_node_id
+    rows = map(by_node_id.get, node_ids)
+    return [
+        int(row) if row is not None and nodes_dict.get(row) == node_id else None
+        for row, node_id in zip(rows, node_ids, strict=True)
+    ]
+
+
+def _looks_of(nodes_dict: dict[str, str]) -> Hashable:
+    """Return what is different after nodes were added or removed; rows count upwards."""
+    if not nodes_dict:
+        return ()
+    try:
+        first, last = next(iter(nodes_dict)), next(reversed(nodes_dict))
+    except RuntimeError:  # another thread has added a node just now
+        return object()
+    return len(nodes_dict), first, nodes_dict.get(first), last, nodes_dict.get(last)
+
+
+def _mapped_rows(store: Any, node_ids: Sequence[str]) -> list[int | None]:
+    """Return the Faiss ids that still mean their node.
+
+    FaissMapVectorStore may give a deleted vector's successor an id that is in use
+    (seen in 0.7.0); the way back then leads to another node.
+    """
+    forward, back = store._node_id_to_faiss_id_map, store._faiss_id_to_node_id_map
+    rows = (forward.get(node_id) for node_id in node_ids)
+    return [row if back.get(row) == i else None for row, i in zip(rows, node_ids, strict=True)]
