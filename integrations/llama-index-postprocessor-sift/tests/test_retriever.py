@@ -353,7 +353,7 @@ def test_settings_are_checked_at_once(settings, message, build_index, nodes, emb
         ("faiss map", {"filters": below(3)}, "filters"),
         ("faiss", {"node_ids": ["1"]}, "node_ids"),
         ("simple", {"doc_ids": ["1"]}, "doc_ids"),
-        ("simple", {"hybrid_alpha": 0.5}, "hybrid_alpha"),
+        ("simple", {"alpha": 0.5}, "alpha"),
     ],
     ids=str,
 )
@@ -363,6 +363,12 @@ def test_what_a_store_would_ignore_is_refused(
     index = build_index(kind, nodes, embed_model)
     with pytest.raises(InvalidInputError, match=f"cannot take `{named}` into account"):
         SIFTRetriever.from_index(index, **settings)
+
+
+def test_an_option_that_is_none_is_refused(build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'top_k'"):
+        SIFTRetriever.from_index(index, top_k=3)
 
 
 def test_what_is_no_index_is_refused(build_index, nodes, embed_model):

@@ -29,8 +29,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.tools import QueryEngineTool
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
-from llama_index.postprocessor.sift.query_bundle import SIFTQueryBundle
-from llama_index.postprocessor.sift.synthesizer import SIFTSynthesizer
+from llama_index.postprocessor.sift.synthesizer import SIFTQueryBundle, SIFTSynthesizer
 from sift_core import InvalidInputError
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from llama_index.core.base.llms.generic_utils import (
+    astream_chat_response_to_completion_response,
+    chat_response_to_completion_response,
+    prompt_to_messages,
+    stream_chat_response_to_completion_response,
+)
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
@@ -18,18 +24,20 @@ from llama_index.core.base.llms.types import (
 )
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
-from llama_index.core.llms.custom import CustomLLM
+from llama_index.core.llms.llm import LLM
 
-from sift_core import CandidatePool, InvalidInputError, Query
+from sift_core import InvalidInputError
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, Choice
+    from sift_core.answering import AnswerEngine, AnswerRequest
 
 
-class EngineLLM(CustomLLM):
+class EngineLLM(LLM):
     """The base model of an `AnswerEngine`, without documents and without fine-tuning.
 
     For engines that need some LLM where no other is at hand. Several answers at once take turns.
+    The async methods return the same without blocking the event loop; streams give pieces, each
+    with all the text so far.
 
     Args:
         engine: Whose language model answers, with its settings for generation.
@@ -62,75 +70,80 @@ class EngineLLM(CustomLLM):
             model_name=model.model.config.name_or_path or type(model.model).__name__,
         )
 
-    @llm_completion_callback()
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """Return the model's continuation of a prompt."""
-        answer = self._engine.answer_from(_choice(self._engine, prompt), **kwargs)
-        return CompletionResponse(text=answer.text)
-
-    @llm_completion_callback()
-    async def acomplete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> CompletionResponse:
-        """Return what `complete` returns, without blocking the event loop."""
-        answer = await self._engine.aanswer_from(_choice(self._engine, prompt), **kwargs)
-        return CompletionResponse(text=answer.text)
-
-    @llm_completion_callback()
-    def stream_complete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> CompletionResponseGen:
-        """Return the continuation in pieces, each with all the text so far."""
-        for response in self._streamed(_choice(self._engine, prompt), kwargs):
-            yield CompletionResponse(text=response.message.content or "", delta=response.delta)
-
-    @llm_completion_callback()
-    async def astream_complete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> CompletionResponseAsyncGen:
-        """Return what `stream_complete` returns, without blocking the event loop."""
-
-        async def pieces() -> CompletionResponseAsyncGen:
-            async for response in self._astreamed(_choice(self._engine, prompt), kwargs):
-                yield CompletionResponse(text=response.message.content or "", delta=response.delta)
-
-        return pieces()
-
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return the answer to the last message."""
-        return _said(
-            self._engine.answer_from(_choice_for_chat(self._engine, messages), **kwargs).text
-        )
+        return self._answered(messages, kwargs)
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """Return what `chat` returns, without blocking the event loop."""
-        answer = await self._engine.aanswer_from(_choice_for_chat(self._engine, messages), **kwargs)
-        return _said(answer.text)
+        """Return the answer to the last message."""
+        return await self._aanswered(messages, kwargs)
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
-        """Return the answer in pieces, each with all the text so far."""
-        yield from self._streamed(_choice_for_chat(self._engine, messages), kwargs)
+        """Return the answer in pieces."""
+        return self._streamed(messages, kwargs)
 
     @llm_chat_callback()
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
-        """Return what `stream_chat` returns, without blocking the event loop."""
-        return self._astreamed(_choice_for_chat(self._engine, messages), kwargs)
+        """Return the answer in pieces."""
+        return self._astreamed(messages, kwargs)
 
-    def _streamed(self, choice: Choice, settings: dict[str, Any]) -> ChatResponseGen:
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """Return the answer to a prompt."""
+        answer = self._answered(prompt_to_messages(prompt), kwargs)
+        return chat_response_to_completion_response(answer)
+
+    @llm_completion_callback()
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponse:
+        """Return the answer to a prompt."""
+        answer = await self._aanswered(prompt_to_messages(prompt), kwargs)
+        return chat_response_to_completion_response(answer)
+
+    @llm_completion_callback()
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseGen:
+        """Return the answer to a prompt in pieces."""
+        pieces = self._streamed(prompt_to_messages(prompt), kwargs)
+        return stream_chat_response_to_completion_response(pieces)
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseAsyncGen:
+        """Return the answer to a prompt in pieces."""
+        pieces = self._astreamed(prompt_to_messages(prompt), kwargs)
+        return astream_chat_response_to_completion_response(pieces)
+
+    def _answered(self, messages: Sequence[ChatMessage], settings: dict[str, Any]) -> ChatResponse:
+        return _said(self._engine.answer(_request(messages), **settings).text)
+
+    async def _aanswered(
+        self, messages: Sequence[ChatMessage], settings: dict[str, Any]
+    ) -> ChatResponse:
+        return _said((await self._engine.aanswer(_request(messages), **settings)).text)
+
+    def _streamed(
+        self, messages: Sequence[ChatMessage], settings: dict[str, Any]
+    ) -> ChatResponseGen:
         text = ""
-        with self._engine.stream_from(choice, **settings) as stream:
+        with self._engine.stream(_request(messages), **settings) as stream:
             for piece in stream:
                 text += piece
                 yield _said(text, piece)
 
-    async def _astreamed(self, choice: Choice, settings: dict[str, Any]) -> ChatResponseAsyncGen:
+    async def _astreamed(
+        self, messages: Sequence[ChatMessage], settings: dict[str, Any]
+    ) -> ChatResponseAsyncGen:
         text = ""
-        async with self._engine.astream_from(choice, **settings) as stream:
+        async with await self._engine.astream(_request(messages), **settings) as stream:
             async for piece in stream:
                 text += piece
                 yield _said(text, piece)
@@ -140,22 +153,16 @@ def _said(text: str, delta: str | None = None) -> ChatResponse:
     return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta=delta)
 
 
-def _choice(engine: AnswerEngine, prompt: str, history: Sequence[dict[str, str]] = ()) -> Choice:
-    """Return the choice of mode "base" for a prompt, after earlier messages."""
-    query = Query(text=prompt, history=history)
-    return engine.choose_from(query, CandidatePool.empty(), mode="base")
-
-
-def _choice_for_chat(engine: AnswerEngine, messages: Sequence[ChatMessage]) -> Choice:
-    """Return the choice for the last message, with the others before it.
+def _request(messages: Sequence[ChatMessage]) -> AnswerRequest:
+    """Return the request to answer the last message after the others, in mode "base".
 
     Raises:
         InvalidInputError: If the last message is not the user's, or there is none.
     """
-    if not messages or messages[-1].role != MessageRole.USER:
-        last = messages[-1].role.value if messages else "none"
+    from sift_core.answering import AnswerRequest
+
+    said = [{"role": each.role.value, "content": each.content or ""} for each in messages]
+    if not said or said[-1]["role"] != MessageRole.USER:
+        last = said[-1]["role"] if said else "none"
         raise InvalidInputError(f"the last message must be the user's, got {last!r}")
-    *earlier, question = (message.content or "" for message in messages)
-    roles = [message.role.value for message in messages]
-    history = [{"role": r, "content": c} for r, c in zip(roles, earlier, strict=False)]
-    return _choice(engine, question, history)
+    return AnswerRequest(question=said[-1]["content"], history=said[:-1], mode="base")

@@ -27,7 +27,16 @@ from sift_core import CandidatePool, InvalidInputError, Query, paced
 if TYPE_CHECKING:
     from llama_index.postprocessor.sift.qdrant_store import VectorHits
 
-_NAMES = {"alpha": "hybrid_alpha"}  # what SIFTRetriever calls it
+# What `index.as_retriever` takes that is not settled here; it takes any other name without a word.
+_OPTIONS = {
+    "filters",
+    "node_ids",
+    "doc_ids",
+    "alpha",
+    "sparse_top_k",
+    "hybrid_top_k",
+    "vector_store_kwargs",
+}
 
 # What these stores take without a word and do not look at, or refuse in every query.
 _IGNORED: dict[StoreKind, tuple[str, ...]] = {
@@ -175,30 +184,24 @@ def _vectors_of(hits: VectorHits | None, nodes: Sequence[NodeWithScore]) -> Sequ
 
 
 def checked_options(
-    index: VectorStoreIndex, *, vector_store_query_mode: VectorStoreQueryMode | str, **options: Any
+    index: VectorStoreIndex,
+    *,
+    vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
+    **options: Any,
 ) -> dict[str, Any]:
     """Return arguments for `VectorIndexRetriever`; options that are None are left out.
 
     Raises:
         InvalidInputError: If `index` is no vector index, the mode is not known or would choose
             by itself, or the index's store would not do what an option says.
+        TypeError: If there is no such option.
     """
+    if unknown := sorted(set(options) - _OPTIONS):
+        raise TypeError(f"SIFTRetriever got an unexpected keyword argument {unknown[0]!r}")
     if not isinstance(index, VectorStoreIndex):
         raise InvalidInputError(
             f"`index` must be a VectorStoreIndex, got {type(index).__name__}; "
             f"VectorStoreIndex.from_vector_store makes one of a store"
-        )
-    try:
-        mode = VectorStoreQueryMode(vector_store_query_mode)
-    except ValueError as error:
-        known = ", ".join(repr(mode.value) for mode in VectorStoreQueryMode)
-        raise InvalidInputError(
-            f"`vector_store_query_mode` must be one of {known}, got {vector_store_query_mode!r}"
-        ) from error
-    if mode == VectorStoreQueryMode.MMR:
-        raise InvalidInputError(
-            "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
-            "Qdrant and Faiss ignore it; leave it out"
         )
     store = index.vector_store
     kind = store_kind(store)
@@ -206,28 +209,42 @@ def checked_options(
     for name in _IGNORED.get(kind, ()):
         if name in given:
             raise InvalidInputError(
-                f"{type(store).__name__} cannot take `{_NAMES.get(name, name)}` into account; "
+                f"{type(store).__name__} cannot take `{name}` into account; "
                 f"leave it out, or keep the nodes in a store that can, such as Qdrant"
             )
-    if mode not in _modes_of(store, kind):
-        raise InvalidInputError(
-            f"{type(store).__name__} would not search by `vector_store_query_mode` "
-            f"{mode.value!r}; leave it out (Qdrant has 'hybrid' and 'sparse' with "
-            f"`enable_hybrid=True`)"
-        )
     for name in ("node_ids", "doc_ids"):
         if name in given:
             given[name] = list(given[name])
             if not given[name]:  # stores take it for no restriction
                 raise InvalidInputError(f"`{name}` must not be empty; None is for all")
-    return {**given, "vector_store_query_mode": mode}
+    return {**given, "vector_store_query_mode": _checked_mode(store, kind, vector_store_query_mode)}
 
 
-def _modes_of(store: Any, kind: StoreKind) -> set[VectorStoreQueryMode]:
-    """Return the modes that a store does not silently take for the default one."""
-    modes = VectorStoreQueryMode
+def _checked_mode(
+    store: Any, kind: StoreKind, name: VectorStoreQueryMode | str
+) -> VectorStoreQueryMode:
+    """Return a mode that the store has and that leaves the choice to SIFT."""
+    try:
+        mode = VectorStoreQueryMode(name)
+    except ValueError as error:
+        known = ", ".join(repr(mode.value) for mode in VectorStoreQueryMode)
+        raise InvalidInputError(
+            f"`vector_store_query_mode` must be one of {known}, got {name!r}"
+        ) from error
+    if mode == VectorStoreQueryMode.MMR:
+        raise InvalidInputError(
+            "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
+            "Qdrant and Faiss ignore it; leave it out"
+        )
     if kind in ("simple", "other"):  # these refuse what they cannot do
-        return set(modes)
+        return mode
+    has = [VectorStoreQueryMode.DEFAULT]
     if kind == "qdrant" and store.enable_hybrid:
-        return {modes.DEFAULT, modes.HYBRID, modes.SPARSE}
-    return {modes.DEFAULT}
+        has += [VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SPARSE]
+    if mode not in has:
+        raise InvalidInputError(
+            f"{type(store).__name__} would not search by `vector_store_query_mode` "
+            f"{mode.value!r}; leave it out (Qdrant has 'hybrid' and 'sparse' with "
+            f"`enable_hybrid=True`)"
+        )
+    return mode

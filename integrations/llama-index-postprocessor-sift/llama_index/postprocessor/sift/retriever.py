@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # 
 )
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores import MetadataFilters
-from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.index_source import IndexSource, checked_options
 from llama_index.postprocessor.sift.nodes import chosen_nodes
@@ -56,15 +54,12 @@ class SIFTRetriever(BaseRetriever):
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
             store asks once more, before the first awaited query, how vectors are named.)
-        node_ids: Only these nodes. Not for Faiss.
-        doc_ids: Only nodes of these documents. Qdrant.
-        vector_store_query_mode: "hybrid", "sparse" and so on, as far as the store has it.
-        hybrid_alpha: Weight of the dense part in a hybrid search, 0 to 1: what LlamaIndex's
-            own retriever calls `alpha`.
-        sparse_top_k, hybrid_top_k: Of a hybrid search.
-        vector_store_kwargs: Passed to the store's query, such as `qdrant_filters`.
         embed_model: Embeds queries, if not the index's own model.
         callback_manager, verbose: As in LlamaIndex; the manager is the index's by default.
+        **search: What `index.as_retriever` takes and the store heeds: `node_ids` (not Faiss),
+            `doc_ids` (Qdrant), `vector_store_query_mode` "hybrid" or "sparse", `alpha`, the
+            weight of the dense part in a hybrid search, `sparse_top_k`, `hybrid_top_k`,
+            `vector_store_kwargs` such as `qdrant_filters`.
 
     Raises:
         InvalidInputError: If a number is out of its range, a setting has no effect beside
@@ -84,28 +79,12 @@ class SIFTRetriever(BaseRetriever):
         use_scores: bool | None = None,
         keep_embeddings: bool = False,
         max_candidates: int | None = None,
-        node_ids: Sequence[str] | None = None,
-        doc_ids: Sequence[str] | None = None,
-        vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
-        hybrid_alpha: float | None = None,
-        sparse_top_k: int | None = None,
-        hybrid_top_k: int | None = None,
-        vector_store_kwargs: dict[str, Any] | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
         verbose: bool = False,
+        **search: Any,
     ) -> None:
-        options = checked_options(
-            index,
-            filters=filters,
-            node_ids=node_ids,
-            doc_ids=doc_ids,
-            vector_store_query_mode=vector_store_query_mode,
-            alpha=hybrid_alpha,
-            sparse_top_k=sparse_top_k,
-            hybrid_top_k=hybrid_top_k,
-            vector_store_kwargs=vector_store_kwargs,
-        )
+        options = checked_options(index, filters=filters, **search)
         _check_counts(top_n, candidates, max_candidates)
         self._top_n = top_n
         self._candidates = candidates

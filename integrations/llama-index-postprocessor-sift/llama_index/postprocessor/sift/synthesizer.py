@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
+from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
     get_dispatcher,
@@ -29,19 +30,18 @@ from llama_index.core.response_synthesizers import (
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
-from llama_index.postprocessor.sift.answer_report import (
-    chosen_chunks,
-    complete_report,
-    empty_report,
-    nodes_of,
-    report_of,
-)
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
-from llama_index.postprocessor.sift.nodes import distinct_nodes, node_pool
-from llama_index.postprocessor.sift.query_bundle import checked_mode, wanted_mode
+from llama_index.postprocessor.sift.nodes import METADATA_KEY, NODE, distinct_nodes, node_pool
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import AnswerMode, CandidatePool, Query
+from sift_core import (
+    Answer,
+    AnswerMode,
+    CandidatePool,
+    InvalidInputError,
+    Query,
+    posterior_variances,
+)
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, AnswerStream, AsyncAnswerStream, Choice
@@ -50,6 +50,38 @@ _dispatcher = get_dispatcher(__name__)
 
 # How LlamaIndex's own synthesizers answer with an LLM that was given.
 _READING = {AnswerMode.BASE: ResponseMode.GENERATION, AnswerMode.CONTEXT: ResponseMode.COMPACT}
+
+# What `response.metadata["sift"]` says where nothing was retrieved; the last three are known
+# when an answer of the engine is there.
+_NOTHING: dict[str, Any] = {
+    "mode": None,
+    "model": None,
+    "reasons": ["nothing was retrieved"],
+    "variance": None,
+    "standard_deviation": None,
+    "node_ids": [],
+    "timings": {},
+    "finish_reason": None,
+    "n_prompt_tokens": None,
+    "n_new_tokens": None,
+}
+
+
+@dataclass
+class SIFTQueryBundle(QueryBundle):
+    """A `QueryBundle` with a mode for this query alone, in a query engine with SIFTSynthesizer.
+
+    Chat engines and query transformations write queries of their own, which have no mode.
+
+    Args:
+        mode: "auto", "base", "context", "fine_tune" or "both"; None for the synthesizer's.
+
+    Example:
+        >>> SIFTQueryBundle("How do bees find home?", mode="fine_tune").mode
+        'fine_tune'
+    """
+
+    mode: str | None = None
 
 
 class SIFTSynthesizer(BaseSynthesizer):
@@ -101,7 +133,7 @@ class SIFTSynthesizer(BaseSynthesizer):
             streaming=streaming,
         )
         self._empty_response = empty_response or "Empty Response"  # LlamaIndex's since 0.14.15
-        self._mode = checked_mode(mode)
+        self._mode = _checked_mode(mode)
         self._engine = engine
         self._use_scores = use_scores
         self._lookup = VectorLookup(index=index, embed_model=embed_model)
@@ -125,7 +157,7 @@ class SIFTSynthesizer(BaseSynthesizer):
 
     @mode.setter
     def mode(self, mode: str) -> None:
-        self._mode = checked_mode(mode)
+        self._mode = _checked_mode(mode)
 
     def synthesize(
         self,
@@ -151,17 +183,17 @@ class SIFTSynthesizer(BaseSynthesizer):
             CandidateSourceError: If the vector store fails.
             AnswerError: If the model fails; it is as before.
         """
-        bundle = QueryBundle(query) if isinstance(query, str) else query
-        with self._reported(bundle) as synthesis:
-            wanted = wanted_mode(bundle, default=self._mode, of_call=mode)
+        bundle, wanted = self._asked(query, mode)
+        with self._reported(bundle) as reported:
             if not nodes and wanted != AnswerMode.BASE:
-                synthesis.response = self._nothing_found(self._empty_stream())
+                response = self._nothing_found(_one_piece(self._empty_response))
             else:
                 choice = self._choose(bundle, nodes, wanted)
                 report = self._report_of(choice)
                 text = self._write(choice, report, response_kwargs)
-                synthesis.response = self._response(choice, text, report, additional_source_nodes)
-        return synthesis.response
+                response = self._response(choice, text, report, additional_source_nodes)
+            reported.append(response)
+        return response
 
     async def asynthesize(
         self,
@@ -173,38 +205,43 @@ class SIFTSynthesizer(BaseSynthesizer):
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
         """Return what `synthesize` returns, without blocking the event loop."""
-        bundle = QueryBundle(query) if isinstance(query, str) else query
-        with self._reported(bundle) as synthesis:
-            wanted = wanted_mode(bundle, default=self._mode, of_call=mode)
+        bundle, wanted = self._asked(query, mode)
+        with self._reported(bundle) as reported:
             if not nodes and wanted != AnswerMode.BASE:
-                synthesis.response = self._nothing_found(self._empty_astream())
+                response = self._nothing_found(_aone_piece(self._empty_response))
             else:
                 choice = await self._achoose(bundle, nodes, wanted)
                 report = self._report_of(choice)
                 text = await self._awrite(choice, report, response_kwargs)
-                synthesis.response = self._response(choice, text, report, additional_source_nodes)
-        return synthesis.response
+                response = self._response(choice, text, report, additional_source_nodes)
+            reported.append(response)
+        return response
 
     def get_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return the text of an answer from texts, which are embedded, or its pieces."""
-        nodes = [NodeWithScore(node=TextNode(text=text)) for text in text_chunks]
-        choice = self._choose(QueryBundle(query_str), nodes, self._mode)
+        choice = self._choose(QueryBundle(query_str), _nodes_of(text_chunks), self._mode)
         return self._write(choice, self._report_of(choice), response_kwargs)
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return what `get_response` returns, without blocking the event loop."""
-        nodes = [NodeWithScore(node=TextNode(text=text)) for text in text_chunks]
-        choice = await self._achoose(QueryBundle(query_str), nodes, self._mode)
+        choice = await self._achoose(QueryBundle(query_str), _nodes_of(text_chunks), self._mode)
         return await self._awrite(choice, self._report_of(choice), response_kwargs)
+
+    def _asked(self, query: str | QueryBundle, of_call: str | None) -> tuple[QueryBundle, str]:
+        """Return the query, and the mode of its call, else its own, else the default."""
+        bundle = QueryBundle(query) if isinstance(query, str) else query
+        of_query = bundle.mode if isinstance(bundle, SIFTQueryBundle) else None
+        asked = of_query if of_call is None else of_call
+        return bundle, self._mode if asked is None else _checked_mode(asked)
 
     def _choose(self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: str) -> Choice:
         """Return the choice among `nodes`, perhaps none; mode "base" looks at no node."""
         if not nodes or mode == AnswerMode.BASE:
-            return self._chosen(query, [], None, mode)
+            return self._chosen_of_none(query, mode)
         distinct = distinct_nodes(nodes)
         return self._chosen(query, distinct, self._lookup.vectors(query, distinct), mode)
 
@@ -213,17 +250,18 @@ class SIFTSynthesizer(BaseSynthesizer):
     ) -> Choice:
         """Return what `_choose` does; stores and models are awaited, the rest is in a thread."""
         if not nodes or mode == AnswerMode.BASE:
-            return self._chosen(query, [], None, mode)
+            return self._chosen_of_none(query, mode)
         distinct = distinct_nodes(nodes)
         vectors = await self._lookup.avectors(query, distinct)
         return await asyncio.to_thread(self._chosen, query, distinct, vectors, mode)
 
+    def _chosen_of_none(self, query: QueryBundle, mode: str) -> Choice:
+        bare = Query(text=query.query_str)
+        return self._engine.choose_from(bare, CandidatePool.empty(), mode=mode)
+
     def _chosen(
-        self, query: QueryBundle, nodes: Sequence[NodeWithScore], vectors: Vectors | None, mode: str
+        self, query: QueryBundle, nodes: Sequence[NodeWithScore], vectors: Vectors, mode: str
     ) -> Choice:
-        if vectors is None:
-            bare = Query(text=query.query_str)
-            return self._engine.choose_from(bare, CandidatePool.empty(), mode=mode)
         pool = node_pool(
             vectors.query, nodes, vectors.nodes, use_scores=self._use_scores, with_texts=True
         )
@@ -231,7 +269,13 @@ class SIFTSynthesizer(BaseSynthesizer):
         return self._engine.choose_from(embedded, pool, mode=mode)
 
     def _report_of(self, choice: Choice) -> dict[str, Any]:
-        return report_of(choice, model="llm" if choice.mode in self._readers else "engine")
+        """Return what a response says of itself before its answer is there."""
+        chunks = _chunks(choice)
+        variance = None
+        if len(chunks):
+            variance = float(posterior_variances(choice.query.vector, chunks.embeddings)[-1])
+        model = "llm" if choice.mode in self._readers else "engine"
+        return _NOTHING | {"model": model} | _said_by(choice, chunks, variance)
 
     def _write(
         self, choice: Choice, report: dict[str, Any], settings: dict[str, Any]
@@ -244,28 +288,22 @@ class SIFTSynthesizer(BaseSynthesizer):
             settings: How to generate, for this answer alone.
         """
         if choice.mode in self._readers:
-            texts = chosen_chunks(choice).texts
-            reader = self._readers[choice.mode]
+            reader, texts = self._readers[choice.mode], _chunks(choice).texts
             return reader.get_response(choice.query.text, text_chunks=texts, **settings)
         if self._streaming:
             return _pieces(self._engine.stream_from(choice, **settings), report)
-        answer = self._engine.answer_from(choice, **settings)
-        complete_report(report, answer)
-        return answer.text
+        return _completed(report, self._engine.answer_from(choice, **settings))
 
     async def _awrite(
         self, choice: Choice, report: dict[str, Any], settings: dict[str, Any]
     ) -> RESPONSE_TEXT_TYPE:
         """Return what `_write` returns, without blocking the event loop."""
         if choice.mode in self._readers:
-            texts = chosen_chunks(choice).texts
-            reader = self._readers[choice.mode]
+            reader, texts = self._readers[choice.mode], _chunks(choice).texts
             return await reader.aget_response(choice.query.text, text_chunks=texts, **settings)
         if self._streaming:
             return _apieces(self._engine.astream_from(choice, **settings), report)
-        answer = await self._engine.aanswer_from(choice, **settings)
-        complete_report(report, answer)
-        return answer.text
+        return _completed(report, await self._engine.aanswer_from(choice, **settings))
 
     def _response(
         self,
@@ -274,39 +312,35 @@ class SIFTSynthesizer(BaseSynthesizer):
         report: dict[str, Any],
         additional: Sequence[NodeWithScore] | None,
     ) -> RESPONSE_TYPE:
-        """Return the response; a later change of what is in `report` shows in its metadata."""
+        """Return the response; a later change of `report` shows in its metadata."""
         writer = self._readers.get(choice.mode, self)  # a reader may give objects
-        response = writer._prepare_response_output(text, [*nodes_of(choice), *(additional or [])])
-        response.metadata = {**(response.metadata or {}), **report}
+        rows = dict.fromkeys(_positions(choice))  # each node once
+        nodes = [choice.pool.metadata[i][NODE] for i in rows]
+        response = writer._prepare_response_output(text, [*nodes, *(additional or [])])
+        response.metadata = {**(response.metadata or {}), METADATA_KEY: report}
         return response
 
     def _nothing_found(self, stream: RESPONSE_TEXT_TYPE) -> RESPONSE_TYPE:
         """Return LlamaIndex's answer where there is nothing to answer from."""
         text = stream if self._streaming else self._empty_response
         response = self._prepare_response_output(text, source_nodes=[])
-        response.metadata = empty_report()
+        response.metadata = {METADATA_KEY: copy.deepcopy(_NOTHING)}
         return response
 
-    def _empty_stream(self) -> Generator[str, None, None]:
-        yield self._empty_response
-
-    async def _empty_astream(self) -> AsyncGenerator[str, None]:
-        yield self._empty_response
-
     @contextmanager
-    def _reported(self, query: QueryBundle) -> Iterator[_Synthesis]:
-        """Report the query, yield a place for the response, and report what the body put there.
+    def _reported(self, query: QueryBundle) -> Iterator[list[RESPONSE_TYPE]]:
+        """Report the query, yield an empty list, and report the response that the body put there.
 
         A streamed response is reported when it begins, as LlamaIndex's own synthesizers do. A
         body that raises has no end event.
         """
-        synthesis = _Synthesis()
+        reported: list[RESPONSE_TYPE] = []
         _dispatcher.event(SynthesizeStartEvent(query=query))
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query.query_str}
         with self._callback_manager.event(CBEventType.SYNTHESIZE, payload=payload) as event:
-            yield synthesis
-            event.on_end(payload={EventPayload.RESPONSE: synthesis.response})
-        _dispatcher.event(SynthesizeEndEvent(query=query, response=synthesis.response))
+            yield reported
+            event.on_end(payload={EventPayload.RESPONSE: reported[0]})
+        _dispatcher.event(SynthesizeEndEvent(query=query, response=reported[0]))
 
     def _get_prompts(self) -> PromptDictType:
         return {}
@@ -318,22 +352,69 @@ class SIFTSynthesizer(BaseSynthesizer):
         return {f"{mode.value}_reader": reader for mode, reader in self._readers.items()}
 
 
-@dataclass(kw_only=True, eq=False)
-class _Synthesis:
-    """What a synthesis gives."""
+def _checked_mode(mode: str) -> str:
+    known = [each.value for each in AnswerMode]
+    if mode not in known:
+        raise InvalidInputError(f"`mode` must be one of {known}, got {mode!r}")
+    return mode
 
-    response: RESPONSE_TYPE = field(default_factory=lambda: Response(None))
+
+def _nodes_of(texts: Sequence[str]) -> list[NodeWithScore]:
+    return [NodeWithScore(node=TextNode(text=text)) for text in texts]
+
+
+def _positions(choice: Choice) -> list[int]:
+    """Return rows of the pool: what is read, then what is learned from, repeats kept."""
+    chosen = [selection for selection in (choice.read, choice.learned) if selection is not None]
+    return [i for selection in chosen for i in selection.positions.tolist()]
+
+
+def _chunks(choice: Choice) -> CandidatePool:
+    return choice.pool.take(_positions(choice))
+
+
+def _said_by(
+    made: Choice | Answer, chunks: CandidatePool, variance: float | None
+) -> dict[str, Any]:
+    return {
+        "mode": made.mode.value,
+        "reasons": list(made.reasons),
+        "variance": variance,
+        "standard_deviation": None if variance is None else variance**0.5,
+        "node_ids": list(dict.fromkeys(chunks.document_ids)),
+        "timings": dict(made.timings),
+    }
+
+
+def _completed(report: dict[str, Any], answer: Answer) -> str:
+    """Return an answer's text after writing into `report` what only the answer says."""
+    chunks = CandidatePool.empty() if answer.chunks is None else answer.chunks
+    variance = answer.standard_deviation**2 if len(chunks) else None
+    report |= _said_by(answer, chunks, variance) | {
+        "finish_reason": answer.finish_reason,
+        "n_prompt_tokens": answer.n_prompt_tokens,
+        "n_new_tokens": answer.n_new_tokens,
+    }
+    return answer.text
 
 
 # Generators, since LlamaIndex tells streams by that type.
 def _pieces(stream: AnswerStream, report: dict[str, Any]) -> Generator[str, None, None]:
     with stream:
         yield from stream
-        complete_report(report, stream.answer())
+        _completed(report, stream.answer())
 
 
 async def _apieces(stream: AsyncAnswerStream, report: dict[str, Any]) -> AsyncGenerator[str, None]:
     async with stream:
         async for piece in stream:
             yield piece
-        complete_report(report, await stream.answer())
+        _completed(report, await stream.answer())
+
+
+def _one_piece(text: str) -> Generator[str, None, None]:
+    yield text
+
+
+async def _aone_piece(text: str) -> AsyncGenerator[str, None]:
+    yield text
