@@ -39,8 +39,7 @@ class ChatSIFT(BaseChatModel):
             mode.
         mode: "base", "context", "fine_tune", "both" or "auto"; None for "auto" where the
             engine has a source and an embedder, else "base".
-        max_new_tokens: Length of an answer at most, also called `max_tokens`; None for the
-            engine's.
+        max_tokens: Length of an answer at most; None for the engine's.
         temperature: 0 for the likeliest text, more to sample; None for what the engine says.
         stop: Texts that end an answer; None for what the engine says.
         generation: What else `transformers`' `generate` should take.
@@ -59,7 +58,7 @@ class ChatSIFT(BaseChatModel):
 
     engine: Engine = Field(exclude=True, repr=False)
     mode: Mode | None = None
-    max_new_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0)
     stop: list[str] | None = None
     generation: dict[str, Any] = Field(default_factory=dict)
@@ -68,10 +67,10 @@ class ChatSIFT(BaseChatModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _rename(cls, values: Any) -> Any:
+    def _leave_out_what_is_remote(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return _with_length({k: v for k, v in values.items() if k not in _OF_REMOTE_MODELS})
+        return {name: value for name, value in values.items() if name not in _OF_REMOTE_MODELS}
 
     @model_validator(mode="after")
     def _leave_caches_alone(self) -> ChatSIFT:
@@ -84,11 +83,6 @@ class ChatSIFT(BaseChatModel):
         """Name or folder of the language model."""
         model = self.engine.language_model.model
         return str(getattr(model, "name_or_path", "") or type(model).__name__)
-
-    @property
-    def max_tokens(self) -> int:
-        """Length of an answer at most."""
-        return int(self.max_new_tokens or self.engine.max_new_tokens)
 
     @property
     def chooses(self) -> bool:
@@ -107,7 +101,14 @@ class ChatSIFT(BaseChatModel):
     @property
     def _identifying_params(self) -> dict[str, Any]:
         own = ("model_name", "default_mode", "max_tokens", "temperature", "stop", "generation")
-        engines = ("n_candidates", "n_context", "n_steps", "generation", "settings")
+        engines = (
+            "n_candidates",
+            "n_context",
+            "n_steps",
+            "max_new_tokens",
+            "generation",
+            "settings",
+        )
         return {
             **{name: getattr(self, name) for name in own},
             "engine": {name: repr(getattr(self.engine, name)) for name in engines},
@@ -115,8 +116,7 @@ class ChatSIFT(BaseChatModel):
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         """Return what LangSmith shows beside a run."""
-        length = {"max_tokens": kwargs["max_new_tokens"]} if kwargs.get("max_new_tokens") else {}
-        return super()._get_ls_params(stop=stop or self.stop, **{**kwargs, **length})
+        return super()._get_ls_params(stop=stop or self.stop, **kwargs)
 
     def get_token_ids(self, text: str) -> list[int]:
         """Return the tokens of a text, as this model counts them (`trim_messages` does by it)."""
@@ -187,7 +187,7 @@ class ChatSIFT(BaseChatModel):
             )
         mode = own.pop("mode", None) or self.default_mode
         options = {**self.generation, "mode": mode, "history": history}
-        if (length := own.pop("max_new_tokens", self.max_new_tokens)) is not None:
+        if (length := own.pop("max_tokens", self.max_tokens)) is not None:
             options["max_new_tokens"] = length
         if (temperature := own.pop("temperature", self.temperature)) is not None:
             options |= _sampling(temperature)
@@ -207,7 +207,8 @@ class ChatSIFT(BaseChatModel):
                 f"this chat model is {self.model_name!r} alone, got `model`={options['model']!r}; "
                 f"construct another with an engine over that model"
             )
-        return _with_length({k: v for k, v in options.items() if k not in (*_NOT_HERE, "model")})
+        taken = options.keys() - {*_NOT_HERE, "model"}
+        return {name: value for name, value in options.items() if name in taken}
 
     def _result(self, answer: Answer) -> ChatResult:
         """Return an answer as one message, with what it took in its metadata."""
@@ -247,13 +248,3 @@ def _sampling(temperature: float) -> dict[str, Any]:
     if not temperature >= 0:  # also refuses NaN
         raise InvalidInputError(f"`temperature` must be >= 0, got {temperature}")
     return {"do_sample": True, "temperature": float(temperature)} if temperature else _GREEDY
-
-
-def _with_length(values: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments with `max_tokens` under our name for it."""
-    if "max_tokens" not in values:
-        return values
-    if "max_new_tokens" in values:
-        raise InvalidInputError("pass `max_new_tokens` or `max_tokens`, which mean the same")
-    values["max_new_tokens"] = values.pop("max_tokens")
-    return values

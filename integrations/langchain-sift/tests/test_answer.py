@@ -139,15 +139,6 @@ def test_other_documents_are_embedded_in_one_batch_with_a_warning(
     assert len(result["context"]) == 3
 
 
-def test_ids_that_langchain_qdrant_keeps_in_the_metadata_are_given(
-    make_qdrant, make_answer, documents, question
-):
-    store = make_qdrant(documents)
-    found = store.similarity_search(question, k=2)  # documents without `id`
-    result = make_answer(store, mode="context").invoke({"input": question, "context": found})
-    assert set(result["document_ids"]) == {document.metadata["_id"] for document in found}
-
-
 def test_an_empty_context_is_answered_by_the_model_alone(answer, question):
     result = answer.invoke({"input": question, "context": []})
     assert result["mode"] == "base"
@@ -192,20 +183,6 @@ def test_earlier_messages_are_read(answer, question):
     assert after["answer"] == expected != plain["answer"]
 
 
-def test_mode_and_length_can_be_set_for_one_call(answer, question):
-    short = answer.invoke(question, mode="context", max_new_tokens=2)
-    assert short["mode"] == "context"
-    assert answer.invoke(question, mode="context")["answer"].startswith(short["answer"])
-    assert len(short["answer"]) < len(answer.invoke(question, mode="context")["answer"])
-
-
-def test_a_bound_stop_string_ends_the_answer(answer, question):
-    text = answer.invoke(question, mode="base")["answer"]
-    result = answer.bind(stop=[text[2:4]], mode="base").invoke(question)
-    assert result["answer"] == text[: text.index(text[2:4])]
-    assert result["finish_reason"] == "stop"
-
-
 def test_the_mode_can_come_from_the_configuration(answer, question):
     configurable = answer.configurable_fields(mode=ConfigurableField(id="mode"))
     config = {"configurable": {"mode": "context"}}
@@ -218,17 +195,6 @@ async def test_the_async_answer_is_the_same(answer, question, documents):
         result = await answer.ainvoke(asked, mode="context")
         expected = answer.invoke(asked, mode="context")
         assert without_timings(result) == without_timings(expected)
-
-
-async def test_answers_asked_for_at_once_are_those_asked_for_in_turn(answer, documents):
-    questions = [document.page_content for document in documents[4:8]]
-    in_turn = [without_timings(answer.invoke(each, mode="context")) for each in questions]
-    for results in (
-        await answer.abatch(questions, mode="context"),
-        answer.batch(questions, mode="context"),
-    ):
-        assert [without_timings(result) for result in results] == in_turn
-    assert len({result["answer"] for result in in_turn}) > 1
 
 
 @pytest.mark.parametrize(

@@ -114,21 +114,6 @@ async def test_cancelling_the_task_frees_the_model(answer, question, counter, ho
     assert counter.n_tokens == n_tokens
 
 
-async def test_the_event_loop_runs_on_while_the_model_writes(answer, question):
-    beats, pieces = [], []
-
-    async def beat():
-        while True:
-            beats.append(len(pieces))
-            await asyncio.sleep(0)
-
-    heart = asyncio.create_task(beat())
-    async for piece in answer.astream(question):
-        pieces.append(piece)
-    heart.cancel()
-    assert set(range(len(pieces) - 1)) <= set(beats)  # it beat between any two pieces
-
-
 @pytest.mark.parametrize("how", ["invoke", "stream"])
 def test_a_call_is_one_run_with_its_name_tags_and_metadata(answer, question, how):
     recorder = Recorder()

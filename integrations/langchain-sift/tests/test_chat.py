@@ -46,12 +46,6 @@ def test_a_model_without_source_writes_what_its_language_model_does(bare, langua
     assert bare.invoke("plants make").response_metadata["mode"] == "base"
 
 
-def test_a_model_with_a_source_decides_for_itself(chat, question):
-    message = chat.invoke(question)
-    assert message.response_metadata["mode"] in ("base", "context", "fine_tune")
-    assert "of the variance at the query" in message.response_metadata["reasons"][0]
-
-
 @pytest.mark.parametrize("mode", ["base", "context", "fine_tune"])
 def test_the_mode_is_a_setting_and_an_option_of_a_call(chat, engine, question, mode):
     set_once = ChatSIFT(engine=engine, max_tokens=6, mode=mode).invoke(question)
@@ -89,14 +83,6 @@ def test_tokens_are_counted(bare, language_model):
     assert usage == {"input_tokens": n_read, "output_tokens": 6, "total_tokens": n_read + 6}
 
 
-def test_callbacks_count_tokens_by_model_name(bare):
-    usage = pytest.importorskip("langchain_core.callbacks.usage", reason="came with 0.3.49")
-    with usage.get_usage_metadata_callback() as counted:
-        bare.invoke("plants make")
-        list(bare.stream("plants make"))
-    assert counted.usage_metadata[bare.model_name]["output_tokens"] == 12
-
-
 def test_pieces_add_up_to_the_message(chat, question):
     whole = reduce(add, chat.stream(question, mode="context"))
     expected = chat.invoke(question, mode="context")
@@ -126,8 +112,7 @@ def test_a_stop_string_ends_the_text(bare, engine):
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_new_tokens"])
-def test_length_goes_by_both_names(bare, name):
-    assert ChatSIFT(engine=bare.engine, **{name: 3}).max_tokens == 3
+def test_the_length_can_be_set_for_one_call(bare, name):
     assert bare.invoke("plants", **{name: 2}).usage_metadata["output_tokens"] == 2
 
 
@@ -153,7 +138,6 @@ def test_temperature_zero_is_greedy_whatever_the_engine_says(language_model):
         ([HumanMessage("a")], {"tools": [{"name": "add"}]}, r"no use for \['tools'\]"),
         ([HumanMessage("a")], {"model": "gpt"}, "alone, got `model`='gpt'"),
         ([HumanMessage("a")], {"temperature": -1}, "`temperature` must be >= 0, got -1"),
-        ([HumanMessage("a")], {"max_tokens": 2, "max_new_tokens": 3}, "which mean the same"),
         ([HumanMessage("a")], {"mode": "rag"}, "`mode` must be one of .* got 'rag'"),
     ],
 )
@@ -166,8 +150,7 @@ def test_what_it_cannot_do_is_refused(bare, messages, options, complaint):
     ("settings", "complaint"),
     [
         ({"engine": "gpt2"}, "AnswerEngine, got str"),
-        ({"max_tokens": 0}, "max_new_tokens"),
-        ({"max_tokens": 1, "max_new_tokens": 1}, "which mean the same"),
+        ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"mode": "rag"}, "mode"),
         ({"temprature": 1}, "temprature"),
@@ -202,7 +185,6 @@ def test_tracing_names_model_and_settings(bare, tiny_lm):
         "ls_max_tokens": 7,
         "ls_stop": ["x"],
     }
-    assert chat._get_ls_params(max_new_tokens=3)["ls_max_tokens"] == 3
     assert chat.model_name == str(tiny_lm)
 
 

@@ -40,10 +40,6 @@ def test_a_pool_by_hand(pool):
     assert pool.relevance is None
 
 
-def test_a_pool_without_documents_has_the_questions_dimension():
-    assert as_pool(QUERY, [], np.empty((0, 0))).embeddings.shape == (0, 2)
-
-
 @pytest.mark.parametrize(
     ("embeddings", "complaint"),
     [
@@ -84,10 +80,3 @@ def test_what_is_returned_shares_nothing_with_the_originals(pool, selection):
     del found.metadata["sift"]
     assert found == original
     assert found.metadata["a"] is not original.metadata["a"]
-
-
-def test_no_choice_gives_no_documents(pool):
-    none = Selection(
-        positions=np.array([], dtype=int), variances=np.ones(1), stop_reason=StopReason.N_SELECT
-    )
-    assert chosen_documents(pool, none) == []

@@ -7,7 +7,7 @@ from langchain_qdrant import RetrievalMode
 
 from langchain_sift import SIFTRetriever
 from langchain_sift.sources import reader_of
-from sift_core import CandidateSourceError, InvalidInputError
+from sift_core import CandidateSourceError
 
 
 @pytest.fixture
@@ -58,15 +58,6 @@ async def test_the_store_is_searched_by_its_async_method(
     assert "7 candidates" in caplog.text
 
 
-def test_the_choice_equals_that_over_a_store_with_vectors(
-    make_text_only, make_in_memory, documents, question
-):
-    expected = SIFTRetriever(vectorstore=make_in_memory(documents), k=5).invoke(question)
-    for document in expected:
-        document.metadata["sift"]["score"] = None  # the unknown store has no search that gives it
-    assert SIFTRetriever(vectorstore=make_text_only(documents), k=5).invoke(question) == expected
-
-
 async def test_scores_come_along_where_the_store_has_a_search_that_gives_them(
     sparse_store, question
 ):
@@ -101,13 +92,6 @@ def test_a_failing_store_is_a_source_error(make_text_only, documents, question):
     with pytest.raises(CandidateSourceError, match=match) as raised:
         retriever.invoke(question)
     assert isinstance(raised.value.__cause__, TypeError)
-
-
-def test_a_model_that_gives_nan_is_invalid_input(make_text_only, documents, embeddings, question):
-    retriever = SIFTRetriever(vectorstore=make_text_only(documents))
-    embeddings.embed_documents = lambda texts: [[float("nan")] * 64 for _ in texts]
-    with pytest.raises(InvalidInputError, match="must be finite"):
-        retriever.invoke(question)
 
 
 def test_oversampling_is_refused(make_text_only, documents):

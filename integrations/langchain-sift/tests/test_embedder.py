@@ -31,10 +31,6 @@ async def test_async_equals_sync(embeddings, question):
     )
 
 
-def test_no_texts_give_no_rows(embeddings):
-    assert LangChainEmbedder(embeddings).embed_documents([]).shape == (0, 0)
-
-
 def test_it_takes_the_models_own_name(embeddings):
     embeddings.model = "small"
     assert LangChainEmbedder(embeddings).name == "small"

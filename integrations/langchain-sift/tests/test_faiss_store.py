@@ -96,33 +96,6 @@ def test_search_options_are_refused(make_faiss, documents, question):
         retriever.invoke(question, score_threshold=0.5)
 
 
-def inverted_file(faiss_class, store, n_cells):
-    rows = rows_of(store)
-    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(rows.shape[1]), rows.shape[1], n_cells)
-    index.train(rows)
-    index.add(rows)
-    return with_index(faiss_class, store, index)
-
-
-def test_an_inverted_file_needs_no_direct_map(faiss_class, make_faiss, documents, question):
-    exact = make_faiss(documents)
-    store = inverted_file(faiss_class, exact, n_cells=1)
-    for filter in (None, {"half": "first"}):
-        found = SIFTRetriever(vectorstore=store, filter=filter).invoke(question)
-        assert found == SIFTRetriever(vectorstore=exact, filter=filter).invoke(question)
-
-
-def test_hits_that_an_inverted_file_misses_are_left_out(
-    faiss_class, make_faiss, documents, question
-):
-    store = inverted_file(faiss_class, make_faiss(documents), n_cells=4)
-    expected = sorted(numbers(store.similarity_search(question, k=12)))
-    assert len(expected) < 12  # one cell of four is searched
-    retriever = SIFTRetriever(vectorstore=store, k=12)
-    assert sorted(numbers(retriever.invoke(question))) == expected
-    assert sorted(numbers(retriever.invoke(question, filter=lambda metadata: True))) == expected
-
-
 def test_an_index_with_ids_gives_its_vectors(faiss_class, make_faiss, documents, question):
     exact = make_faiss(documents)
     index = faiss.IndexIDMap(faiss.IndexFlatL2(64))

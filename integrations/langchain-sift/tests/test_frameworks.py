@@ -7,9 +7,7 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.language_models import ParrotFakeChatModel
-from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableParallel, RunnablePassthrough
 from langchain_core.tools import create_retriever_tool
 
 from langchain_sift import SIFTAnswer, SIFTRetriever
@@ -81,15 +79,6 @@ class Listener(BaseCallbackHandler):
         self.ended.append(len(documents))
 
 
-async def test_a_chain_answers_from_the_chosen_documents(call, retriever, question):
-    prompt = ChatPromptTemplate.from_template("{context}\n\nQuestion: {question}")
-    inputs = {"context": retriever | joined, "question": RunnablePassthrough()}
-    chain = inputs | prompt | ParrotFakeChatModel() | StrOutputParser()  # it repeats the prompt
-    expected = f"{joined(retriever.invoke(question))}\n\nQuestion: {question}"
-    assert await call(chain, question) == expected
-    assert "".join([part async for part in chain.astream(question)]) == expected
-
-
 async def test_a_retrieval_chain_keeps_the_explanation_out_of_the_prompt(call, retriever, question):
     documents_chain = of_langchain("chains.combine_documents").create_stuff_documents_chain
     prompt = ChatPromptTemplate.from_template("{context}\n\nQuestion: {input}")
@@ -111,32 +100,6 @@ async def test_a_retriever_tool_gives_the_texts_and_reports_to_the_callers_callb
     assert found == joined(retriever.invoke(question))
     assert [query for query, *_ in listener.began] == [question]
     assert listener.ended == [K]
-
-
-@pytest.mark.parametrize("method", ["batch", "abatch"])
-async def test_a_batch_gives_each_question_its_own_documents(method, retriever):
-    questions = ["how do plants make sugar", "", "interest rates of the bank"] * 4
-    options = {"config": {"max_concurrency": 6}, "return_exceptions": True}
-    found = getattr(retriever, method)(questions, **options)
-    found = await found if method == "abatch" else found
-    for asked, documents in zip(questions, found, strict=True):
-        if asked:
-            assert numbers(documents) == numbers(retriever.invoke(asked))
-        else:
-            assert isinstance(documents, ValueError)
-
-
-async def test_config_and_arguments_given_beforehand_hold(call, retriever, question):
-    listener = Listener()
-    configured = retriever.bind(k=5).with_config(
-        tags=["docs"], metadata={"user": 7}, callbacks=[listener]
-    )
-    wide, few = configured, retriever
-    result = await call(RunnableParallel(wide=wide, few=few), question)
-    assert (len(result["wide"]), len(result["few"])) == (5, K)
-    ((query, tags, metadata),) = listener.began
-    assert (query, metadata["user"]) == (question, 7)
-    assert "docs" in tags
 
 
 async def test_a_fallback_takes_over_where_the_store_is_gone(

@@ -136,15 +136,6 @@ def test_a_failure_of_the_model_is_not_blamed_on_the_store(
         SIFTRetriever(vectorstore=make_qdrant(documents)).invoke(question)
 
 
-async def test_a_collection_in_a_folder_is_searched_from_a_thread(
-    make_qdrant, documents, question, tmp_path
-):
-    store = make_qdrant(documents, location=None, path=str(tmp_path))
-    retriever = SIFTRetriever(vectorstore=store, k=3)
-    assert await retriever.ainvoke(question) == retriever.invoke(question)
-    store.client.close()
-
-
 async def test_a_slow_server_does_not_block_the_event_loop(embeddings, documents, query):
     # Each request waits for the others: one after another they would wait in vain.
     together = threading.Barrier(3)

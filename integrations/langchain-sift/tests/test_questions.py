@@ -51,12 +51,6 @@ def test_neighbours_of_one_role_become_one_message():
     assert [m["content"] for m in as_core_messages(messages)] == ["a\nb", "c", "d"]
 
 
-def test_messages_are_not_modified():
-    messages = [HumanMessage("a"), HumanMessage("b")]
-    as_core_messages(messages)
-    assert messages == [HumanMessage("a"), HumanMessage("b")]
-
-
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [

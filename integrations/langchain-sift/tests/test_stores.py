@@ -11,7 +11,6 @@ from langchain_sift.sources import reader_of
 from sift_core import (
     CandidateSource,
     InvalidInputError,
-    OversamplingSource,
     Query,
     SiftError,
 )
@@ -79,29 +78,10 @@ def test_a_filter_of_the_source_holds_where_a_call_gives_none(
     assert len(source.fetch(query, 12)) == 6
 
 
-def test_unicode_passes_unchanged(make_store, documents):
-    for text in (documents[8].page_content, documents[9].page_content):
-        (found,) = SIFTRetriever(vectorstore=make_store(documents), k=1, fetch_k=1).invoke(text)
-        assert found.page_content == text
-
-
 @pytest.mark.parametrize("name", ["k", "fetch_k", "lambda_mult"])
 def test_options_that_mean_something_else_are_refused(make_text_only, documents, name):
     with pytest.raises(InvalidInputError, match=f"must not hold \\['{name}'\\]"):
         VectorStoreSource(make_text_only(documents), {name: 3})
-
-
-def test_an_async_client_is_for_qdrant(make_in_memory, documents):
-    with pytest.raises(InvalidInputError, match="`async_client` is for a QdrantVectorStore"):
-        VectorStoreSource(make_in_memory(documents), async_client=object())
-
-
-def test_oversampling_takes_the_source(make_vector_store, documents, query):
-    # The three nearest are one fact in three versions, so more are fetched.
-    source = VectorStoreSource(make_vector_store(documents))
-    pools = source.fetch(query, 3), OversamplingSource(source, n_select=3).fetch(query, 3)
-    numbers = [[row["document"].metadata["number"] for row in pool.metadata] for pool in pools]
-    assert [sum(n < 3 for n in each) for each in numbers] == [3, 1]
 
 
 async def test_the_callers_context_reaches_the_thread(make_in_memory, documents, query):
@@ -178,16 +158,6 @@ def test_a_changed_text_has_no_vector(make_vector_store, documents):
     kept, changed = reader_of(store).vectors([whole, piece])
     assert kept is not None
     assert changed is None
-
-
-def test_a_document_that_occurs_twice_has_its_vector_twice(make_vector_store, documents):
-    reader = reader_of(make_vector_store(documents))
-    first, second = reader.vectors([documents[3], documents[3]])
-    np.testing.assert_array_equal(first, second)
-
-
-def test_no_documents_have_no_vectors(make_store, documents):
-    assert list(reader_of(make_store(documents)).vectors([])) == []
 
 
 @pytest.mark.filterwarnings("ignore:NaN found in input arrays:RuntimeWarning")  # by the store
