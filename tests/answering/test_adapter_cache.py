@@ -44,6 +44,10 @@ def names_in(folder):
     return sorted(entry.name.removesuffix(".safetensors") for entry in folder.iterdir())
 
 
+def n_bytes_in(folder):
+    return sum(entry.stat().st_size for entry in folder.iterdir())
+
+
 def file_of(folder, key):
     return folder / f"{key}.safetensors"
 
@@ -131,7 +135,6 @@ def test_an_adapter_is_found_in_memory_then_on_disk_with_its_report(tmp_path):
         assert found.adapter.key == KEYS[0]
         assert found.report == replace(REPORT, source=source)
     assert cache.get(KEYS[1]) is None
-    assert cache.n_memory_bytes == N_BYTES < cache.n_disk_bytes
     if os.name == "posix":  # for the owner alone
         assert (tmp_path / "new" / "folder").stat().st_mode & 0o077 == 0
         assert file_of(tmp_path / "new" / "folder", KEYS[0]).stat().st_mode & 0o077 == 0
@@ -259,15 +262,14 @@ def test_memory_is_bounded_and_the_least_recently_used_goes_first():
     cache.put(KEYS[1], an_adapter(), REPORT)  # again: takes no more room
     cache.put(KEYS[3], an_adapter(), REPORT)
     assert [key for key in KEYS if cache.get(key)] == [KEYS[0], KEYS[1], KEYS[3]]
-    assert cache.n_memory_bytes == 3 * N_BYTES
     cache.clear()
-    assert cache.n_memory_bytes == 0
+    assert not any(cache.get(key) for key in KEYS)
 
 
 def test_the_disk_is_bounded_and_use_in_memory_counts_as_use(tmp_path):
     one = AdapterCache(tmp_path)
     one.put(KEYS[0], an_adapter(), REPORT)
-    limit = 3 * one.n_disk_bytes
+    limit = 3 * n_bytes_in(tmp_path)
     cache = AdapterCache(tmp_path, max_disk_bytes=limit)
     for key in KEYS[1:3]:
         cache.put(key, an_adapter(), REPORT)
@@ -276,7 +278,7 @@ def test_the_disk_is_bounded_and_use_in_memory_counts_as_use(tmp_path):
     for key in KEYS[3:5]:
         cache.put(key, an_adapter(), REPORT)
     assert names_in(tmp_path) == [KEYS[1], KEYS[3], KEYS[4]]
-    assert cache.n_disk_bytes <= limit
+    assert n_bytes_in(tmp_path) <= limit
 
 
 def test_an_adapter_above_both_limits_is_not_kept(tmp_path):
@@ -297,23 +299,10 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     with pytest.warns(AdapterCacheWarning, match="could not be written"):
         assert cache.put(KEYS[0], an_adapter(), REPORT)
     assert cache.get(KEYS[0]).report.source == "memory"
-    assert cache.n_disk_bytes == 0
     cache.clear()
     without_memory = AdapterCache(tmp_path / "file", max_memory_bytes=0)
     with pytest.warns(AdapterCacheWarning, match="could not be written"):
         assert not without_memory.put(KEYS[0], an_adapter(), REPORT)
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
-def test_a_read_only_folder_is_read_and_its_damage_reported(tmp_path):
-    AdapterCache(tmp_path).put(KEYS[0], an_adapter(), REPORT)
-    tmp_path.chmod(0o500)
-    try:
-        assert AdapterCache(tmp_path).get(KEYS[0]) is not None
-        with pytest.warns(AdapterCacheWarning, match="could not be written"):
-            assert AdapterCache(tmp_path).put(KEYS[1], an_adapter(), REPORT)
-    finally:
-        tmp_path.chmod(0o700)
 
 
 def use_at_random(folder, seed, n_rounds, errors):
@@ -340,15 +329,8 @@ def test_many_threads_and_processes_share_a_folder(tmp_path):
         "errors = []\nuse_at_random(Path(sys.argv[1]), 99, 150, errors)\n"
         "sys.exit(repr(errors) if errors else 0)"
     )
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-c",
-        program,
-        str(tmp_path),
-        os.path.dirname(__file__),
-    ]
+    here = os.path.dirname(__file__)
+    command = [sys.executable, "-W", "error", "-c", program, str(tmp_path), here]
     other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     errors = []
     threads = [
@@ -364,10 +346,8 @@ def test_many_threads_and_processes_share_a_folder(tmp_path):
     assert not errors
     assert other.returncode == 0, said
     assert set(names_in(tmp_path)) <= set(KEYS)
-    assert AdapterCache(tmp_path, max_disk_bytes=6 * N_BYTES).n_disk_bytes <= 6 * N_BYTES
+    assert n_bytes_in(tmp_path) <= 6 * N_BYTES
     for number in range(10):
         found = AdapterCache(tmp_path).get(KEYS[number])
-        assert found is None or torch.equal(
-            found.adapter.tensors()["base_model.model.layer.lora_A.weight"],
-            an_adapter(number).tensors()["base_model.model.layer.lora_A.weight"],
-        )
+        if found is not None:
+            assert_equal_weights(found.adapter, an_adapter(number))

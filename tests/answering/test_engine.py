@@ -115,12 +115,6 @@ def test_auto_reads_what_fits_and_learns_what_does_not(make_engine):
     assert "exceed" in long.reasons[1]
 
 
-def test_auto_leaves_alone_what_is_off_the_topic(make_engine):
-    answer = make_engine().answer("zebra quantum lighthouse xylophone")
-    assert answer.mode is AnswerMode.BASE
-    assert "off the topic" in answer.reasons[0]
-
-
 def test_the_stores_own_scores_lead_the_choice_of_context(make_engine):
     engine = make_engine(n_context=1)
     choice = engine.choose(QUESTION, mode="context")
@@ -151,15 +145,6 @@ def test_a_filter_that_matches_nothing_leaves_the_model_alone(make_engine):
     assert answer.mode is AnswerMode.BASE
     assert answer.reasons == ("there is no candidate",)
     assert len(answer.chunks) == 0
-
-
-def test_chunks_that_do_not_fit_are_not_reported_as_used(make_engine):
-    engine = make_engine(texts=[text * 60 for text in TEXTS])
-    answer = engine.answer(QUESTION, mode="context")
-    assert answer.mode is AnswerMode.BASE
-    assert answer.reasons[-1] == "none of the chosen chunks fits into the window"
-    assert len(answer.chunks) == 0
-    assert math.isnan(answer.standard_deviation)
 
 
 def test_an_overlong_question_is_refused_before_any_training(make_engine):

@@ -14,15 +14,6 @@ from tests.answering.plain_peft import TEXTS, assert_same_state, state_of
 FAST = FineTuningSettings(learning_rate=1e-2)  # a random model learns little at 5e-4
 
 
-def test_the_base_is_bit_identical_after_learning(random_lm):
-    before = state_of(random_lm)
-    base_loss = random_lm.bits_per_byte(TEXTS[0])
-    with fine_tuned(random_lm, TEXTS * 5, FAST):
-        assert random_lm.bits_per_byte(TEXTS[0]) < base_loss - 0.1  # it did learn
-    assert_same_state(random_lm, before)
-    assert random_lm.bits_per_byte(TEXTS[0]) == base_loss
-
-
 @pytest.mark.parametrize("scope", ["all", "top:1", "head", "full"])
 @pytest.mark.parametrize("chunks_per_step", [1, 2])
 def test_the_model_computes_along_the_way_with_what_is_learned_by_then(
@@ -49,24 +40,17 @@ def test_the_base_is_bit_identical_after_an_exception_in_the_block(random_lm):
     assert_same_state(random_lm, before)
 
 
-def test_learning_that_diverges_falls_back_and_says_so(random_lm):
+@pytest.mark.parametrize(("n_times", "n_refused"), [(4, 2), (0, 0)])
+def test_learning_that_diverges_falls_back_and_says_so(random_lm, n_times, n_refused):
     before = state_of(random_lm)
     base = random_lm.bits_per_byte(TEXTS[0])
-    settings = FineTuningSettings(learning_rate=1e30)
-    with fine_tuned(random_lm, TEXTS * 4, settings) as tuned:
+    texts = TEXTS * n_times or TEXTS[:1]  # also where the last step leaves it unable to compute
+    with fine_tuned(random_lm, texts, FineTuningSettings(learning_rate=1e30)) as tuned:
         assert random_lm.bits_per_byte(TEXTS[0]) == base  # one step was taken, and undone
-    assert (tuned.report.n_steps, tuned.report.n_refused) == (1, 2)
+    assert (tuned.report.n_steps, tuned.report.n_refused) == (1, n_refused)
     assert tuned.report.stop_reason == "diverged"
     assert "fell back to the base model" in tuned.report.warnings[0]
     assert_same_state(random_lm, before)
-
-
-def test_a_last_step_that_leaves_the_model_unable_to_compute_is_undone(make_random_lm):
-    lm = make_random_lm()
-    base = lm.bits_per_byte(TEXTS[0])
-    with fine_tuned(lm, TEXTS[:1], FineTuningSettings(learning_rate=1e30)) as tuned:
-        assert lm.bits_per_byte(TEXTS[0]) == base
-    assert (tuned.report.n_refused, tuned.report.stop_reason) == (0, "diverged")
 
 
 class Failing:
@@ -144,14 +128,6 @@ def test_running_out_of_memory_with_one_row_and_checkpointing_is_an_error(
     assert_same_state(lm, before)
 
 
-def test_the_first_loss_is_the_base_models_own(tiny_lm):
-    text = "Return the sum of all numbers in the list."
-    nats_per_byte = tiny_lm.bits_per_byte(text) * math.log(2)
-    with fine_tuned(tiny_lm, [text]) as tuned:
-        n_bytes, n_tokens = len(text.encode()), tiny_lm.n_tokens(text)
-        assert tuned.losses[0] == pytest.approx(nats_per_byte * n_bytes / n_tokens, rel=1e-4)
-
-
 def test_global_random_state_is_left_alone(make_random_lm):
     lm = make_random_lm()
     torch.manual_seed(7)
@@ -187,21 +163,6 @@ def test_a_report_that_raises_ends_the_learning_and_restores_the_base(make_rando
 def test_a_text_without_a_token_takes_no_step(make_random_lm):
     with fine_tuned(make_random_lm(), ["", TEXTS[0]]) as tuned:
         assert (tuned.report.n_steps, tuned.report.n_skipped) == (1, 1)
-
-
-def test_a_second_fine_tuning_inside_the_first_is_its_own(make_random_lm):
-    lm = make_random_lm()
-    base = lm.bits_per_byte(TEXTS[0])
-    with fine_tuned(lm, TEXTS[1:], FAST) as alone:
-        pass
-    with fine_tuned(lm, TEXTS * 5, FAST):
-        outside = lm.bits_per_byte(TEXTS[0])
-        with fine_tuned(lm, TEXTS[1:], FAST) as inside:
-            assert lm.bits_per_byte(TEXTS[0]) != outside
-            with lm.adapted(None):
-                assert lm.bits_per_byte(TEXTS[0]) == base
-        assert inside.losses == alone.losses
-        assert lm.bits_per_byte(TEXTS[0]) == outside
 
 
 def test_blocks_of_two_models_hold_inside_each_other(make_random_lm):

@@ -81,17 +81,6 @@ def test_the_pieces_of_a_model_add_up_to_its_text(random_lm):
     assert generation.text == random_lm.generate("hello", max_new_tokens=12).text
 
 
-def test_a_model_stops_at_a_stop_string(tiny_lm):
-    whole = tiny_lm.generate("The city of", max_new_tokens=20)
-    assert whole.n_new_tokens == 20
-    word = whole.text.split()[2]
-    start = whole.text.index(word)
-    stopped = tiny_lm.generate("The city of", max_new_tokens=20, stop=[word])
-    assert stopped.text == whole.text[:start]
-    assert stopped.n_new_tokens < 20
-    assert stopped.finish_reason == "stop"
-
-
 def test_a_model_that_ends_its_text_with_its_last_token_stopped(make_random_lm):
     # As Llama 3's: the model has other ends than the tokenizer.
     ended = make_random_lm().generate("hello", max_new_tokens=1, eos_token_id=list(range(1, 257)))
@@ -111,16 +100,6 @@ def test_one_message_stands_as_it_is_and_several_say_who_speaks():
     assert as_plain_text(CHAT) == (
         "System: Be brief.\n\nUser: Hi\n\nAssistant: Hello\n\nUser: Why?\n\nAssistant:"
     )
-
-
-def test_a_chat_template_spells_a_chat(byte_tokenizer, make_random_lm):
-    lm = make_random_lm()
-    lm.tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}>"
-    try:
-        spelled = lm.tokenizer.decode(lm.prompt_ids(CHAT))
-    finally:
-        lm.tokenizer.chat_template = None
-    assert spelled == "[system]Be brief.[user]Hi[assistant]Hello[user]Why?>"
 
 
 @pytest.mark.parametrize(

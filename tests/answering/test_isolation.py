@@ -130,15 +130,11 @@ class Raises:
 
 async def cancelled(engine, choice):
     task = asyncio.create_task(engine.aanswer_from(choice))
-    await asyncio.sleep(0.05)
+    while engine.language_model.lock._owner is None:  # it has begun to learn
+        await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def timed_out(engine, choice):
-    with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(engine.aanswer_from(choice), timeout=0.05)
 
 
 async def failed_in_a_callback(engine, choice):
@@ -166,9 +162,7 @@ async def diverged(engine, choice):
         pass
 
 
-@pytest.mark.parametrize(
-    "end", [cancelled, timed_out, failed_in_a_callback, closed, out_of_memory, diverged]
-)
+@pytest.mark.parametrize("end", [cancelled, failed_in_a_callback, closed, out_of_memory, diverged])
 async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
     engine = make_engine(n_steps=1000)
     lm = engine.language_model
@@ -182,7 +176,7 @@ async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
     assert ask(make_engine(), ("cows", "fine_tune"))[1] is AnswerMode.FINE_TUNE
 
 
-@pytest.mark.parametrize("n_queries", [60, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_queries", [20, pytest.param(500, marks=pytest.mark.slow)])
 def test_queries_leave_no_adapter_and_no_memory_behind(make_engine, n_queries):
     engine = make_engine()
     choices = [engine.choose_from(*pool_about(f"topic {n}"), mode="fine_tune") for n in range(10)]
@@ -198,7 +192,7 @@ def test_queries_leave_no_adapter_and_no_memory_behind(make_engine, n_queries):
         unit = 2**20 if sys.platform == "darwin" else 2**10
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
-    for n in range(20):
+    for n in range(10):
         query(n)
     before, peak_before = n_tensors(), peak_mib()
     for n in range(n_queries):

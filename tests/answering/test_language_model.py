@@ -1,5 +1,4 @@
 import copy
-import math
 
 import pytest
 import torch
@@ -44,23 +43,6 @@ def test_every_token_is_predicted_once_and_no_window_overflows(make_random_lm, n
     windows = lm.windows(text, context=context)
     assert [t for w in windows for t in w.targets] == lm.token_ids(text)
     assert all(len(w.targets) <= len(w.inputs) <= lm.window for w in windows)
-
-
-def test_bits_per_byte_equals_a_direct_sum(random_lm):
-    text = "héllo wörld"  # 13 bytes, so 13 tokens
-    ids = random_lm.token_ids(text)
-    with torch.inference_mode():
-        logits = random_lm.model(torch.tensor([[0, *ids]])).logits[0]
-    log_probabilities = logits.log_softmax(-1)
-    nats = -sum(float(log_probabilities[i, token]) for i, token in enumerate(ids))
-    assert len(ids) == 13
-    assert random_lm.bits_per_byte(text) == pytest.approx(nats / math.log(2) / 13, rel=1e-5)
-
-
-def test_a_trained_model_prefers_text_to_noise(tiny_lm):
-    prose = "The committee decided to postpone the meeting until the end of the year."
-    noise = "Qz7 xkcv%% wjjq pfft zzqx vbnm#! rtyuio lkjhgf mnbvcx qazwsx edcrfv tgb"
-    assert tiny_lm.bits_per_byte(prose) < 0.5 * tiny_lm.bits_per_byte(noise)
 
 
 def test_an_empty_text_has_no_bits_per_byte(make_random_lm):

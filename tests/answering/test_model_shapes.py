@@ -71,26 +71,15 @@ def test_learning_equals_a_plain_peft_loop(shape):
     assert losses[3] < losses[0] - 1e-2  # the first text again
 
 
-def test_the_top_layer_learns_as_under_peft(shape):
-    lm, settings = model_of(shape), replace(SETTINGS, scope="top:1")
-    expected = losses_of_peft(
-        lm, STEPS, settings, target_modules=leaf_names(lm.model), layers_to_transform=[1]
-    )
+@pytest.mark.parametrize("scope", ["top:1", "head"])
+def test_a_part_of_a_model_learns_as_under_peft(shape, scope):
+    lm, settings = model_of(shape), replace(SETTINGS, scope=scope)
+    top = {"target_modules": leaf_names(lm.model), "layers_to_transform": [1]}
+    options = top if scope == "top:1" else {"target_modules": [head_name(lm.model)]}
     first = fine_tune(lm, STEPS, settings)
-    assert first.losses == pytest.approx(expected, rel=1e-5)
+    assert first.losses == pytest.approx(losses_of_peft(lm, STEPS, settings, **options), rel=1e-5)
     assert first.losses[3] < first.losses[0] - 1e-3
     again = fine_tune(lm, STEPS, settings)  # from kept activations
-    assert again.losses == first.losses
-    assert torch.equal(again.adapter.values, first.adapter.values)
-
-
-def test_the_head_learns_as_under_peft(shape):
-    lm, settings = model_of(shape), replace(SETTINGS, scope="head")
-    expected = losses_of_peft(lm, STEPS, settings, target_modules=[head_name(lm.model)])
-    first = fine_tune(lm, STEPS, settings)
-    assert first.losses == pytest.approx(expected, rel=1e-5)
-    assert first.losses[3] < first.losses[0] - 1e-3
-    again = fine_tune(lm, STEPS, settings)
     assert again.losses == first.losses
     assert torch.equal(again.adapter.values, first.adapter.values)
 

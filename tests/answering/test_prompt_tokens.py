@@ -228,7 +228,7 @@ def test_threads_do_not_see_each_others_settings(make_tokenizer):
     wrong = []
 
     def read(content, expected):
-        for _ in range(200):
+        for _ in range(50):
             if prompt_ids(tokenizer, content, 0) != expected:
                 wrong.append(content)
 

@@ -41,7 +41,7 @@ def engine():
     )
 
 
-@pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])
+@pytest.mark.parametrize("mode", ["base", "context", "both"])
 def test_a_question_of_a_session_is_answered_as_after_a_fine_tuning_of_its_own(engine, mode):
     first = engine.session(TOPIC, mode=mode).answer(TOPIC)
     expected = engine.answer(TOPIC, mode=mode)

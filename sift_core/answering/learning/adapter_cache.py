@@ -139,16 +139,6 @@ class AdapterCache:
         """Whether adapters are kept beyond this process, and so need the model's fingerprint."""
         return self._disk is not None
 
-    @property
-    def n_memory_bytes(self) -> int:
-        """Size of the adapters in memory."""
-        return int(self._kept.currsize)
-
-    @property
-    def n_disk_bytes(self) -> int:
-        """Size of the adapters on disk; reads the folder."""
-        return 0 if self._disk is None else self._disk.n_bytes
-
     def get(self, key: str) -> FineTuned | None:
         """Return the adapter under a key, or None; `report.source` says where it was found.
 

@@ -50,11 +50,6 @@ class AdapterFiles:
         self.folder = folder
         self.max_bytes = max_bytes
 
-    @property
-    def n_bytes(self) -> int:
-        """Size of all files; reads the folder."""
-        return sum(size for _, size, _ in self._entries())
-
     def read(self, key: str) -> tuple[Adapter, FineTuningReport] | None:
         """Return an adapter on the CPU and how it learned; None if there is none of use."""
         path = self._path(key)

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.head_loss import backward_through_head, target_rows, window_loss
 from sift_core.answering.model.hooks import LayerCall, LayerReachedError, LayerRecorder
 from sift_core.answering.model.parts import ModelParts
 from sift_core.answering.model.recomputing import recomputing
-from sift_core.answering.model.windows import TokenWindow
+from sift_core.answering.model.windows import (
+    TokenWindow,
+    backward_through_head,
+    target_rows,
+    window_loss,
+)
 from sift_core.errors import MissingDependencyError
 
 try:

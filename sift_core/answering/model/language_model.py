@@ -24,13 +24,12 @@ from sift_core.answering.model.generation import (
     Prompt,
     generation_errors,
 )
-from sift_core.answering.model.head_loss import window_loss
 from sift_core.answering.model.hooks import active_model
 from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.parts import parts_of
 from sift_core.answering.model.prefix import Prefix, read_prefix
 from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
-from sift_core.answering.model.windows import TokenWindow, rolling_windows
+from sift_core.answering.model.windows import TokenWindow, rolling_windows, window_loss
 from sift_core.checks import as_count, check_text
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 

@@ -18,7 +18,6 @@ from sift_core.answering.model.hooks import (
     watch_calls,
     watch_linear,
 )
-from sift_core.answering.model.out_of_memory import is_out_of_memory
 from sift_core.answering.model.recomputing import watch_cheap
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
@@ -27,6 +26,15 @@ try:
     from transformers.pytorch_utils import Conv1D
 except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
+
+MEMORY_ERRORS = (RuntimeError, MemoryError)  # what running out of memory is raised as
+_OUT_OF_MEMORY = (
+    "can't allocate memory",  # Linux and macOS
+    "not enough memory",  # Windows
+    "out of memory",  # CUDA, MPS
+    "bad_alloc",
+    "ALLOC_FAILED",  # cuBLAS, cuDNN
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -278,6 +286,13 @@ class ModelParts:
         ):
             self.trunk(input_ids=self._example(model), use_cache=False)
         return any(tensor.requires_grad for call in recorder.calls for tensor in call.tensors())
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that memory ran out, of a GPU or of the machine."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(said in str(error) for said in _OUT_OF_MEMORY)
 
 
 def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
