@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from sift_core.answering.model.generation import CHUNK_SEPARATOR, Generation, Prompt
 from sift_core.answering.model.language_model import LanguageModel
@@ -17,13 +17,12 @@ from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 class InContextAnswerer:
     """Puts whole chunks before the question, as many as the window holds.
 
-    Chunks are joined by a blank line, as in the paper's in-context baseline. A chunk that
-    does not fit is left out and a shorter later one may take its place; a chunk that was
-    chosen twice stands there once.
+    Chunks are joined by a blank line, as in the paper's in-context baseline, the first choice
+    next to the question. A chunk that does not fit is left out and a shorter later one may take
+    its place; a chunk that was chosen twice stands there once.
 
     Args:
         language_model: The model that answers.
-        order: Where the first choice stands: next to the question or at the top.
         max_new_tokens: Length of an answer at most.
         generation: Passed to `transformers`' `generate` as it is, and `stop`, texts that end
             an answer; greedy if left out.
@@ -31,7 +30,6 @@ class InContextAnswerer:
     """
 
     language_model: LanguageModel
-    order: Literal["most_relevant_last", "most_relevant_first"] = "most_relevant_last"
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
     prefix: Prefix | None = None
@@ -63,9 +61,8 @@ class InContextAnswerer:
         return self.language_model.n_tokens(text + CHUNK_SEPARATOR)
 
     def context(self, chunks: CandidatePool) -> str:
-        """Return the chunks as one text."""
-        ordered = chunks.texts[::-1] if self.order == "most_relevant_last" else chunks.texts
-        return CHUNK_SEPARATOR.join(ordered)
+        """Return the chunks as one text, the first choice last."""
+        return CHUNK_SEPARATOR.join(chunks.texts[::-1])
 
     def prompt(self, query: Query, chunks: CandidatePool) -> Prompt:
         """Return the chunks and the question as one text, after what was said before."""

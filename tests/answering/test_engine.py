@@ -147,6 +147,14 @@ def test_a_filter_that_matches_nothing_leaves_the_model_alone(make_engine):
     assert len(answer.chunks) == 0
 
 
+def test_chunks_that_do_not_fit_are_not_reported_as_used(make_engine):
+    answer = make_engine(texts=[text * 60 for text in TEXTS]).answer(QUESTION, mode="context")
+    assert answer.mode is AnswerMode.BASE
+    assert answer.reasons[-1] == "none of the chosen chunks fits into the window"
+    assert len(answer.chunks) == 0
+    assert math.isnan(answer.standard_deviation)
+
+
 def test_an_overlong_question_is_refused_before_any_training(make_engine):
     engine = make_engine()
     with pytest.raises(InvalidInputError, match="do not fit into the model's window"):
