@@ -197,3 +197,18 @@ def checked_rows(name: str, rows: FloatArray, dimension: int) -> FloatArray:
             f"{rows.shape[1]}; were both made by one model?"
         )
     return rows
+
+
+def checked_relevance(relevance: FloatArray, n: int) -> FloatArray:
+    """Return what another ranker thinks of n candidates, shape (n,), finite.
+
+    Raises:
+        InvalidInputError: If there are not n numbers, or one is not finite.
+    """
+    relevance = as_finite_array("relevance", relevance, n_dimensions=1)
+    if len(relevance) != n:
+        raise InvalidInputError(
+            f"`relevance` must have one number a candidate: {n} candidate(s), "
+            f"{len(relevance)} number(s)"
+        )
+    return relevance

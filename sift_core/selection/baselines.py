@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array
+from sift_core.checks import as_count, as_finite_array, checked_relevance
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import first_largest
-from sift_core.selection.kernels import Kernel, LinearKernel
+from sift_core.selection.kernels import Kernel, LinearKernel, in_the_order_of
 from sift_core.selection.posterior import (
     Posterior,
     check_noise_variance,
     posterior_variances,
 )
-from sift_core.selection.relevance import checked_relevance, in_the_order_of
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 

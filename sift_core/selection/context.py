@@ -14,14 +14,13 @@ import numpy.typing as npt
 from sift_core.checks import as_count, checked_arrays, checked_rows, is_matrix
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import GreedySelector
-from sift_core.selection.kernels import RBFKernel, unit_rows
+from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
 from sift_core.selection.near_duplicates import (
     distances_to_earlier,
     first_of_each,
     near_duplicate_radius,
 )
 from sift_core.selection.posterior import Posterior
-from sift_core.selection.relevance import in_the_order_of
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which near-duplicates are told apart and which make up the

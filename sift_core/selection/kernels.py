@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from sift_core.checks import checked_relevance
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray
 
@@ -178,3 +179,20 @@ def _row_products(rows: FloatArray, others: FloatArray) -> FloatArray:
         return products
     subscripts = "nd,nd->n" if others.ndim == 2 else "nd,d->n"
     return np.asarray(np.einsum(subscripts, rows, others))
+
+
+def in_the_order_of(relevance: FloatArray, cosines: FloatArray) -> FloatArray:
+    """Return the cosines dealt out anew, the i-th largest to the i-th most relevant, (n,).
+
+    Only the order of `relevance` counts, so that its scale does not matter. Candidates that are
+    equally relevant get the mean of theirs.
+
+    Raises:
+        InvalidInputError: As `checked_relevance`.
+    """
+    relevance = checked_relevance(relevance, len(cosines))
+    _, group, sizes = np.unique(relevance, return_inverse=True, return_counts=True)
+    dealt = np.empty(len(cosines))
+    dealt[np.argsort(relevance, kind="stable")] = np.sort(cosines)
+    means: FloatArray = np.bincount(group, weights=dealt, minlength=len(sizes)) / sizes
+    return means[group]

@@ -38,11 +38,6 @@ def question(number):
     return f"question {number}"
 
 
-def misfit(number):
-    """Return a question whose vector is one number short, which the server refuses."""
-    return f"misfit {number}"
-
-
 def number_of(text):
     """Return the number of the question that a question or a document's text is of."""
     return int(re.search(r"\d+", text)[0])
@@ -61,8 +56,7 @@ VECTORS = unit_rows(
 
 
 def vector_of(text):
-    vector = CENTRES[number_of(text)].tolist()
-    return vector[:-1] if text.startswith("misfit") else vector
+    return CENTRES[number_of(text)].tolist()
 
 
 class LlamaEmbedding(BaseEmbedding):

@@ -12,7 +12,7 @@ pytest.importorskip("llama_index.postprocessor.sift")
 pytest.importorskip("langchain_sift")
 
 from tests.integrations import loads
-from tests.integrations.loads import misfit, question
+from tests.integrations.loads import question
 from tests.sources.qdrant_faults import answered
 
 pytestmark = pytest.mark.parametrize("way", loads.WAYS)
@@ -44,26 +44,8 @@ async def one_after_another(ask, texts):
 async def test_a_hundred_queries_at_once_get_what_they_get_one_after_another(ask):
     expected = await one_after_another(ask, EVERY_QUESTION)
     assert await loads.outcomes(ask, EVERY_QUESTION) == expected
-
-
-async def test_a_hundred_queries_at_once_get_documents_of_their_own_alone(ask):
-    answers = await loads.outcomes(ask, EVERY_QUESTION)
-    owners = [[loads.number_of(text) for text in answer] for answer in answers]
+    owners = [[loads.number_of(text) for text in answer] for answer in expected]
     assert owners == [[number] * loads.N_CHOSEN for number in range(loads.N_QUESTIONS)]
-
-
-async def test_queries_that_the_server_refuses_fail_alone(ask):
-    refused = {7, 42, 77}
-    texts = [
-        misfit(number) if number in refused else question(number)
-        for number in range(loads.N_QUESTIONS)
-    ]
-    kept = [text for text in texts if text.startswith("question")]
-    expected = await one_after_another(ask, kept)
-    outcomes = await loads.outcomes(ask, texts)
-    failed = {i for i, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
-    assert failed == refused
-    assert [outcome for i, outcome in enumerate(outcomes) if i not in failed] == expected
 
 
 async def test_five_requests_that_fail_cost_five_queries(ask, server):

@@ -23,10 +23,8 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms import ChatMessage, MessageRole, MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.query_engine import CitationQueryEngine, SubQuestionQueryEngine
-from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
+from llama_index.core.query_engine import CitationQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
-from llama_index.core.tools import QueryEngineTool
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.synthesizer import SIFTQueryBundle, SIFTSynthesizer
@@ -91,11 +89,13 @@ def test_auto_decides_and_gives_its_reasons(engine, query_engine, question):
     assert "variance at the query" in report["reasons"][0]
 
 
-def test_a_query_may_say_its_own_mode(engine, query_engine, question):
-    over = query_engine(SIFTSynthesizer(engine, mode="context"))
+def test_a_query_may_say_its_own_mode_and_the_default_may_change(engine, query_engine, question):
+    synthesizer = SIFTSynthesizer(engine, mode="context")
+    over = query_engine(synthesizer)
     assert report_of(over.query(SIFTQueryBundle(question, mode="fine_tune")))["mode"] == "fine_tune"
     assert report_of(over.query(SIFTQueryBundle(question)))["mode"] == "context"
-    assert report_of(over.query(question))["mode"] == "context"
+    synthesizer.mode = "base"
+    assert report_of(over.query(question))["mode"] == "base"
 
 
 def test_a_call_may_say_its_own_mode_and_how_to_generate(engine, index, question):
@@ -104,12 +104,6 @@ def test_a_call_may_say_its_own_mode_and_how_to_generate(engine, index, question
     response = synthesizer.synthesize(question, nodes, mode="fine_tune", max_new_tokens=2)
     assert report_of(response)["mode"] == "fine_tune"
     assert report_of(response)["n_new_tokens"] == 2
-
-
-def test_the_mode_may_be_changed_later(engine, query_engine, question):
-    synthesizer = SIFTSynthesizer(engine, mode="context")
-    synthesizer.mode = "base"
-    assert report_of(query_engine(synthesizer).query(question))["mode"] == "base"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -178,12 +172,6 @@ def test_the_llms_prompts_can_be_read_and_changed(engine):
 def test_no_openai_is_asked_for_without_an_llm(engine, monkeypatch):
     monkeypatch.setattr(Settings, "_llm", None)
     assert isinstance(SIFTSynthesizer(engine)._llm, EngineLLM)
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_nothing_retrieved_is_llama_indexs_empty_response(engine, question, streaming):
-    synthesizer = SIFTSynthesizer(engine, streaming=streaming, empty_response="Nothing.")
-    assert str(synthesizer.synthesize(question, [])) == "Nothing."
 
 
 def test_base_mode_answers_without_nodes(engine, question):
@@ -293,18 +281,10 @@ def test_the_llm_wants_a_question_last(engine):
         EngineLLM(engine).chat(CHAT[:1])
 
 
-KEYS = {
-    "mode",
-    "model",
-    "reasons",
-    "variance",
-    "standard_deviation",
-    "node_ids",
-    "timings",
-    "finish_reason",
-    "n_prompt_tokens",
-    "n_new_tokens",
-}
+KEYS = set(
+    "mode model reasons variance standard_deviation node_ids timings finish_reason "
+    "n_prompt_tokens n_new_tokens".split()
+)
 
 
 @pytest.fixture
@@ -328,23 +308,17 @@ def structured_llm(monkeypatch):
     return llm
 
 
-def test_a_structured_llm_gives_objects_where_it_answers(engine, index, structured_llm, question):
-    synthesizer = SIFTSynthesizer(engine, mode="context", llm=structured_llm)
-    over = index.as_query_engine(MockLLM(), response_synthesizer=synthesizer)
+def test_a_structured_llm_gives_objects_where_it_answers_and_there_alone(
+    engine, query_engine, structured_llm, question
+):
+    over = query_engine(SIFTSynthesizer(engine, mode="context", llm=structured_llm))
     response = over.query(question)
     assert isinstance(response, PydanticResponse)
     assert response.response == Bee(name="Apis")
-    assert response.metadata["sift"]["model"] == "llm"
-
-
-def test_a_structured_llm_does_not_spoil_the_answers_of_the_engine(
-    engine, index, structured_llm, question
-):
-    synthesizer = SIFTSynthesizer(engine, mode="fine_tune", llm=structured_llm)
-    over = index.as_query_engine(MockLLM(), response_synthesizer=synthesizer)
-    response = over.query(question)
+    assert report_of(response)["model"] == "llm"
+    response = over.query(SIFTQueryBundle(question, mode="fine_tune"))
     assert isinstance(response, Response)
-    assert response.metadata["sift"]["model"] == "engine"
+    assert report_of(response)["model"] == "engine"
 
 
 @pytest.mark.parametrize(
@@ -359,11 +333,13 @@ def test_every_response_has_the_same_keys_and_is_json(engine, index, question, m
     assert json.loads(json.dumps(response.metadata)) == response.metadata
 
 
-async def test_nothing_retrieved_is_the_reason_given(engine, question):
-    for synthesizer in (SIFTSynthesizer(engine), SIFTSynthesizer(engine, streaming=True)):
-        response = await synthesizer.asynthesize(question, [])
-        assert response.metadata["sift"]["reasons"] == ["nothing was retrieved"]
-        assert response.metadata["sift"]["mode"] is None
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_nothing_retrieved_is_said_and_is_the_reason(engine, question, streaming):
+    synthesizer = SIFTSynthesizer(engine, streaming=streaming, empty_response="Nothing.")
+    assert str(synthesizer.synthesize(question, [])) == "Nothing."
+    response = await synthesizer.asynthesize(question, [])
+    assert response.metadata["sift"]["reasons"] == ["nothing was retrieved"]
+    assert response.metadata["sift"]["mode"] is None
 
 
 def test_an_unknown_mode_is_refused(engine, index, question):
@@ -413,39 +389,3 @@ def test_citations_are_numbered_texts_among_the_source_nodes(engine, index, embe
     assert len(response.source_nodes) == 3
     for node in response.source_nodes:
         assert node.node.get_content().startswith("Source ")
-
-
-class TwoQuestions(BaseQuestionGenerator):
-    """Asks the same two things whatever is asked."""
-
-    def generate(self, tools, query):
-        return [SubQuestion(sub_question=q, tool_name="bees") for q in ("bees", "steel")]
-
-    async def agenerate(self, tools, query):
-        return self.generate(tools, query)
-
-    def _get_prompts(self):
-        return {}
-
-    def _update_prompts(self, prompts):
-        pass
-
-
-@pytest.mark.slow
-def test_sub_questions_are_answered_and_put_together(
-    engine, index, embed_model, question, no_models
-):
-    synthesizer = SIFTSynthesizer(engine, mode="context", embed_model=embed_model)
-    asked = index.as_query_engine(MockLLM(), response_synthesizer=synthesizer)
-    over = SubQuestionQueryEngine.from_defaults(
-        [QueryEngineTool.from_defaults(asked, name="bees", description="bees")],
-        question_gen=TwoQuestions(),
-        llm=MockLLM(),
-        response_synthesizer=synthesizer,
-        use_async=False,
-        verbose=False,
-    )
-    response = over.query(question)
-    texts = [node.node.get_content() for node in response.source_nodes]
-    assert sum("Sub question" in text for text in texts) == 2
-    assert len(texts) > 2  # and the nodes that the sub-questions were answered from
