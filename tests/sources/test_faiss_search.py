@@ -1,3 +1,5 @@
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -9,6 +11,7 @@ from sift_core.errors import InvalidInputError  # noqa: E402
 from sift_core.sources import FaissSource  # noqa: E402
 from sift_core.sources.faiss.nearest import unit_rows  # noqa: E402
 from sift_core.sources.faiss.search import lossy_part, search  # noqa: E402
+from sift_core.types import Document, Query  # noqa: E402
 from tests.sources.faiss_corpus import built, vectors  # noqa: E402
 
 N, D, K = 300, 16, 25
@@ -197,13 +200,43 @@ def test_the_part_that_compresses_is_named(description, part):
 
 
 class GpuIndexFlat(faiss.IndexFlatIP):
-    """Stands for one that faiss-gpu has."""
+    """Stands for one that faiss-gpu has: by its name, its limit, and one search at a time."""
+
+    n_inside = 0
+
+    def search_and_reconstruct(self, queries, k):
+        assert k <= 2048, "getMaxKSelection"
+        self.n_inside += 1
+        assert self.n_inside == 1
+        found = super().search_and_reconstruct(queries, k)
+        self.n_inside -= 1
+        return found
+
+
+def test_an_index_on_a_gpu_is_searched_by_one_thread_and_neither_changed_nor_saved(tmp_path):
+    index = GpuIndexFlat(D)
+    rows = np.random.default_rng(0).standard_normal((3000, D)).astype(np.float32)
+    index.add(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source = FaissSource(index, [str(i) for i in range(3000)])
+    queries = [Query(text="?", embedding=row) for row in rows[:32]]
+    with ThreadPoolExecutor(8) as executor:
+        pools = list(executor.map(lambda query: source.fetch(query, 5), queries))
+    assert all(len(pool) == 5 for pool in pools)
+    assert len(source.fetch(queries[0], 2900)) == 2048
+    for change in (
+        lambda: source.add(["x"], [Document(document_id="x", text="x")], rows[:1]),
+        lambda: source.save(tmp_path / "index"),
+    ):
+        with pytest.raises(InvalidInputError, match=r"on a GPU.*faiss\.index_gpu_to_cpu"):
+            change()
+    assert not (tmp_path / "index").exists()
 
 
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (GpuIndexFlat(D), "GpuIndexFlat is on a GPU.*faiss.index_gpu_to_cpu"),
         (faiss.index_factory(D, "IDMap,RR16,IVF4,PQ4x4fs"), "put IndexRefineFlat around it"),
         (faiss.IndexBinaryFlat(8), "must hold vectors of floats"),
         ("index.faiss", "must be a Faiss index, got str"),

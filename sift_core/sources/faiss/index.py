@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,14 @@ from sift_core.sources.faiss.nearest import (
     with_opposites,
 )
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
-from sift_core.sources.faiss.search import check_index, check_not_on_gpu, faiss, lossy_part
+from sift_core.sources.faiss.search import (
+    MOST_HITS_ON_GPU,
+    check_index,
+    check_not_on_gpu,
+    faiss,
+    is_on_gpu,
+    lossy_part,
+)
 from sift_core.sources.faiss.vectors import stored_vectors
 from sift_core.sources.sampling import as_sample, check_sample_arguments, nothing_to_sample
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, IntArray, Query
@@ -52,7 +60,8 @@ class FaissSource(BatchFetching):
     brought to unit length, a `LossyVectorsWarning` says so once, and the selection is as
     approximate as they are.
 
-    Any number of threads may fetch at once. `add` and `remove` change index and documents in
+    Any number of threads may fetch at once; on a GPU, whose indexes one thread may search and
+    nobody save, they wait for one another. `add` and `remove` change index and documents in
     memory, and a fetch sees the state before or after a call; `save` keeps both in a folder. Who
     needs every write to be durable at once is better served by a database, `QdrantSource` for
     instance.
@@ -69,8 +78,8 @@ class FaissSource(BatchFetching):
 
     Raises:
         InvalidInputError: If the index holds vectors without documents, is no index of floats,
-            is on a GPU or of a kind (IVF fast scan) that does not give its vectors back, or its
-            metric does not allow `include_opposite`.
+            is of a kind (IVF fast scan) that does not give its vectors back, or its metric does
+            not allow `include_opposite`.
     """
 
     def __init__(
@@ -82,7 +91,6 @@ class FaissSource(BatchFetching):
         include_opposite: bool = False,
     ) -> None:
         check_index(index)
-        check_not_on_gpu(index)
         self._documents: Documents
         if isinstance(documents, DocumentTable):  # of `load`: a vector without one is deleted
             self._documents = documents
@@ -100,6 +108,9 @@ class FaissSource(BatchFetching):
             )
         self._index = index
         self._lock = ReadWriteLock()
+        on_gpu = is_on_gpu(index)
+        self._turn: AbstractContextManager[Any] = threading.Lock() if on_gpu else nullcontext()
+        self._most_hits = MOST_HITS_ON_GPU if on_gpu else None
         self._folder: IndexFolder | None = None  # where `flush` saves
         self._has_changes = False
         self._next_id: int | None = None  # the least that was never given to an entry
@@ -152,7 +163,7 @@ class FaissSource(BatchFetching):
         if not queries:
             return []
         vectors = np.stack([as_float32(query.vector) for query in queries])
-        with self._lock.reading():
+        with self._lock.reading(), self._turn:
             found = self._find(vectors, n_candidates, filter)
         pools = [as_pool(query, row) for query, row in zip(queries, found, strict=True)]
         if not self._include_opposite:
@@ -160,7 +171,7 @@ class FaissSource(BatchFetching):
         return [pool.take(np.argsort(-pool.similarities, kind="stable")) for pool in pools]
 
     def _find(self, vectors: FloatArray, n_candidates: int, keep: Filter | None) -> list[Found]:
-        k = min(n_candidates, self._index.ntotal)
+        k = min(n_candidates, self._index.ntotal, self._most_hits or n_candidates)
         if k == 0 or not len(self._documents):
             raise InvalidInputError("there are no documents to fetch from; add some first")
         if not self._include_opposite:
@@ -187,7 +198,7 @@ class FaissSource(BatchFetching):
         """
         n_documents = check_sample_arguments(n_documents, generator)
         place = f"the Faiss {type(self._index).__name__}"
-        with self._lock.reading():
+        with self._lock.reading(), self._turn:
             entries = entry_ids(self._index)
             ids = entries[generator.permutation(len(entries))]
             if isinstance(self._documents, DocumentTable):
@@ -283,6 +294,7 @@ class FaissSource(BatchFetching):
         if not rows:
             return
         check_is_trained(self._index)
+        check_not_on_gpu(self._index)
         with self._changing() as table, self._lock.writing():
             # Vectors first, then documents: a vector without a document counts as deleted, so an
             # interruption between the two loses what was being added and nothing else.
@@ -387,6 +399,7 @@ class FaissSource(BatchFetching):
         if self._folder is not None and self._folder.is_same_as(Path(folder)):
             self.complete()
             return
+        check_not_on_gpu(self._index)
         place = IndexFolder(Path(folder))
         with self._lock.turn():
             table = self._table()

@@ -14,7 +14,15 @@ from sift_core.selection.kernels import cosine_similarities
 from sift_core.sources.checks import near_and_opposite
 from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
-from sift_core.sources.faiss.search import FAULTS, BatchHits, failed_search, lossy_part, search
+from sift_core.sources.faiss.search import (
+    FAULTS,
+    MOST_HITS_ON_GPU,
+    BatchHits,
+    failed_search,
+    is_on_gpu,
+    lossy_part,
+    search,
+)
 from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Query
 
 Documents: TypeAlias = CallersDocuments | DocumentTable
@@ -66,6 +74,8 @@ def find(
         n_deleted = max(0, index.ntotal - len(documents))
     n_asked = min(k * (_WIDER if keep else 1) + min(n_deleted, _WIDER * k), index.ntotal)
     largest = min(max(_WIDER * k, int(index.ntotal * _LARGEST_SHARE)), index.ntotal)
+    if is_on_gpu(index):
+        n_asked, largest = min(n_asked, MOST_HITS_ON_GPU), min(largest, MOST_HITS_ON_GPU)
     every = cache(lambda: documents.ids(keep))  # read once, and only where it is needed
 
     def of_one(row: int, n_asked: int, found: Found) -> Found:

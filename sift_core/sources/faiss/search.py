@@ -20,6 +20,10 @@ faiss: Any = _faiss  # its own type stubs lack search parameters' arguments and 
 _GRAPHS = (faiss.IndexHNSW, faiss.IndexNSG, faiss.IndexNNDescent)
 FAULTS = (RuntimeError, AssertionError)  # what Faiss raises
 
+# GPU indexes refuse to return more neighbours than this (getMaxKSelection in Faiss).
+MOST_HITS_ON_GPU = 2048
+_EXACT_ON_GPU = ("GpuIndexFlat", "GpuIndexIVFFlat")  # and their L2 and IP kinds
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchHits:
@@ -234,17 +238,21 @@ def check_index(index: Any) -> None:
         )
 
 
+def is_on_gpu(index: Any) -> bool:
+    """Return whether only one thread at a time may search an index, for at most 2,048 hits."""
+    return type(_innermost(index)).__name__.startswith("GpuIndex")
+
+
 def check_not_on_gpu(index: Any) -> None:
-    """Refuse an index that only one thread may search, and that no file can hold.
+    """Refuse to change or save what no file can hold.
 
     Raises:
-        InvalidInputError: If it is on a GPU.
+        InvalidInputError: If the index is on a GPU.
     """
-    name = type(_innermost(index)).__name__
-    if name.startswith("GpuIndex"):
+    if is_on_gpu(index):
         raise InvalidInputError(
-            f"{name} is on a GPU, where it can be neither searched by several threads nor saved; "
-            f"convert it with faiss.index_gpu_to_cpu and pass that"
+            f"{type(_innermost(index)).__name__} is on a GPU, where it can be neither changed nor "
+            f"saved; convert it with faiss.index_gpu_to_cpu and take that"
         )
 
 
@@ -268,8 +276,9 @@ def lossy_part(index: Any) -> str | None:
         lossy = [transform for transform in transforms(index) if not _is_lossless(transform)]
         return type(lossy[0]).__name__ if lossy else lossy_part(index.index)
     index = _all_vectors(index)
+    name = type(index).__name__
     is_exact = isinstance(index, faiss.IndexFlat | faiss.IndexIVFFlat)
-    return None if is_exact else type(index).__name__
+    return None if is_exact or name.startswith(_EXACT_ON_GPU) else name
 
 
 def _is_lossless(transform: Any) -> bool:
