@@ -7,6 +7,8 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
+pytestmark = pytest.mark.slow
+
 TOUR = Path(__file__).parents[1] / "examples/tour.ipynb"
 N_PICTURES = 4
 
