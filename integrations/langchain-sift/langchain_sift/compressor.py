@@ -11,13 +11,13 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, model_validator
 
+from langchain_sift.documents import choose_documents
 from langchain_sift.embedder import LangChainEmbedder, embeddings_of
-from langchain_sift.selecting import SelectorSettings
 from langchain_sift.sources import apool_of, pool_of
-from sift_core import InvalidInputError, Query
+from sift_core import InvalidInputError, Query, Selector
 
 
-class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
+class SIFTCompressor(BaseDocumentCompressor):
     """Keeps the documents that together say most about a question.
 
     For `ContextualCompressionRetriever` and `DocumentCompressorPipeline`, over any retriever
@@ -34,8 +34,7 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
         vectorstore: Where documents come from: Qdrant, FAISS or LangChain's in-memory store.
             None if no vectors are stored. One of both is needed.
         top_n: How many documents to keep at most, >= 1.
-        selector: As in `SIFTRetriever`, like `kernel`, `length_scale`, `noise_variance` and
-            `alpha`.
+        selector: What chooses, as in `SIFTRetriever`.
         relevance_key: Where an earlier reranker has left its score in the metadata, higher
             is better. If all documents have a finite number there, these say what is relevant.
             None to disregard them.
@@ -49,6 +48,7 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
     embeddings: Embeddings | None = None
     vectorstore: VectorStore | None = None
     top_n: int = 10
+    selector: Selector | None = None
     relevance_key: str | None = "relevance_score"
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -75,7 +75,7 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
         embedder = self._embedder()
         asked = Query(text=query, embedding=embedder.embed_query(query))
         pool = pool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
-        return self._choose(asked, pool, self.top_n)
+        return choose_documents(self.selector, asked, pool, self.top_n)
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -89,7 +89,7 @@ class SIFTCompressor(SelectorSettings, BaseDocumentCompressor):
         embedder = self._embedder()
         asked = Query(text=query, embedding=await embedder.aembed_query(query))
         pool = await apool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
-        return await run_in_executor(None, self._choose, asked, pool, self.top_n)
+        return await run_in_executor(None, choose_documents, self.selector, asked, pool, self.top_n)
 
     def _embedder(self) -> LangChainEmbedder:
         if self.embeddings is not None:

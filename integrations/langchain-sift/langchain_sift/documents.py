@@ -14,9 +14,11 @@ from langchain_core.documents import Document
 from langchain_sift.embedder import FloatArray
 from sift_core import (
     CandidatePool,
+    ContextSelector,
     InvalidInputError,
     Query,
     Selection,
+    Selector,
     cosine_similarities,
     pick_metadata,
 )
@@ -24,6 +26,8 @@ from sift_core import (
 logger = logging.getLogger(__name__)
 
 Vectors: TypeAlias = Sequence[FloatArray | None]
+
+_DEFAULT_SELECTOR = ContextSelector()
 
 
 def as_pool(
@@ -121,6 +125,18 @@ def as_ranked_pool(
         scores=[own if first is None else first for first, own in zip(stores, ranked, strict=True)],
         relevance=np.array(ranked, dtype=np.float64) if is_ranked else None,
     )
+
+
+def choose_documents(
+    selector: Selector | None, query: Query, pool: CandidatePool, k: int
+) -> list[Document]:
+    """Return copies of up to k of the pool's documents, in order of choice."""
+    if not len(pool):
+        return []
+    selection = (selector or _DEFAULT_SELECTOR).select(
+        query.vector, pool.embeddings, k, relevance=pool.relevance
+    )
+    return chosen_documents(pool, selection)
 
 
 def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:

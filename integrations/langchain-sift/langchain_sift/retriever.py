@@ -17,10 +17,10 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
+from langchain_sift.documents import choose_documents
 from langchain_sift.embedder import LangChainEmbedder, embeddings_of
-from langchain_sift.selecting import SelectorSettings
 from langchain_sift.sources import VectorStoreSource
-from sift_core import CandidateSource, InvalidInputError, OversamplingSource, Query
+from sift_core import CandidateSource, InvalidInputError, OversamplingSource, Query, Selector
 
 _SHARED = ("k", "fetch_k", "filter")  # settings that `search_kwargs` may hold as well
 
@@ -34,7 +34,7 @@ class _Call:
     source: CandidateSource
 
 
-class SIFTRetriever(SelectorSettings, BaseRetriever):
+class SIFTRetriever(BaseRetriever):
     """Retrieves the documents of a vector store that together say most about a question.
 
     Embeds the question once, fetches the `fetch_k` nearest documents with the vectors that
@@ -57,18 +57,9 @@ class SIFTRetriever(SelectorSettings, BaseRetriever):
         max_fetch_k: If set, up to so many candidates are fetched, >= `fetch_k`, where the
             first `fetch_k` are too much alike (`sift_core.OversamplingSource`). Not for
             stores whose texts are embedded again: each fetch would embed them all.
-        selector: What chooses, for instance `sift_core.ContextSelector(max_variance=0.2)` or
-            one's own. None for what the following settings describe; not both.
-        kernel: "auto" for the default for text in a prompt, which reads its scales from the
-            candidates (`sift_core.ContextSelector`); "rbf" or the paper's "linear" for SIFT
-            with the question alone as its target, which disregards fused scores.
-        length_scale: Distance over which texts inform about each other, for "rbf" alone.
-            None for the core's default.
-        noise_variance: λ > 0. Larger values choose closer to the question and allow more
-            overlap. None for 0.2 with "auto", 0.1 with "rbf" and the paper's 0.01 with
-            "linear".
-        alpha: Adaptive stop: larger values return fewer documents, perhaps none. None
-            never stops before `k`.
+        selector: What chooses: any of `sift_core`, for instance
+            `SIFTSelector(noise_variance=0.01)`, or one's own. None for the default for text
+            in a prompt, `ContextSelector()`.
         filter: What the store takes as a filter. None for no restriction.
         search_kwargs: As in `store.as_retriever(search_kwargs=…)`: "k", "fetch_k" and
             "filter" count as the settings above, the rest are further arguments in the
@@ -88,6 +79,7 @@ class SIFTRetriever(SelectorSettings, BaseRetriever):
     k: int = 10
     fetch_k: int = 200
     max_fetch_k: int | None = None
+    selector: Selector | None = None
     filter: Any = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     async_client: Any = Field(default=None, exclude=True, repr=False)
@@ -131,7 +123,8 @@ class SIFTRetriever(SelectorSettings, BaseRetriever):
         """Return the documents chosen for `query`."""
         call = self._call(kwargs)
         asked = Query(text=query, embedding=self._embedder().embed_query(query))
-        return self._choose(asked, call.source.fetch(asked, call.fetch_k), call.k)
+        pool = call.source.fetch(asked, call.fetch_k)
+        return choose_documents(self.selector, asked, pool, call.k)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
@@ -140,7 +133,7 @@ class SIFTRetriever(SelectorSettings, BaseRetriever):
         call = self._call(kwargs)
         asked = Query(text=query, embedding=await self._embedder().aembed_query(query))
         pool = await call.source.afetch(asked, call.fetch_k)
-        return await run_in_executor(None, self._choose, asked, pool, call.k)
+        return await run_in_executor(None, choose_documents, self.selector, asked, pool, call.k)
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         """Return what LangSmith shows beside a run, as the store's own retriever does."""

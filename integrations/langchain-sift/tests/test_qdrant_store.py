@@ -14,7 +14,7 @@ from sift_core import (
     ContextSelector,
     InvalidInputError,
     Query,
-    selector_from_settings,
+    SIFTSelector,
 )
 
 
@@ -65,16 +65,16 @@ def test_fused_scores_are_the_relevance(make_hybrid, query):
     assert dict(zip(pool.document_ids, pool.relevance, strict=True)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kernel", ["auto", "rbf"])
-def test_fused_scores_decide_with_kernel_auto_alone(make_hybrid, query, kernel):
+@pytest.mark.parametrize("selector", [None, SIFTSelector()], ids=["default", "paper"])
+def test_fused_scores_decide_by_default_alone(make_hybrid, query, selector):
     hybrid = make_hybrid()
     pool = VectorStoreSource(hybrid).fetch(query, 12)
     cosine_alone = ContextSelector().select(query.embedding, pool.embeddings, 6).positions
     fused = ContextSelector().select(query.embedding, pool.embeddings, 6, relevance=pool.relevance)
-    rbf = selector_from_settings(kernel="rbf").select(query.embedding, pool.embeddings, 6)
+    paper = SIFTSelector().select(query.embedding, pool.embeddings, 6)
     assert cosine_alone.tolist() != fused.positions.tolist()
-    expected = {"auto": fused, "rbf": rbf}[kernel].positions
-    found = SIFTRetriever(vectorstore=hybrid, k=6, kernel=kernel).invoke(query.text)
+    expected = (fused if selector is None else paper).positions
+    found = SIFTRetriever(vectorstore=hybrid, k=6, selector=selector).invoke(query.text)
     assert [each.id for each in found] == [pool.document_ids[i] for i in expected]
 
 

@@ -11,6 +11,7 @@ from langchain_sift import SIFTRetriever
 from sift_core import (
     ContextSelector,
     InvalidInputError,
+    MMRSelector,
     RBFKernel,
     Selection,
     SIFTSelector,
@@ -52,7 +53,8 @@ def test_the_explanation_by_hand(embeddings):
     # λ = 0.25: k(q, q) = 1, and a document equal to the question has k(q, x) = 1, so the first
     # gain is 1² / (1 + 0.25) = 0.8, which leaves 0.2 of variance.
     store = InMemoryVectorStore.from_texts(["the very question"], embeddings)
-    (found,) = SIFTRetriever(vectorstore=store, noise_variance=0.25).invoke("the very question")
+    selector = ContextSelector(noise_variance=0.25)
+    (found,) = SIFTRetriever(vectorstore=store, selector=selector).invoke("the very question")
     assert found.metadata["sift"] == pytest.approx(
         {
             "similarity": 1.0,
@@ -114,15 +116,16 @@ async def test_async_equals_sync(make_store, documents, question, first_half):
 async def test_the_event_loop_is_not_blocked(
     make_store, documents, embeddings, question, wait_for_the_loop
 ):
-    class WaitingRetriever(SIFTRetriever):
-        def _choose(self, *arguments):
+    class WaitingSelector(ContextSelector):
+        def select(self, *arguments, **options):
             wait_for_the_loop()
-            return super()._choose(*arguments)
+            return super().select(*arguments, **options)
 
     store = make_store(documents)
     embed = embeddings.embed_query
     embeddings.embed_query = lambda text: wait_for_the_loop() or embed(text)
-    assert len(await WaitingRetriever(vectorstore=store, k=3).ainvoke(question)) == 3
+    retriever = SIFTRetriever(vectorstore=store, k=3, selector=WaitingSelector())
+    assert len(await retriever.ainvoke(question)) == 3
 
 
 def test_id_content_and_metadata_are_kept(make_store, documents, question):
@@ -148,8 +151,7 @@ def test_the_store_is_not_modified(make_store, documents, question):
         ({"k": 0}, "`k` must be an integer >= 1, got 0"),
         ({"fetch_k": 0}, "`fetch_k` must be an integer >= 1, got 0"),
         ({"k": 5, "fetch_k": 4}, "`fetch_k` must be >= `k`, got fetch_k=4 and k=5"),
-        ({"noise_variance": 0}, "`noise_variance` must be a finite number > 0"),
-        ({"length_scale": 0.3}, "`length_scale` has no effect"),
+        ({"selector": "mmr"}, "instance of Selector"),
         ({"max_fetch_k": 100}, "`max_fetch_k` must be >= `fetch_k`, got max_fetch_k=100"),
         ({"fetch_k": 12, "max_fetch_k": 0}, "`max_fetch_k` must be an integer >= 1, got 0"),
         ({"async_client": object()}, "`async_client` is for a QdrantVectorStore"),
@@ -170,26 +172,22 @@ def test_a_bad_argument_is_refused_in_a_call(make_in_memory, documents, embeddin
 
 
 @pytest.mark.parametrize(
-    ("settings", "selector"),
+    "selector",
     [
-        ({}, ContextSelector()),
-        ({"noise_variance": 0.4, "alpha": 0.4}, ContextSelector(noise_variance=0.4, alpha=0.4)),
-        (
-            {"kernel": "rbf", "length_scale": 0.6},
-            SIFTSelector(kernel=RBFKernel(length_scale=0.6), noise_variance=0.1),
-        ),
-        ({"kernel": "linear"}, SIFTSelector()),
-        ({"kernel": "linear", "noise_variance": 0.5}, SIFTSelector(noise_variance=0.5)),
+        None,
+        ContextSelector(noise_variance=0.4, alpha=0.4),
+        SIFTSelector(kernel=RBFKernel(length_scale=0.6)),
+        SIFTSelector(noise_variance=0.5),
+        MMRSelector(relevance_weight=0.3),
     ],
-    ids=str,
+    ids=["default", "alpha", "rbf", "linear", "mmr"],
 )
-def test_settings_reach_the_selector(
-    make_in_memory, documents, embeddings, question, settings, selector
-):
-    retriever = SIFTRetriever(vectorstore=make_in_memory(documents), k=6, **settings)
+def test_the_selector_chooses(make_in_memory, documents, embeddings, question, selector):
+    retriever = SIFTRetriever(vectorstore=make_in_memory(documents), k=6, selector=selector)
     texts = [each.page_content.lower() for each in documents]  # copies differ in case alone
     query = np.array(embeddings.embed_query(question))
-    expected = selector.select(query, np.array(embeddings.embed_documents(texts)), 6)
+    vectors = np.array(embeddings.embed_documents(texts))
+    expected = (selector or ContextSelector()).select(query, vectors, 6)
     found = retriever.invoke(question)
     assert [each.page_content.lower() for each in found] == [texts[i] for i in expected.positions]
     variances = [each.metadata["sift"]["variance"] for each in found]
@@ -223,17 +221,6 @@ async def test_any_selector_can_choose(make_in_memory, documents, question):
     retriever = SIFTRetriever(vectorstore=store, k=2, selector=Longest())
     assert numbers(retriever.invoke(question)) == [9, 7]
     assert numbers(await retriever.ainvoke(question)) == [9, 7]
-
-
-@pytest.mark.parametrize("settings", [{"kernel": "rbf"}, {"alpha": 0.1}], ids=str)
-def test_a_selector_and_its_shorthand_are_not_both_taken(make_in_memory, documents, settings):
-    with pytest.raises(ValueError, match="`selector` says all about the choice"):
-        SIFTRetriever(vectorstore=make_in_memory(documents), selector=ContextSelector(), **settings)
-
-
-def test_what_cannot_select_is_no_selector(make_in_memory, documents):
-    with pytest.raises(ValueError, match="instance of Selector"):
-        SIFTRetriever(vectorstore=make_in_memory(documents), selector="mmr")
 
 
 async def test_it_oversamples_where_asked_to(make_vector_store, documents, question):

@@ -31,7 +31,7 @@ Returned documents alias the docstore:
 `lambda_mult` means opposite things in langchain-qdrant and FAISS:
     test_traps::test_a_lambda_mult_is_refused
 Fused scores are ranks, and raw cosines must not override them or a reranker's scores:
-    test_qdrant_store::test_fused_scores_decide_with_kernel_auto_alone
+    test_qdrant_store::test_fused_scores_decide_by_default_alone
     test_compressor::test_scores_of_an_earlier_reranker_say_what_is_relevant
 Scores are lost:
     test_stores::test_the_pool_has_the_stores_own_scores
