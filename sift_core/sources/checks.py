@@ -85,11 +85,3 @@ def as_float32(embedding: FloatArray) -> FloatArray:
             f"to {np.max(np.abs(embedding)):g}; scale it down"
         )
     return narrow
-
-
-def near_and_opposite(n_candidates: int) -> tuple[int, int]:
-    """Return how many of n candidates are near the query and how many near its opposite.
-
-    Half each, the odd one near the query.
-    """
-    return n_candidates - n_candidates // 2, n_candidates // 2

@@ -10,12 +10,7 @@ from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.selection.kernels import cosine_similarities
 from sift_core.sources.batches import BatchFetching
-from sift_core.sources.checks import (
-    check_fetch_arguments,
-    check_is_batch,
-    check_is_callable,
-    near_and_opposite,
-)
+from sift_core.sources.checks import check_fetch_arguments, check_is_batch, check_is_callable
 from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.sampling import as_sample, check_sample_arguments, nothing_to_sample
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
@@ -32,8 +27,6 @@ class InMemorySource(BatchFetching):
         document_ids: n identifiers; "0", "1", ... if left out.
         metadata: n mappings; empty ones if left out.
         embedder_name: Model behind `embeddings`; queries made by another are refused.
-        include_opposite: Whether half of the candidates are those nearest to the opposite
-            of the query: what is negatively similar informs as well.
 
     Raises:
         InvalidInputError: If lengths differ or a number is not finite.
@@ -47,7 +40,6 @@ class InMemorySource(BatchFetching):
         document_ids: Sequence[str] | None = None,
         metadata: Sequence[Metadata] = (),
         embedder_name: str | None = None,
-        include_opposite: bool = False,
     ) -> None:
         embeddings = as_finite_array("embeddings", embeddings, n_dimensions=2)
         ids = [str(i) for i in range(len(texts))] if document_ids is None else document_ids
@@ -61,7 +53,6 @@ class InMemorySource(BatchFetching):
             metadata=metadata,
         )
         self.embedder_name = embedder_name
-        self._include_opposite = include_opposite
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -100,9 +91,6 @@ class InMemorySource(BatchFetching):
         if filter is not None:
             order = np.array([i for i in order if filter(documents.metadata[i])], dtype=np.intp)
         nearest = order[:n_candidates]
-        if self._include_opposite and len(order) > n_candidates:
-            n_near, n_opposite = near_and_opposite(n_candidates)
-            nearest = np.concatenate([order[:n_near], order[len(order) - n_opposite :]])
         return CandidatePool(
             document_ids=[documents.document_ids[i] for i in nearest],
             texts=[documents.texts[i] for i in nearest],

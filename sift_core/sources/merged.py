@@ -24,9 +24,8 @@ class MergedSource(BatchFetching):
     collection would pass for complete.
 
     Documents are merged by cosine, so that slices of a collection give what the whole would give
-    if its metric is the cosine, or its vectors are of unit length. Sources with
-    `include_opposite` lose the opposite half; those whose scores are not cosines (`fusion`) are
-    refused, as scores of two fusions cannot be compared.
+    if its metric is the cosine, or its vectors are of unit length. Sources whose scores are not
+    cosines (`fusion`) are refused, as scores of two fusions cannot be compared.
 
     Args:
         sources: One or more, by name; the name goes before a failure's message. All must have

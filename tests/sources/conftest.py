@@ -22,11 +22,6 @@ def reference(corpus):
     return stores.in_memory(corpus)
 
 
-@pytest.fixture(scope="session")
-def opposite_reference(corpus):
-    return stores.in_memory(corpus, include_opposite=True)
-
-
 @pytest.fixture(scope="session", params=stores.KINDS)
 def store(request, corpus, tmp_path_factory):
     """The corpus in one kind of store after another; opened once, as sources only read."""

@@ -63,7 +63,7 @@ def make_corpus():
     )
 
 
-def in_memory(corpus, **options):
+def in_memory(corpus):
     """Return the reference: exact search over the arrays themselves."""
     return InMemorySource(
         corpus.embeddings,
@@ -71,7 +71,6 @@ def in_memory(corpus, **options):
         document_ids=[str(i) for i in corpus.ids],
         metadata=corpus.metadata,
         embedder_name=MODEL,
-        **options,
     )
 
 
@@ -87,14 +86,10 @@ def is_nothing(metadata):
 class Store:
     """A source with what its kind of store needs to be asked the same questions.
 
-    `opposite` makes a second source over the same store, with `include_opposite`, which is to be
-    refused where the store has no opposites. With a `loop` everything is awaited there, else
-    called.
+    With a `loop` everything is awaited there, else called.
     """
 
     source: Any
-    opposite: Any
-    has_opposites: bool = True
     even: Any = is_even
     nothing: Any = is_nothing
     recall: float = 1.0  # share of the reference's documents that must be found
@@ -102,18 +97,15 @@ class Store:
     loop: Any = None
 
     def fetch(self, query, n_candidates, **options):
-        return self.ask(self.source, "fetch", query, n_candidates, **options)
+        return self.ask("fetch", query, n_candidates, **options)
 
     def fetch_batch(self, queries, n_candidates, **options):
-        return self.ask(self.source, "fetch_batch", queries, n_candidates, **options)
+        return self.ask("fetch_batch", queries, n_candidates, **options)
 
-    def fetch_opposite(self, query, n_candidates, **options):
-        return self.ask(self.opposite(), "fetch", query, n_candidates, **options)
-
-    def ask(self, source, method, *arguments, **options):
+    def ask(self, method, *arguments, **options):
         if self.loop is None:
-            return getattr(source, method)(*arguments, **options)
-        call = getattr(source, f"a{method}")(*arguments, **options)
+            return getattr(self.source, method)(*arguments, **options)
+        call = getattr(self.source, f"a{method}")(*arguments, **options)
         return asyncio.run_coroutine_threadsafe(call, self.loop).result(timeout=60)
 
 
@@ -151,23 +143,14 @@ def faiss_store(
     by_id = dict(zip(corpus.ids, documents, strict=True)) if own_ids else documents
     if folder is not None:
         FaissSource(index, by_id, embedder_name=MODEL).save(folder)
-    has_opposites = index.metric_type == faiss.METRIC_INNER_PRODUCT
-
-    def open_source(**options):
-        with warnings.catch_warnings():
-            if lossy:
-                warnings.simplefilter("ignore", LossyVectorsWarning)
-            if folder is not None:
-                return FaissSource.load(folder, **options)
-            return FaissSource(index, by_id, embedder_name=MODEL, **options)
-
-    return Store(
-        source=open_source(),
-        opposite=lambda: open_source(include_opposite=True),
-        has_opposites=has_opposites,
-        recall=recall,
-        is_lossy=lossy,
-    )
+    with warnings.catch_warnings():
+        if lossy:
+            warnings.simplefilter("ignore", LossyVectorsWarning)
+        if folder is None:
+            source = FaissSource(index, by_id, embedder_name=MODEL)
+        else:
+            source = FaissSource.load(folder)
+    return Store(source=source, recall=recall, is_lossy=lossy)
 
 
 def probe(n_probe):
@@ -222,12 +205,9 @@ def parity_filter(value):
     return models.Filter(must=[models.FieldCondition(key="parity", match=match)])
 
 
-def qdrant_store(client, *, has_opposites=True, **options):
-    options["embedder_name"] = MODEL
+def qdrant_store(client, **options):
     return Store(
-        source=QdrantSource(client, NAME, **options),
-        opposite=lambda: QdrantSource(client, NAME, include_opposite=True, **options),
-        has_opposites=has_opposites,
+        source=QdrantSource(client, NAME, embedder_name=MODEL, **options),
         even=parity_filter(0),
         nothing=parity_filter(7),
     )
@@ -267,11 +247,7 @@ QDRANT = {
 @contextmanager
 def qdrant(corpus, folder, *, named=False, distance=models.Distance.COSINE):
     with qdrant_in_memory(corpus, named=named, distance=distance) as client:
-        yield qdrant_store(
-            client,
-            vector_name="dense" if named else "",
-            has_opposites=distance != models.Distance.EUCLID,
-        )
+        yield qdrant_store(client, vector_name="dense" if named else "")
 
 
 @contextmanager
@@ -338,9 +314,7 @@ def async_grpc(corpus, loop):
 
 
 def memory(corpus, folder):
-    return Store(
-        source=in_memory(corpus), opposite=lambda: in_memory(corpus, include_opposite=True)
-    )
+    return Store(source=in_memory(corpus))
 
 
 def merged(corpus, folder):
@@ -354,11 +328,7 @@ def merged(corpus, folder):
             metadata=corpus.metadata[i::3],
         )
         slices[f"machine {i}"] = in_memory(part)
-    return Store(
-        source=MergedSource(slices),
-        opposite=lambda: MergedSource(slices, include_opposite=True),  # it has no such option
-        has_opposites=False,
-    )
+    return Store(source=MergedSource(slices))
 
 
 ASYNC_ONLY = {

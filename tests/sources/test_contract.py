@@ -98,24 +98,6 @@ def test_one_bad_query_refuses_its_batch(store, corpus):
         store.fetch_batch(queries, 3)
 
 
-@pytest.mark.parametrize("n_candidates", [1, 7, 10_000])
-def test_half_of_the_candidates_may_be_opposite(store, corpus, opposite_reference, n_candidates):
-    if not store.has_opposites:
-        with pytest.raises((InvalidInputError, TypeError), match="include_opposite"):
-            store.fetch_opposite(corpus.query(2), n_candidates)
-        return
-    pool = store.fetch_opposite(corpus.query(2), n_candidates)
-    expected = opposite_reference.fetch(corpus.query(2), n_candidates)
-    assert len(pool) <= len(expected)
-    assert len(set(pool.document_ids)) == len(pool)
-    if store.recall == 1:
-        assert_same(store, pool, expected)
-    if n_candidates == 40:
-        opposed = float((pool.similarities[20:] < 0).mean())
-        assert opposed == 1
-        assert (pool.similarities[:20] > 0).all()
-
-
 def test_a_filter_in_the_stores_own_form_gives_the_same_documents(store, corpus, reference):
     for seed in range(3):
         query = corpus.query(seed)

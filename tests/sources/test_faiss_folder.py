@@ -84,8 +84,8 @@ def test_settings_of_index_and_source_are_kept(folder):
     index = built("IVF10,Flat")
     index.nprobe = 7
     FaissSource(index, documents(100)).save(folder)
-    loaded = FaissSource.load(folder, include_opposite=True)
-    expected = FaissSource(index, documents(100), include_opposite=True).fetch(elsewhere(), 100)
+    loaded = FaissSource.load(folder)
+    expected = FaissSource(index, documents(100)).fetch(elsewhere(), 100)
     assert loaded.fetch(elsewhere(), 100).document_ids == expected.document_ids
 
 

@@ -71,13 +71,3 @@ def test_refuses_columns_that_do_not_fit(changes, message):
     columns = {"embeddings": np.eye(2), "texts": ["a", "b"], **changes}
     with pytest.raises(InvalidInputError, match=message):
         InMemorySource(columns.pop("embeddings"), columns.pop("texts"), **columns)
-
-
-@pytest.mark.parametrize(
-    ("n", "expected"), [(1, "b"), (2, "be"), (3, "bde"), (4, "bdce"), (5, "bdace"), (9, "bdace")]
-)
-def test_half_of_the_candidates_may_be_opposite(n, expected):
-    # Cosines with (2, 0): 0.6, 1, -0.6, 0.8, -1.
-    embeddings = [[3.0, 4.0], [1.0, 0.0], [-3.0, 4.0], [4.0, 3.0], [-1.0, 0.0]]
-    source = InMemorySource(embeddings, list("abcde"), include_opposite=True)
-    assert "".join(source.fetch(QUERY, n).texts) == expected

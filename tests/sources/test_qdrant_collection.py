@@ -221,7 +221,6 @@ def test_a_filter_holds_for_what_is_prefetched(client):
     ("options", "message"),
     [
         ({"fusion": models.FusionQuery(fusion=models.Fusion.RRF)}, "pass that too"),
-        ({"prefetch": dense_and_words, "include_opposite": True}, "do not go together"),
         ({"prefetch": models.Prefetch(query=[1.0, 0.0])}, "must be a function of the query"),
     ],
 )
@@ -265,7 +264,7 @@ async def test_an_async_client_is_awaited_in_this_very_thread(monkeypatch):
     client = qdrant_client.AsyncQdrantClient(":memory:")
     await client.create_collection("small", vectors_config=COSINE)
     await client.upsert("small", [point(1, [1, 0], {"text": "a"})])
-    source = QdrantSource(client, "small", include_opposite=True)
+    source = QdrantSource(client, "small")
     assert (await source.afetch(QUERY, 3)).texts == ("a",)
     assert [pool.texts for pool in await source.afetch_batch([QUERY] * 2, 3)] == [("a",)] * 2
     with pytest.raises(CandidateSourceError, match="its dense vectors are '' of 2"):

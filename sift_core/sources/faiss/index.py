@@ -36,14 +36,12 @@ from sift_core.sources.faiss.nearest import (
     as_pool,
     find,
     unit_rows,
-    with_opposites,
 )
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
 from sift_core.sources.faiss.search import (
     MOST_HITS_ON_GPU,
     check_index,
     check_not_on_gpu,
-    faiss,
     is_on_gpu,
     lossy_part,
 )
@@ -73,13 +71,10 @@ class FaissSource(BatchFetching):
             from ids of one's own; of `Document` or plain texts. There may be more than the index
             has. Not changed: the first `add` or `remove` copies them.
         embedder_name: Model behind the index; queries made by another are refused.
-        include_opposite: Whether half of the candidates, the smaller, are those nearest
-            to the opposite of the query. Needs an inner product.
 
     Raises:
         InvalidInputError: If the index holds vectors without documents, is no index of floats,
-            is of a kind (IVF fast scan) that does not give its vectors back, or its metric does
-            not allow `include_opposite`.
+            or of a kind (IVF fast scan) that does not give its vectors back.
     """
 
     def __init__(
@@ -88,7 +83,6 @@ class FaissSource(BatchFetching):
         documents: Sequence[Document | str] | Mapping[int, Document] | Mapping[int, str],
         *,
         embedder_name: str | None = None,
-        include_opposite: bool = False,
     ) -> None:
         check_index(index)
         self._documents: Documents
@@ -101,11 +95,6 @@ class FaissSource(BatchFetching):
                 f"the index holds {index.ntotal} vectors but there are {len(documents)} "
                 f"`documents`; pass one document for each vector"
             )
-        if include_opposite and index.metric_type != faiss.METRIC_INNER_PRODUCT:
-            raise InvalidInputError(
-                f"`include_opposite` needs an index with METRIC_INNER_PRODUCT, this "
-                f"{type(index).__name__} has metric {index.metric_type}"
-            )
         self._index = index
         self._lock = ReadWriteLock()
         on_gpu = is_on_gpu(index)
@@ -115,7 +104,6 @@ class FaissSource(BatchFetching):
         self._has_changes = False
         self._next_id: int | None = None  # the least that was never given to an entry
         self._name = embedder_name
-        self._include_opposite = include_opposite
         lossy = lossy_part(index)
         if lossy is not None:
             warnings.warn(
@@ -137,10 +125,9 @@ class FaissSource(BatchFetching):
         """Return the index's nearest documents of each query, nearest first by its own metric.
 
         By one search of Faiss, which is faster than one by one: an exact index multiplies
-        matrices, and Faiss takes all cores. `similarities` are cosines, whatever the metric; with
-        `include_opposite`, the order is theirs. HNSW looks at `n_candidates` nodes at least,
-        whatever its efSearch; IVF returns fewer documents where the lists that it probes (nprobe)
-        hold fewer.
+        matrices, and Faiss takes all cores. `similarities` are cosines, whatever the metric. HNSW
+        looks at `n_candidates` nodes at least, whatever its efSearch; IVF returns fewer documents
+        where the lists that it probes (nprobe) hold fewer.
 
         Args:
             queries: What to look for.
@@ -165,21 +152,13 @@ class FaissSource(BatchFetching):
         vectors = np.stack([as_float32(query.vector) for query in queries])
         with self._lock.reading(), self._turn:
             found = self._find(vectors, n_candidates, filter)
-        pools = [as_pool(query, row) for query, row in zip(queries, found, strict=True)]
-        if not self._include_opposite:
-            return pools
-        return [pool.take(np.argsort(-pool.similarities, kind="stable")) for pool in pools]
+        return [as_pool(query, row) for query, row in zip(queries, found, strict=True)]
 
     def _find(self, vectors: FloatArray, n_candidates: int, keep: Filter | None) -> list[Found]:
         k = min(n_candidates, self._index.ntotal, self._most_hits or n_candidates)
         if k == 0 or not len(self._documents):
             raise InvalidInputError("there are no documents to fetch from; add some first")
-        if not self._include_opposite:
-            return find(self._index, self._documents, vectors, k, keep)
-        both = np.concatenate([vectors, -vectors])
-        found = find(self._index, self._documents, both, k, keep)
-        near, opposite = found[: len(vectors)], found[len(vectors) :]
-        return [with_opposites(*pair, k) for pair in zip(near, opposite, strict=True)]
+        return find(self._index, self._documents, vectors, k, keep)
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random documents, all in random order where there are fewer.
@@ -412,7 +391,6 @@ class FaissSource(BatchFetching):
         folder: str | os.PathLike[str],
         *,
         embedder_name: str | None = None,
-        include_opposite: bool = False,
     ) -> FaissSource:
         """Return the source that was saved in a folder; `flush` saves its changes there.
 
@@ -421,7 +399,6 @@ class FaissSource(BatchFetching):
         Args:
             folder: What `save` was given.
             embedder_name: The model that queries will be embedded with.
-            include_opposite: As for the constructor.
 
         Raises:
             CandidateSourceError: If files are missing, damaged or of another format.
@@ -431,10 +408,7 @@ class FaissSource(BatchFetching):
         saved = place.read()
         _check_same_embedder(saved.embedder_name, embedder_name or saved.embedder_name)
         source = cls(
-            saved.index,
-            saved.documents,
-            embedder_name=embedder_name or saved.embedder_name,
-            include_opposite=include_opposite,
+            saved.index, saved.documents, embedder_name=embedder_name or saved.embedder_name
         )
         source._folder = place
         return source

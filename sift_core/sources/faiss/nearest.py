@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sift_core.selection.kernels import cosine_similarities
-from sift_core.sources.checks import near_and_opposite
 from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
 from sift_core.sources.faiss.search import (
@@ -137,25 +136,6 @@ def _kept(
     if len(rows) == len(ids):  # as nearly always
         return Found(ids=present, documents=kept, vectors=vectors)
     return Found(ids=[present[row] for row in rows], documents=kept, vectors=vectors[rows])
-
-
-def with_opposites(near: Found, opposite: Found, n_candidates: int) -> Found:
-    """Return half from each, the odd one near the query, none twice.
-
-    Args:
-        near: What is nearest to the query.
-        opposite: What is nearest to its opposite.
-        n_candidates: >= 1.
-    """
-    n_near = min(near_and_opposite(n_candidates)[0], len(near.ids))
-    seen = set(near.ids[:n_near])
-    rows = [row for row, key in enumerate(opposite.ids) if key not in seen]
-    rows = rows[: n_candidates - n_near]
-    return Found(
-        ids=[*near.ids[:n_near], *(opposite.ids[row] for row in rows)],
-        documents=[*near.documents[:n_near], *(opposite.documents[row] for row in rows)],
-        vectors=np.concatenate([near.vectors[:n_near], opposite.vectors[rows]]),
-    )
 
 
 def as_pool(query: Query, found: Found) -> CandidatePool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import MissingDependencyError
 from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
 
 try:
@@ -166,8 +166,12 @@ class Collection:
 
 
 def dense_sizes(information: models.CollectionInfo) -> dict[str, int]:
-    """Return the dimension of each dense vector of a collection, by name."""
-    return {name: config.size for name, config in _dense_configs(information).items()}
+    """Return the dimension of a collection's vectors that are dense and one a point, by name."""
+    vectors = information.config.params.vectors or {}
+    named = {"": vectors} if isinstance(vectors, models.VectorParams) else vectors
+    return {
+        name: config.size for name, config in named.items() if config.multivector_config is None
+    }
 
 
 def vector_advice(information: models.CollectionInfo) -> str:
@@ -177,27 +181,3 @@ def vector_advice(information: models.CollectionInfo) -> str:
         f"its dense vectors are {sizes or 'none'} (dimensions): is `vector_name` one of them, is "
         f"the filter right, and were both embedded by one model?"
     )
-
-
-def check_has_opposites(
-    information: models.CollectionInfo, collection: str, vector_name: str
-) -> None:
-    """Refuse a collection in which nothing is the opposite of a query.
-
-    Raises:
-        InvalidInputError: If its metric is a distance.
-    """
-    vectors = _dense_configs(information).get(vector_name)
-    has_opposites = (models.Distance.COSINE, models.Distance.DOT)
-    if vectors is not None and vectors.distance not in has_opposites:
-        raise InvalidInputError(
-            f"`include_opposite` needs a collection by cosine or dot product, "
-            f"{collection!r} has {vectors.distance.value}; leave it out"
-        )
-
-
-def _dense_configs(information: models.CollectionInfo) -> dict[str, models.VectorParams]:
-    """Return the vectors of a collection that are dense and one a point, by name."""
-    vectors = information.config.params.vectors or {}
-    named = {"": vectors} if isinstance(vectors, models.VectorParams) else vectors
-    return {name: config for name, config in named.items() if config.multivector_config is None}

@@ -21,7 +21,6 @@ from sift_core.sources.qdrant.calls import (
     Collection,
     Deadline,
     awithin,
-    check_has_opposites,
     is_local,
     timeout_s,
     vector_advice,
@@ -29,13 +28,7 @@ from sift_core.sources.qdrant.calls import (
 )
 from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
 from sift_core.sources.qdrant.points import PointReader
-from sift_core.sources.qdrant.requests import (
-    Fusion,
-    Prefetch,
-    RequestMaker,
-    rescored,
-    with_opposite,
-)
+from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
 from sift_core.sources.qdrant.sampling import sample_points
 from sift_core.sources.qdrant.writing import CollectionWriter
 from sift_core.sources.sampling import check_sample_arguments
@@ -67,8 +60,6 @@ class QdrantSource(BatchFetching):
             one. Other vectors, sparse ones and multivectors may stand beside it.
         text_key: Payload key of the chunk's text; dots lead into nested objects.
         embedder_name: Model behind the vectors; queries made by another are refused.
-        include_opposite: Whether half of the candidates are those nearest to the opposite
-            of the query: what is negatively similar informs as well. Cosine and dot alone.
         search_params: Qdrant's own, for instance `hnsw_ef` or `exact`. Quantised vectors are
             ranked again by the originals unless `quantization` in it says otherwise (local
             clients know none). Prefetches have parameters of their own.
@@ -82,8 +73,7 @@ class QdrantSource(BatchFetching):
             pool's `relevance`.
 
     Raises:
-        InvalidInputError: If `fusion` comes without `prefetch`, or either with
-            `include_opposite`.
+        InvalidInputError: If `fusion` comes without `prefetch`, or an argument is of another kind.
     """
 
     def __init__(
@@ -94,7 +84,6 @@ class QdrantSource(BatchFetching):
         vector_name: str = "",
         text_key: str = "text",
         embedder_name: str | None = None,
-        include_opposite: bool = False,
         search_params: models.SearchParams | None = None,
         score_threshold: float | None = None,
         prefetch: Prefetch | None = None,
@@ -115,13 +104,11 @@ class QdrantSource(BatchFetching):
         self.embedder_name = embedder_name
         self._requests = RequestMaker(
             vector_name=vector_name,
-            include_opposite=include_opposite,
             search_params=search_params if is_local(client) else rescored(search_params),
             score_threshold=score_threshold,
             prefetch=prefetch,
             fusion=fusion,
         )
-        self._has_opposites = False  # looked up once
 
     def fetch_batch(
         self,
@@ -153,16 +140,11 @@ class QdrantSource(BatchFetching):
         if not requests:
             return []
         client = self._blocking_client()
-        is_filtered = filter is not None
         deadline = Deadline(timeout_s(client))
 
         def ask() -> list[CandidatePool]:
-            if self._must_check_opposites:
-                self._check_opposites(self._information(client))
             # Read where it arrived: handing it to another core first costs a fifth of the time.
-            return self._pools(
-                queries, requests, self._send(client, requests), n_candidates, is_filtered
-            )
+            return self._pools(queries, self._send(client, requests), filter is not None)
 
         try:
             return within(deadline.left_s, ask)
@@ -198,7 +180,7 @@ class QdrantSource(BatchFetching):
             return []
         async with paced(n_candidates * len(requests), len(queries[0].vector)):
             responses = await self._awaited(client, queries, requests)
-        return self._pools(queries, requests, responses, n_candidates, filter is not None)
+        return self._pools(queries, responses, filter is not None)
 
     async def _awaited(
         self,
@@ -208,16 +190,8 @@ class QdrantSource(BatchFetching):
     ) -> Any:
         """Return the client's answer to all requests, within its timeout."""
         deadline = Deadline(timeout_s(client))
-
-        async def ask() -> Any:
-            if self._must_check_opposites:
-                self._check_opposites(await self._information(client))
-            return await self._send(client, requests)
-
         try:
-            return await awithin(deadline.left_s, ask())
-        except InvalidInputError:
-            raise
+            return await awithin(deadline.left_s, self._send(client, requests))
         except STORE_ERRORS as error:
             advice = None
             if failure(error).is_refusal:
@@ -308,10 +282,6 @@ class QdrantSource(BatchFetching):
             )
         return self._client
 
-    @property
-    def _must_check_opposites(self) -> bool:
-        return self._requests.include_opposite and not self._has_opposites
-
     def _information(self, client: Any) -> Any:
         """Return what the collection is like, or what to await for it."""
         return client.get_collection(self._collection)
@@ -337,22 +307,16 @@ class QdrantSource(BatchFetching):
     def _pools(
         self,
         queries: Sequence[Query],
-        requests: Sequence[models.QueryRequest],
         responses: Any,
-        n_candidates: int,
         is_filtered: bool,
     ) -> list[CandidatePool]:
-        answers = [responses] if len(requests) == 1 else responses or []
-        if len(answers) != len(requests) or None in answers:
+        answers = [responses] if len(queries) == 1 else responses or []
+        if len(answers) != len(queries) or None in answers:
             raise CandidateSourceError(
-                f"{self._reader.place} gave {len(answers)} answers to {len(requests)} queries; "
+                f"{self._reader.place} gave {len(answers)} answers to {len(queries)} queries; "
                 f"do the versions of server and client fit?"
             )
         found = [answer.points for answer in answers]
-        if self._requests.include_opposite:
-            found = [
-                with_opposite(found[i], found[i + 1], n_candidates) for i in range(0, len(found), 2)
-            ]
         may_be_empty = is_filtered or self._requests.restricts
         if not may_be_empty and not all(found):
             raise InvalidInputError(
@@ -363,10 +327,6 @@ class QdrantSource(BatchFetching):
             self._reader.pool(query, points, scores_are_relevance=self._requests.fusion is not None)
             for query, points in zip(queries, found, strict=True)
         ]
-
-    def _check_opposites(self, information: models.CollectionInfo) -> None:
-        check_has_opposites(information, self._collection, self._vector_name)
-        self._has_opposites = True
 
     def _refusal(
         self, error: Exception, query: Query, advice: str | None = None

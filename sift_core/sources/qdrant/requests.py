@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.sources.checks import (
-    as_float32,
-    check_fetch_arguments,
-    check_is_batch,
-    near_and_opposite,
-)
+from sift_core.sources.checks import as_float32, check_fetch_arguments, check_is_batch
 from sift_core.sources.qdrant.vectors import vectors_wanted
-from sift_core.types import FloatArray, Query
+from sift_core.types import Query
 
 try:
     from pydantic import ValidationError
@@ -38,7 +33,6 @@ class RequestMaker:
     """
 
     vector_name: str
-    include_opposite: bool
     search_params: models.SearchParams | None
     score_threshold: float | None
     prefetch: Prefetch | None
@@ -52,10 +46,6 @@ class RequestMaker:
             )
         if self.fusion is not None and self.prefetch is None:
             raise InvalidInputError("`fusion` ranks what `prefetch` finds; pass that too")
-        if self.include_opposite and self.prefetch is not None:
-            raise InvalidInputError(
-                "`include_opposite` and `prefetch` do not go together; leave one out"
-            )
 
     @property
     def restricts(self) -> bool:
@@ -70,7 +60,7 @@ class RequestMaker:
         *,
         embedder_name: str | None,
     ) -> list[models.QueryRequest]:
-        """Return what to ask: one request a query, or two with the opposites.
+        """Return what to ask, one request a query.
 
         Raises:
             InvalidInputError: If an argument or an option cannot be used.
@@ -86,17 +76,11 @@ class RequestMaker:
             n = check_fetch_arguments(
                 query, n_candidates, dimension=None, embedder_name=embedder_name
             )
-            if self.include_opposite:
-                near, far = near_and_opposite(n)
-                requests.append(self._request(query, query.vector, near, condition))
-                # Qdrant takes no limit of 0; `with_opposite` leaves out what is too much.
-                requests.append(self._request(query, -query.vector, max(1, far), condition))
-            else:
-                requests.append(self._request(query, query.vector, n, condition))
+            requests.append(self._request(query, n, condition))
         return requests
 
     def _request(
-        self, query: Query, direction: FloatArray, n: int, condition: models.Filter | None
+        self, query: Query, n: int, condition: models.Filter | None
     ) -> models.QueryRequest:
         ranking: Any = self.fusion  # of what was prefetched
         if isinstance(ranking, models.Fusion):
@@ -105,7 +89,7 @@ class RequestMaker:
         prefetch = None if self.prefetch is None else self.prefetch(query, n)
         try:
             return models.QueryRequest(
-                query=ranking or models.NearestQuery(nearest=as_float32(direction).tolist()),
+                query=ranking or models.NearestQuery(nearest=as_float32(query.vector).tolist()),
                 prefetch=list(prefetch) if isinstance(prefetch, Sequence) else prefetch,
                 using=None if is_fused else self.vector_name or None,
                 filter=condition,
@@ -130,18 +114,3 @@ def rescored(params: models.SearchParams | None) -> models.SearchParams:
     if not isinstance(params, models.SearchParams) or params.quantization is not None:
         return params
     return params.model_copy(update={"quantization": RESCORE.quantization})
-
-
-def with_opposite(near: Sequence[Any], opposite: Sequence[Any], n_candidates: int) -> list[Any]:
-    """Return hits near a query, then those near its opposite, the most opposite last.
-
-    Each once, `n_candidates` at most; both come nearest first to what was asked.
-
-    Args:
-        near: Hits with an `id`.
-        opposite: Likewise.
-        n_candidates: >= 1.
-    """
-    seen = {hit.id for hit in near}
-    others = [hit for hit in opposite if hit.id not in seen]
-    return [*near, *reversed(others[: n_candidates - len(near)])]
