@@ -165,29 +165,23 @@ def test_the_explanation_is_hidden_from_the_llm(engine_over, nodes, embed_model,
 
 
 @pytest.mark.parametrize(
-    ("options", "selector"),
+    "selector",
     [
-        ({}, ContextSelector()),
-        ({"kernel": "auto", "noise_variance": 0.4}, ContextSelector(noise_variance=0.4)),
-        ({"kernel": "linear"}, SIFTSelector()),
-        ({"kernel": "linear", "noise_variance": 0.5}, SIFTSelector(noise_variance=0.5)),
-        ({"kernel": "rbf"}, SIFTSelector(kernel=RBFKernel(), noise_variance=0.1)),
-        (
-            {"selector": SIFTSelector(kernel=RBFKernel(length_scale=2.0))},
-            SIFTSelector(kernel=RBFKernel(length_scale=2.0)),
-        ),
-        ({"selector": ContextSelector(alpha=1.0)}, ContextSelector(alpha=1.0)),
-        ({"selector": MMRSelector()}, MMRSelector()),
+        None,
+        SIFTSelector(noise_variance=0.01),
+        SIFTSelector(kernel=RBFKernel(length_scale=2.0)),
+        ContextSelector(alpha=1.0),
+        MMRSelector(),
     ],
     ids=str,
 )
-def test_options_mean_what_they_mean_in_the_core(options, selector):
+def test_a_selector_chooses_what_it_chooses_in_the_core(selector):
     rng = np.random.default_rng(0)
     query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
-    kept = SIFTReranker(top_n=7, **options).postprocess_nodes(
+    kept = SIFTReranker(top_n=7, selector=selector).postprocess_nodes(
         with_vectors(candidates.tolist()), bundle(query.tolist())
     )
-    expected = selector.select(query, candidates, 7)
+    expected = (selector or ContextSelector()).select(query, candidates, 7)
     assert ids(kept) == [str(i) for i in expected.positions]
     assert [node.score for node in kept] == expected.variances[:-1].tolist()
 
@@ -223,17 +217,6 @@ async def test_the_order_of_the_scores_may_be_taken_for_relevance(transform):
         assert [node.metadata["sift"]["score"] for node in kept] == [
             given[i].score for i in expected.positions
         ]
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "linear"])
-def test_another_kernel_takes_no_notice_of_scores(kernel):
-    rng = np.random.default_rng(1)
-    candidates = rng.normal(size=(30, 8)).tolist()
-    given = scored(candidates, rng.normal(size=30).tolist())
-    reranker = SIFTReranker(top_n=7, kernel=kernel)
-    query = bundle(rng.normal(size=8).tolist())
-    kept = reranker.postprocess_nodes(given, query)
-    assert ids(kept) == ids(reranker.postprocess_nodes(with_vectors(candidates), query))
 
 
 class NewestFirst(BaseNodePostprocessor):
@@ -274,24 +257,6 @@ async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores)
     assert len(SIFTReranker().postprocess_nodes(given, bundle([1.0, 0.0]))) == 3
 
 
-@pytest.mark.parametrize(
-    ("scores", "best"),
-    [
-        ([0.1, 0.9, 0.5, 0.7], {"1", "3"}),
-        ([0.1, 0.5, 0.7, 0.9], {"0", "1"}),  # distances: they never fall
-        ([0.1, None, 0.7, 0.9], {"0", "1"}),
-        ([0.5, 0.5, 0.5, 0.5], {"0", "1"}),
-    ],
-    ids=["scores", "distances", "one missing", "all equal"],
-)
-async def test_candidates_are_the_nodes_with_the_best_scores_or_the_first(scores, best):
-    given = scored(np.eye(4).tolist(), scores)
-    reranker = SIFTReranker(top_n=2, candidates=2)
-    query = bundle([1.0, 2.0, 3.0, 4.0])
-    assert set(ids(reranker.postprocess_nodes(given, query))) == best
-    assert set(ids(await reranker.apostprocess_nodes(given, query))) == best
-
-
 class LastFirst:
     """A selector of one's own, which notes the relevance that it is told."""
 
@@ -321,15 +286,7 @@ def test_a_selector_of_ones_own_is_told_the_relevance():
     [
         {"top_k": 3},
         {"top_n": 0},
-        {"noise_variance": 0.0},
-        {"kernel": "cosine"},
-        {"selector": ContextSelector(), "kernel": "linear"},
-        {"selector": ContextSelector(), "noise_variance": 0.1},
         {"selector": "sift"},
-        {"top_n": 5, "candidates": 4},
-        {"candidates": 0},
-        {"kernel": "linear", "use_scores": True},
-        {"kernel": "rbf", "use_scores": True},
         {"index": "docs"},
     ],
     ids=str,
@@ -339,15 +296,12 @@ def test_arguments_without_meaning_are_refused(arguments):
         SIFTReranker(**arguments)
 
 
-def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model):
+def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model, caplog):
     index = build_index("qdrant", nodes, embed_model)
-    reranker = SIFTReranker(top_n=3, kernel="linear", index=index, embed_model=embed_model)
+    reranker = SIFTReranker(top_n=3, use_scores=False, index=index, embed_model=embed_model)
     assert reranker.to_dict() == {
         "top_n": 3,
-        "candidates": None,
-        "kernel": "linear",
-        "use_scores": None,
-        "noise_variance": None,
+        "use_scores": False,
         "keep_embeddings": False,
         "class_name": "SIFTReranker",
     }
@@ -359,6 +313,17 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
         assert revived.to_dict() == reranker.to_dict()
         assert revived.index is None
         assert revived.embed_model is None
+    assert caplog.records == []
+
+
+def test_a_selector_is_in_a_pickle_and_its_absence_from_a_dict_is_warned_of(caplog):
+    selector = SIFTSelector(noise_variance=0.5)
+    reranker = SIFTReranker(top_n=3, selector=selector)
+    assert pickle.loads(pickle.dumps(reranker)).selector == selector
+    assert copy.deepcopy(reranker).selector is selector
+    assert SIFTReranker.from_json(reranker.to_json()).selector is None
+    (record,) = caplog.records
+    assert "leave out selector=SIFTSelector(" in record.getMessage()
 
 
 def test_a_deep_copy_shares_the_index(build_index, nodes, embed_model):

@@ -13,7 +13,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
-from sift_core import CandidateSourceError, ContextSelector, InvalidInputError
+from sift_core import CandidateSourceError, ContextSelector, InvalidInputError, SIFTSelector
 
 
 def ids(scored_nodes):
@@ -32,7 +32,7 @@ def reranked(index, question, **settings):
     [
         {},
         {"candidates": 6},
-        {"kernel": "linear", "noise_variance": 0.5},
+        {"selector": SIFTSelector(noise_variance=0.5)},
         {"selector": ContextSelector(alpha=1.0)},
         {"use_scores": True},
         {"keep_embeddings": True},
@@ -328,10 +328,6 @@ def test_callbacks_hear_of_one_retrieval(build_index, nodes, embed_model, questi
         ({"candidates": 2.5}, "`candidates` must be a whole number >= 1, got 2.5"),
         ({"top_n": 9, "candidates": 8}, "`candidates` must be >= `top_n`, got 8 and 9"),
         ({"max_candidates": 100}, "`max_candidates` must be >= `candidates`, got 100 and 200"),
-        ({"kernel": "cosine"}, "`kernel` must be"),
-        ({"selector": ContextSelector(), "kernel": "rbf"}, "`selector` has settings of its own"),
-        ({"noise_variance": 0.0}, "`noise_variance` must be a finite number > 0"),
-        ({"kernel": "rbf", "use_scores": True}, "`use_scores` has no effect"),
         ({"vector_store_query_mode": "mmr"}, "must not be 'mmr'"),
         ({"vector_store_query_mode": "best"}, "must be one of 'default'"),
         ({"vector_store_query_mode": "hybrid"}, "enable_hybrid"),

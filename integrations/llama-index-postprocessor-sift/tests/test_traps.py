@@ -189,8 +189,6 @@ def test_distances_and_similarities_of_faiss_choose_the_same(
         fetched, query_str=question
     )
     assert ids(by_default) == ids(by_cosines)
-    few = SIFTReranker(top_n=5, candidates=8).postprocess_nodes(fetched, query_str=question)
-    assert set(ids(few)) <= set(ids(fetched)[:8])
 
 
 def test_distances_of_vectors_of_different_lengths_count_the_right_way_round(embed_model, llm):

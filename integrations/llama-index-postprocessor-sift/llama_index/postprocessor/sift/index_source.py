@@ -18,11 +18,17 @@ from llama_index.postprocessor.sift.tracking import VectorSource
 from llama_index.postprocessor.sift.vectors import (
     StoreKind,
     anode_embeddings,
-    failures_of,
     node_embeddings,
     store_kind,
 )
-from sift_core import CandidatePool, InvalidInputError, Query, paced
+from sift_core import (
+    CandidatePool,
+    CandidateSourceError,
+    InvalidInputError,
+    Query,
+    SiftError,
+    paced,
+)
 
 if TYPE_CHECKING:
     from llama_index.postprocessor.sift.qdrant_store import VectorHits
@@ -165,7 +171,7 @@ class IndexSource:
 
             hits = VectorHits(store)
             retriever._vector_store = hits.store
-        with failures_of(store, f"find {n} nodes"):
+        with _failures_of(store, f"find {n} nodes"):
             yield retriever, hits
 
     def _sources(self) -> Sequence[VectorSource]:
@@ -173,6 +179,22 @@ class IndexSource:
         if store_kind(self._index.vector_store) == "qdrant":
             return []
         return [VectorSource.of_index(self._index)]
+
+
+@contextmanager
+def _failures_of(store: object, task: str) -> Iterator[None]:
+    """Turn whatever a store raises into a `CandidateSourceError` that says what it failed at."""
+    try:
+        yield
+    except SiftError:
+        raise
+    except Exception as error:  # each store has exceptions of its own; none is swallowed
+        collection = getattr(store, "collection_name", "")
+        reason = str(error) or type(error).__name__
+        raise CandidateSourceError(
+            f"{type(store).__name__} {collection!r} could not {task}: {reason}; is it up, and "
+            f"does it still hold what was retrieved?"
+        ) from error
 
 
 def _bundle(query: Query) -> QueryBundle:

@@ -49,21 +49,6 @@ def distinct_nodes(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
     return list(first.values())
 
 
-def best_nodes(
-    nodes: list[NodeWithScore], n: int | None, *, use_scores: bool | None
-) -> list[NodeWithScore]:
-    """Return the n nodes with the best scores, in order of arrival; the first n without scores.
-
-    All of them for n = None. `use_scores` as in `scores_of`.
-    """
-    if n is None or len(nodes) <= n:
-        return nodes
-    scores = scores_of(nodes, use_scores=use_scores)
-    if scores is None:
-        return nodes[:n]
-    return [nodes[i] for i in np.sort(np.argsort(-scores, kind="stable")[:n]).tolist()]
-
-
 def node_pool(
     query_embedding: npt.NDArray[np.floating],
     nodes: Sequence[NodeWithScore],
@@ -79,14 +64,14 @@ def node_pool(
         nodes: n nodes in order of arrival.
         embeddings: Shape (n, d), row i the vector of node i.
         use_scores: Whether the nodes' scores become the pool's `relevance`; None for where
-            they say more than the cosines do (see `relevance_of`).
+            they say more than the cosines do, see `relevance_of`.
         with_texts: Whether the pool has what LlamaIndex's own synthesizers give to an LLM, the
             content with the metadata that is not hidden from it; else empty texts. A selection
             needs none, and those of 200 nodes cost as much as the selection.
 
     Raises:
-        InvalidInputError: If a vector is all zero or not finite, or dimensions differ; if
-            `use_scores` is True and a node has no finite score.
+        InvalidInputError: If a vector is not finite, or dimensions differ; if `use_scores` is
+            True and a node has no finite score.
     """
     if not nodes:
         return CandidatePool.empty(dimension=len(query_embedding))
@@ -97,8 +82,6 @@ def node_pool(
         )
     with np.errstate(invalid="ignore", over="ignore"):  # refused below
         similarities = cosine_similarities(query_embedding, embeddings)
-    if not (np.abs(similarities) > 0).all():  # where there is no direction: 0, or no number
-        _refuse_unfit(nodes, embeddings)
     texts = [""] * len(nodes)
     if with_texts:
         texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
@@ -112,54 +95,6 @@ def node_pool(
     )
 
 
-def _refuse_unfit(nodes: Sequence[NodeWithScore], embeddings: npt.NDArray[np.floating]) -> None:
-    largest = np.abs(embeddings).max(axis=1)
-    unfit = np.flatnonzero(~(np.isfinite(largest) & (largest > 0)))
-    if len(unfit):
-        wrong = "must not be all zero" if largest[unfit[0]] == 0 else "must be finite"
-        raise InvalidInputError(
-            f"embeddings {wrong}, that of node {nodes[unfit[0]].node.node_id!r} is not fit; was "
-            f"an empty text embedded?"
-        )
-
-
-def scores_of(
-    nodes: Sequence[NodeWithScore], *, use_scores: bool | None = None
-) -> npt.NDArray[np.float64] | None:
-    """Return the nodes' scores so that higher is better, shape (n,), or None for nothing.
-
-    A score is whatever the last retriever or reranker put there: a cosine, an inner product, a
-    squared distance (Faiss, where smaller is nearer), a fused rank, a cross-encoder's logit.
-    Scores that never fall and rise somewhere, in order of arrival, are distances and come
-    back negated: stores return the nearest node first, and rerankers the best one.
-
-    Args:
-        nodes: n nodes in order of arrival.
-        use_scores: True if they must have scores, False for never; None for where all have
-            one that is finite, and not all the same.
-
-    Raises:
-        InvalidInputError: If `use_scores` is True and a node has no finite score.
-    """
-    if use_scores is False or not nodes:
-        return None
-    scores = np.array([np.nan if node.score is None else node.score for node in nodes], dtype=float)
-    if not np.isfinite(scores).all():
-        if use_scores:
-            first = nodes[int(np.flatnonzero(~np.isfinite(scores))[0])]
-            raise InvalidInputError(
-                f"node {first.node.node_id!r} has no finite score to take its relevance from, got "
-                f"{first.score}; leave `use_scores` out, or put a postprocessor before that "
-                f"gives scores"
-            )
-        return None
-    steps = np.diff(scores)
-    rises, falls = bool((steps > 0).any()), bool((steps < 0).any())
-    if use_scores is None and not rises and not falls:
-        return None
-    return -scores if rises and not falls else scores
-
-
 def relevance_of(
     nodes: Sequence[NodeWithScore],
     similarities: npt.NDArray[np.floating],
@@ -168,13 +103,17 @@ def relevance_of(
 ) -> npt.NDArray[np.float64] | None:
     """Return what the nodes' scores say beyond their cosines, or None for nothing.
 
-    Unless asked for, scores that order the nodes as the cosines do say nothing: cosines say
-    the same, more finely.
+    A score is whatever the last retriever or reranker put there: a cosine, an inner product, a
+    squared distance (Faiss, where smaller is nearer), a fused rank, a cross-encoder's logit.
+    Scores that never fall and rise somewhere, in order of arrival, are distances and come
+    back negated: stores return the nearest node first, and rerankers the best one.
 
     Args:
         nodes: n nodes in order of arrival.
         similarities: Their cosines with the query, shape (n,).
-        use_scores: As in `scores_of`; True also for scores that say nothing new.
+        use_scores: True to take the scores whatever they say, False for never. None for where
+            all nodes have a finite one, which differ and do not order the nodes as the cosines
+            do: cosines say the same, more finely.
 
     Returns:
         Shape (n,), finite, higher is more relevant.
@@ -182,19 +121,28 @@ def relevance_of(
     Raises:
         InvalidInputError: If `use_scores` is True and a node has no finite score.
     """
-    scores = scores_of(nodes, use_scores=use_scores)
-    if scores is None or use_scores:
-        return scores
-    if _are_in_order(scores, similarities):
+    if use_scores is False:
         return None
-    # Similarities or distances that were put into another order after the search.
-    came_best_first = bool((np.diff(scores) <= 0).all())
-    raw = np.array([node.score for node in nodes], dtype=float)
-    if _are_in_order(raw, similarities):
+    scores = np.array([np.nan if node.score is None else node.score for node in nodes], dtype=float)
+    missing = np.flatnonzero(~np.isfinite(scores))
+    if use_scores and len(missing):
+        first = nodes[missing[0]]
+        raise InvalidInputError(
+            f"node {first.node.node_id!r} has no finite score to take its relevance from, got "
+            f"{first.score}; leave `use_scores` out, or put a postprocessor before that "
+            f"gives scores"
+        )
+    if len(missing):
         return None
-    if not came_best_first and _are_in_order(-raw, similarities):
-        return None
-    return scores
+    steps = np.diff(scores)
+    rises, falls = bool((steps > 0).any()), bool((steps < 0).any())
+    if use_scores is None:
+        if not (rises or falls) or _are_in_order(scores, similarities):
+            return None
+        # Distances, perhaps put into another order after the search.
+        if rises and _are_in_order(-scores, similarities):
+            return None
+    return -scores if rises and not falls else scores
 
 
 def _are_in_order(scores: npt.NDArray[np.float64], similarities: npt.NDArray[np.floating]) -> bool:

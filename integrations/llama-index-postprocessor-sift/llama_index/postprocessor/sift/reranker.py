@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -16,7 +15,6 @@ from llama_index.core.bridge.pydantic import (
     Field,
     PrivateAttr,
     WithJsonSchema,
-    model_validator,
 )
 from llama_index.core.callbacks import CBEventType, EventPayload
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
@@ -26,19 +24,15 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.nodes import (
-    best_nodes,
-    chosen_nodes,
-    distinct_nodes,
-    node_pool,
-)
+from llama_index.postprocessor.sift.nodes import chosen_nodes, distinct_nodes, node_pool
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import InvalidInputError, Selector, selector_from_settings
+from sift_core import ContextSelector, Selector
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
 
+_DEFAULT_SELECTOR = ContextSelector()
 _NotInSchema = WithJsonSchema({"type": "null"})  # live objects have no JSON
 
 
@@ -53,32 +47,17 @@ class SIFTReranker(BaseNodePostprocessor):
     "redundancy", "gain", "variance") is in `metadata["sift"]`, hidden from the LLM and from
     embedding models. A node that arrives twice is kept once.
 
-    `selector`, `index` and `embed_model` are shared by copies and are not in `to_dict` or JSON;
-    a pickle has the selector.
+    `selector`, `index` and `embed_model` are shared by copies and are not in `to_dict` or JSON,
+    which log a warning that a selector is missing. A pickle has the selector.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     top_n: int = Field(default=10, ge=1, description="How many nodes to keep at most.")
-    candidates: int | None = Field(
-        default=None,
-        ge=1,
-        description="Of how many arriving nodes to choose at most, best scores first; None: all.",
-    )
-    kernel: Literal["auto", "rbf", "linear"] = Field(
-        default="auto",
-        description="How one text informs about another: auto reads its scales from the nodes, "
-        "with the neighbourhood of the query as the target; linear is the paper's.",
-    )
-    noise_variance: float | None = Field(
-        default=None,
-        gt=0,
-        description="Larger values choose closer to the query and allow more overlap.",
-    )
     use_scores: bool | None = Field(
         default=None,
         description="Take the order of the nodes' scores for their relevance, as after a "
-        "cross-encoder or a hybrid search; auto only. None: where they say more than cosines.",
+        "cross-encoder or a hybrid search. None: where they say more than cosines.",
     )
     keep_embeddings: bool = Field(
         default=False, description="Put the vectors used on the returned nodes."
@@ -86,8 +65,7 @@ class SIFTReranker(BaseNodePostprocessor):
     selector: Annotated[Selector | None, _NotInSchema] = Field(
         default=None,
         exclude=True,
-        description="What chooses, in place of kernel and noise_variance: any of sift_core, with "
-        "all its settings, or your own.",
+        description="What chooses: any of sift_core, or your own; None: ContextSelector().",
     )
     index: Annotated[VectorStoreIndex | None, _NotInSchema] = Field(
         default=None,
@@ -109,20 +87,20 @@ class SIFTReranker(BaseNodePostprocessor):
         super().model_post_init(context)
         track_retrievals()
 
-    @model_validator(mode="after")
-    def _settings_fit_together(self) -> SIFTReranker:
-        self._selector()
-        if self.candidates is not None and self.candidates < self.top_n:
-            raise InvalidInputError(
-                f"`candidates` must be >= `top_n`, got {self.candidates} and {self.top_n}; leave "
-                f"it out to choose from all nodes that arrive"
-            )
-        return self
-
     @classmethod
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises it."""
         return "SIFTReranker"
+
+    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """Return the settings, without selector, index and model."""
+        if self.selector is not None:
+            _logger.warning(
+                "the settings of SIFTReranker leave out selector=%r; pass it again to what is "
+                "made of them, which chooses by ContextSelector() otherwise",
+                self.selector,
+            )
+        return super().to_dict(**kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings; an index or a model is not sent along."""
@@ -170,20 +148,18 @@ class SIFTReranker(BaseNodePostprocessor):
                 len(nodes),
                 self.top_n,
             )
-        return best_nodes(distinct_nodes(nodes), self.candidates, use_scores=self.use_scores)
+        return distinct_nodes(nodes)
 
     def _lookup(self) -> VectorLookup:
         return VectorLookup(index=self.index, embed_model=self.embed_model)
 
     def _chosen(self, nodes: list[NodeWithScore], vectors: Vectors) -> list[NodeWithScore]:
         pool = node_pool(vectors.query, nodes, vectors.nodes, use_scores=self.use_scores)
-        selection = self._selector().select(
+        selector = self.selector or _DEFAULT_SELECTOR
+        selection = selector.select(
             vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance
         )
         return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings)
-
-    def _selector(self) -> Selector:
-        return selector_of(self.selector, self.kernel, self.noise_variance, self.use_scores)
 
     @contextmanager
     def _reported(
@@ -209,37 +185,6 @@ class SIFTReranker(BaseNodePostprocessor):
             yield chosen
             event.on_end(payload={EventPayload.NODES: chosen})
         _dispatcher.event(ReRankEndEvent(nodes=chosen))
-
-
-def selector_of(
-    selector: Selector | None,
-    kernel: Literal["auto", "rbf", "linear"],
-    noise_variance: float | None,
-    use_scores: bool | None,
-) -> Selector:
-    """Return the selector that was given, or else the one that the other settings describe.
-
-    Raises:
-        InvalidInputError: If a setting is out of range, or has no effect beside another.
-    """
-    if selector is not None:
-        if kernel != "auto" or noise_variance is not None:
-            raise InvalidInputError(
-                "`selector` has settings of its own; leave out `kernel` and `noise_variance`"
-            )
-        return selector
-    if use_scores and kernel != "auto":
-        raise InvalidInputError(
-            f'`use_scores` has no effect with kernel={kernel!r}; pass kernel="auto"'
-        )
-    return _made_selector(kernel, noise_variance)
-
-
-@lru_cache
-def _made_selector(
-    kernel: Literal["auto", "rbf", "linear"], noise_variance: float | None
-) -> Selector:
-    return selector_from_settings(kernel=kernel, noise_variance=noise_variance)
 
 
 def _required(query_bundle: QueryBundle | None) -> QueryBundle:

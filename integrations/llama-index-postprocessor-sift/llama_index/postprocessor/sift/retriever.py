@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -18,7 +18,6 @@ from llama_index.core.vector_stores import MetadataFilters
 
 from llama_index.postprocessor.sift.index_source import IndexSource, checked_options
 from llama_index.postprocessor.sift.nodes import chosen_nodes
-from llama_index.postprocessor.sift.reranker import selector_of
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
     query_embedding,
@@ -26,6 +25,7 @@ from llama_index.postprocessor.sift.tracking import (
 )
 from sift_core import (
     CandidatePool,
+    ContextSelector,
     InvalidInputError,
     Query,
     Selector,
@@ -49,7 +49,7 @@ class SIFTRetriever(BaseRetriever):
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
-        selector, kernel, noise_variance, keep_embeddings: As in `SIFTReranker`.
+        selector, keep_embeddings: As in `SIFTReranker`.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
@@ -62,8 +62,7 @@ class SIFTRetriever(BaseRetriever):
             `vector_store_kwargs` such as `qdrant_filters`.
 
     Raises:
-        InvalidInputError: If a number is out of its range, a setting has no effect beside
-            another, or the store would ignore an option.
+        InvalidInputError: If a number is out of its range, or the store would ignore an option.
     """
 
     def __init__(
@@ -74,8 +73,6 @@ class SIFTRetriever(BaseRetriever):
         candidates: int = 200,
         filters: MetadataFilters | None = None,
         selector: Selector | None = None,
-        kernel: Literal["auto", "rbf", "linear"] = "auto",
-        noise_variance: float | None = None,
         use_scores: bool | None = None,
         keep_embeddings: bool = False,
         max_candidates: int | None = None,
@@ -89,7 +86,7 @@ class SIFTRetriever(BaseRetriever):
         self._top_n = top_n
         self._candidates = candidates
         self._max_candidates = max_candidates
-        self._selector = selector_of(selector, kernel, noise_variance, use_scores)
+        self._selector = selector or ContextSelector()
         self._keep_embeddings = keep_embeddings
         self._embed_model = embed_model or index._embed_model  # no public accessor
         self._source = IndexSource(index, self._embed_model, options, use_scores=use_scores)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import threading
 import weakref
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -32,7 +30,7 @@ from llama_index.postprocessor.sift.tracking import (
     query_embedding,
     sources_of,
 )
-from sift_core import CandidateSourceError, InvalidInputError, SiftError
+from sift_core import InvalidInputError
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 StoreKind: TypeAlias = Literal["simple", "faiss", "faiss map", "qdrant", "other"]
@@ -240,20 +238,18 @@ def stored_vectors(index: VectorStoreIndex, node_ids: Sequence[str]) -> Known:
     """
     store: Any = index.vector_store
     kind = store_kind(store)
-    with failures_of(store, f"return the vectors of {len(node_ids)} nodes"):
-        if kind == "simple":
-            return [store.data.embedding_dict.get(node_id) for node_id in node_ids]
-        if kind == "faiss" or kind == "faiss map":
-            return _faiss_vectors(index, node_ids, is_map=kind == "faiss map")
-        if kind == "qdrant" and store.client is not None:  # None: made for async use alone
-            from sift_core.sources.qdrant import stored_vectors as vectors_of_points
+    if kind == "simple":
+        return [store.data.embedding_dict.get(node_id) for node_id in node_ids]
+    if kind == "faiss":
+        return _faiss_vectors(store, _rows_of(index, node_ids))
+    if kind == "faiss map":
+        return _faiss_vectors(store, _mapped_rows(store, node_ids))
+    if kind == "qdrant" and store.client is not None:  # None: made for async use alone
+        from sift_core.sources.qdrant import stored_vectors as vectors_of_points
 
-            return vectors_of_points(
-                store.client,
-                store.collection_name,
-                node_ids,
-                vector_name=store.dense_vector_name,
-            )
+        return vectors_of_points(
+            store.client, store.collection_name, node_ids, vector_name=store.dense_vector_name
+        )
     return [None] * len(node_ids)
 
 
@@ -269,14 +265,13 @@ async def astored_vectors(
         return await asyncio.to_thread(stored_vectors, index, node_ids)
     from sift_core.sources.qdrant import astored_vectors as vectors_of_points
 
-    with failures_of(store, f"return the vectors of {len(node_ids)} nodes"):
-        return await vectors_of_points(
-            store._aclient or store.client,  # no public accessor
-            store.collection_name,
-            node_ids,
-            vector_name=store.dense_vector_name,
-            dimension=dimension,
-        )
+    return await vectors_of_points(
+        store._aclient or store.client,  # no public accessor
+        store.collection_name,
+        node_ids,
+        vector_name=store.dense_vector_name,
+        dimension=dimension,
+    )
 
 
 def store_kind(store: object) -> StoreKind:
@@ -298,27 +293,9 @@ def _is_a(store: object, module: str, name: str) -> bool:
     return store_class is not None and isinstance(store, store_class)
 
 
-@contextmanager
-def failures_of(store: object, task: str) -> Iterator[None]:
-    """Turn whatever a store raises into a `CandidateSourceError` that says what it failed at."""
-    try:
-        yield
-    except SiftError:
-        raise
-    except Exception as error:  # each store has exceptions of its own; none is swallowed
-        collection = getattr(store, "collection_name", "")
-        reason = str(error) or type(error).__name__
-        raise CandidateSourceError(
-            f"{type(store).__name__} {collection!r} could not {task}: {reason}; is it up, and "
-            f"does it still hold what was retrieved?"
-        ) from error
-
-
-def _faiss_vectors(index: VectorStoreIndex, node_ids: Sequence[str], *, is_map: bool) -> Known:
+def _faiss_vectors(store: Any, rows: Sequence[int | None]) -> Known:
     from sift_core.sources.faiss import stored_vectors as vectors_of_rows
 
-    store: Any = index.vector_store
-    rows = _mapped_rows(store, node_ids) if is_map else _rows_of(index, node_ids)
     found: Matrix = vectors_of_rows(store.client, [row for row in rows if row is not None])
     if len(found) == len(rows):
         return found
@@ -326,37 +303,24 @@ def _faiss_vectors(index: VectorStoreIndex, node_ids: Sequence[str], *, is_map: 
     return [None if row is None else next(each) for row in rows]
 
 
-# From node ids to Faiss rows, and how the index's own way back looked when that was made.
-_rows_by_index: weakref.WeakKeyDictionary[VectorStoreIndex, tuple[Hashable, dict[str, str]]]
+# The rows of a FaissVectorStore by node id, and how many there were. Rows are never removed.
+_rows_by_index: weakref.WeakKeyDictionary[VectorStoreIndex, tuple[int, dict[str, str]]]
 _rows_by_index = weakref.WeakKeyDictionary()
-_making = threading.Lock()
 
 
 def _rows_of(index: VectorStoreIndex, node_ids: Sequence[str]) -> list[int | None]:
     """Return the rows that mean these nodes according to the index itself."""
     nodes_dict: dict[str, str] = index.index_struct.nodes_dict
-    with _making:
-        made_of, by_node_id = _rows_by_index.get(index, (None, {}))
-        if made_of != _looks_of(nodes_dict):
-            copied = nodes_dict.copy()  # another thread may be adding nodes
-            by_node_id = dict(zip(copied.values(), copied.keys(), strict=True))
-            _rows_by_index[index] = _looks_of(copied), by_node_id
+    n_rows, by_node_id = _rows_by_index.get(index, (None, {}))
+    if n_rows != len(nodes_dict):
+        copied = nodes_dict.copy()  # another thread may be adding nodes
+        by_node_id = {node_id: row for row, node_id in copied.items()}
+        _rows_by_index[index] = len(copied), by_node_id
     rows = map(by_node_id.get, node_ids)
     return [
         int(row) if row is not None and nodes_dict.get(row) == node_id else None
         for row, node_id in zip(rows, node_ids, strict=True)
     ]
-
-
-def _looks_of(nodes_dict: dict[str, str]) -> Hashable:
-    """Return what is different after nodes were added or removed; rows count upwards."""
-    if not nodes_dict:
-        return ()
-    try:
-        first, last = next(iter(nodes_dict)), next(reversed(nodes_dict))
-    except RuntimeError:  # another thread has added a node just now
-        return object()
-    return len(nodes_dict), first, nodes_dict.get(first), last, nodes_dict.get(last)
 
 
 def _mapped_rows(store: Any, node_ids: Sequence[str]) -> list[int | None]:
