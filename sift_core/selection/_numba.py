@@ -22,17 +22,14 @@ try:
 except ImportError as error:
     raise MissingDependencyError("numba", extra="fast") from error
 
-REASONS = (
-    StopReason.N_SELECT,
-    StopReason.POOL_EXHAUSTED,
-    StopReason.ALPHA,
-    StopReason.MAX_VARIANCE,
-    StopReason.MIN_GAIN,
-)
+REASONS = tuple(StopReason)
+N_SELECT, POOL_EXHAUSTED, ALPHA, MAX_VARIANCE, MIN_GAIN = range(len(REASONS))  # as in the enum
 OVERFLOW = len(REASONS)  # in place of a reason: the gains left the range of float64
 LARGEST_FACTOR = 2**27  # numbers: 1 GiB
 BLOCK = 4  # columns computed at a time
 TILE = 1024  # candidates updated at a time, so that their column stays in the L1 cache
+_NO_MATRIX = np.empty((0, 0))
+_NO_VECTOR = np.empty(0)
 
 # Inner products may be summed in any order, which is what lets them run in vector registers. All
 # other arithmetic is as written, so that copies of a vector stay equal wherever they stand.
@@ -93,10 +90,7 @@ def _apply_kernel(lengths, scale, decay, values):
 
 @_jit(_REORDERED)
 def _pair_products(rows, points, out):
-    """Fill the inner products of an even number of rows with four points, shape (4, n).
-
-    Reads the rows once instead of four times.
-    """
+    """Fill the inner products (4, n) of an even number of rows, read once, with four points."""
     p0, p1, p2, p3 = points[0], points[1], points[2], points[3]
     for i in range(0, rows.shape[0] - 1, 2):
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
@@ -118,8 +112,7 @@ def _pair_products(rows, points, out):
 def _columns(rows, lengths, points, scales, decay, out):
     """Fill k(row, point) for four points at once; `out` is (4, n), n >= 2.
 
-    Every row is summed in the same order, also the last of an odd number, so that copies
-    get the same values.
+    Every row is summed in the same order, the last of an odd number too, so that copies tie.
     """
     n = rows.shape[0]
     _pair_products(rows, points, out)
@@ -148,8 +141,7 @@ def _fill_columns(rows, lengths, decay, best, gains, slots, columns, n_columns, 
                     x = i
         slots[x] = n_columns + j
         scales[j] = lengths[x]
-        for k in range(rows.shape[1]):
-            points[j, k] = rows[x, k]
+        points[j] = rows[x]
     _columns(rows, lengths, points, scales, decay, columns[n_columns : n_columns + BLOCK])
     return n_columns + BLOCK
 
@@ -184,26 +176,26 @@ def _greedy(
     positions = np.empty(capacity, np.int64)
     variances = np.empty(capacity + 1)
     slots = np.full(n, -1, np.int64)
-    columns = np.empty((min(n, capacity) * BLOCK if rows.shape[0] > 1 else 0, n))
+    columns = np.empty((min(rows.shape[0], capacity) * BLOCK, n))
     points = np.empty((BLOCK, rows.shape[1]))
-    point_scales = np.empty(BLOCK)
+    scales = np.empty(BLOCK)
     n_columns = 0
     ones = np.ones(n)
     explained = np.empty(n)
     column = np.empty(n)
     loads = np.empty(t)
     variances[0] = variance
-    reason = 0
+    reason = N_SELECT
     step = 0
     while step < n_select:
         if variances[step] <= max_variance:
-            reason = 3
+            reason = MAX_VARIANCE
             break
         tier = CHOSEN
         for x in range(n):
             tier = min(tier, tiers[x])
         if tier == CHOSEN:
-            reason = 1
+            reason = POOL_EXHAUSTED
             break
         explained[:] = 0.0
         for target in range(t):
@@ -228,11 +220,11 @@ def _greedy(
                 break
         gain = explained[best]
         if gain < min_gain:
-            reason = 4
+            reason = MIN_GAIN
             break
         deviation = np.sqrt(max(variances[step] - gain, 0.0))
         if alpha > 0.0 and deviation > 1.0 / (alpha * (step + 1)):
-            reason = 2
+            reason = ALPHA
             break
         if not repeats:
             tiers[best] = CHOSEN
@@ -240,21 +232,10 @@ def _greedy(
         if cosines.shape[0] > 0:
             column[:] = cosines[best]
             _apply_kernel(ones, 1.0, decay, column)
-        elif n == 1:
-            _column(rows, lengths, rows[best], lengths[best], decay, column)
         else:
             if slots[best] < 0:
                 n_columns = _fill_columns(
-                    rows,
-                    lengths,
-                    decay,
-                    best,
-                    explained,
-                    slots,
-                    columns,
-                    n_columns,
-                    points,
-                    point_scales,
+                    rows, lengths, decay, best, explained, slots, columns, n_columns, points, scales
                 )
             column[:] = columns[slots[best]]
         drop = 0.0
@@ -283,9 +264,9 @@ def _greedy(
 
 
 def can_read(targets: object, candidates: object, n_select: int) -> bool:
-    """Tell whether these are arrays as compiled code takes them; anything else goes to NumPy.
+    """Tell whether these are arrays as compiled code takes them, and few enough for its factor.
 
-    So does a selection so long that its factor, which NumPy lets grow, might not fit.
+    Anything else goes to NumPy, which lets the factor grow.
     """
     return (
         isinstance(targets, np.ndarray)
@@ -295,6 +276,7 @@ def can_read(targets: object, candidates: object, n_select: int) -> bool:
         and targets.ndim == candidates.ndim == 2
         and targets.shape[1] == candidates.shape[1] > 1  # in one dimension all tie: NumPy is exact
         and len(targets) > 0
+        and len(candidates) != 1  # `_columns` reads pairs
         and len(candidates) * n_select <= LARGEST_FACTOR
     )
 
@@ -311,14 +293,8 @@ def select_rows(
 ) -> Selection | None:
     """Return what `SIFTSelector.select` returns, or None where only NumPy can tell.
 
-    Args:
-        settings: Noise variance and stops.
-        targets: Shape (t, d).
-        candidates: Shape (n, d), float32 or float64.
-        weights: Shape (t,).
-        n_select: How many to choose, >= 0.
-        decay: 0 for the linear kernel, 1 / length_scale² for the RBF kernel.
-        allow_repeats: Whether a candidate may be chosen again.
+    Takes what `can_read`: `targets` (t, d), `candidates` (n, d), and `weights` (t,). `decay` is 0
+    for the linear kernel, 1 / length_scale² for the RBF kernel.
     """
     rows = np.ascontiguousarray(candidates)
     points = np.ascontiguousarray(targets, dtype=np.float64)
@@ -329,15 +305,16 @@ def select_rows(
     covariance = np.empty((t, n))
     for target in range(t):
         _column(rows, lengths, points[target], point_lengths[target], decay, covariance[target])
+    tiers = np.zeros(n, dtype=np.int8)
     return greedy(
         settings,
         covariance,
         weights,
-        np.zeros(n, dtype=np.int8),
+        tiers,
         n_select,
-        rows=rows,
-        lengths=lengths,
-        decay=decay,
+        rows,
+        lengths,
+        decay,
         allow_repeats=allow_repeats,
     )
 
@@ -354,32 +331,17 @@ def select_targets(
 ) -> Selection:
     """Return what `GreedySelector._choose` returns where some candidates are the targets.
 
-    Args:
-        settings: Noise variance and stops.
-        kernel: How much one text tells about another.
-        rows: Unit vectors, shape (n, d), float64.
-        cosines: Among them, shape (n, n), if they are at hand.
-        targets: Positions, shape (t,).
-        weights: What each target counts, shape (t,).
-        tiers: Shape (n,). Changed in place.
-        n_select: How many to choose, >= 0.
+    `rows` are unit vectors (n, d) in float64, `cosines` (n, n) those among them if they are at
+    hand, `targets` positions (t,) with `weights` (t,). `tiers` (n,) is changed in place.
     """
     if cosines is not None:
+        rows, lengths = _NO_MATRIX, _NO_VECTOR
         covariance = kernel.of_cosines(cosines[targets])
-        return greedy(
-            settings, covariance, weights, tiers, n_select, cosines=cosines, decay=kernel.decay
-        )
-    covariance = kernel_matrix(kernel, rows, rows[targets])
-    lengths = np.ones(len(rows))
+    else:
+        lengths = np.ones(len(rows))
+        covariance = kernel_matrix(kernel, rows, rows[targets])
     return greedy(
-        settings,
-        covariance,
-        weights,
-        tiers,
-        n_select,
-        rows=rows,
-        lengths=lengths,
-        decay=kernel.decay,
+        settings, covariance, weights, tiers, n_select, rows, lengths, kernel.decay, cosines=cosines
     )
 
 
@@ -389,11 +351,11 @@ def greedy(
     weights: FloatArray,
     tiers: Tiers,
     n_select: int,
+    rows: FloatArray,
+    lengths: FloatArray,
+    decay: float,
     *,
     cosines: FloatArray | None = None,
-    rows: FloatArray | None = None,
-    lengths: FloatArray | None = None,
-    decay: float = 0.0,
     allow_repeats: bool = False,
 ) -> Selection:
     """Return the choices of `GreedySelector._choose` for a kernel with k(x, x) = 1.
@@ -404,10 +366,10 @@ def greedy(
         weights: Shape (t,), float64.
         tiers: Shape (n,). Changed in place.
         n_select: How many to choose, >= 0.
-        cosines: Among the candidates, shape (n, n), float64; or else
-        rows: the embeddings that they are computed from, shape (n, d), and
-        lengths: 1 / |row|, shape (n,).
+        rows: Embeddings, shape (n, d); none where `cosines` are given.
+        lengths: 1 / |row|, shape (n,); likewise.
         decay: As in `select_rows`.
+        cosines: Among the candidates, shape (n, n), float64.
         allow_repeats: Whether a candidate may be chosen again.
 
     Raises:
@@ -416,8 +378,8 @@ def greedy(
     n = len(tiers)
     capacity = n_select if allow_repeats and n else min(n_select, n)
     positions, variances, reason = _greedy(
-        _NO_MATRIX if rows is None else rows,
-        _NO_VECTOR if lengths is None else lengths,
+        rows,
+        lengths,
         decay,
         _NO_MATRIX if cosines is None else cosines,
         covariance,
@@ -436,7 +398,3 @@ def greedy(
     if reason == OVERFLOW:
         raise too_little_noise(settings.noise_variance)
     return Selection(positions=positions, variances=variances, stop_reason=REASONS[reason])
-
-
-_NO_MATRIX = np.empty((0, 0))
-_NO_VECTOR = np.empty(0)
