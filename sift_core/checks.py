@@ -199,6 +199,26 @@ def checked_rows(name: str, rows: FloatArray, dimension: int) -> FloatArray:
     return rows
 
 
+def checked_positions(positions: object, n: int) -> npt.NDArray[np.intp]:
+    """Return `positions` as an array of integers in [0, n), shape (k,).
+
+    Raises:
+        InvalidInputError: If they are not.
+    """
+    rows = np.asarray(positions)
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+        raise InvalidInputError(
+            f"`positions` must be a row of integers, got {rows.dtype} of shape {rows.shape}; "
+            f"np.flatnonzero turns a mask into positions"
+        )
+    if rows.size and not (0 <= rows.min() and rows.max() < n):
+        raise InvalidInputError(
+            f"`positions` must be in [0, {n}), got {int(rows.min())} to {int(rows.max())}; "
+            f"were they chosen from another pool?"
+        )
+    return rows.astype(np.intp)
+
+
 def checked_relevance(relevance: FloatArray, n: int) -> FloatArray:
     """Return what another ranker thinks of n candidates, shape (n,), finite.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sift_core.checks import as_finite_array, as_messages, check_text
+from sift_core.checks import as_finite_array, as_messages, check_text, checked_positions
 from sift_core.errors import InvalidInputError
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -154,18 +154,7 @@ class CandidatePool:
         Raises:
             InvalidInputError: If `positions` are not integers in [0, n).
         """
-        rows = np.asarray(positions)
-        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-            raise InvalidInputError(
-                f"`positions` must be a row of integers, got {rows.dtype} of shape "
-                f"{rows.shape}; np.flatnonzero turns a mask into positions"
-            )
-        rows = rows.astype(np.intp)
-        if rows.size and not (0 <= rows.min() and rows.max() < len(self)):
-            raise InvalidInputError(
-                f"`positions` must be in [0, {len(self)}), got {int(rows.min())} to "
-                f"{int(rows.max())}; were they chosen from another pool?"
-            )
+        rows = checked_positions(positions, len(self))
         return CandidatePool(
             document_ids=[self.document_ids[i] for i in rows],
             texts=[self.texts[i] for i in rows],

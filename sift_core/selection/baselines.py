@@ -15,11 +15,7 @@ from sift_core.checks import as_count, as_finite_array, checked_relevance
 from sift_core.errors import InvalidInputError
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import Kernel, LinearKernel, in_the_order_of
-from sift_core.selection.posterior import (
-    Posterior,
-    check_noise_variance,
-    posterior_variances,
-)
+from sift_core.selection.posterior import Posterior, check_noise_variance, posterior_variances
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 
@@ -48,20 +44,15 @@ class NearestNeighborSelector:
         """
         n_select = as_count("n_select", n_select, minimum=0)
         nearest = _nearest_first(query, candidates, relevance)[:n_select]
-        return Selection(
-            positions=nearest,
-            variances=posterior_variances(query, np.asarray(candidates)[nearest]),
-            stop_reason=_stop_reason(nearest, n_select),
-        )
+        return _selection(query, candidates, nearest, n_select)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatedNeighborSelector:
     """Chooses the nearest candidate again and again: the paper's NN-F.
 
-    What nearest neighbors come to in a collection that holds one text many times over.
-
-    Its variances are those of the paper's setting.
+    What nearest neighbors come to in a collection that holds one text many times over. Its
+    variances are those of the paper's setting.
     """
 
     def select(
@@ -81,21 +72,16 @@ class RepeatedNeighborSelector:
             InvalidInputError: As `SIFTSelector.select`.
         """
         n_select = as_count("n_select", n_select, minimum=0)
-        repeated = np.repeat(_nearest_first(query, candidates, relevance)[:1], n_select)
-        return Selection(
-            positions=repeated,
-            variances=posterior_variances(query, np.asarray(candidates)[repeated]),
-            stop_reason=_stop_reason(repeated, n_select),
-        )
+        nearest = _nearest_first(query, candidates, relevance)[:1]
+        return _selection(query, candidates, np.repeat(nearest, n_select), n_select)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MMRSelector:
     """Chooses by maximal marginal relevance: near to the query, unlike what was chosen.
 
-    argmax w · cos(q, x) - (1 - w) · max cos(x, x_j) over the earlier choices x_j.
-
-    Its variances are those of the paper's setting.
+    argmax w · cos(q, x) - (1 - w) · max cos(x, x_j) over the earlier choices x_j. Its variances
+    are those of the paper's setting.
 
     Args:
         relevance_weight: w in [0, 1]. 1 is nearest neighbours; larger is closer to the query.
@@ -142,21 +128,16 @@ class MMRSelector:
         redundancy = np.full(len(rows), -np.inf)  # largest cosine with one of the chosen
         is_free = np.ones(len(rows), dtype=bool)
         positions: list[int] = []
+        weight = self.relevance_weight
         while len(positions) < min(n_select, len(rows)):
             marginal = nearness
             if positions:
-                weight = self.relevance_weight
                 marginal = weight * nearness - (1.0 - weight) * redundancy
             position = first_largest(np.where(is_free, marginal, -np.inf))
             positions.append(position)
             is_free[position] = False
             np.maximum(redundancy, rows @ rows[position], out=redundancy)
-        chosen = np.array(positions, dtype=np.intp)
-        return Selection(
-            positions=chosen,
-            variances=posterior_variances(query, np.asarray(candidates)[chosen]),
-            stop_reason=_stop_reason(chosen, n_select),
-        )
+        return _selection(query, candidates, np.array(positions, dtype=np.intp), n_select)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +214,13 @@ def _nearest_first(
     return nearest
 
 
-def _stop_reason(positions: IntArray, n_select: int) -> StopReason:
+def _selection(
+    query: FloatArray, candidates: FloatArray, positions: IntArray, n_select: int
+) -> Selection:
+    """Return the choice of `positions` (k,) with its variances in the paper's setting."""
     complete = len(positions) == n_select
-    return StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED
+    return Selection(
+        positions=positions,
+        variances=posterior_variances(query, np.asarray(candidates)[positions]),
+        stop_reason=StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED,
+    )

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sift_core.checks import as_finite_array
-from sift_core.errors import InvalidInputError
+from sift_core.checks import as_finite_array, checked_positions
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
 from sift_core.selection.posterior import Posterior, check_noise_variance
 from sift_core.types import CandidatePool, FloatArray, IntArray, Selection
@@ -58,8 +57,7 @@ def explain(
     The paper splits the gain into relevance (alone) and redundancy (shared); in this library
     these two words mean a prior score and a cosine with an earlier pick (decision 0016).
 
-    Works for the choices of any selector; use that selector's kernel and noise variance
-    to see its choices with its eyes. Takes O(k · n · (d + k)) time.
+    Works for the choices of any selector, under any kernel and λ. Takes O(k · n · (d + k)) time.
 
     A variance below the rounding of σ²_0 counts as that rounding, ε σ²_0 with ε = 2.2e-16,
     so that no gain is infinite: all gains together reach at most ½ log(1/ε) = 18 nats.
@@ -94,7 +92,7 @@ def explain(
     check_noise_variance(noise_variance)
     query = as_finite_array("query", query, n_dimensions=1)
     posterior = Posterior.prior(kernel or LinearKernel(), noise_variance, query, candidates)
-    rows = _checked_positions(positions, posterior.n)
+    rows = checked_positions(positions, posterior.n)
     alone = posterior.variances[0] - posterior.gains()[rows]  # σ² after this choice only
     for position in rows.tolist():
         posterior.observe(position)
@@ -159,21 +157,17 @@ def irreducible_variance(
     """Return σ² at the query if every candidate were seen infinitely often.
 
     The part of k(q, q) that no choice from the pool can remove: k(q, q) - k_qᵀ K⁺ k_q, in
-    [0, k(q, q)]. Two pools of any size can be compared by it; 0 where the query lies in the
-    span of the pool, k(q, q) for an empty pool.
+    [0, k(q, q)]. 0 where the query lies in the span of the pool, k(q, q) for an empty pool.
 
-    Seen infinitely often, the faintest direction counts in full, and below rounding nobody
-    can say whether there is one. The lengths of the candidates play no part: they enter
-    scaled to k(x, x) = 1, those with k(x, x) = 0 not at all. With ε = 2.2e-16:
+    Directions fainter than rounding are left out. The lengths of the candidates play no part:
+    they enter scaled to k(x, x) = 1, those with k(x, x) = 0 not at all. With ε = 2.2e-16:
 
-    - Linear kernel: the squared distance of the query to the span of the candidates, less
-      the directions with a singular value of at most max(n, d) · ε times the largest. Right
-      to about ε over the smallest singular value kept, in O(n · d · min(n, d)) time. What
-      float32 made of embeddings that depended on each other counts as a direction.
-    - Any other kernel: from the eigenvalues of K above ε times the largest. Candidates equal
-      but for rounding lose what tells them apart, and the result errs upwards by what that
-      would have told. A selection of k choices sees a share of at most k · n · ε / λ of it.
-      O(n² · (n + d)) time.
+    - Linear kernel: the squared distance of the query to the span of the candidates, from
+      singular values above max(n, d) · ε times the largest. Right to about ε over the smallest
+      one kept, in O(n · d · min(n, d)) time.
+    - Any other kernel: from the eigenvalues of K above ε times the largest, in O(n² · (n + d))
+      time. The result errs upwards by what the others would have told, of which a selection of
+      k choices sees a share of at most k · n · ε / λ.
 
     Args:
         query: Shape (d,).
@@ -223,18 +217,3 @@ def _explained(gram: FloatArray, row: FloatArray) -> float:
     is_real = eigenvalues > EPSILON * eigenvalues[-1]
     parts = row @ directions[:, is_real]
     return float(np.sum(parts**2 / eigenvalues[is_real]))
-
-
-def _checked_positions(positions: Sequence[int] | IntArray, n: int) -> IntArray:
-    """Return `positions` as integers in [0, n), shape (k,)."""
-    rows = np.asarray(positions)
-    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-        raise InvalidInputError(
-            f"`positions` must be a row of integers, got {rows.dtype} of shape {rows.shape}"
-        )
-    if rows.size and not (0 <= rows.min() and rows.max() < n):
-        raise InvalidInputError(
-            f"`positions` must be in [0, {n}), got {int(rows.min())} to {int(rows.max())}; "
-            f"were they chosen from another pool?"
-        )
-    return rows.astype(np.intp)

@@ -24,9 +24,8 @@ STRAY_SHARE = 0.05
 # count misses 10 with probability exp(-10), and some 200 gaps are looked at: 1 pool in 100.
 MISSING_CHUNKS = 10.0
 
-# Of several gaps the first is taken, from the smallest u, from which at least this share is missing
-# of what is missing from the widest. Two chunks taken for one lose what the second says, while
-# one chunk taken for two only repeats itself: in doubt they are two.
+# Of several gaps the first is taken from which at least this share is missing of what is missing
+# from the widest: in doubt two chunks are two, since one taken for two only repeats itself.
 SHARE_OF_WIDEST = 0.5
 
 # Where in that gap the line is drawn (0: near-duplicates, 1: the others, on a log scale): above

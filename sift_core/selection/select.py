@@ -84,8 +84,8 @@ def select(
         n_select: How many to choose, >= 0.
         kernel: As in `selector_from_settings`, like the rest.
         noise_variance: λ > 0; the selector's default if None.
-        allow_repeats: Whether a candidate may be chosen again; not with "auto".
-        alpha: Adaptive stop; None never stops.
+        allow_repeats: Not with "auto".
+        alpha: Adaptive stop.
 
     Raises:
         InvalidInputError: If an argument is out of range or shapes do not fit.

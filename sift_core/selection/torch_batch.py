@@ -44,19 +44,15 @@ class TorchSelection:
 
     def selections(self) -> list[Selection]:
         """Return one `Selection` a query, on the CPU; waits for the device."""
-        n_select = self.positions.shape[1]
-        columns = zip(self.positions.cpu().numpy(), self.variances.cpu().numpy(), strict=True)
-        found = []
-        for positions, variances in columns:
-            k = int((positions != NO_CHOICE).sum())
-            found.append(
-                Selection(
-                    positions=positions[:k].copy(),
-                    variances=variances[: k + 1].copy(),
-                    stop_reason=StopReason.N_SELECT if k == n_select else StopReason.POOL_EXHAUSTED,
-                )
+        rows, variances = self.positions.cpu().numpy(), self.variances.cpu().numpy()
+        return [
+            Selection(
+                positions=chosen[:k].copy(),
+                variances=falling[: k + 1].copy(),
+                stop_reason=StopReason.N_SELECT if k == len(chosen) else StopReason.POOL_EXHAUSTED,
             )
-        return found
+            for chosen, falling, k in zip(rows, variances, (rows >= 0).sum(axis=1), strict=True)
+        ]
 
 
 def select_batch(
@@ -182,20 +178,21 @@ def _check(queries: Tensor, candidates: Tensor, mask: Tensor | None, kernel: obj
                 f"`{name}` must be a real torch tensor of {n_dimensions} dimensions, got {got}"
             )
     b, d = queries.shape
-    if d == 0 or candidates.shape[0] != b or candidates.shape[2] != d:
+    shape, device = tuple(candidates.shape), candidates.device
+    if d == 0 or shape[0] != b or shape[2] != d:
         raise InvalidInputError(
             f"`candidates` must have shape ({b}, n, {d}) for `queries` of {(b, d)} with d >= 1, "
-            f"got {tuple(candidates.shape)}; were both made by one model?"
+            f"got {shape}; were both made by one model?"
         )
-    if queries.device != candidates.device:
+    if queries.device != device:
         raise InvalidInputError(
-            f"`queries` must be on {candidates.device} like the candidates, got {queries.device}"
+            f"`queries` must be on {device} like the candidates, got {queries.device}"
         )
-    if mask is None:
-        return
-    is_fit = isinstance(mask, Tensor) and mask.dtype == torch.bool
-    if not is_fit or mask.shape != candidates.shape[:2] or mask.device != candidates.device:
+    if mask is not None and (
+        not isinstance(mask, Tensor)
+        or (mask.dtype, mask.shape, mask.device) != (torch.bool, shape[:2], device)
+    ):
         raise InvalidInputError(
-            f"`mask` must be a torch tensor of bool with shape {tuple(candidates.shape[:2])} on "
-            f"{candidates.device}, got {mask!r:.80}"
+            f"`mask` must be a torch tensor of bool with shape {shape[:2]} on {device}, got "
+            f"{mask!r:.80}"
         )
