@@ -162,7 +162,7 @@ def open_for_writing(
         from sift_core.sources import FaissSource
 
         if dimension is not None:
-            from sift_core.sources.faiss.search import faiss
+            from sift_core.sources.faiss.entries import faiss
 
             # Exact, and every document can be removed again; fast enough to some 100,000 chunks.
             index = faiss.IndexFlatIP(dimension)

@@ -26,8 +26,7 @@ from typing import Any, BinaryIO
 
 from sift_core.errors import CandidateSourceError
 from sift_core.sources.faiss.documents import DocumentTable, Row
-from sift_core.sources.faiss.entries import starting_form
-from sift_core.sources.faiss.search import faiss
+from sift_core.sources.faiss.entries import faiss, starting_form
 from sift_core.types import Document
 
 MANIFEST = "manifest.json"

@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +23,20 @@ from sift_core.sources.checks import (
 from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
 from sift_core.sources.faiss.entries import (
     add_entries,
+    check_index,
     check_is_trained,
+    check_not_on_gpu,
     checked_rows,
     entry_ids,
+    is_on_gpu,
+    lossy_part,
     remove_entries,
     takes_ids,
 )
 from sift_core.sources.faiss.folder import IndexFolder
-from sift_core.sources.faiss.nearest import (
-    Documents,
-    Found,
-    as_pool,
-    find,
-    unit_rows,
-)
+from sift_core.sources.faiss.nearest import Documents, as_pool, find, unit_rows
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
-from sift_core.sources.faiss.search import (
-    MOST_HITS_ON_GPU,
-    check_index,
-    check_not_on_gpu,
-    is_on_gpu,
-    lossy_part,
-)
-from sift_core.sources.faiss.vectors import stored_vectors
+from sift_core.sources.faiss.search import stored_vectors
 from sift_core.sources.sampling import as_sample, check_sample_arguments, nothing_to_sample
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, IntArray, Query
 
@@ -97,9 +88,7 @@ class FaissSource(BatchFetching):
             )
         self._index = index
         self._lock = ReadWriteLock()
-        on_gpu = is_on_gpu(index)
-        self._turn: AbstractContextManager[Any] = threading.Lock() if on_gpu else nullcontext()
-        self._most_hits = MOST_HITS_ON_GPU if on_gpu else None
+        self._turn = threading.Lock() if is_on_gpu(index) else nullcontext()
         self._folder: IndexFolder | None = None  # where `flush` saves
         self._has_changes = False
         self._next_id: int | None = None  # the least that was never given to an entry
@@ -151,14 +140,10 @@ class FaissSource(BatchFetching):
             return []
         vectors = np.stack([as_float32(query.vector) for query in queries])
         with self._lock.reading(), self._turn:
-            found = self._find(vectors, n_candidates, filter)
+            if not (self._index.ntotal and len(self._documents)):
+                raise InvalidInputError("there are no documents to fetch from; add some first")
+            found = find(self._index, self._documents, vectors, n_candidates, filter)
         return [as_pool(query, row) for query, row in zip(queries, found, strict=True)]
-
-    def _find(self, vectors: FloatArray, n_candidates: int, keep: Filter | None) -> list[Found]:
-        k = min(n_candidates, self._index.ntotal, self._most_hits or n_candidates)
-        if k == 0 or not len(self._documents):
-            raise InvalidInputError("there are no documents to fetch from; add some first")
-        return find(self._index, self._documents, vectors, k, keep)
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random documents, all in random order where there are fewer.
@@ -387,10 +372,7 @@ class FaissSource(BatchFetching):
 
     @classmethod
     def load(
-        cls,
-        folder: str | os.PathLike[str],
-        *,
-        embedder_name: str | None = None,
+        cls, folder: str | os.PathLike[str], *, embedder_name: str | None = None
     ) -> FaissSource:
         """Return the source that was saved in a folder; `flush` saves its changes there.
 

@@ -13,15 +13,8 @@ import numpy as np
 from sift_core.selection.kernels import cosine_similarities
 from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
-from sift_core.sources.faiss.search import (
-    FAULTS,
-    MOST_HITS_ON_GPU,
-    BatchHits,
-    failed_search,
-    is_on_gpu,
-    lossy_part,
-    search,
-)
+from sift_core.sources.faiss.entries import MOST_HITS_ON_GPU, is_on_gpu, lossy_part
+from sift_core.sources.faiss.search import Hits, search
 from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Query
 
 Documents: TypeAlias = CallersDocuments | DocumentTable
@@ -39,81 +32,71 @@ class Found:
     """Documents found by one query, nearest first.
 
     Args:
-        ids: n Faiss ids.
         documents: n documents.
         vectors: Shape (n, d), float32.
     """
 
-    ids: Sequence[int]
     documents: Sequence[Document]
     vectors: FloatArray
 
 
 def find(
-    index: Any, documents: Documents, queries: FloatArray, k: int, keep: Filter | None
+    index: Any, documents: Documents, queries: FloatArray, n_candidates: int, keep: Filter | None
 ) -> list[Found]:
-    """Return the k nearest documents of each query, fewer only where there are fewer.
+    """Return the nearest documents of each query, fewer only where there are fewer.
 
     One search of all queries. Where that finds too few which were not deleted and pass the
     filter, a query is asked again for more; and where so few pass that this would not end soon,
     all documents are filtered, and only those that pass are compared.
 
     Args:
-        index: Any Faiss index.
+        index: Any Faiss index with vectors.
         documents: Its documents.
         queries: Shape (b, d), float32, contiguous.
-        k: 1 <= k <= number of vectors.
+        n_candidates: >= 1.
         keep: Called with a document's metadata.
 
     Raises:
         CandidateSourceError: If Faiss fails or a hit has no document.
     """
+    most = min(index.ntotal, MOST_HITS_ON_GPU) if is_on_gpu(index) else index.ntotal
+    k = min(n_candidates, most)
     n_deleted = 0
     if isinstance(documents, DocumentTable):
         n_deleted = max(0, index.ntotal - len(documents))
-    n_asked = min(k * (_WIDER if keep else 1) + min(n_deleted, _WIDER * k), index.ntotal)
-    largest = min(max(_WIDER * k, int(index.ntotal * _LARGEST_SHARE)), index.ntotal)
-    if is_on_gpu(index):
-        n_asked, largest = min(n_asked, MOST_HITS_ON_GPU), min(largest, MOST_HITS_ON_GPU)
+    n_first = min(k * (_WIDER if keep else 1) + min(n_deleted, _WIDER * k), most)
+    largest = min(max(_WIDER * k, int(index.ntotal * _LARGEST_SHARE)), most)
     every = cache(lambda: documents.ids(keep))  # read once, and only where it is needed
 
-    def of_one(row: int, n_asked: int, found: Found) -> Found:
-        while len(found.ids) < k:
-            needed = max(int(1.5 * k * n_asked / max(len(found.ids), 1)), 2 * n_asked)
-            if needed > largest:
+    def of_one(row: int, ids: IntArray, vectors: FloatArray) -> Found:
+        n_asked = n_first
+        found = _kept(documents, ids, vectors, k, keep)
+        while len(found.documents) < k and n_asked < index.ntotal and ids[-1] >= 0:
+            n_asked = max(int(1.5 * k * n_asked / max(len(found.documents), 1)), 2 * n_asked)
+            if n_asked > largest:
                 n_wanted = min(k, len(every()))
                 if n_wanted == 0:
                     return found
                 hits = _search(index, queries[[row]], n_wanted, allowed=every())
-                return _kept(documents, hits.ids[0], hits.vectors[0], k, None)
-            n_asked = needed
+                return _kept(documents, hits.rows[0], hits.embeddings[0], k, None)
             hits = _search(index, queries[[row]], n_asked)
-            found = _kept(documents, hits.ids[0], hits.vectors[0], k, keep)
-            if n_asked == index.ntotal or hits.ids[0, -1] < 0:
-                break
+            ids = hits.rows[0]
+            found = _kept(documents, ids, hits.embeddings[0], k, keep)
         return found
 
-    hits = _search(index, queries, n_asked)
-    all_found = []
-    for row, (ids, vectors) in enumerate(zip(hits.ids, hits.vectors, strict=True)):
-        found = _kept(documents, ids, vectors, k, keep)
-        is_all = n_asked == index.ntotal or ids[-1] < 0
-        all_found.append(found if is_all else of_one(row, n_asked, found))
-    return all_found
+    hits = _search(index, queries, n_first)
+    return [
+        of_one(row, *each) for row, each in enumerate(zip(hits.rows, hits.embeddings, strict=True))
+    ]
 
 
-def _search(
-    index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None = None
-) -> BatchHits:
+def _search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None = None) -> Hits:
     """Return hits with vectors, of unit length where the index gives back approximations."""
-    try:
-        hits = search(index, queries, k, allowed=allowed)
-    except FAULTS as error:
-        raise failed_search(index, error) from error
+    hits = search(index, queries, k, allowed=allowed)
     if lossy_part(index) is None:
         return hits
-    hits.vectors[hits.ids < 0] = 0  # Faiss leaves NaN there
-    return replace(hits, vectors=unit_rows(hits.vectors))
+    hits.embeddings[hits.rows < 0] = 0  # Faiss leaves NaN there
+    return replace(hits, embeddings=unit_rows(hits.embeddings))
 
 
 def _kept(
@@ -125,17 +108,14 @@ def _kept(
     kept: list[Document] = []
     for start in range(0, len(present), k):
         for row, document in enumerate(documents.of_ids(present[start : start + k]), start):
-            if document is None or (keep is not None and not keep(document.metadata)):
-                continue
-            rows.append(row)
-            kept.append(document)
-            if len(rows) == k:
-                break
-        if len(rows) == k:
+            if document is not None and (keep is None or keep(document.metadata)):
+                rows.append(row)
+                kept.append(document)
+        if len(rows) >= k:
             break
     if len(rows) == len(ids):  # as nearly always
-        return Found(ids=present, documents=kept, vectors=vectors)
-    return Found(ids=[present[row] for row in rows], documents=kept, vectors=vectors[rows])
+        return Found(documents=kept, vectors=vectors)
+    return Found(documents=kept[:k], vectors=vectors[rows[:k]])
 
 
 def as_pool(query: Query, found: Found) -> CandidatePool:

@@ -2,48 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
+from sift_core.checks import as_count, as_finite_array
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.sources.checks import as_float32
+from sift_core.sources.faiss.entries import (
+    GRAPHS,
+    all_vectors,
+    check_index,
+    downcast,
+    faiss,
+    id_map,
+    list_ids,
+    transforms,
+)
 from sift_core.types import FloatArray, IntArray
 
-try:
-    import faiss as _faiss
-except ImportError as error:
-    raise MissingDependencyError("faiss-cpu", extra="faiss") from error
-
-faiss: Any = _faiss  # its own type stubs lack search parameters' arguments and HNSW's class
-
-_GRAPHS = (faiss.IndexHNSW, faiss.IndexNSG, faiss.IndexNNDescent)
-FAULTS = (RuntimeError, AssertionError)  # what Faiss raises
-
-# GPU indexes refuse to return more neighbours than this (getMaxKSelection in Faiss).
-MOST_HITS_ON_GPU = 2048
-_EXACT_ON_GPU = ("GpuIndexFlat", "GpuIndexIVFFlat")  # and their L2 and IP kinds
+_FAULTS = (RuntimeError, AssertionError)  # what Faiss raises
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BatchHits:
-    """Nearest neighbours of b queries.
+class Hits:
+    """Nearest neighbours of one query, nearest first; of b queries with one more axis in front.
 
     Args:
-        ids: Shape (b, k), nearest first; -1 where there are fewer than k.
-        scores: Shape (b, k), inner products or distances, by the index's own metric.
-        vectors: Shape (b, k, d), float32; of no meaning where the id is -1.
+        rows: Shape (n,), the index's ids; -1 where one of b queries has fewer than n.
+        scores: Shape (n,), inner products or distances, by the index's own metric.
+        embeddings: Shape (n, d), float32; approximations where the index compresses, of no
+            meaning where the row is -1.
     """
 
-    ids: IntArray
+    rows: IntArray
     scores: FloatArray
-    vectors: FloatArray
+    embeddings: FloatArray
 
 
-def search(
-    index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None = None
-) -> BatchHits:
-    """Return the k nearest neighbours of each query with their vectors.
+def search_with_vectors(
+    index: Any, query: FloatArray, n: int, *, allowed: Sequence[int] | IntArray | None = None
+) -> Hits:
+    """Return the nearest rows of an index with their vectors, in one search where it can.
+
+    Flat, IVF, HNSW, NSG and codes, whatever wraps them; none needs a direct map. HNSW looks at
+    n nodes at least, whatever its efSearch; IVF returns fewer rows where the lists that it probes
+    (nprobe) hold fewer.
+
+    Args:
+        index: Any trained Faiss index of floats.
+        query: Shape (d,), as the index's vectors are scaled.
+        n: How many rows at most, >= 1.
+        allowed: The only rows that may be returned. Costs O(ntotal) more; graphs (HNSW) are left
+            aside then, and all allowed rows compared.
+
+    Raises:
+        CandidateSourceError: If Faiss fails, or the index cannot give vectors back.
+        InvalidInputError: If an argument cannot be used, or the dimensions differ.
+    """
+    check_index(index)
+    n = as_count("n", n, minimum=1)
+    vector = as_float32(as_finite_array("query", query, n_dimensions=1))
+    if len(vector) != index.d:
+        raise InvalidInputError(
+            f"the query has {len(vector)} dimensions, the Faiss index has {index.d}; were both "
+            f"embedded by one model?"
+        )
+    ids = None if allowed is None else np.asarray(allowed, dtype=np.int64)
+    n = min(n, index.ntotal if ids is None else len(ids))
+    if n == 0:
+        empty = np.empty((0, index.d), dtype=np.float32)
+        return Hits(rows=np.empty(0, dtype=np.int64), scores=empty[:, 0], embeddings=empty)
+    hits = search(index, np.ascontiguousarray(vector[np.newaxis]), n, allowed=ids)
+    is_hit = hits.rows[0] >= 0
+    return Hits(
+        rows=hits.rows[0][is_hit],
+        scores=hits.scores[0][is_hit],
+        embeddings=hits.embeddings[0][is_hit],
+    )
+
+
+def stored_vectors(index: Any, rows: Sequence[int] | IntArray) -> FloatArray:
+    """Return the vectors of rows of an index, shape (n, d), float32, in the order asked for.
+
+    Whatever wraps the index: an `IndexIDMap` and an IVF index without a direct map are read too,
+    in O(ntotal). One that compresses gives back approximations.
+
+    Args:
+        index: Any Faiss index of floats.
+        rows: n ids of the index; one may come twice.
+
+    Raises:
+        CandidateSourceError: If the index has no such row, cannot give vectors back, or fails.
+        InvalidInputError: If `index` is none, or a row is no integer.
+    """
+    check_index(index)
+    ids = np.asarray(rows)
+    if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
+        raise InvalidInputError(
+            f"`rows` must be integers, shape (n,), got {ids.dtype} of shape {ids.shape}"
+        )
+    if not ids.size:
+        return np.empty((0, index.d), dtype=np.float32)
+    try:
+        return _vectors(index, np.ascontiguousarray(ids, dtype=np.int64))
+    except LookupError as error:
+        raise CandidateSourceError(
+            f"Faiss {type(index).__name__} of {index.ntotal} vectors does not hold what was asked "
+            f"for: {error}; do the index and what names its rows belong together?"
+        ) from error
+    except _FAULTS as error:
+        raise _failed(index, error) from error
+
+
+def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None = None) -> Hits:
+    """Return the k nearest neighbours of each query with their vectors, shape (b, k) and (b, k, d).
 
     The index's own settings hold (nprobe, max_codes, k_factor), but HNSW's efSearch is
     raised to k: a beam narrower than the answer returns short lists. A graph that still finds
@@ -62,42 +137,43 @@ def search(
             asked for all that they hold, and their answer is thinned.
 
     Raises:
-        RuntimeError: If Faiss fails, or the index type cannot give vectors back.
+        CandidateSourceError: If Faiss fails, or the index type cannot give vectors back.
     """
+    try:
+        return _search(index, queries, k, allowed)
+    except _FAULTS as error:
+        raise _failed(index, error) from error
+
+
+def _search(index: Any, queries: FloatArray, k: int, allowed: IntArray | None) -> Hits:
     index = downcast(index)
     if isinstance(index, faiss.IndexIDMap):
         ids = id_map(index)
         positions = None if allowed is None else np.flatnonzero(np.isin(ids, allowed))
-        hits = search(index.index, queries, k, allowed=positions)
-        return replace(hits, ids=np.where(hits.ids >= 0, ids[hits.ids], -1))
+        hits = _search(index.index, queries, k, positions)
+        return replace(hits, rows=np.where(hits.rows >= 0, ids[hits.rows], -1))
     if isinstance(index, faiss.IndexPreTransform):
         for transform in transforms(index):
             queries = transform.apply(queries)
-        hits = search(index.index, queries, k, allowed=allowed)
-        rows = hits.vectors.reshape(hits.ids.size, -1)
-        rows[hits.ids.ravel() < 0] = 0  # not the NaN that Faiss leaves there
-        return replace(hits, vectors=_reversed(index, rows).reshape(*hits.ids.shape, index.d))
+        hits = _search(index.index, queries, k, allowed)
+        vectors = hits.embeddings.reshape(hits.rows.size, -1)
+        vectors[hits.rows.ravel() < 0] = 0  # not the NaN that Faiss leaves there
+        vectors = _reversed(index, vectors).reshape(*hits.rows.shape, index.d)
+        return replace(hits, embeddings=vectors)
     if allowed is not None:
-        return _search_among(_all_vectors(index), queries, k, allowed)
+        return _search_among(all_vectors(index), queries, k, allowed)
     options = {}
     if isinstance(index, faiss.IndexHNSW) and index.hnsw.efSearch < k:
         options["params"] = faiss.SearchParametersHNSW(
             efSearch=k, check_relative_distance=index.hnsw.check_relative_distance
         )
     scores, ids, vectors = index.search_and_reconstruct(queries, k, **options)
-    if isinstance(index, _GRAPHS) and (ids < 0).any():  # parts that no path leads to
-        return search(index.storage, queries, k)
-    return BatchHits(ids=ids, scores=scores, vectors=vectors)
+    if isinstance(index, GRAPHS) and (ids < 0).any():  # parts that no path leads to
+        return _search(index.storage, queries, k, None)
+    return Hits(rows=ids, scores=scores, embeddings=vectors)
 
 
-def _all_vectors(index: Any) -> Any:
-    """Return the part of a graph, or of what refines codes, that compares all vectors."""
-    if isinstance(index, _GRAPHS):
-        return downcast(index.storage)
-    return downcast(index.refine_index) if isinstance(index, faiss.IndexRefine) else index
-
-
-def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) -> BatchHits:
+def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) -> Hits:
     """Return the k nearest of the allowed ids from an index that wraps no other."""
     selector = faiss.IDSelectorBatch(np.ascontiguousarray(allowed, dtype=np.int64))
     params = faiss.SearchParameters(sel=selector)
@@ -116,22 +192,15 @@ def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) ->
             scores[row, : len(kept)] = all_scores[row, kept]
     vectors = np.zeros((*ids.shape, index.d), dtype=np.float32)
     if (ids >= 0).any():
-        vectors[ids >= 0] = vectors_by_id(index, ids[ids >= 0])
-    return BatchHits(ids=ids, scores=scores, vectors=vectors)
+        vectors[ids >= 0] = _vectors(index, ids[ids >= 0])
+    return Hits(rows=ids, scores=scores, embeddings=vectors)
 
 
-def vectors_by_id(index: Any, ids: IntArray) -> FloatArray:
-    """Return the vectors of entries by id, shape (n, d), whatever wraps the index.
-
-    O(ntotal) for an `IndexIDMap`, and for an IVF index without a direct map.
-
-    Args:
-        index: Any index of floats.
-        ids: Shape (n,).
+def _vectors(index: Any, ids: IntArray) -> FloatArray:
+    """Return the vectors of entries by id, shape (n, d).
 
     Raises:
         LookupError: If an id is not there.
-        RuntimeError: If Faiss fails, or the index type cannot give vectors back.
     """
     index = downcast(index)
     if isinstance(index, faiss.IndexIDMap):
@@ -141,9 +210,9 @@ def vectors_by_id(index: Any, ids: IntArray) -> FloatArray:
         places = np.searchsorted(held, ids, side="right", sorter=order) - 1
         positions = order[np.maximum(places, 0)]
         _check_are_there(ids, np.flatnonzero(held[positions] != ids))
-        return vectors_by_id(index.index, positions)
+        return _vectors(index.index, positions)
     if isinstance(index, faiss.IndexPreTransform):
-        return _reversed(index, np.ascontiguousarray(vectors_by_id(index.index, ids)))
+        return _reversed(index, np.ascontiguousarray(_vectors(index.index, ids)))
     if not isinstance(index, faiss.IndexIVF):  # others read any memory
         _check_are_there(ids, np.flatnonzero((ids < 0) | (ids >= index.ntotal)))
     elif index.direct_map.no():
@@ -175,43 +244,6 @@ def _check_are_there(ids: IntArray, missing: IntArray) -> None:
         raise LookupError(f"it has no entry {ids[missing[0]]}")
 
 
-def id_map(index: Any) -> IntArray:
-    """Return the ids (n,) of an `IndexIDMap`, a view that the next change makes invalid.
-
-    Raises:
-        RuntimeError: If it holds vectors without ids, since an `add_with_ids` was interrupted.
-    """
-    if index.ntotal != index.index.ntotal:
-        raise RuntimeError(
-            f"{type(index).__name__} holds {index.ntotal} ids for {index.index.ntotal} vectors, "
-            f"since a change of it was interrupted; load the source again"
-        )
-    ids: IntArray = faiss.rev_swig_ptr(index.id_map.data(), index.ntotal)
-    return ids
-
-
-def list_ids(index: Any, list_number: int) -> IntArray:
-    """Return a copy of the ids in one list of an IVF index."""
-    lists = index.invlists
-    n = lists.list_size(list_number)
-    if not n:
-        return np.empty(0, dtype=np.int64)
-    pointer = lists.get_ids(list_number)
-    ids: IntArray = faiss.rev_swig_ptr(pointer, n).copy()
-    lists.release_ids(list_number, pointer)
-    return ids
-
-
-def downcast(index: Any) -> Any:
-    """Return `index` as its own class: what holds another index knows it as `Index` only."""
-    return faiss.downcast_index(index) if type(index) is faiss.Index else index
-
-
-def transforms(index: Any) -> list[Any]:
-    """Return the transforms of an `IndexPreTransform`, as their own classes, in their order."""
-    return [faiss.downcast_VectorTransform(index.chain.at(i)) for i in range(index.chain.size())]
-
-
 def _reversed(index: Any, rows: FloatArray) -> FloatArray:
     """Return vectors (n, d) from before the transforms of an `IndexPreTransform`."""
     for transform in reversed(transforms(index)):
@@ -219,77 +251,7 @@ def _reversed(index: Any, rows: FloatArray) -> FloatArray:
     return rows
 
 
-def check_index(index: Any) -> None:
-    """Refuse what is no index of float vectors that gives them back.
-
-    Raises:
-        InvalidInputError: Naming its type.
-    """
-    if isinstance(index, faiss.IndexBinary):
-        raise InvalidInputError(
-            f"`index` must hold vectors of floats, got {type(index).__name__}, which holds bits"
-        )
-    if not all(hasattr(index, name) for name in ("d", "ntotal", "search", "metric_type")):
-        raise InvalidInputError(f"`index` must be a Faiss index, got {type(index).__name__}")
-    inner = _innermost(index)
-    if isinstance(inner, faiss.IndexIVFFastScan):  # Faiss 1.15 ends the process when it is loaded
-        raise InvalidInputError(
-            f"{type(inner).__name__} does not give its vectors back; put IndexRefineFlat around it"
-        )
-
-
-def is_on_gpu(index: Any) -> bool:
-    """Return whether only one thread at a time may search an index, for at most 2,048 hits."""
-    return type(_innermost(index)).__name__.startswith("GpuIndex")
-
-
-def check_not_on_gpu(index: Any) -> None:
-    """Refuse to change or save what no file can hold.
-
-    Raises:
-        InvalidInputError: If the index is on a GPU.
-    """
-    if is_on_gpu(index):
-        raise InvalidInputError(
-            f"{type(_innermost(index)).__name__} is on a GPU, where it can be neither changed nor "
-            f"saved; convert it with faiss.index_gpu_to_cpu and take that"
-        )
-
-
-def _innermost(index: Any) -> Any:
-    """Return what is inside `IndexIDMap` and `IndexPreTransform`."""
-    index = downcast(index)
-    wraps = isinstance(index, faiss.IndexIDMap | faiss.IndexPreTransform)
-    return _innermost(index.index) if wraps else index
-
-
-def lossy_part(index: Any) -> str | None:
-    """Return the class that gives back other vectors than were added, or None.
-
-    Rotations are exact to the rounding of float32, and normalising (L2norm) to the length.
-    A type that is not known to be exact counts as lossy.
-    """
-    index = downcast(index)
-    if isinstance(index, faiss.IndexIDMap):
-        return lossy_part(index.index)
-    if isinstance(index, faiss.IndexPreTransform):
-        lossy = [transform for transform in transforms(index) if not _is_lossless(transform)]
-        return type(lossy[0]).__name__ if lossy else lossy_part(index.index)
-    index = _all_vectors(index)
-    name = type(index).__name__
-    is_exact = isinstance(index, faiss.IndexFlat | faiss.IndexIVFFlat)
-    return None if is_exact or name.startswith(_EXACT_ON_GPU) else name
-
-
-def _is_lossless(transform: Any) -> bool:
-    if isinstance(transform, faiss.LinearTransform):
-        is_rotation = transform.is_orthonormal or not transform.is_trained  # known by training
-        return bool(is_rotation and transform.d_out >= transform.d_in)
-    return isinstance(transform, faiss.NormalizationTransform | faiss.CenteringTransform)
-
-
-def failed_search(index: Any, error: Exception) -> CandidateSourceError:
-    """Return what to raise where Faiss fails."""
+def _failed(index: Any, error: Exception) -> CandidateSourceError:
     return CandidateSourceError(
         f"Faiss {type(index).__name__} of {index.ntotal} vectors could not search and return "
         f"vectors: {error}; not every index type can give its vectors back (IndexFlat, HNSW and "
