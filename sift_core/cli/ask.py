@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from enum import Enum
+from itertools import count
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.status import Status
+from rich.table import Table
 
 from sift_core.answering.policy import VariancePolicy
 from sift_core.cli.models import load_language_model
@@ -25,7 +25,6 @@ from sift_core.cli.output import (
     print_chunks,
     print_json,
     repeats_of,
-    stderr_console,
     stdout_console,
     working,
     write,
@@ -41,11 +40,11 @@ from sift_core.cli.settings import (
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
-from sift_core.types import Answer, CandidatePool
+from sift_core.selection import pick_metadata
+from sift_core.types import Answer, CandidatePool, Message
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, Choice
-    from sift_core.cli.chat import Asking
+    from sift_core.answering import AnswerEngine, AnswerStream, Choice
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
@@ -56,7 +55,6 @@ _STAGES = {
     "fetch": "retrieval",
     "select": "selection",
     "fine_tune": "fine-tuning",
-    "read": "reading",
     "generate": "generation",
 }
 
@@ -83,13 +81,6 @@ def ask(
     chat: Annotated[
         bool, typer.Option("--chat", help="Go on asking: one question a line on stdin.")
     ] = False,
-    keep_documents: Annotated[
-        bool,
-        typer.Option(
-            "--keep-documents",
-            help="With --chat: choose (and learn) once, for the first question and all others.",
-        ),
-    ] = False,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
     n_context: Annotated[
@@ -102,10 +93,6 @@ def ask(
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 256,
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="How long you will wait; auto chooses by it.", show_default=False),
-    ] = None,
     device: Annotated[
         str | None,
         typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
@@ -119,36 +106,38 @@ def ask(
     sift ask "How do I upload a file?" --mode fine_tune --steps 20
     sift ask --chat --mode context
     """
-    question = _checked_question(question, chat=chat, keep_documents=keep_documents)
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise InvalidInputError(f"--seconds must be > 0 and finite, got {seconds}")
-    with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as known:
-        from sift_core.cli.chat import Asking  # with torch
+    question = _checked_question(question, chat=chat)
+    with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as (known, options):
+        with working("Loading the language model …"):
+            from sift_core.answering import AnswerEngine  # with torch
 
-        engine = _engine(
-            model,
-            device,
-            times_modes=seconds is not None and mode is ModeName.AUTO,
-            n_context=n_context,
-            n_candidates=candidates,
-            n_steps=steps,
-            max_new_tokens=max_new_tokens,
-            **known.pop("engine"),
-        )
+            engine = AnswerEngine(
+                language_model=load_language_model(model, device),
+                n_context=n_context,
+                n_candidates=candidates,
+                n_steps=steps,
+                max_new_tokens=max_new_tokens,
+                **options,
+            )
         asking = Asking(
-            engine=engine, mode=mode.value, latency_s=seconds, keeps_documents=keep_documents
+            engine=engine,
+            mode=mode.value,
+            known={**known, "model": model},
+            as_json=json,
+            one_a_line=chat,
         )
-        asked = {**known, "model": model}
         if chat:
-            _chat(asking, question, asked, as_json=json)
-        elif _answer(asking, str(question), asked, as_json=json) is None:
+            from sift_core.cli.chat import Chat
+
+            session = Chat(asking=asking)
+            if session.run(question) and not session.is_interactive:
+                raise typer.Exit(2)
+        elif asking.answer(str(question)) is None:
             raise typer.Exit(INTERRUPTED)
 
 
-def _checked_question(question: str | None, *, chat: bool, keep_documents: bool) -> str | None:
+def _checked_question(question: str | None, *, chat: bool) -> str | None:
     """Return the question, read from stdin where that is asked for; None for a chat without one."""
-    if keep_documents and not chat:
-        raise InvalidInputError("--keep-documents is for --chat: one question has its own anyway")
     if question is None and chat:
         return None
     if question is None:
@@ -161,128 +150,126 @@ def _checked_question(question: str | None, *, chat: bool, keep_documents: bool)
 
 
 @contextmanager
-def _retrieval(store: str, embedder: str | None, *, is_needed: bool) -> Iterator[dict[str, Any]]:
+def _retrieval(
+    store: str, embedder: str | None, *, is_needed: bool
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Open the store and load the model of its vectors; without need neither of them.
 
     Yields:
-        What is known for JSON ("store", "embedder"), and the engine's options ("engine").
+        What is known of them for JSON, and the engine's options.
     """
     if not is_needed:
-        yield {"store": None, "embedder": None, "engine": {}}
+        yield {"store": None, "embedder": None}, {}
         return
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
         loaded = embedder_of(source, address, embedder)
-        yield {
-            "store": str(address),
-            "embedder": loaded.name,
-            "engine": {"source": source, "embedder": loaded},
-        }
+        known = {"store": str(address), "embedder": loaded.name}
+        yield known, {"source": source, "embedder": loaded}
 
 
-def _engine(
-    model: str | None, device: str | None, *, times_modes: bool, **options: Any
-) -> AnswerEngine:
-    """Return the engine; with what each mode costs on this machine where that is asked for."""
-    from sift_core.answering import AnswerEngine
-
-    with working("Loading the language model …") as status:
-        language_model = load_language_model(model, device)
-        cost_model = None
-        if times_modes:
-            from sift_core.answering import cached_cost_model
-
-            status.update("Measuring what each mode takes on this machine (once) …")
-            cost_model = cached_cost_model(language_model)
-    return AnswerEngine(language_model=language_model, cost_model=cost_model, **options)
-
-
-def _chat(asking: Asking, first: str | None, asked: dict[str, Any], *, as_json: bool) -> None:
-    from sift_core.cli.chat import Chat
-
-    console = stderr_console() if as_json else stdout_console()
-    chat = Chat(
-        asking=asking,
-        answer=lambda question: _answer(asking, question, asked, as_json=as_json, in_chat=True),
-        print_sources=lambda answer: _print_sources(console, answer, n_lines=6, all_of_them=True),
-        as_json=as_json,
-    )
-    if chat.run(first) and not chat.is_interactive:
-        raise typer.Exit(2)
-
-
-def _answer(
-    asking: Asking, question: str, asked: dict[str, Any], *, as_json: bool, in_chat: bool = False
-) -> Answer | None:
-    """Answer and print one question; return None where Ctrl-C stopped it."""
-    try:
-        answer = _streamed(asking, question, shows_text=not as_json)
-    except KeyboardInterrupt:
-        sys.stderr.write("\nstopped\n")
-        return None
-    if as_json:
-        print_json(_record(question, answer, asked), one_a_line=in_chat)
-    else:
-        _print_about(stdout_console(), answer)
-    return answer
-
-
-def _streamed(asking: Asking, question: str, *, shows_text: bool) -> Answer:
-    """Return the answer, its text written to stdout as it comes."""
-    with working("Looking for chunks …") as status:
-        shown = _Progress(status)
-        stream = asking.stream(question, on_choice=shown.choice, on_loss=shown.loss)
-        try:
-            piece = next(stream, None)
-        except BaseException:
-            stream.close()
-            raise
-    with stream:
-        has_begun, held = False, ""  # space is written once something follows it
-        while piece is not None:
-            text = held + plain(piece) if has_begun else plain(piece).lstrip()
-            held = text[len(text.rstrip()) :]
-            has_begun = has_begun or bool(text)
-            if shows_text:
-                write(text.rstrip())
-            piece = next(stream, None)
-        answer = stream.answer()
-    if shows_text:
-        write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
-    return answer
-
-
-class _Progress:
-    """Shows in the status line how far the work before the first word is."""
-
-    def __init__(self, status: Status) -> None:
-        self._status = status
-        self._n_steps = 0
-        self._n_done = 0
-
-    def choice(self, choice: Choice) -> None:
-        self._n_steps = 0 if choice.learned is None else len(choice.learned)
-        steps = f"Fine-tuning: {self._n_steps} steps …"
-        self._status.update(steps if self._n_steps else "Reading …")
-
-    def loss(self, loss: float) -> None:
-        self._n_done += 1
-        self._status.update(
-            f"Fine-tuning: step {self._n_done} of {self._n_steps}, loss {loss:.2f} nats a token …"
-        )
-
-
-def _record(question: str, answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer for JSON, unshortened.
+@dataclass(kw_only=True, eq=False)
+class Asking:
+    """Answers questions as the options of the command say, and prints the answers.
 
     Args:
-        question: What was asked.
-        answer: The answer.
-        asked: What else is known about the question, such as the store.
+        engine: Answers; its model is used by one question at a time.
+        mode: As for `AnswerEngine.answer`.
+        known: What JSON tells of every answer, such as the store.
+        as_json: Whether an answer is printed as JSON.
+        one_a_line: Whether that takes one line.
+        history: What was said before, oldest first.
     """
+
+    engine: AnswerEngine
+    mode: str
+    known: Mapping[str, Any]
+    as_json: bool
+    one_a_line: bool
+    history: list[Message] = field(default_factory=list)
+
+    def answer(self, question: str) -> Answer | None:
+        """Answer and print one question; return None where Ctrl-C stopped it."""
+        choices: list[Choice] = []
+        try:
+            answer = self._written(question, choices.append)
+        except KeyboardInterrupt:
+            sys.stderr.write("\nstopped\n")
+            return None
+        if self.as_json:
+            record = _record(question, answer, choices[0], self.known)
+            print_json(record, one_a_line=self.one_a_line)
+        else:
+            _print_about(stdout_console(), answer)
+        return answer
+
+    def _written(self, question: str, on_choice: Callable[[Choice], object]) -> Answer:
+        """Return the answer, its text written to stdout as it comes."""
+        with working("Looking for chunks …") as status:
+            numbers = count(1)
+
+            def show_choice(choice: Choice) -> None:
+                on_choice(choice)
+                status.update("Reading …" if choice.learned is None else "Fine-tuning …")
+
+            def show_loss(loss: float) -> None:
+                status.update(f"Fine-tuning: step {next(numbers)}, loss {loss:.2f} nats a token …")
+
+            stream = self._stream(question, show_choice, show_loss)
+            try:
+                piece = next(stream, None)
+            except BaseException:
+                stream.close()
+                raise
+        with stream:
+            has_begun, held = False, ""  # space is written once something follows it
+            while piece is not None:
+                text = held + plain(piece) if has_begun else plain(piece).lstrip()
+                held = text[len(text.rstrip()) :]
+                has_begun = has_begun or bool(text)
+                if not self.as_json:
+                    write(text.rstrip())
+                piece = next(stream, None)
+            answer = stream.answer()
+        if not self.as_json:
+            write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
+        return answer
+
+    def _stream(
+        self,
+        question: str,
+        on_choice: Callable[[Choice], object],
+        on_loss: Callable[[float], object],
+    ) -> AnswerStream:
+        """Return the answer while it is written; closing the stream ends learning and writing.
+
+        Everything is computed in another thread, choosing included: Ctrl-C reaches the caller's
+        alone, and an interrupt inside compiled code would be no KeyboardInterrupt any more.
+        """
+        from sift_core.answering import AnswerStream
+        from sift_core.answering.streams import followed
+
+        def answer(go_on: Callable[[float], object], **options: Any) -> Answer:
+            choice = self.engine.choose(question, mode=self.mode, history=self.history)
+            go_on(0.0)  # leaves by an exception where the stream is closed
+            on_choice(choice)
+
+            def on_step(loss: float) -> None:
+                go_on(loss)
+                on_loss(loss)
+
+            return self.engine.answer_from(choice, on_step=on_step, **options)
+
+        return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
+
+
+def _record(
+    question: str, answer: Answer, choice: Choice, known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return an answer for JSON, unshortened."""
     return {
         "question": question,
-        **asked,
+        **known,
         "text": answer.text,
         "mode": answer.mode.value,
         "reasons": list(answer.reasons),
@@ -292,62 +279,67 @@ def _record(question: str, answer: Answer, asked: Mapping[str, Any]) -> dict[str
         "n_new_tokens": answer.n_new_tokens,
         "timings": dict(answer.timings),
         "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
-        "chunks": [] if answer.chunks is None else _source_records(answer.chunks, answer.n_read),
+        "chunks": [] if answer.chunks is None else _chunk_records(answer.chunks, answer, choice),
     }
 
 
-def _source_records(chunks: CandidatePool, n_read: int) -> list[dict[str, Any]]:
-    """Return each chunk once for JSON, with what it was used for."""
+def _chunk_records(chunks: CandidatePool, answer: Answer, choice: Choice) -> list[dict[str, Any]]:
+    """Return each chunk once for JSON, with what it was used for and why it was chosen.
+
+    What was read is described as a pick for the prompt, the others as picks to learn from.
+    """
     distinct, _ = _distinct(chunks)
-    read = set(chunks.document_ids[:n_read])
-    n_learned = Counter(chunks.document_ids[n_read:])
+    read = set(chunks.document_ids[: answer.n_read])
+    n_learned = Counter(chunks.document_ids[answer.n_read :])
+    picks: dict[str, dict[str, float | None]] = {}
+    for selection in (choice.read, choice.learned):
+        if selection is not None:
+            ids = choice.chunks(selection).document_ids
+            for name, pick in zip(ids, pick_metadata(choice.pool, selection), strict=True):
+                if name in read or selection is choice.learned:
+                    picks.setdefault(name, pick)
+    records = chunk_records(distinct, [picks[name] for name in distinct.document_ids])
     return [
-        {**record, "is_read": key in read, "n_times_learned": n_learned[key]}
-        for key, record in zip(distinct.document_ids, chunk_records(distinct), strict=True)
+        {**record, "is_read": name in read, "n_times_learned": n_learned[name]}
+        for name, record in zip(distinct.document_ids, records, strict=True)
     ]
 
 
 def _print_about(console: Terminal, answer: Answer) -> None:
     """Print everything about an answer but its text."""
-    _print_sources(console, answer, n_lines=0)
-    _print_pair(console, "mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
+    print_sources(console, answer)
+    about = Table.grid(padding=(0, 2, 0, 0))
+    about.add_column(min_width=8)
+    about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
     report = answer.fine_tuning
     if report is not None and report.losses:
-        learned = "learned before" if report.source != "trained" else "learned now"
-        _print_pair(
-            console,
-            "learning",
-            f"{report.n_steps} steps, {learned}; loss {fmean(report.losses):.2f} nats a token in "
-            f"the mean",
-        )
+        learned = "now" if report.source == "trained" else "before"
+        loss = f"loss {fmean(report.losses):.2f} nats a token in the mean"
+        about.add_row("learning", f"{report.n_steps} steps, learned {learned}; {loss}")
     if answer.chunks is not None and len(answer.chunks):
-        _print_pair(console, "σ²", _certainty(answer.standard_deviation))
-    _print_pair(console, "time", _times(answer))
+        about.add_row("σ²", _certainty(answer.standard_deviation))
+    about.add_row("time", _times(answer))
     if answer.finish_reason == "length":
-        _print_pair(
-            console, "note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more"
-        )
+        about.add_row("note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more")
+    console.print(about)
 
 
-def _print_sources(
-    console: Terminal, answer: Answer, *, n_lines: int, all_of_them: bool = False
-) -> None:
+def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -> None:
     """Print the distinct chunks that an answer rests on, in order of choice.
 
     Args:
         console: Where.
         answer: The answer.
-        n_lines: Lines of text of each at most.
-        all_of_them: Whether to print more than the first ten.
+        in_full: Whether to print all of them with their texts, not the first ten without.
     """
     if answer.chunks is None or not len(answer.chunks):
         console.print("sources: none; the model answered from what it knows", style="dim")
         return
     distinct, counts = _distinct(answer.chunks)
-    n_shown = len(distinct) if all_of_them else min(N_SOURCES, len(distinct))
+    n_shown = len(distinct) if in_full else min(N_SOURCES, len(distinct))
     shown = distinct.take(range(n_shown))
     console.print("sources", style="bold")
-    print_chunks(console, shown, counts=counts, n_lines=n_lines)
+    print_chunks(console, shown, counts=counts, n_lines=6 if in_full else 0)
     if n_shown < len(distinct):
         console.print(f"    … and {len(distinct) - n_shown} more", style="dim")
     if any(repeats_of(shown.embeddings)):
@@ -356,10 +348,8 @@ def _print_sources(
 
 def _distinct(chunks: CandidatePool) -> tuple[CandidatePool, list[int]]:
     """Return each chunk once where it came first, and how often it came."""
-    counts = Counter(chunks.document_ids)
-    first = {document_id: i for i, document_id in reversed(list(enumerate(chunks.document_ids)))}
-    positions = sorted(first.values())
-    return chunks.take(positions), [counts[chunks.document_ids[i]] for i in positions]
+    counts = Counter(chunks.document_ids)  # keeps the order
+    return chunks.take([chunks.document_ids.index(name) for name in counts]), [*counts.values()]
 
 
 def _certainty(sigma: float) -> str:
@@ -373,22 +363,8 @@ def _certainty(sigma: float) -> str:
 
 
 def _times(answer: Answer) -> str:
-    parts = [
-        f"{name} {answer.timings[stage]:.2f} s"
-        for stage, name in _STAGES.items()
-        if stage in answer.timings
-    ]
-    if seconds := answer.timings.get("generate", 0.0):
+    timings = answer.timings
+    parts = [f"{name} {timings[key]:.2f} s" for key, name in _STAGES.items() if key in timings]
+    if seconds := timings.get("generate", 0.0):
         parts[-1] += f" ({answer.n_new_tokens / seconds:.0f} tokens a second)"
     return ", ".join(parts)
-
-
-def _print_pair(console: Terminal, name: str, text: str) -> None:
-    """Print a name and, in a column of its own, what is said under it."""
-    filled = textwrap.fill(
-        plain(text),
-        max(console.width, 40),
-        initial_indent=f"{name:<10}",
-        subsequent_indent=" " * 10,
-    )
-    console.print(filled, soft_wrap=True)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sift_core.cli.output import Terminal, print_json, stderr_console, stdout_console
+from sift_core.cli.output import Terminal, print_json, stdout_console, working
 from sift_core.cli.settings import DEFAULT_STORE, EmbedderOption, JsonOption, StoreOption
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
@@ -26,7 +23,6 @@ from sift_core.evaluation.statistics import CONFIDENCE, mean
 
 if TYPE_CHECKING:
     from sift_core.diagnosis import Diagnosis, Recommendation
-    from sift_core.diagnosis.measuring import OnProgress
     from sift_core.evaluation.statistics import Estimate
 
 _WIDEST = 110  # columns of text: longer lines are hard to read
@@ -67,14 +63,14 @@ def diagnose(
         questions = read_questions(queries, sample, np.random.default_rng(seed))
     with open_store(address, embedder_name=embedder) as source:
         encoder = embedder_of(source, address, embedder)
-        with _progress() as tell:
+        with working("Reading the store …") as status:
             diagnosis = measured(
                 source,
                 encoder,
                 questions=questions,
                 n_questions=sample,
                 seed=seed,
-                on_progress=tell,
+                on_progress=lambda what, done, of: status.update(f"{what}, {done} of {of} …"),
             )
     recommendation = recommend(diagnosis)
     if plot is not None:
@@ -95,42 +91,23 @@ def _check_figure(plot: Path) -> None:
         raise InvalidInputError(f"--plot must name a file in {', '.join(SUFFIXES)}, got {plot}")
 
 
-@contextmanager
-def _progress() -> Iterator[OnProgress]:
-    """Yield what shows progress on stderr, where that is a terminal."""
-    console = stderr_console()
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("reading the store", total=None)
-
-        def tell(what: str, done: int, of: int) -> None:
-            progress.update(task, description=what, completed=done, total=of)
-
-        yield tell
-
-
 def _print(diagnosis: Diagnosis, recommendation: Recommendation, store: str) -> None:
     """Print the recommendation and then the numbers."""
     console = stdout_console()
-    width = max(22, min(console.width, _WIDEST))
+    width = min(console.width, _WIDEST)
     console.print(f"Diagnosis of {store}: {diagnosis.n_stored:,} chunks\n")
-    console.print(textwrap.fill(recommendation.headline, width), style="bold")
-    console.print(textwrap.fill(f"Rule: {recommendation.rule}.", width))
+    console.print(recommendation.headline, style="bold", width=width)
+    console.print(f"Rule: {recommendation.rule}.", width=width)
     for title, sentences in (
         ("Why, and what to do", recommendation.reasons),
         ("What limits this", recommendation.caveats),
     ):
         if sentences:
             console.print(f"\n{title}", style="bold")
+        points = Table.grid()
         for sentence in sentences:
-            said = textwrap.fill(sentence, width, initial_indent="- ", subsequent_indent="  ")
-            console.print(said)
+            points.add_row("- ", sentence)
+        console.print(points, width=width)
     if diagnosis.pools:
         _print_table(console, diagnosis)
 

@@ -75,7 +75,6 @@ def retrieval_command(
         typer.Option(help="A table each: recall@n and all_gold@n of 5, 10, 20; ndcg@10, ..."),
     ] = TABLES_OF,
     results: Annotated[Path | None, typer.Option(help="Where to write the rows (JSON)")] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how much of what answers a question is among the first ones chosen."""
@@ -116,9 +115,9 @@ def retrieval_command(
         print_json(record)
         return
     for table in (one for metric in shown for one in retrieval_tables(rows, metric)):
-        write(f"{table.as_markdown() if as_markdown else table.as_text()}\n")
+        write(f"{table.as_text()}\n")
     if results:
-        typer.echo(f"Rows: {results}", err=as_markdown)
+        typer.echo(f"Rows: {results}")
 
 
 def _read_set(

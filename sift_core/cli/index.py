@@ -76,9 +76,6 @@ def index(
             "--prune", help="Delete chunks of files that are still there, but not in the PATHs."
         ),
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="List every file that was left out, and why.")
-    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Make a store hold the text of files and folders, in chunks.
@@ -152,7 +149,7 @@ def index(
     if json:
         print_json(record)
     else:
-        _print_summary(record, address, reading.skipped, verbose=verbose)
+        _print_summary(record, address, reading.skipped)
 
 
 def chunker_for(embedder: SentenceTransformerEmbedder) -> Chunker:
@@ -276,7 +273,7 @@ class _CountingEmbedder:
 
 
 def _print_summary(
-    record: dict[str, Any], address: StoreAddress, skipped: Sequence[SkippedPath], *, verbose: bool
+    record: dict[str, Any], address: StoreAddress, skipped: Sequence[SkippedPath]
 ) -> None:
     """Print what was done and left out, and what to do next."""
     console = stdout_console()
@@ -292,21 +289,20 @@ def _print_summary(
         ("Not readable now, kept as stored", record["kept_files"]),
     ):
         if files:
-            console.say(f"{title}: {some_of(map(one_line, files), everything=verbose)}")
+            console.say(f"{title}: {some_of(map(one_line, files))}")
     if skipped:
-        console.say("Left out:" if verbose else "Left out (--verbose lists all):")
-        for line in _reasons_of(skipped, everything=verbose):
+        console.say("Left out (--json lists all):")
+        for line in _reasons_of(skipped):
             console.say(f"  {line}")
     console.say(f'Next: sift search "your question"{address.option}')
 
 
-def _reasons_of(skipped: Iterable[SkippedPath], *, everything: bool = False) -> list[str]:
+def _reasons_of(skipped: Iterable[SkippedPath]) -> list[str]:
     """Return a line for each reason, the most frequent first: "3 hidden: .git/, .env, ..."."""
     found: dict[str, list[str]] = {}
     for path in skipped:
-        detail = f" ({one_line(path.detail)})" if everything and path.detail else ""
-        found.setdefault(path.reason.value, []).append(f"{one_line(path.source)}{detail}")
+        found.setdefault(path.reason.value, []).append(one_line(path.source))
     return [
-        f"{len(names)} {reason}: {some_of(names, everything=everything)}"
+        f"{len(names)} {reason}: {some_of(names)}"
         for reason, names in sorted(found.items(), key=lambda entry: -len(entry[1]))
     ]

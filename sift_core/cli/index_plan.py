@@ -228,13 +228,12 @@ def refuse_to_drop(address: StoreAddress, stored: Collection[str], found: FoundF
         )
 
 
-def some_of(names: Iterable[str], *, everything: bool = False) -> str:
-    """Return names in one line: the first few, with how many more there are, or all."""
+def some_of(names: Iterable[str]) -> str:
+    """Return names in one line: the first few, with how many more there are."""
     shown = list(names)
     more = len(shown) - N_NAMES_SHOWN
-    if everything or more <= 0:
-        return ", ".join(shown)
-    return f"{', '.join(shown[:N_NAMES_SHOWN])} and {more:,} more"
+    first = ", ".join(shown[:N_NAMES_SHOWN])
+    return f"{first} and {more:,} more" if more > 0 else first
 
 
 def _folders(sources: Sequence[str]) -> tuple[str, ...]:

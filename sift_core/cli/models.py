@@ -1,7 +1,7 @@
 """From the name of a model to the model, loaded without a word of the libraries below.
 
-What is wrong with a name or device is said at once and in one line. transformers and
-sentence-transformers try for most of a minute before they say that there is no network.
+What is wrong with a name is said at once and in one line. transformers and sentence-transformers
+try for most of a minute before they say that there is no network.
 """
 
 from __future__ import annotations
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from sift_core.embedders import SentenceTransformerEmbedder
 
 HUB_TIMEOUT_S = 5.0  # a hub that is there answers in a fraction of one
-NO_MODEL = (
-    "no model was named; pass --model, set SIFT_MODEL, or write `model` into sift.toml: an id on "
-    "the hub, such as Qwen/Qwen2.5-0.5B-Instruct, or a folder with a causal model of transformers. "
-    "(examples/tiny_lm of the repository runs everywhere, but is a toy that writes nonsense.)"
-)
 
 
 def load_embedder(name: str) -> SentenceTransformerEmbedder:
@@ -55,12 +50,15 @@ def load_language_model(name: str | None, device: str | None = None) -> Language
             such device.
     """
     if not name:
-        raise InvalidInputError(NO_MODEL)
+        raise InvalidInputError(
+            "no model was named; pass --model, set SIFT_MODEL, or write `model` into sift.toml: an "
+            "id on the hub, such as Qwen/Qwen2.5-0.5B-Instruct, or a folder with a causal model of "
+            "transformers. (examples/tiny_lm of the repository runs everywhere, but writes "
+            "nonsense.)"
+        )
     from sift_core.answering import LanguageModel
 
     _quieten_transformers()
-    if device is not None:
-        _check_device(device)
     place = model_place(name, "transformers")
     with warnings.catch_warnings():  # of what a reader of the answer can do nothing about
         warnings.simplefilter("ignore")
@@ -77,7 +75,7 @@ def model_place(name: str, library: str) -> str:
         library: Whose model it is, for messages.
 
     Raises:
-        InvalidInputError: If there is no such folder, the hub knows no such model, or it
+        InvalidInputError: If there is no such folder, the hub does not give such a model, or it
             cannot be reached and the model was not downloaded before.
     """
     if Path(name).expanduser().is_dir():
@@ -87,33 +85,20 @@ def model_place(name: str, library: str) -> str:
             f"there is no model folder {name!r}; pass a folder with a model of {library}, or an "
             f"id on the hub"
         )
-    return _place_on_hub(name, library)
-
-
-def _place_on_hub(name: str, library: str) -> str:
     from huggingface_hub import model_info, snapshot_download
     from huggingface_hub.errors import (
-        GatedRepoError,
         HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
     )
 
-    advice = f"check the spelling, or pass a folder with a model of {library}"
     try:
         model_info(name, timeout=HUB_TIMEOUT_S)
-    except HFValidationError as error:
+    except (HFValidationError, RepositoryNotFoundError) as error:  # gated ones are of the latter
         raise InvalidInputError(
-            f"{name!r} is neither a folder nor an id that the hub could know; {advice}"
-        ) from error
-    except GatedRepoError as error:
-        raise InvalidInputError(
-            f"the hub shows the model {name!r} only to those who accepted its terms; accept them "
-            f"on its page, and set HF_TOKEN"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise InvalidInputError(
-            f"the hub has no model {name!r}, or shows it to others only; {advice}"
+            f"{name!r} is no folder, and the hub has no such model, or shows it only to those who "
+            f"accepted its terms and set HF_TOKEN; check the spelling, or pass a folder with a "
+            f"model of {library}"
         ) from error
     except Exception as error:  # of the client's HTTP library, which differs between its versions
         try:
@@ -125,28 +110,6 @@ def _place_on_hub(name: str, library: str) -> str:
                 f"and network, or pass a folder with a model of {library}"
             ) from error
     return name
-
-
-def _check_device(device: str) -> None:
-    """Refuse a device that torch does not know or this machine does not have."""
-    import torch
-
-    there = {"cpu": 1, "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0}
-    there["mps"] = int(torch.backends.mps.is_available())
-    names = ", ".join(name for name, n in there.items() if n)
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise InvalidInputError(f"--device must be one of {names}, got {device!r}") from error
-    if (wanted.index or 0) < there.get(wanted.type, 0):
-        return
-    build = ""
-    if wanted.type == "cuda" and torch.version.cuda is None:
-        build = f" (torch {torch.__version__} was built without CUDA)"
-    raise InvalidInputError(
-        f"there is no device {device!r} here{build}, only {names}; leave --device out to take the "
-        f"fastest that there is"
-    )
 
 
 def _quieten_transformers() -> None:

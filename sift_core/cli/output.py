@@ -7,7 +7,6 @@ import math
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +38,6 @@ LEGEND = (
     f"≡ nearly a copy of an earlier chunk (cosine ≥ {COPY_COSINE}), "
     f"≈ alike (≥ {REDUNDANT_COSINE}), which may add something"
 )
-SECONDS_A_LINE = 10.0  # at least between two lines of progress in a log
 LEAST_TITLE = 12  # columns, below which the stump of a heading says nothing
 
 # How files of other indexers call what `sift index` calls "source".
@@ -102,32 +100,20 @@ def print_json(record: Any, *, one_a_line: bool = False) -> None:
 
 @contextmanager
 def progress(console: Terminal, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that says how much more was done: by a bar, or by lines in a pipe.
+    """Give a function that says how much more was done: by a bar, or the title alone in a pipe.
 
     Args:
         console: Of stderr.
         title: What is done.
         total: How much there is to do; of nothing, nothing is shown.
     """
-    if total == 0:
-        yield lambda n: None
-    elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeLeft())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda n: bar.advance(task, n)
-    else:
+    is_shown = total > 0 and console.is_terminal
+    if total and not is_shown:
         console.print(f"{title} …")
-        n_done, printed_at = 0, time.monotonic()
-
-        def advance(n: int) -> None:
-            nonlocal n_done, printed_at
-            n_done += n
-            if time.monotonic() - printed_at >= SECONDS_A_LINE:
-                console.print(f"  {100 * n_done // total} %")
-                printed_at = time.monotonic()
-
-        yield advance
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeLeft())
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda n: bar.advance(task, n)
 
 
 def shortened(text: str, width: int, *, keep_end: bool = False) -> str:
@@ -158,8 +144,8 @@ def source_of(metadata: Mapping[str, Any], document_id: str, width: int) -> str:
             what other indexers call them.
         document_id: Stands for the file where the metadata names none. One like "guide.md#3"
             tells a file's chunks apart.
-        width: Columns that it takes at most. Where not all fits, first the outer headings go,
-            then the end of the innermost, then all headings and the outer folders.
+        width: Columns that it takes at most. Where not all fits, the outer headings go first, and
+            the file last.
     """
     named = (metadata.get(key) for key in _SOURCE_KEYS)
     file = next((name for name in named if isinstance(name, str) and name), document_id)
@@ -206,20 +192,14 @@ class Repeat:
     Args:
         rank: Of the earlier chunk, from 1.
         cosine: Of the two, >= `REDUNDANT_COSINE`.
+        is_copy: Whether it hardly differs.
+        mark: The sign and the rank, such as "≈3".
     """
 
     rank: int
     cosine: float
-
-    @property
-    def is_copy(self) -> bool:
-        """Return whether it hardly differs."""
-        return self.cosine >= COPY_COSINE
-
-    @property
-    def mark(self) -> str:
-        """Return the sign and the rank, such as "≈3"."""
-        return f"{'≡' if self.is_copy else '≈'}{self.rank}"
+    is_copy: bool
+    mark: str
 
 
 def repeats_of(embeddings: FloatArray) -> list[Repeat | None]:
@@ -230,23 +210,31 @@ def repeats_of(embeddings: FloatArray) -> list[Repeat | None]:
     """
     rows = np.asarray(embeddings, dtype=np.float64)
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = rows @ rows.T
-    found: list[Repeat | None] = []
-    for i in range(len(rows)):
-        earlier = int(np.argmax(cosines[i, :i])) if i else 0
-        is_repeat = i > 0 and cosines[i, earlier] >= REDUNDANT_COSINE
-        repeat = Repeat(rank=earlier + 1, cosine=min(float(cosines[i, earlier]), 1.0))
-        found.append(repeat if is_repeat else None)
+    cosines = np.minimum(rows @ rows.T, 1.0)
+    found: list[Repeat | None] = [None] * len(rows)
+    for i in range(1, len(rows)):
+        rank, cosine = int(np.argmax(cosines[i, :i])) + 1, float(cosines[i, :i].max())
+        is_copy = cosine >= COPY_COSINE
+        if cosine >= REDUNDANT_COSINE:
+            mark = f"{'≡' if is_copy else '≈'}{rank}"
+            found[i] = Repeat(rank=rank, cosine=cosine, is_copy=is_copy, mark=mark)
     return found
 
 
-def chunk_records(chunks: CandidatePool) -> list[dict[str, Any]]:
-    """Return the chunks for JSON, in order of choice and unshortened."""
+def chunk_records(
+    chunks: CandidatePool, picks: Sequence[Mapping[str, float | None]]
+) -> list[dict[str, Any]]:
+    """Return the chunks for JSON, in order of choice and unshortened.
+
+    Args:
+        chunks: The chunks.
+        picks: What is said of each: from `pick_metadata`.
+    """
     return [
         {
             "rank": i + 1,
             "document_id": chunks.document_ids[i],
-            "similarity": number_or_none(float(chunks.similarities[i])),
+            **picks[i],
             "near_duplicate_of": (
                 None if repeat is None else {"rank": repeat.rank, "cosine": repeat.cosine}
             ),
@@ -258,7 +246,7 @@ def chunk_records(chunks: CandidatePool) -> list[dict[str, Any]]:
 
 
 def print_chunks(
-    console: Terminal, chunks: CandidatePool, *, counts: Sequence[int] = (), n_lines: int | None = 2
+    console: Terminal, chunks: CandidatePool, *, counts: Sequence[int] = (), n_lines: int = 2
 ) -> None:
     """Print the chunks in order of choice: a line about each, then its text.
 
@@ -266,7 +254,7 @@ def print_chunks(
         console: Where.
         chunks: The chunks.
         counts: How often each was taken; once where left out.
-        n_lines: Lines of text of each at most, 0 for none; None for the whole text as it is.
+        n_lines: Lines of text of each at most.
     """
     for i, repeat in enumerate(repeats_of(chunks.embeddings)):
         mark = "" if repeat is None else repeat.mark
@@ -279,14 +267,13 @@ def print_chunks(
             console.print(f"    {text_line}", soft_wrap=True)
 
 
-def _text_lines(console: Terminal, text: str, n_lines: int | None) -> list[str]:
-    """Return the lines of a text: the first few of it joined, or all as they are."""
-    if n_lines is None:
-        return plain(text).splitlines()
+def _text_lines(console: Terminal, text: str, n_lines: int) -> list[str]:
+    """Return the first few lines of a text without its headings."""
+    if not n_lines:
+        return []
     width = max(console.width - 4, 8)
     body = _HEADING_LINES.sub("", text) or text
     lines = [line.plain.rstrip() for line in Text(one_line(body)).wrap(console, width)]
     if len(lines) <= n_lines:
         return lines
-    last = shortened(" ".join(lines[n_lines - 1 : n_lines + 1]), width) if n_lines else ""
-    return [*lines[: max(n_lines - 1, 0)], *([last] if last else [])]
+    return [*lines[: n_lines - 1], shortened(" ".join(lines[n_lines - 1 : n_lines + 1]), width)]

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
@@ -88,7 +88,6 @@ def search(
         bool,
         typer.Option("--adaptive", help="Fetch more where the candidates repeat one another."),
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Print the whole text of chunks.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Print the chunks that together say most about QUESTION.
@@ -103,8 +102,6 @@ def search(
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {candidates} and {n_select}"
         )
-    if compare and full:
-        raise InvalidInputError("--compare prints no texts; pass --full without it, or --json")
     selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
@@ -132,7 +129,7 @@ def search(
     elif compare:
         _print_comparison(stdout_console(), columns)
     else:
-        _print_search(stdout_console(), columns["sift"], len(pool), None if full else 2)
+        _print_search(stdout_console(), columns["sift"], len(pool))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -169,10 +166,8 @@ class Column:
 
     def record(self) -> dict[str, Any]:
         """Return the column for JSON."""
-        picks = pick_metadata(self.pool, self.selection)
-        chunks = chunk_records(self.chunks)
         return {
-            "chunks": [{**chunk, **pick} for chunk, pick in zip(chunks, picks, strict=True)],
+            "chunks": chunk_records(self.chunks, pick_metadata(self.pool, self.selection)),
             "n_redundant": self.n_redundant,
             "n_copies": self.n_copies,
             "question_variances": self.question_variances.tolist(),
@@ -215,11 +210,9 @@ def _column(
     )
 
 
-def _print_search(
-    console: Terminal, column: Column, n_candidates: int, n_lines: int | None
-) -> None:
+def _print_search(console: Terminal, column: Column, n_candidates: int) -> None:
     """Print what SIFT chose, and how certain it makes the answer."""
-    print_chunks(console, column.chunks, n_lines=n_lines)
+    print_chunks(console, column.chunks)
     console.say("")
     for line in _variance_lines(column.question_variances.tolist()):
         console.say(line)
@@ -232,28 +225,24 @@ def _print_comparison(console: Terminal, columns: Mapping[str, Column]) -> None:
     """Print columns beside one another, or below one another where the terminal is narrow."""
     shown = list(columns.values())
     nearest = set(columns["nearest"].selection.positions.tolist())
-    if console.width < SIDE_BY_SIDE_WIDTH:
-        for column in shown:
-            console.say(column.title, style="bold")
-            for line in _lines(column, console.width, nearest):
-                console.print(line, soft_wrap=True)
-            console.say(f"{_below(column)}\n")
-    else:
-        width = (console.width - 2 * (len(shown) - 1)) // len(shown)
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_footer=True)
-        for column in shown:
-            table.add_column(
-                column.title,
-                _below(column),
-                no_wrap=True,
-                header_style="bold",
-                footer_style="",
-                width=width,
-            )
-        cells = [_lines(column, width, nearest) for column in shown]
-        for row in range(max(len(lines) for lines in cells)):
-            table.add_row(*(lines[row] if row < len(lines) else "" for lines in cells))
-        console.print(table)
+    n_beside = len(shown) if console.width >= SIDE_BY_SIDE_WIDTH else 1
+    width = console.width // n_beside - 2
+    console.print(
+        Columns(
+            [
+                Text("\n").join(
+                    [
+                        Text(column.title, style="bold"),
+                        *_lines(column, width, nearest),
+                        Text(f"{_counts(column)}\nσ² {column.question_variances[-1]:.2f}\n"),
+                    ]
+                )
+                for column in shown
+            ],
+            width=width,
+            padding=(0, 2),
+        )
+    )
     console.say(f"{LEGEND}.", style="dim")
     meaning = "+ not among the nearest neighbours; σ²: what stays uncertain about the question."
     console.say(meaning, style="dim")
@@ -287,10 +276,6 @@ def _lines(column: Column, width: int, nearest: set[int]) -> list[Text]:
         source = source_of(chunks.metadata[i], chunks.document_ids[i], room)
         lines.append(Text(head + source, style="dim" if repeat else ""))
     return lines
-
-
-def _below(column: Column) -> str:
-    return f"{_counts(column)}\nσ² {column.question_variances[-1]:.2f}"
 
 
 def _counts(column: Column) -> str:

@@ -7,9 +7,8 @@ from the environment alone (QDRANT_API_KEY).
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +56,7 @@ ModelOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
-_SECRET_WORDS = {"apikey", "key", "password", "passwd", "secret", "token"}
+_SECRETS = "; secrets belong into the environment (QDRANT_API_KEY), not here"
 
 
 def question_from(argument: str) -> str:
@@ -107,19 +106,18 @@ def default_map(
         commands: Names of the commands that may have a table.
 
     Raises:
-        InvalidInputError: If the file cannot be read, has an unknown key or table, a list, date
-            or table for a value, or what seems to be a secret, which is not shown.
+        InvalidInputError: If the file cannot be read, or has an unknown key or table, or a list,
+            date or table for a value. No value of an unknown key is shown: it may be a secret.
         MissingDependencyError: If this Python (3.10) cannot read TOML and tomli is missing.
     """
     settings = _read(path)
     for key, value in settings.items():
         is_table = isinstance(value, dict)
-        _refuse_secrets(path, [key, *(value if is_table else ())])
         if key not in (commands if is_table else SHARED):
             raise InvalidInputError(
                 f"the settings file {str(path)!r} has the unknown {'table' if is_table else 'key'} "
                 f"{key!r}; there are {', '.join(SHARED)} and the tables "
-                f"{', '.join(f'[{name}]' for name in sorted(commands))}"
+                f"{', '.join(f'[{name}]' for name in sorted(commands))}{_SECRETS}"
             )
     told = {key: _text(path, key, settings[key]) for key in SHARED if key in settings}
     for key, value in settings.get(command, {}).items():
@@ -127,7 +125,7 @@ def default_map(
             there = ", ".join(sorted(name.replace("_", "-") for name in options))
             raise InvalidInputError(
                 f"the settings file {str(path)!r} has the unknown key {key!r} in [{command}]; "
-                f"there are {there}"
+                f"there are {there}{_SECRETS}"
             )
         told[key.replace("-", "_")] = _text(path, key, value)
     return told
@@ -178,8 +176,15 @@ def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidIn
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        try:
+            import tomli as tomllib
+        except ImportError as error:
+            raise MissingDependencyError("tomli", extra="cli") from error
     try:
-        settings: dict[str, Any] = _loads(path.read_bytes().decode("utf-8-sig"))
+        settings: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InvalidInputError(
             f"the settings file {str(path)!r} cannot be read: {error}; may this user read it?"
@@ -202,23 +207,3 @@ def _text(path: Path, key: str, value: Any) -> str:
             f"be a text in quotes, a number, true or false"
         )
     return str(value)
-
-
-def _refuse_secrets(path: Path, keys: Iterable[str]) -> None:
-    for key in keys:
-        if _SECRET_WORDS & set(re.split(r"[^a-z]+", key.lower())):
-            raise InvalidInputError(
-                f"the settings file {str(path)!r} holds {key!r}; secrets belong into the "
-                f"environment (QDRANT_API_KEY), where no file or backup keeps them: remove it"
-            )
-
-
-def _loads(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        try:
-            import tomli as tomllib
-        except ImportError as error:
-            raise MissingDependencyError("tomli", extra="cli") from error
-    return tomllib.loads(text)

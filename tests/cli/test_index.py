@@ -262,7 +262,7 @@ def test_a_memory_that_cannot_be_written_is_no_error(record, elsewhere):
 
 def test_names_of_files_cannot_steer_a_terminal(sift, elsewhere):
     (elsewhere / "docs/\x1b[31mred[bold].xyz").touch()
-    out = sift("index", "docs", "--verbose").out
+    out = sift("index", "docs").out
     assert "\x1b" not in out
     assert "[31mred[bold].xyz" in out
 

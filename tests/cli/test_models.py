@@ -68,11 +68,11 @@ def test_the_hub_has_it(hub):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("someone/missing", "the hub has no model 'someone/missing', or shows it to others only"),
-        ("someone/private", "the hub has no model 'someone/private', or shows it to others only"),
-        ("someone/gated", "only to those who accepted its terms; accept them on its page"),
+        ("someone/missing", "the hub has no such model"),
+        ("someone/private", "the hub has no such model"),
+        ("someone/gated", "only to those who accepted its terms and set HF_TOKEN"),
         ("someone/failing", r"the hub cannot be asked for it \(.*503"),
-        ("a model?", "'a model\\?' is neither a folder nor an id that the hub could know"),
+        ("a model?", "'a model\\?' is no folder"),
     ],
 )
 def test_why_the_hub_does_not_give_it(hub, name, message):

@@ -147,34 +147,16 @@ def test_texts_are_shortened_to_lines_and_the_cut_shows(printed):
     assert len(printed(pool, n_lines=0).splitlines()) == 1
 
 
-def test_whole_texts_keep_their_lines(printed):
-    pool = pool_of(["# Title\n\n    code()\x1b[2J\n" + "long " * 30])
-    assert printed(pool, n_lines=None).splitlines()[1:] == [
-        "    # Title",
-        "    ",
-        "        code()[2J",
-        "    " + "long " * 30,
-    ]
-
-
 def test_records_are_whole_and_say_what_repeats():
     pool = pool_of(["a\x1b", "b"], [turned(1.0), turned(0.9)], [{"page": 1}, {}])
-    first, second = chunk_records(pool)
+    first, second = chunk_records(pool, [{"similarity": 0.9, "gain": 0.5}, {}])
     assert first == {
         "rank": 1,
         "document_id": "guide.md#0",
         "similarity": 0.9,
+        "gain": 0.5,
         "near_duplicate_of": None,
         "text": "a\x1b",
         "metadata": {"page": 1},
     }
     assert second["near_duplicate_of"] == {"rank": 1, "cosine": pytest.approx(0.9)}
-
-
-def test_a_log_gets_a_line_of_progress_now_and_then(monkeypatch, capsys):
-    monkeypatch.setattr(output, "SECONDS_A_LINE", 0.0)
-    with output.progress(output.stderr_console(), "Embedding 4 chunks", 4) as move:
-        for _ in range(4):
-            move(1)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == ["Embedding 4 chunks …", "  25 %", "  50 %", "  75 %", "  100 %"]

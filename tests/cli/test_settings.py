@@ -41,10 +41,10 @@ def test_a_key_is_a_flag_and_its_value_what_would_be_typed(refusal, key, value):
 
 
 def test_booleans_are_words_of_toml_or_of_the_environment(refusal, monkeypatch):
-    write("[search]\nfull = true\ncompare = false\n")
-    assert "no index" in refusal("search", "How?")
-    monkeypatch.setenv("SIFT_SEARCH_COMPARE", "yes")
-    assert "--compare prints no texts" in refusal("search", "How?")
+    write("[ask]\nchat = false\n")
+    assert "there is no question" in refusal("ask")
+    monkeypatch.setenv("SIFT_ASK_CHAT", "yes")
+    assert "all of stdin is questions" in refusal("ask", "-")
 
 
 def test_the_first_file_that_exists_is_taken_alone(elsewhere):
@@ -64,7 +64,7 @@ WRONG = {
     "unknown table": ("[serach]\nx = 1", ["unknown table 'serach'", "[search]"]),
     "unknown option": ("[search]\nn-selct = 1", ["'n-selct' in [search]", "n-select"]),
     "secret": ("api-key = 'hunter2'", ["'api-key'", "environment (QDRANT_API_KEY)"]),
-    "secret in a table": ("[qdrant]\napi_key = 'hunter2'", ["'api_key'", "environment"]),
+    "secret in a table": ("[search]\napi_key = 'hunter2'", ["'api_key'", "environment"]),
     "table for a value": ("[store]\nx = 1", ["unknown table 'store'"]),
     "no TOML": ("store = ", ["is no TOML"]),
     "word for an integer": ("[search]\nn-select = 'five'", ["n-select = 'five' for sift search"]),
