@@ -6,15 +6,14 @@
 Test documents of the mini-Pile in a data folder, the same number a domain; the
 first 500 tokens of each are both the query and what is scored. The data space are the documents
 that examples/tiny_lm has not seen, the first 256 tokens of each. Every document is scored under
-base, context, fine-tuning after a quarter, a half and all of the steps, and both; half of the
-documents of each domain calibrate `LearnedPolicy.fit`, the other half judge. Seconds are those of
-learning and of the first token of an answer to the text.
+base, context, fine-tuning after a quarter, a half and all of the steps, and both. Seconds are those
+of learning and of the first token of an answer to the text.
 
 Regret: a policy's mean bits per byte minus those of the oracle in equal mean time. The oracle
 knows bits and seconds of every way beforehand, and takes for each document the least of bits +
 price · seconds, at the price at which its mean time is the policy's (benchmarks/policy_scores.py).
 Beside it, what a lot drawn between two fixed ways brings in that time: a policy that is no better
-has learned nothing about documents. Every document is written to the checkpoint as soon as it is
+knows nothing about documents. Every document is written to the checkpoint as soon as it is
 measured; a second run goes on from there. Embeddings are kept too.
 """
 
@@ -41,7 +40,6 @@ from benchmarks.policy_data import (
     TEXT_TOKENS,
     Document,
     cut,
-    is_calibration,
     pools,
     read_data_space,
     read_test_documents,
@@ -52,12 +50,10 @@ from benchmarks.report import Report
 from sift_core import AnswerMode
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 from sift_core.answering.cost_model import CostModel
-from sift_core.answering.learned_policy import CalibrationExample, LearnedPolicy
 from sift_core.answering.policy import MODES, Decision, Policy, PolicyFeatures, VariancePolicy
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
 TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
-PRICES = (0.0, 0.01, 0.03, 0.1)  # bits per byte a second
 ALPHAS = (None, 0.05, 0.1, 0.2)
 
 
@@ -110,7 +106,7 @@ def default_checkpoint(engine: AnswerEngine, data_space: Sequence[Document]) -> 
 
 
 class Judge:
-    """The test half under every arm, and what policies make of it."""
+    """The documents under every arm, and what policies make of them."""
 
     def __init__(self, rows: Sequence[Row], costs: CostModel) -> None:
         self.rows = rows
@@ -167,23 +163,12 @@ def _in_short(decision: Decision) -> str:
     return decision.mode.value + ("" if decision.n_steps is None else ", fewer steps")
 
 
-def examples(rows: Sequence[Row], costs: CostModel) -> list[CalibrationExample]:
-    return [
-        CalibrationExample(
-            features=known(row, costs),
-            bits_per_byte={mode: of_mode(row, mode).bits_per_byte for mode in MODES},
-        )
-        for row in rows
-    ]
-
-
 def cost_rows(rows: Sequence[Row], costs: CostModel) -> list[Row]:
     """Return for each mode how far the predicted seconds are from the measured ones."""
     found = []
     for mode in MODES:
         ratios = [
-            known(row, costs).seconds.first(mode) / of_mode(row, mode).seconds  # type: ignore[union-attr]
-            for row in rows
+            costs.seconds(known(row, costs), mode) / of_mode(row, mode).seconds for row in rows
         ]
         found.append(
             {
@@ -226,17 +211,13 @@ def signal_rows(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def policy_rows(rows: Sequence[Row], calibration: dict[str, bool], costs: CostModel) -> list[Row]:
-    """Return a row each for the fixed ways, the rule, what was learned, and the oracle."""
-    judge = Judge([row for row in rows if not calibration[row["id"]]], costs)
-    learned = LearnedPolicy.fit(examples([row for row in rows if calibration[row["id"]]], costs))
+def policy_rows(rows: Sequence[Row], costs: CostModel) -> list[Row]:
+    """Return a row each for the fixed ways, the rule, and the oracle."""
+    judge = Judge(rows, costs)
     found = [judge.fixed(arm) for arm in judge.arms]
     for alpha in ALPHAS:
         name = "rule" if alpha is None else f"rule, α {alpha:g}"
         found.append(judge.policy(name, VariancePolicy(alpha=alpha)))
-    for price in PRICES:
-        name = f"learned, price {price:g}"
-        found.append(judge.policy(name, replace(learned, price_per_second=price)))
     return [*found, judge.oracle()]
 
 
@@ -255,13 +236,6 @@ def print_policies(rows: Sequence[Row]) -> None:
 
 def judge_bars(report: Report) -> None:
     rows = {row["policy"]: row for row in report.rows if row["part"] == "policies"}
-    best = rows["learned, price 0"]
-    name = "learned policy:"
-    report.judge(f"{name} regret in bits per byte", best["regret"][0], "learned_regret", "lower")
-    over = best["over_best_fixed"][0]
-    report.judge(f"{name} over the best fixed way", over, "learned_over_best_fixed", "lower")
-    over = max(row["over_lot"][0] for policy, row in rows.items() if "learned" in policy)
-    report.judge(f"{name} over a lot, worst price", over, "learned_over_lot", "lower")
     over = rows["rule"]["over_lot"][0]
     report.judge("rule: over a lot", over, "rule_over_lot", "lower")
     error = max(row["median_error"] for row in report.rows if row["part"] == "costs")
@@ -283,7 +257,7 @@ def main() -> None:
     costs = CostModel.measure(language_model, engine.settings)
     rows = measured(engine, documents, data_space, checkpoint)
     report = Report(bar_numbers=load_bars("policy"))
-    report.rows += policy_rows(rows, is_calibration(documents), costs)
+    report.rows += policy_rows(rows, costs)
     report.rows += [*cost_rows(rows, costs), *signal_rows(rows)]
     print_policies([row for row in report.rows if row["part"] == "policies"])
     report.heading("Cost model: predicted over measured seconds; σ²: correlation with the gain")

@@ -12,7 +12,7 @@ from benchmarks.policy_data import Document
 from sift_core import AnswerMode, CandidatePool, Query
 from sift_core.answering import AnswerEngine, Choice, InContextAnswerer, fine_tuned
 from sift_core.answering.cost_model import CostModel
-from sift_core.answering.policy import Decision, PolicyFeatures, features_of
+from sift_core.answering.policy import Decision, PolicyFeatures
 
 Row = dict[str, Any]
 
@@ -65,7 +65,7 @@ def known_of(engine: AnswerEngine, choice: Choice) -> PolicyFeatures:
     """Return what a policy would know of a document that is to be scored, but the seconds."""
     reading = _Scoring(language_model=engine.language_model, max_new_tokens=1)
     read, learned = choice.chunks(choice.read), choice.chunks(choice.learned)
-    features = features_of(reading, choice.query, read, learned)
+    features = reading.features(choice.query, read, learned)
     return replace(features, question_tokens=reading.language_model.n_tokens(choice.query.text))
 
 
@@ -77,10 +77,10 @@ class _Scoring(InContextAnswerer):
 
 
 def known(row: Row, costs: CostModel) -> PolicyFeatures:
-    """Return what is known of a row, with the seconds that the cost model predicts."""
+    """Return what is known of a row, with the cost model that predicts seconds."""
     lists = {name: tuple(row["features"][name]) for name in ("variances_learned", "learn_tokens")}
     features = PolicyFeatures(**{**row["features"], **lists})
-    return replace(features, seconds=costs.predict(features))
+    return replace(features, cost_model=costs)
 
 
 def of_mode(row: Row, mode: AnswerMode) -> Outcome:

@@ -38,11 +38,6 @@ def some(documents: Sequence[Document], n: int) -> list[Document]:
     return [one for _, one in sorted(_ranked(documents), key=lambda pair: pair[0])][:n]
 
 
-def is_calibration(documents: Sequence[Document]) -> dict[str, bool]:
-    """Return for every id whether it is in the half that calibrates; half of each domain."""
-    return {one.document_id: rank % 2 == 0 for (rank, _), one in _ranked(documents)}
-
-
 def pools(
     documents: Sequence[Document], data_space: Sequence[Document], cache: EmbeddingCache
 ) -> list[tuple[np.ndarray, CandidatePool]]:

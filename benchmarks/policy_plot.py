@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-MARKERS = {"always": "s", "rule": "^", "learned": "o", "oracle": "*"}  # by a name's first word
+MARKERS = {"always": "s", "rule": "^", "oracle": "*"}  # by a name's first word
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:

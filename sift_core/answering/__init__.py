@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from sift_core.answering.cost_model import CostModel, cached_cost_model
     from sift_core.answering.engine import AnswerEngine
     from sift_core.answering.in_context import InContextAnswerer
-    from sift_core.answering.learned_policy import CalibrationExample, LearnedPolicy
     from sift_core.answering.learning.adapter_cache import AdapterCache
     from sift_core.answering.learning.fine_tuning import FineTuned, fine_tune, fine_tuned
     from sift_core.answering.learning.settings import FineTuningSettings
@@ -28,7 +27,6 @@ __all__ = [
     "AnswerRequest",
     "AnswerStream",
     "AsyncAnswerStream",
-    "CalibrationExample",
     "Choice",
     "CostModel",
     "Decision",
@@ -37,7 +35,6 @@ __all__ = [
     "Generation",
     "InContextAnswerer",
     "LanguageModel",
-    "LearnedPolicy",
     "Policy",
     "PolicyFeatures",
     "Session",
@@ -56,7 +53,6 @@ _MODULES = {
     "Session": "sift_core.answering.sessions",
     "Adapter": "sift_core.answering.model.adapters",
     "AdapterCache": "sift_core.answering.learning.adapter_cache",
-    "CalibrationExample": "sift_core.answering.learned_policy",
     "CostModel": "sift_core.answering.cost_model",
     "Decision": "sift_core.answering.policy",
     "FineTuned": "sift_core.answering.learning.fine_tuning",
@@ -64,7 +60,6 @@ _MODULES = {
     "Generation": "sift_core.answering.model.generation",
     "InContextAnswerer": "sift_core.answering.in_context",
     "LanguageModel": "sift_core.answering.model.language_model",
-    "LearnedPolicy": "sift_core.answering.learned_policy",
     "Policy": "sift_core.answering.policy",
     "PolicyFeatures": "sift_core.answering.policy",
     "VariancePolicy": "sift_core.answering.policy",

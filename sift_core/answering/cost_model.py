@@ -10,24 +10,17 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import count, pairwise
-from math import isfinite
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.policy import (
-    LEARNING,
-    MODES,
-    READING,
-    PolicyFeatures,
-    PredictedSeconds,
-)
+from sift_core.answering.policy import LEARNING, READING, PolicyFeatures
 from sift_core.cache_folder import default_cache_folder
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import MissingDependencyError
+from sift_core.types import AnswerMode
 
 try:
     import torch
@@ -41,21 +34,19 @@ REPEATS = 3  # what is kept is the least: a busy moment must not stay in a cache
 SENTENCE = "Seven of the 38 old ships were sold; nobody asked why, or at what price.\n"
 FORMAT = 1  # of the file and of what is measured: raise it when either changes
 
-_CURVES = ("prefill", "adapted_prefill", "step")
-_NUMBERS = ("new_token_s", "adapted_new_token_s", "setup_s")
 _logger = logging.getLogger(__name__)
+_numbers = count()  # of texts that were made to be timed
 
-Curve: TypeAlias = tuple[tuple[int, float], ...]
+Curve: TypeAlias = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
     """Seconds by tokens, each as a broken line through lengths that were measured.
 
-    A broken line rather than a fit: it holds the fixed cost of a call at short lengths and
-    attention's square at long ones, and no coefficient of it can come out negative. Below the
-    shortest length the first line goes on, and beyond the longest the last one; the square is
-    then underestimated, as for chunks longer than the window, which take several passes.
+    A broken line holds the fixed cost of a call at short lengths and attention's square at long
+    ones. Beyond the longest length its last piece goes on; the square is then underestimated, as
+    for chunks longer than the window, which take several passes.
 
     Args:
         prefill: (tokens, seconds) of reading a prompt, at least two, lengths ascending.
@@ -64,9 +55,6 @@ class CostModel:
         new_token_s: Seconds to write a token.
         adapted_new_token_s: The same with an adapter active.
         setup_s: Seconds to put an adapter in and out again.
-
-    Raises:
-        InvalidInputError: If a line has fewer than two lengths or a number is out of its range.
     """
 
     prefill: Curve
@@ -77,16 +65,9 @@ class CostModel:
     setup_s: float
 
     def __post_init__(self) -> None:
-        for name in _CURVES:
-            curve = getattr(self, name)
-            lengths = [n for n, _ in curve]
-            if len(curve) < 2 or lengths != sorted(set(lengths)) or lengths[0] < 0:
-                raise InvalidInputError(
-                    f"`{name}` must have two or more ascending numbers of tokens, got {lengths}"
-                )
-            _check_seconds(name, [seconds for _, seconds in curve])
-        for name in _NUMBERS:
-            _check_seconds(name, [getattr(self, name)])
+        for name in ("prefill", "adapted_prefill", "step"):  # lists where they come from JSON
+            curve = tuple((int(n), float(seconds)) for n, seconds in getattr(self, name))
+            object.__setattr__(self, name, curve)
 
     @classmethod
     def measure(
@@ -109,64 +90,47 @@ class CostModel:
         Raises:
             AnswerError: If the model fails.
         """
-        settings = replace(
-            settings or FineTuningSettings(),
-            chunks_per_step=1,
-            reuse_gradients=False,
-            max_seconds=None,
-        )
-        longest = min(LONGEST, language_model.window)
-        lengths = [max(1 + i, int(longest * share)) for i, share in enumerate(SHARES)]
-        short = _text(language_model, lengths[0], 0)
-        with fine_tuned(language_model, [short], settings):  # what comes first allocates
-            _seconds_of_writing(language_model, short, 1 + N_NEW)
-        deadline = time.perf_counter() + aim_s
-        prefill, new_token_s = _generation(language_model, lengths, deadline - 2 / 3 * aim_s)
-        with fine_tuned(language_model, [short], settings):
-            adapted, adapted_new_token_s = _generation(
-                language_model, lengths, deadline - aim_s / 3
-            )
-        step, setup_s = _steps(language_model, lengths, settings, deadline)
+        settings = settings or FineTuningSettings()
+        settings = replace(settings, chunks_per_step=1, reuse_gradients=False, max_seconds=None)
+        begin = time.perf_counter()
+        with fine_tuned(language_model, [_text(language_model, 2)], settings):
+            adapted_prefill, adapted_new_token_s = _generation(language_model, begin + aim_s / 3)
+        prefill, new_token_s = _generation(language_model, begin + 2 / 3 * aim_s)
+        step, setup_s = _learning(language_model, settings, begin + aim_s)
         return cls(
             prefill=prefill,
-            adapted_prefill=adapted,
+            adapted_prefill=adapted_prefill,
             step=step,
             new_token_s=new_token_s,
             adapted_new_token_s=adapted_new_token_s,
             setup_s=setup_s,
         )
 
-    def predict(self, features: PolicyFeatures) -> PredictedSeconds:
-        """Return the seconds of every mode, for the longest answer, by the numbers of tokens."""
-        answer = {}
-        for mode in MODES:
-            n_read = features.question_tokens + (features.read_tokens if mode in READING else 0)
-            curve, each = self.prefill, self.new_token_s
-            if mode in LEARNING:
-                curve, each = self.adapted_prefill, self.adapted_new_token_s
-            answer[mode] = seconds_at(curve, n_read) + features.max_new_tokens * each
-        return PredictedSeconds(
-            answer=answer,
-            setup=self.setup_s,
-            steps=tuple(seconds_at(self.step, n) for n in features.learn_tokens),
-        )
+    def answer_s(self, features: PolicyFeatures, mode: AnswerMode) -> float:
+        """Return the seconds from a model that is ready to the end of the longest answer."""
+        curve, each = self.prefill, self.new_token_s
+        if mode in LEARNING:
+            curve, each = self.adapted_prefill, self.adapted_new_token_s
+        n_read = features.question_tokens + (features.read_tokens if mode in READING else 0)
+        return seconds_at(curve, n_read) + features.max_new_tokens * each
 
-    @classmethod
-    def from_record(cls, record: Any) -> CostModel:
-        """Return the costs of a record, what JSON made of `dataclasses.asdict`.
+    def seconds(
+        self,
+        features: PolicyFeatures,
+        mode: AnswerMode,
+        n_steps: int | None = None,
+        *,
+        n_questions: int = 1,
+    ) -> float:
+        """Return the seconds of an answer after `n_steps` training steps, all of them if None.
 
-        Raises:
-            InvalidInputError: If it is none.
+        The learning is spread over the `n_questions` that share it.
         """
-        try:
-            curves = {
-                name: tuple((int(n), float(seconds)) for n, seconds in record[name])
-                for name in _CURVES
-            }
-            numbers = {name: float(record[name]) for name in _NUMBERS}
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(f"no cost model: {error!r}") from error
-        return cls(**curves, **numbers)  # type: ignore[arg-type]  # two kinds of fields
+        learning_s = 0.0
+        if mode in LEARNING:
+            steps = (seconds_at(self.step, n) for n in features.learn_tokens[:n_steps])
+            learning_s = self.setup_s + sum(steps)
+        return self.answer_s(features, mode) + learning_s / n_questions
 
 
 def cached_cost_model(
@@ -180,20 +144,20 @@ def cached_cost_model(
     Args:
         language_model: The model.
         settings: How it learns; the paper's if None.
-        folder: Where the file is, `default_cache_folder()` if None; made where missing. Its
-            name is a hash. A file that cannot be read or written is logged as a warning and
-            does no harm: the costs are measured again.
+        folder: Where the file is, `default_cache_folder()` if None; made where missing. A file
+            that cannot be read or written is logged as a warning, and the costs are measured.
 
     Raises:
         AnswerError: If the model fails while it is measured.
     """
-    name = f"cost-{cost_key(language_model, settings)}.json"
-    path = Path(folder or default_cache_folder()) / name
+    path = (
+        Path(folder or default_cache_folder()) / f"cost-{cost_key(language_model, settings)}.json"
+    )
     try:
-        return CostModel.from_record(json.loads(path.read_text(encoding="utf-8")))
+        return CostModel(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         pass
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, TypeError, ValueError, RecursionError) as error:
         _logger.warning("the cost model in %s is of no use and is measured again: %s", path, error)
     measured = CostModel.measure(language_model, settings)
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
@@ -215,30 +179,19 @@ def cost_key(language_model: LanguageModel, settings: FineTuningSettings | None 
     config = model.config.to_dict()
     for name in ("_name_or_path", "transformers_version"):  # where from, not what
         config.pop(name, None)
+    is_cuda = model.device.type == "cuda"
     identity = {
         "format": FORMAT,
         "config": config,
         "dtype": str(model.dtype),
         "window": language_model.window,
-        "device": _device_name(model.device),
+        "device": torch.cuda.get_device_name(model.device) if is_cuda else model.device.type,
+        "machine": [platform.node(), platform.machine(), os.cpu_count()],
         "n_threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "settings": (settings or FineTuningSettings()).as_record(),
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _device_name(device: torch.device) -> str:
-    """Return the name of a GPU; of a CPU the model, or the architecture where nobody tells it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor() or platform.machine()
-    return f"{device.type} {processor} {os.cpu_count()}"
 
 
 def seconds_at(curve: Curve, n_tokens: int) -> float:
@@ -248,104 +201,71 @@ def seconds_at(curve: Curve, n_tokens: int) -> float:
     return max(0.0, s0 + (s1 - s0) * (n_tokens - n0) / (n1 - n0))
 
 
-def _generation(
-    language_model: LanguageModel, lengths: Sequence[int], deadline: float
-) -> tuple[Curve, float]:
+def _generation(language_model: LanguageModel, deadline: float) -> tuple[Curve, float]:
     """Return the seconds of reading prompts, and of each token that is written."""
-    numbers = count()
 
-    def write(n_tokens: int, n_new: int) -> tuple[int, float]:
-        # No two prompts begin alike: where prefixes are kept the second would cost nothing.
-        prompt = _text(language_model, n_tokens - N_NEW - 1, next(numbers))
-        return len(language_model.prompt_ids(prompt)), _seconds_of_writing(
-            language_model, prompt, n_new
-        )
+    def least_s(n_tokens: int, n_new: int) -> tuple[int, float]:
+        taken: list[float] = []
+        while len(taken) < 2 or (len(taken) <= REPEATS and time.perf_counter() < deadline):
+            prompt = _text(language_model, n_tokens - N_NEW - 1)
+            started = time.perf_counter()
+            language_model.generate(prompt, max_new_tokens=n_new, min_new_tokens=n_new)
+            taken.append(time.perf_counter() - started)
+        # The first of its length allocates.
+        return len(language_model.prompt_ids(prompt)), min(taken[1:])
 
-    points = [_least(partial(write, lengths[0], 1), deadline)]
-    _, more = _least(partial(write, lengths[0], 1 + N_NEW), deadline)
-    one = points[0][1]
-    for n in lengths[1:]:
-        if len(points) >= 2 and time.perf_counter() > deadline:
-            break
-        points.append(_least(partial(write, n, 1), deadline))
-    return _rising(points), max(0.0, more - one) / N_NEW
+    n_short = _lengths(language_model)[0]
+    _, more = least_s(n_short, 1 + N_NEW)
+    prefill = _curve(language_model, lambda n_tokens: least_s(n_tokens, 1), deadline)
+    return prefill, max(0.0, more - prefill[0][1]) / N_NEW
 
 
-def _steps(
-    language_model: LanguageModel,
-    lengths: Sequence[int],
-    settings: FineTuningSettings,
-    deadline: float,
+def _learning(
+    language_model: LanguageModel, settings: FineTuningSettings, deadline: float
 ) -> tuple[Curve, float]:
     """Return the seconds of training steps, and of all else that an adapter takes."""
-    points: list[tuple[int, float]] = []
     setups: list[float] = []
-    for i, n in enumerate(lengths):
-        if len(points) >= 2 and time.perf_counter() > deadline:
-            break
+
+    def step_s(n_tokens: int) -> tuple[int, float]:
         n_steps = 1 + (REPEATS if time.perf_counter() < deadline else 1)
-        # No two alike: scopes that keep what they computed would find it.
-        texts = [_text(language_model, n, 10 * i + j) for j in range(n_steps)]
-        begin = time.perf_counter()
-        ends = _ends_of_steps(language_model, texts, settings)
-        over = time.perf_counter() - ends[-1]
-        step = min(after - before for before, after in pairwise(ends))
-        points.append((language_model.n_tokens(texts[0]), step))
-        setups.append(max(0.0, ends[0] - begin - step) + over)
-    return _rising(points), min(setups)
+        texts = [_text(language_model, n_tokens) for _ in range(n_steps)]
+        moments = [time.perf_counter()]
+        with fine_tuned(
+            language_model, texts, settings, on_step=lambda _: moments.append(time.perf_counter())
+        ):
+            total = time.perf_counter() - moments[0]
+        least = min(after - before for before, after in pairwise(moments[1:]))
+        setups.append(max(0.0, total - (moments[-1] - moments[1]) - least))
+        return language_model.n_tokens(texts[0]), least
+
+    return _curve(language_model, step_s, deadline), min(setups)
 
 
-def _ends_of_steps(
-    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
-) -> list[float]:
-    """Take a step on each text and return the moments at which each was over."""
-    ends: list[float] = []
-    with fine_tuned(
-        language_model, texts, settings, on_step=lambda _: ends.append(time.perf_counter())
-    ):
-        return ends
+def _lengths(language_model: LanguageModel) -> list[int]:
+    longest = min(LONGEST, language_model.window)
+    return [max(1 + i, int(longest * share)) for i, share in enumerate(SHARES)]
 
 
-def _seconds_of_writing(language_model: LanguageModel, prompt: str, n_new: int) -> float:
-    started = time.perf_counter()
-    language_model.generate(prompt, max_new_tokens=n_new, min_new_tokens=n_new)
-    return time.perf_counter() - started
-
-
-def _text(language_model: LanguageModel, n_tokens: int, number: int) -> str:
-    """Return a text of about so many tokens, at least 2; another one for another number."""
-    n_tokens = max(2, n_tokens)
-    ids: list[int] = []
-    text = f"{number}. "
-    while len(ids) < n_tokens:
-        text += SENTENCE * (1 + n_tokens // 16)
-        ids = language_model.token_ids(text)
-    return str(language_model.tokenizer.decode(ids[:n_tokens]))
-
-
-def _least(call: Callable[[], tuple[int, float]], deadline: float) -> tuple[int, float]:
-    """Return tokens and seconds of the quickest of `REPEATS` calls; of fewer once time is up.
-
-    One more goes before them, not counted: the first of its length allocates.
-    """
-    call()
-    calls = [call()]
-    while len(calls) < REPEATS and time.perf_counter() < deadline:
-        calls.append(call())
-    return min(calls, key=lambda made: made[1])
-
-
-def _rising(points: Sequence[tuple[int, float]]) -> Curve:
-    """Return the points by length, none quicker than a shorter one: that would be noise."""
+def _curve(
+    language_model: LanguageModel, timed: Callable[[int], tuple[int, float]], deadline: float
+) -> Curve:
+    """Return (tokens, seconds) by length, none quicker than a shorter one: that would be noise."""
     curve: dict[int, float] = {}
-    most = 0.0
-    for n, seconds in sorted(points):
-        curve[n] = most = max(most, seconds)
+    for length in _lengths(language_model):
+        if len(curve) < 2 or time.perf_counter() < deadline:
+            n, seconds = timed(length)
+            curve[n] = max(seconds, *curve.values(), 0.0)
     if len(curve) == 1:  # a window so small that all lengths are one
-        curve[next(iter(curve)) + 1] = most
+        n, seconds = next(iter(curve.items()))
+        curve[n + 1] = seconds
     return tuple(curve.items())
 
 
-def _check_seconds(name: str, values: Sequence[float]) -> None:
-    if not all(isfinite(value) and value >= 0 for value in values):
-        raise InvalidInputError(f"`{name}` must be in seconds, finite and >= 0, got {values}")
+def _text(language_model: LanguageModel, n_tokens: int) -> str:
+    """Return a text of about so many tokens, at least 2.
+
+    No two begin alike: what is kept of one (activations) is of no use to the next.
+    """
+    n_tokens = max(2, n_tokens)
+    ids = language_model.token_ids(f"{next(_numbers)}. " + SENTENCE * (1 + n_tokens // 8))
+    return str(language_model.tokenizer.decode(ids[:n_tokens]))

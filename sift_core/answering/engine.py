@@ -12,7 +12,6 @@ from typing import Any
 
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer
-from sift_core.answering.learned_policy import CalibrationExample
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
@@ -23,7 +22,6 @@ from sift_core.answering.policy import (
     Policy,
     PolicyFeatures,
     VariancePolicy,
-    features_of,
 )
 from sift_core.answering.request import (
     LEAST_SECONDS,
@@ -368,32 +366,6 @@ class AnswerEngine:
             session = session.with_prefix_read()
         return replace(session, timings=timings)
 
-    def calibration_example(
-        self, question: str, text: str, *, filter: Any = None
-    ) -> CalibrationExample:
-        """Return what a `LearnedPolicy` is fitted to: how well each mode predicts a text.
-
-        Costs a fine-tuning and four scores.
-
-        Args:
-            question: What documents are chosen for.
-            text: What they should help to predict, for instance the answer; not among them.
-            filter: As for `answer`.
-
-        Raises:
-            InvalidInputError: As for `answer`, or if there is no candidate.
-            CandidateSourceError: If the store fails.
-            AnswerError: If the model fails.
-        """
-        choice = self.choose(question, filter=filter)
-        if choice.features is None:
-            raise InvalidInputError("no candidate was found for the question; ask another one")
-        bits = {}
-        for mode in choice.features.possible:
-            session = self.prepared(self.choose_from(choice.query, choice.pool, mode=mode))
-            bits[mode] = session.bits_per_byte(text)
-        return CalibrationExample(features=choice.features, bits_per_byte=bits)
-
     def _streamed(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
         """Return the computation of an answer in a worker, checked as far as can be before it.
 
@@ -431,11 +403,10 @@ class AnswerEngine:
     ) -> PolicyFeatures:
         """Return what the policy decides by."""
         answerer = self._in_context.generating(**request.settings)
-        features = features_of(answerer, query, chosen, lessons)
         return replace(
-            features,
+            answerer.features(query, chosen, lessons),
             latency_s=None if deadline is None else max(deadline - time.monotonic(), LEAST_SECONDS),
-            seconds=None if self.cost_model is None else self.cost_model.predict(features),
+            cost_model=self.cost_model,
             n_questions=request.n_questions,
         )
 

@@ -10,6 +10,8 @@ from typing import Any
 from sift_core.answering.model.generation import CHUNK_SEPARATOR, Generation, Prompt
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.prefix import Prefix
+from sift_core.answering.policy import PolicyFeatures
+from sift_core.selection import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 
@@ -85,6 +87,35 @@ class InContextAnswerer:
         """Return how many tokens the window leaves beside `prompt` and answer; < 0: too long."""
         taken = len(self.language_model.prompt_ids(prompt)) + self.max_new_tokens
         return self.language_model.window - taken
+
+    def features(
+        self, query: Query, chosen: CandidatePool, lessons: CandidatePool
+    ) -> PolicyFeatures:
+        """Return what is known about a question before the model runs, all but the time.
+
+        Costs the tokens of the chunks, and two conditionings in the paper's setting.
+
+        Args:
+            query: The question.
+            chosen: What was chosen for the prompt, in order.
+            lessons: What would be learned from, in order, repeats included.
+        """
+        prompt = self.prompt(query, chosen.take([]))
+        room = self.room(prompt)
+        read = self.fitting(chosen, room)
+        learned = posterior_variances(query.vector, lessons.embeddings)
+        lengths = {text: self.language_model.n_tokens(text) for text in set(lessons.texts)}
+        return PolicyFeatures(
+            variance_before=float(learned[0]),
+            variance_read=float(posterior_variances(query.vector, read.embeddings)[-1]),
+            variances_learned=tuple(learned[1:].tolist()),
+            question_tokens=len(self.language_model.prompt_ids(prompt)),
+            context_tokens=sum(map(self.size, set(chosen.texts))),
+            read_tokens=sum(map(self.size, read.texts)),
+            room=room,
+            learn_tokens=tuple(lengths[text] for text in lessons.texts),
+            max_new_tokens=self.max_new_tokens,
+        )
 
     def answer(
         self,

@@ -130,8 +130,8 @@ class Choice:
         if self.deadline is None:
             return None
         answer_s = 0.0
-        if self.features is not None and self.features.seconds is not None:
-            answer_s = self.features.seconds.answer[self.mode]
+        if self.features is not None and self.features.cost_model is not None:
+            answer_s = self.features.cost_model.answer_s(self.features, self.mode)
         return max(self.deadline - time.monotonic() - answer_s, LEAST_SECONDS)
 
 

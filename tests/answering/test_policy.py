@@ -1,21 +1,29 @@
 import pytest
 
+pytest.importorskip("torch", reason="needs the extra fine-tune")
+
 from sift_core import AnswerMode, InvalidInputError
+from sift_core.answering.cost_model import CostModel
 from sift_core.answering.policy import (
     MODES,
     Decision,
     PolicyFeatures,
-    PredictedSeconds,
     VariancePolicy,
-    compute_proportional_steps,
 )
 
 BASE, CONTEXT, LEARN, BOTH = MODES
 
 
-def seconds(*, base=0.1, context=0.3, fine_tune=0.1, both=0.3, setup=0.0, steps=(0.2,) * 4):
-    answer = dict(zip(MODES, (base, context, fine_tune, both), strict=True))
-    return PredictedSeconds(answer=answer, setup=setup, steps=steps)
+def costs(*, base=0.1, context=0.3, fine_tune=0.1, setup=0.0, step=0.2):
+    # 20 tokens without chunks, at least 21 with them
+    return CostModel(
+        prefill=((20, base), (21, context), (999, context)),
+        adapted_prefill=((20, fine_tune), (999, fine_tune)),
+        step=((1, step), (999, step)),
+        new_token_s=0.0,
+        adapted_new_token_s=0.0,
+        setup_s=setup,
+    )
 
 
 def features(**changes):
@@ -78,9 +86,9 @@ def test_many_lessons_about_something_else_do_not_make_a_topic():
 
 def test_many_questions_to_one_fine_tuning_make_it_the_cheaper_way():
     # four steps of .25 s: over 4 questions .25 + 1 / 4 = .5 s, no less than reading; over 5 .45 s
-    costs = seconds(context=0.5, fine_tune=0.25, steps=(0.25,) * 4)
-    assert decide(seconds=costs, n_questions=4).mode is CONTEXT
-    decision = decide(seconds=costs, n_questions=5)
+    model = costs(context=0.5, fine_tune=0.25, step=0.25)
+    assert decide(cost_model=model, n_questions=4).mode is CONTEXT
+    decision = decide(cost_model=model, n_questions=5)
     assert decision.mode is LEARN
     assert "over 5 questions fine-tuning takes 0.45 s an answer, reading 0.5 s" in decision.reasons
 
@@ -92,42 +100,38 @@ def test_many_questions_to_one_fine_tuning_make_it_the_cheaper_way():
         ({**TOO_LONG, "latency_s": 0.55}, LEARN, 2, "0.5 s with 2 of 4 training steps, within"),
         ({**TOO_LONG, "latency_s": 0.91}, LEARN, None, "takes 0.9 s, within"),
         (
-            {**TOO_LONG, "seconds": seconds(context=0.2, steps=(0.5,) * 4), "latency_s": 0.3},
+            {**TOO_LONG, "cost_model": costs(context=0.2, step=0.5), "latency_s": 0.3},
             CONTEXT,
             None,
             "'fine_tune' would take 0.6 s at least",
         ),
         (
-            {**TOO_LONG, "seconds": seconds(context=0.2, setup=1.0), "latency_s": 1.0},
+            {**TOO_LONG, "cost_model": costs(context=0.2, setup=1.0), "latency_s": 1.0},
             CONTEXT,
             None,
             "'fine_tune' would take 1.3 s at least",
         ),
         ({"latency_s": 0.15}, BASE, None, "'context' would take 0.3 s at least"),
         ({"latency_s": 0.05}, BASE, None, "nothing is quick enough; 'base' is the quickest"),
-        ({"latency_s": 0.01, "seconds": None}, CONTEXT, None, "no cost model"),
+        ({"latency_s": 0.01, "cost_model": None}, CONTEXT, None, "no cost model"),
     ],
 )
 def test_the_latency_budget_takes_steps_away_first_and_modes_then(changes, mode, n_steps, reason):
-    decision = decide(**{"seconds": seconds(), **changes})
+    decision = decide(**{"cost_model": costs(), **changes})
     assert (decision.mode, decision.n_steps) == (mode, n_steps)
     assert reason in "; ".join(decision.reasons)
 
 
-def test_compute_proportional_steps_by_hand():
-    # α = 0.5: σ_1 = .775 <= 1 / .5 = 2, σ_2 = .707 <= 1, σ_3 = .671 > 1 / 1.5 = .667: two steps
-    assert compute_proportional_steps(features(), 0.5) == 2
-    assert compute_proportional_steps(features(), 0.1) == 4
-    assert compute_proportional_steps(features(), 2.0) == 0
-    scaled = features(variance_before=4.0, variances_learned=(2.4, 2.0, 1.8, 1.6))
-    assert compute_proportional_steps(scaled, 0.5) == 2  # whatever the scale of embeddings
-
-
 def test_fine_tuning_stops_where_steps_no_longer_pay():
+    # α = 0.5: σ_1 = .775 <= 1 / .5 = 2, σ_2 = .707 <= 1, σ_3 = .671 > 1 / 1.5 = .667: two steps
     decision = decide(VariancePolicy(alpha=0.5), **TOO_LONG)
     assert (decision.mode, decision.n_steps) == (LEARN, 2)
+    assert decide(VariancePolicy(alpha=0.1), **TOO_LONG).n_steps is None  # all four
+    scaled = {"variance_before": 4.0, "variances_learned": (2.4, 2.0, 1.8, 1.6)}
+    decision = decide(VariancePolicy(alpha=0.5), **{**TOO_LONG, "variance_read": 2.8, **scaled})
+    assert decision.n_steps == 2  # whatever the scale of embeddings
     assert "2 of 4 training steps pay for their compute" in decision.reasons[-1]
-    hasty = decide(VariancePolicy(alpha=0.5), **TOO_LONG, seconds=seconds(), latency_s=0.35)
+    hasty = decide(VariancePolicy(alpha=0.5), **TOO_LONG, cost_model=costs(), latency_s=0.35)
     assert hasty.n_steps == 1  # the smaller of the two
     assert decide(VariancePolicy(alpha=2.0), **TOO_LONG).mode is CONTEXT  # no step pays
 

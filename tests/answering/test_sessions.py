@@ -4,6 +4,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from sift_core.answering import (
     Decision,
     FineTuningSettings,
     LanguageModel,
-    LearnedPolicy,
 )
 from sift_core.testing import HashingEmbedder
 
@@ -156,7 +156,6 @@ def test_auto_goes_by_the_cost_model_and_the_callers_latency(engine):
     timed = replace(engine, cost_model=slow, policy=PrefersLearning())
     choice = timed.choose(TOPIC, latency_s=2500.0)
     assert (choice.mode, len(choice.learned)) == (AnswerMode.FINE_TUNE, 2)
-    assert choice.features.seconds.steps == (1000.0,) * 3
     assert choice.features.latency_s < 2500  # what choosing took is gone
 
 
@@ -164,17 +163,10 @@ class PrefersLearning:
     """A caller's own policy."""
 
     def decide(self, features):
-        steps = features.steps_in_time(AnswerMode.FINE_TUNE)
-        return Decision(mode=AnswerMode.FINE_TUNE, reasons=("mine",), n_steps=steps)
-
-
-@pytest.mark.slow
-def test_a_policy_can_be_fitted_to_what_the_engine_measures(engine):
-    examples = [engine.calibration_example(f"rows {n}", "Read 7 rows.") for n in range(12)]
-    assert set(examples[0].bits_per_byte) == set(examples[0].features.possible)
-    assert len(examples[0].bits_per_byte) == 4
-    fitted = replace(engine, policy=LearnedPolicy.fit(examples))
-    assert fitted.answer(TOPIC).reasons
+        seconds = partial(features.cost_model.seconds, features, AnswerMode.FINE_TUNE)
+        assert seconds() == seconds(3)
+        n_steps = sum(seconds(n) <= features.latency_s for n in (1, 2, 3))
+        return Decision(mode=AnswerMode.FINE_TUNE, reasons=("mine",), n_steps=n_steps)
 
 
 def test_what_a_diverged_model_did_not_learn_is_not_among_its_chunks(engine):
