@@ -33,8 +33,7 @@ from benchmarks.records import write_record
 from benchmarks.retrieval import QuestionSet, read_set
 from sift_core import Kernel, LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
 from sift_core.evaluation.metrics import recall
-from sift_core.evaluation.redundancy import Versions, as_is, noisy_copies
-from sift_core.evaluation.search import Pool, pools
+from sift_core.evaluation.search import Pool, Versions, as_is, noisy_copies, pools
 
 N_SELECT = 10
 FIXED = (0.01, 0.1, 1.0, 10.0)

@@ -32,7 +32,7 @@ from benchmarks.retrieval_bars import Row
 from benchmarks.retrieval_methods import methods
 from benchmarks.retrieval_tables import print_sets
 from sift_core.evaluation.methods import Method
-from sift_core.evaluation.redundancy import Versions, as_is, noisy_copies
+from sift_core.evaluation.search import Versions, as_is, noisy_copies
 
 COMPARED = ("nn", "sift", "sift_paper", "mmr .7", "mmr .8", "mmr .9", "dpp a=4", "dpp a=8")
 COMMON_LENGTH = 1.5  # of the direction that is added to every unit vector

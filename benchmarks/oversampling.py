@@ -41,7 +41,7 @@ from benchmarks.report import Report
 from benchmarks.retrieval import QuestionSet, read_sets
 from sift_core import CandidatePool, ContextSelector
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.redundancy import as_is
+from sift_core.evaluation.search import as_is
 from sift_core.sources import oversampling as rule
 from sift_core.sources.oversampling import fetch_distinct
 

@@ -12,8 +12,7 @@ from benchmarks.retrieval import QuestionSet
 from benchmarks.text_variants import textual_variants
 from sift_core import CandidatePool, Query
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.redundancy import NOISE_LENGTH, Versions, as_is, noisy_copies
-from sift_core.evaluation.search import nearest
+from sift_core.evaluation.search import NOISE_LENGTH, Versions, as_is, nearest, noisy_copies
 
 N_COPIES = (4, 8, 16, 32, 64)
 MOST_COPIES = 128  # of one passage, where their number is uneven

@@ -12,7 +12,7 @@ from benchmarks.retrieval import QuestionSet
 from benchmarks.timing import medians_ms, timed
 from sift_core import CandidatePool, CandidateSource, ContextSelector, Query
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.redundancy import as_is, noisy_copies
+from sift_core.evaluation.search import as_is, noisy_copies
 from sift_core.sources.oversampling import OversamplingSource
 
 N_QUESTIONS = 10

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-from sift_core.evaluation.environment import environment
 
 
 def write_record(
@@ -20,3 +23,56 @@ def write_record(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def environment(packages: Iterable[str], *, folder: Path) -> dict[str, Any]:
+    """Return "versions", "machine" and "commit" for a record of results.
+
+    Args:
+        packages: Distributions whose versions matter.
+        folder: A folder of the work tree whose commit is recorded; "unknown" outside of git.
+    """
+    return {
+        "versions": {"python": platform.python_version(), **{p: _version(p) for p in packages}},
+        "machine": {
+            "processor": _processor(),
+            "architecture": platform.machine(),
+            "cores": os.cpu_count(),
+            "load_average": _load_average(),  # over cores: others worked too
+        },
+        "commit": _commit(folder),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    """Return the processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _load_average() -> float | None:
+    """Return the load of the last minute where the system tells it; Windows does not."""
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+
+
+def _commit(folder: Path) -> str:
+    git = ["git", "-C", str(folder)]
+    try:
+        head = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changed = subprocess.check_output([*git, "status", "--porcelain"], text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{head}{' with changes' if changed else ''}"

@@ -37,7 +37,7 @@ from sift_core.evaluation import retrieval
 from sift_core.evaluation.data import Passage, Question, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.methods import Method
-from sift_core.evaluation.redundancy import Versions, as_is, noisy_copies
+from sift_core.evaluation.search import Versions, as_is, noisy_copies
 
 PACKAGES = [
     "numpy",
@@ -79,10 +79,9 @@ def measure(
     questions: QuestionSet, versions: Versions, compared: Mapping[str, Method]
 ) -> list[Row]:
     """Return one row a method: its metrics, averaged over the questions, as fractions."""
-    found = retrieval.measure(
+    return retrieval.measure(
         questions.name, questions.questions, questions.embeddings, versions, compared
     )
-    return retrieval.rows_of(found)
 
 
 def measure_one(arguments: argparse.Namespace, cache: EmbeddingCache) -> list[Row]:

@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.data import Passage, as_passage, rows_by_id
+from sift_core.evaluation.data import Passage, as_passage, read_json_lines, rows_by_id
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.json_lines import read_json_lines
-from sift_core.evaluation.redundancy import Versions, as_is
-from sift_core.evaluation.search import unit_rows
+from sift_core.evaluation.search import Versions, as_is, unit_rows
 
 ORIGINAL_KEYS = ("duplicate_of", "original", "of")  # any of them names a variant's passage
 EDITS = ("drop", "reorder", "before", "after")

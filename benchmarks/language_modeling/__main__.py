@@ -32,7 +32,7 @@ from benchmarks.mini_pile import NOT_SEEN
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core.evaluation.statistics import Estimate, mean
-from sift_core.evaluation.table import Table
+from sift_core.evaluation.table import Cell, Table
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
 TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
@@ -74,11 +74,25 @@ def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
 def table_rows(shown: Mapping[str, Sequence[Table]]) -> list[dict[str, Any]]:
     """Return a row for every line of every table."""
     return [
-        {"part": part, "table": table.title, **record}
+        {"part": part, "table": table.title, **_record(table.heads, row)}
         for part, tables in shown.items()
         for table in tables
-        for record in table.as_records()
+        for row in table.rows
     ]
+
+
+def _record(heads: Sequence[str], row: Sequence[Cell]) -> dict[str, float | str | None]:
+    """Return the numbers of a line, unrounded; "NN standard error", "NN low", … beside "NN"."""
+    record: dict[str, float | str | None] = {}
+    for head, cell in zip(heads, row, strict=True):
+        value = cell.value
+        if not isinstance(value, Estimate):
+            record[head] = value
+            continue
+        record[head] = value.value
+        extras = {"standard error": value.standard_error, "low": value.low, "high": value.high}
+        record |= {f"{head} {name}": one for name, one in extras.items() if not math.isnan(one)}
+    return record
 
 
 def compare(results: Results) -> list[dict[str, Any]]:

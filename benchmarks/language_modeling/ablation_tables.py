@@ -16,13 +16,14 @@ from benchmarks.language_modeling.statistics import difference
 from benchmarks.language_modeling.tables import (
     BOLD_NOTE,
     CELL_NOTE,
+    count,
     diverged_note,
     percent_cells,
     setting,
 )
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation import table
-from sift_core.evaluation.table import Cell, Table, count, word
+from sift_core.evaluation.table import Cell, Table, word
 
 SETTING_NAMES = {
     "n_candidates": "K",

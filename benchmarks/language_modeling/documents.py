@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sift_core.answering import LanguageModel
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.json_lines import JsonLine, read_json_lines
+from sift_core.evaluation.data import JsonLine, read_json_lines
 
 Tokenizer = Callable[[str], Sequence[tuple[int, int]]]
 HEX_DIGITS = "0123456789abcdef"

@@ -37,11 +37,11 @@ from benchmarks.language_modeling.documents import (
 )
 from benchmarks.language_modeling.measuring import ChosenArm, Measurer, PromptTask
 from benchmarks.language_modeling.running import ResultsFile, run_tasks
+from benchmarks.records import environment
 from sift_core.answering import FineTuningSettings, LanguageModel
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache, version_of
-from sift_core.evaluation.environment import environment
 from sift_core.evaluation.search import nearest, unit_rows
 from sift_core.selection import posterior_variances
 from sift_core.types import CandidatePool, FloatArray

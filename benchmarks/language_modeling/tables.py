@@ -20,8 +20,8 @@ from benchmarks.language_modeling.results import (
 from benchmarks.language_modeling.statistics import best, difference, not_worse_than_best
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation import table
-from sift_core.evaluation.statistics import mean
-from sift_core.evaluation.table import Cell, Table, count, missing, number, with_error, word
+from sift_core.evaluation.statistics import Estimate, mean
+from sift_core.evaluation.table import Cell, Table, missing, number, word
 
 ALL = "All"
 BASELINES = ("US", "NN", "NN-F", "HullFT")
@@ -37,6 +37,18 @@ BOLD_NOTE = (
     "Bold (or *): not worse than the best of the line by the 90 % interval of the paired "
     "difference."
 )
+
+
+def count(n: int) -> Cell:
+    """Return a cell with a whole number."""
+    return Cell(text=f"{n:,}", value=n)
+
+
+def with_error(estimate: Estimate, *, is_bold: bool = False, digits: int = 1) -> Cell:
+    """Return a cell "73.5 (0.6)": a mean and its standard error."""
+    error = number(estimate.standard_error, digits).text
+    text = f"{estimate.value:.{digits}f} ({error})"
+    return Cell(text=text, is_bold=is_bold, value=estimate)
 
 
 def main_table(results: Results) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +17,12 @@ from sift_core.cli.settings import DEFAULT_EMBEDDER, JsonOption
 from sift_core.errors import ExperimentError, InvalidInputError
 from sift_core.evaluation.beir import read_beir
 from sift_core.evaluation.data import RetrievalSet, read_retrieval_set
-from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.environment import environment
+from sift_core.evaluation.embedding_cache import EmbeddingCache, version_of
 from sift_core.evaluation.methods import default_methods
 from sift_core.evaluation.metrics import METRICS
 from sift_core.evaluation.retrieval import CONDITIONS, evaluate_retrieval
 from sift_core.evaluation.retrieval_tables import retrieval_tables
 
-PACKAGES = ("numpy", "torch", "sentence-transformers", "sift-rerank")
 TABLES_OF = "recall@10,all_gold@10"
 
 app = typer.Typer(
@@ -89,7 +88,11 @@ def retrieval_command(
         retrieval_set = retrieval_set.sample(max_queries, seed)
     rows = evaluate_retrieval(
         retrieval_set,
-        cache=EmbeddingCache(model=embedder, make_embedder=partial(load_embedder, embedder)),
+        cache=EmbeddingCache(
+            model=embedder,
+            make_embedder=partial(load_embedder, embedder),
+            version=version_of(embedder),
+        ),
         methods={name: known[name] for name in compared},
         conditions=asked,
         n_candidates=candidates,
@@ -107,7 +110,7 @@ def retrieval_command(
             "candidates": candidates,
             "seed": seed,
         },
-        **environment(PACKAGES, folder=Path.cwd()),
+        "versions": {one: version(one) for one in ("numpy", "sift-rerank")},
     }
     if results:
         _write(results, json.dumps(record, indent=2) + "\n", "w")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError, SiftError
+from sift_core.progress import progress_bar
 from sift_core.protocols import DocumentIndex, Embedder
 from sift_core.sources.content_ids import content_id
 from sift_core.types import Document, FloatArray
@@ -112,7 +113,8 @@ def index_documents(
     stored = writer.content_ids()
     _check_embedder(source, embedder)  # now the store has been asked
     try:
-        with _progress_bar(documents, wanted=progress) as advance:
+        n_documents = len(documents) if isinstance(documents, Sized) else None
+        with progress_bar(n_documents, "indexing", "documents", wanted=progress) as advance:
             seen, n_read = _write_new(
                 writer, documents, stored if resume else set(), batch_size, advance
             )
@@ -331,19 +333,3 @@ def _check_rows(are_right: npt.NDArray[np.bool_], need: str, documents: Sequence
             f"{len(wrong) - 1} others of its batch. Its text has {len(document.text)} "
             f"characters: is there something to embed?"
         )
-
-
-@contextmanager
-def _progress_bar(documents: Iterable[Document], *, wanted: bool) -> Iterator[Callable[[int], Any]]:
-    """Give a function that moves the bar on by so many documents, or does nothing."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        wanted = False
-    if not wanted:
-        yield lambda n_documents: None
-        return
-    total = len(documents) if isinstance(documents, Sized) else None
-    only_on_a_terminal = None  # as tqdm spells it
-    with tqdm(total=total, desc="indexing", unit=" documents", disable=only_on_a_terminal) as bar:
-        yield bar.update

@@ -8,12 +8,18 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.data import Question, RetrievalSet, read_corpus, rows_by_id
-from sift_core.evaluation.json_lines import ENCODING, read_json_lines
+from sift_core.evaluation.data import (
+    ENCODING,
+    Question,
+    RetrievalSet,
+    as_passage,
+    lines_by_id,
+    rows_by_id,
+)
 
 HEADER = ["query-id", "corpus-id", "score"]
 
@@ -36,10 +42,15 @@ def read_beir(folder: str | Path, split: str = "test") -> RetrievalSet:
             is not there, or no question has a relevant passage.
     """
     folder = Path(folder)
-    passages = read_corpus(_existing(folder, "corpus.jsonl"), id_key="_id")
-    texts = _queries(_existing(folder, "queries.jsonl"))
+    corpus = lines_by_id(_existing(folder, "corpus.jsonl"), "_id", "passages")
+    passages = [as_passage(line, "_id") for line in corpus.values()]
+    queries = lines_by_id(_existing(folder, "queries.jsonl"), "_id", "queries")
+    texts = {query_id: line.text("text") for query_id, line in queries.items()}
     row_of = rows_by_id(passages)
-    path = _judgements_path(folder, split)
+    path = folder / "qrels" / f"{split}.tsv"
+    if not path.exists():
+        found = sorted(one.stem for one in path.parent.glob("*.tsv"))
+        raise InvalidInputError(f"there is no {path}; splits there: {', '.join(found) or 'none'}")
     grades: dict[str, dict[int, float]] = {}
     judged: set[tuple[str, str]] = set()
     for number, query_id, passage_id, score in _judgements(path):
@@ -78,26 +89,6 @@ def _existing(folder: Path, name: str) -> Path:
     )
 
 
-def _queries(path: Path) -> Mapping[str, str]:
-    texts: dict[str, str] = {}
-    for line in read_json_lines(path):
-        query_id = line.identifier("_id")
-        if query_id in texts:
-            raise line.error(f"two queries have one id, {query_id!r}")
-        texts[query_id] = line.text("text")
-    if not texts:
-        raise InvalidInputError(f"{path} has no queries")
-    return texts
-
-
-def _judgements_path(folder: Path, split: str) -> Path:
-    path = folder / "qrels" / f"{split}.tsv"
-    if not path.exists():
-        found = sorted(one.stem for one in (folder / "qrels").glob("*.tsv"))
-        raise InvalidInputError(f"there is no {path}; splits there: {', '.join(found) or 'none'}")
-    return path
-
-
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, float]]:
     """Yield the number of each line with its query id, passage id and score."""
     try:
@@ -112,19 +103,14 @@ def _judgements(path: Path) -> Iterator[tuple[int, str, str, float]]:
         )
     for number, line in enumerate(lines[1:], start=2):
         if line.strip():
-            yield number, *_judgement(path, number, line)
-
-
-def _judgement(path: Path, number: int, line: str) -> tuple[str, str, float]:
-    cells = line.split("\t")
-    try:
-        query_id, passage_id, cell = cells
-        score = float(cell)
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
-        raise InvalidInputError(
-            f"{path}, line {number}: must be an id, an id and a number, with tabs between them, "
-            f"got {line[:80]!r}"
-        )
-    return query_id, passage_id, score
+            try:
+                query_id, passage_id, cell = line.split("\t")
+                score = float(cell)
+            except ValueError:
+                score = math.nan
+            if not math.isfinite(score):
+                raise InvalidInputError(
+                    f"{path}, line {number}: must be an id, an id and a number, with tabs between "
+                    f"them, got {line[:80]!r}"
+                )
+            yield number, query_id, passage_id, score

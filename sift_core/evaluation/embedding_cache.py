@@ -22,7 +22,7 @@ import numpy as np
 from sift_core.cache_folder import default_cache_folder
 from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.progress import progress_bar
+from sift_core.progress import progress_bar
 from sift_core.protocols import Embedder
 from sift_core.types import FloatArray
 
@@ -91,9 +91,6 @@ class EmbeddingCache:
     progress: bool = True
     version: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))
-
     def embed(self, texts: Sequence[str], what: str = "texts") -> FloatArray:
         """Return the embeddings of documents, float32, shape (n, d), in the order of `texts`.
 
@@ -104,8 +101,7 @@ class EmbeddingCache:
         Raises:
             InvalidInputError: If there is no text, the embedder is not what `model` says or
                 does not give one finite vector a text, or `folder` cannot be written to.
-            MissingDependencyError: If an embedding is missing, a bar is wanted and tqdm is not
-                installed.
+            MissingDependencyError: If an embedding is missing, and the embedder's library.
         """
         return self._embed(texts, what, is_query=False)
 
@@ -140,7 +136,12 @@ class EmbeddingCache:
                     _write(paths[i], rows)
                     found[i] = rows
         kept = [rows for rows in found if rows is not None]
-        _check_columns([rows.shape[1] for rows in kept], self.folder)
+        dimensions = {rows.shape[1] for rows in kept}
+        if len(dimensions) > 1:
+            raise InvalidInputError(
+                f"embeddings in {self.folder} have {sorted(dimensions)} dimensions under one name "
+                f"of a model; name the models apart, or remove the folder"
+            )
         return np.concatenate(kept)
 
     @cached_property
@@ -194,14 +195,6 @@ def _checked(rows: Any, n: int) -> FloatArray:
             f"{embeddings.shape}{'' if np.isfinite(embeddings).all() else ' with inf or nan'}"
         )
     return embeddings
-
-
-def _check_columns(dimensions: Sequence[int], folder: Path) -> None:
-    if len(set(dimensions)) > 1:
-        raise InvalidInputError(
-            f"embeddings in {folder} have {sorted(set(dimensions))} dimensions under one name of a "
-            f"model; name the models apart, or remove the folder"
-        )
 
 
 def _read(path: Path, n: int) -> FloatArray | None:

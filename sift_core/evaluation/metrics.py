@@ -58,7 +58,7 @@ def ndcg(chosen: Sequence[int], grades: Mapping[int, float], cut: int) -> float:
         gains.append(0.0 if row in seen else float(grades.get(row, 0.0)))
         seen.add(row)
     ideal = sorted(grades.values(), reverse=True)[:cut]
-    return discounted(gains) / discounted(ideal)
+    return _discounted(gains) / _discounted(ideal)
 
 
 def alpha_ndcg(
@@ -92,10 +92,10 @@ def alpha_ndcg(
     ideal = (
         (1.0 - alpha) ** t for n in n_versions.values() for t in range(min(n, cut))
     )  # what each version gains after those before it
-    return discounted(gains) / discounted(sorted(ideal, reverse=True)[:cut])
+    return _discounted(gains) / _discounted(sorted(ideal, reverse=True)[:cut])
 
 
-def discounted(gains: Sequence[float]) -> float:
+def _discounted(gains: Sequence[float]) -> float:
     """Return the sum of the gains, that of place i (from 1) over log₂(i + 1)."""
     places = np.arange(1, len(gains) + 1)
     return float(np.sum(np.asarray(gains, dtype=np.float64) / np.log2(places + 1)))

@@ -10,9 +10,8 @@ Everything is searched exactly, in memory. Metrics are fractions; `metrics` defi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,14 +21,16 @@ from sift_core.evaluation.data import Question, RetrievalSet
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.methods import Method, as_methods, choose, default_methods
 from sift_core.evaluation.metrics import CUTS, METRICS, all_metrics
-from sift_core.evaluation.progress import progress_bar
-from sift_core.evaluation.redundancy import (
+from sift_core.evaluation.search import (
+    N_CANDIDATES,
     Versions,
     as_is,
     noisy_copies,
+    pools,
+    unit_rows,
 )
-from sift_core.evaluation.search import N_CANDIDATES, pools, unit_rows
-from sift_core.evaluation.statistics import Estimate, mean
+from sift_core.evaluation.statistics import mean
+from sift_core.progress import progress_bar
 from sift_core.protocols import Selector
 from sift_core.types import FloatArray
 
@@ -38,24 +39,8 @@ N_VERSIONS = 4  # of every passage
 OURS = "sift"  # the method whose paired differences are given ...
 RIVALS = ("nn", "mmr")  # ... to those whose names begin so
 
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class QueryScores:
-    """What every method reached on every question of one set in one condition.
-
-    Args:
-        set_name: Of the set.
-        condition: As in the rows: "as is" or "duplicates n".
-        question_ids: n of them.
-        scores: Method → metric → fractions, shape (n,), in the order of `question_ids`.
-    """
-
-    set_name: str
-    condition: str
-    question_ids: Sequence[str]
-    scores: Mapping[str, Mapping[str, FloatArray]]
+Row: TypeAlias = dict[str, Any]
+Scores: TypeAlias = dict[str, FloatArray]  # metric → fractions (n,), one a question
 
 
 def evaluate_retrieval(
@@ -99,28 +84,31 @@ def evaluate_retrieval(
     Raises:
         InvalidInputError: If an argument is not as above, a method chooses what is not in the
             pool, or the embedder fails in what `EmbeddingCache.embed` asks of it.
-        MissingDependencyError: If a bar is wanted and tqdm is not installed, or the model's
-            library is not.
+        MissingDependencyError: If the library of the cache's model is not installed.
     """
     cache = EmbeddingCache(progress=progress) if cache is None else cache
     compared = as_methods(default_methods() if methods is None else methods)
     n_candidates = as_count("n_candidates", n_candidates, minimum=1)
     n_versions = as_count("n_versions", n_versions, minimum=1)
-    _check_conditions(conditions)
+    if isinstance(conditions, str) or not conditions or not set(conditions) <= set(CONDITIONS):
+        raise InvalidInputError(
+            f"`conditions` must be a sequence of some of {CONDITIONS}, got {conditions!r}"
+        )
     rows: list[Row] = []
     for one in [sets] if isinstance(sets, RetrievalSet) else sets:
         queries = embed_questions(one.questions, cache)
-        for versions in versions_of(one, cache, conditions, n_versions=n_versions, seed=seed):
-            found = measure(
+        plain = as_is(one.passages, cache)
+        for condition in conditions:
+            rows += measure(
                 one.name,
                 one.questions,
                 queries,
-                versions,
+                plain if condition == "as is" else noisy_copies(plain, n_versions, seed),
                 compared,
                 n_candidates=n_candidates,
+                per_query=per_query,
                 progress=progress,
             )
-            rows += rows_of(found, per_query=per_query)
     return rows
 
 
@@ -134,20 +122,6 @@ def embed_questions(questions: Sequence[Question], cache: EmbeddingCache) -> Flo
     return unit_rows(embedded, "question")
 
 
-def versions_of(
-    retrieval_set: RetrievalSet,
-    cache: EmbeddingCache,
-    conditions: Sequence[str] = CONDITIONS,
-    *,
-    n_versions: int = N_VERSIONS,
-    seed: int = 0,
-) -> Iterator[Versions]:
-    """Yield the corpus in each condition; arguments as `evaluate_retrieval`."""
-    plain = as_is(retrieval_set.passages, cache)
-    for condition in conditions:
-        yield plain if condition == "as is" else noisy_copies(plain, n_versions, seed)
-
-
 def measure(
     set_name: str,
     questions: Sequence[Question],
@@ -156,9 +130,10 @@ def measure(
     methods: Mapping[str, Method],
     *,
     n_candidates: int = N_CANDIDATES,
+    per_query: bool = False,
     progress: bool = True,
-) -> QueryScores:
-    """Return what every method reaches on every question.
+) -> list[Row]:
+    """Return one row a method in one condition, as `evaluate_retrieval`.
 
     Args:
         set_name: Of the questions.
@@ -166,22 +141,20 @@ def measure(
         queries: Their embeddings, unit rows, shape (n, d).
         versions: What is searched.
         methods: At least one.
-        n_candidates: How many of the nearest a method chooses from.
-        progress: Whether a bar is shown.
+        n_candidates: As there, like what follows.
+        per_query: As there.
+        progress: As there.
 
     Raises:
         InvalidInputError: If a method chooses what is not in the pool, or the embeddings of
             questions and passages have different dimensions.
-        MissingDependencyError: If a bar is wanted and tqdm is not installed.
     """
     if queries.shape[1] != versions.embeddings.shape[1]:
         raise InvalidInputError(
             f"questions have {queries.shape[1]} dimensions, passages "
             f"{versions.embeddings.shape[1]}: were both embedded by one model?"
         )
-    found: dict[str, dict[str, list[float]]] = {
-        name: {metric: [] for metric in METRICS} for name in methods
-    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     n_versions = np.bincount(versions.originals).tolist()
     searched = pools(queries, versions.embeddings, n_candidates)
     what = f"{set_name}, {versions.condition}"
@@ -191,65 +164,44 @@ def measure(
             available = {row: n_versions[row] for row in question.grades}
             for name, method in methods.items():
                 chosen = originals[choose(name, method, pool, max(CUTS))]
-                reached = all_metrics(chosen.tolist(), question.grades, available)
-                for metric, value in reached.items():
-                    found[name][metric].append(value)
+                found[name].append(all_metrics(chosen.tolist(), question.grades, available))
             advance(1)
-    return QueryScores(
-        set_name=set_name,
-        condition=versions.condition,
-        question_ids=[question.question_id for question in questions],
-        scores={
-            name: {metric: np.array(values) for metric, values in metrics.items()}
-            for name, metrics in found.items()
-        },
-    )
+    scores: dict[str, Scores] = {
+        name: {metric: np.array([one[metric] for one in reached]) for metric in METRICS}
+        for name, reached in found.items()
+    }
+    ids = [question.question_id for question in questions]
+    return [
+        {"set": set_name, "condition": versions.condition, **_row(name, scores, ids, per_query)}
+        for name in methods
+    ]
 
 
-def rows_of(found: QueryScores, *, per_query: bool = False) -> list[Row]:
-    """Return one row a method, as `evaluate_retrieval` has them."""
-    rows = []
-    for name, scores in found.scores.items():
-        estimates = {metric: mean(values) for metric, values in scores.items()}
-        row: Row = {
-            "set": found.set_name,
-            "condition": found.condition,
-            "method": name,
-            **{metric: one.value for metric, one in estimates.items()},
-            "ci": {metric: _interval(one) for metric, one in estimates.items() if one.n > 1},
+def _row(method: str, scores: Mapping[str, Scores], ids: list[str], per_query: bool) -> Row:
+    """Return what is said of one method; `scores` are all methods', for the differences."""
+    estimates = {metric: mean(values) for metric, values in scores[method].items()}
+    row: Row = {
+        "method": method,
+        **{metric: one.value for metric, one in estimates.items()},
+        "ci": {metric: [one.low, one.high] for metric, one in estimates.items() if one.n > 1},
+    }
+    if method == OURS:
+        row["differences"] = {
+            rival: _difference(scores[OURS], theirs)
+            for rival, theirs in scores.items()
+            if rival != OURS and rival.startswith(RIVALS)
         }
-        if name == OURS:
-            row["differences"] = _differences(found)
-        row |= {"n_queries": len(found.question_ids), "values": "fractions"}
-        if per_query:
-            row["per_query"] = {
-                "question_id": list(found.question_ids),
-                **{metric: values.tolist() for metric, values in scores.items()},
-            }
-        rows.append(row)
-    return rows
+    row |= {"n_queries": len(ids), "values": "fractions"}
+    if per_query:
+        values = {metric: reached.tolist() for metric, reached in scores[method].items()}
+        row["per_query"] = {"question_id": ids, **values}
+    return row
 
 
-def _differences(found: QueryScores) -> dict[str, dict[str, Any]]:
-    """Return rival → metric → mean and interval of `OURS` minus the rival, paired."""
-    ours = found.scores[OURS]
-    differences: dict[str, dict[str, Any]] = {}
-    for rival, theirs in found.scores.items():
-        if rival != OURS and rival.startswith(RIVALS):
-            estimates = {metric: mean(ours[metric] - theirs[metric]) for metric in ours}
-            differences[rival] = {
-                metric: {"mean": one.value, **({"ci": _interval(one)} if one.n > 1 else {})}
-                for metric, one in estimates.items()
-            }
-    return differences
-
-
-def _interval(estimate: Estimate) -> list[float]:
-    return [estimate.low, estimate.high]
-
-
-def _check_conditions(conditions: Sequence[str]) -> None:
-    if isinstance(conditions, str) or not conditions or not set(conditions) <= set(CONDITIONS):
-        raise InvalidInputError(
-            f"`conditions` must be a sequence of some of {CONDITIONS}, got {conditions!r}"
-        )
+def _difference(ours: Scores, theirs: Scores) -> dict[str, Any]:
+    """Return metric → mean and interval of ours minus theirs, question by question."""
+    estimates = {metric: mean(ours[metric] - theirs[metric]) for metric in METRICS}
+    return {
+        metric: {"mean": one.value, **({"ci": [one.low, one.high]} if one.n > 1 else {})}
+        for metric, one in estimates.items()
+    }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.retrieval import OURS, Row
 from sift_core.evaluation.statistics import Estimate
-from sift_core.evaluation.table import Cell, Table, difference, missing, number, with_interval, word
+from sift_core.evaluation.table import Table, difference, missing, number, with_interval, word
 
 INTERVALS = "In square brackets: 90 % bootstrap interval over the questions."
 
@@ -50,7 +49,12 @@ def _condition_table(rows: Sequence[Row], condition: str, metric: str) -> Table:
     for method in methods:
         found = [by_cell.get((method, name)) for name in sets]
         cells = [
-            missing() if row is None else _cell(row, metric, is_bold=row[metric] == best[name])
+            missing()
+            if row is None
+            else with_interval(
+                _points(row[metric], row.get("ci", {}).get(metric), row["n_queries"]),
+                is_bold=row[metric] == best[name],
+            )
             for name, row in zip(sets, found, strict=True)
         ]
         if len(sets) > 1:
@@ -75,32 +79,22 @@ def _difference_table(rows: Sequence[Row], metric: str) -> Table | None:
     rivals = list(dict.fromkeys(rival for row in ours for rival in row["differences"]))
     if not rivals:
         return None
+    lines = []
+    for row in ours:
+        found = [row["differences"].get(rival, {}).get(metric) for rival in rivals]
+        cells = [
+            missing()
+            if one is None
+            else difference(_points(one["mean"], one.get("ci"), row["n_queries"]))
+            for one in found
+        ]
+        lines.append((word(f"{row['set']}, {row['condition']}"), *cells))
     return Table(
         title=f"{OURS} minus its rivals on the same questions, {metric} in points",
         heads=("set, condition", *rivals),
-        rows=tuple(
-            (
-                word(f"{row['set']}, {row['condition']}"),
-                *(_difference_cell(row, rival, metric) for rival in rivals),
-            )
-            for row in ours
-        ),
+        rows=tuple(lines),
         note=INTERVALS,
     )
-
-
-def _cell(row: Row, metric: str, *, is_bold: bool) -> Cell:
-    estimate = _points(row[metric], row.get("ci", {}).get(metric), row["n_queries"])
-    if math.isnan(estimate.low):
-        return Cell(text=f"{estimate.value:.1f}", is_bold=is_bold, value=estimate.value)
-    return with_interval(estimate, is_bold=is_bold)
-
-
-def _difference_cell(row: Row, rival: str, metric: str) -> Cell:
-    found: Mapping[str, Any] | None = row["differences"].get(rival, {}).get(metric)
-    if found is None:
-        return missing()
-    return difference(_points(found["mean"], found.get("ci"), row["n_queries"]))
 
 
 def _points(value: float, interval: Sequence[float] | None, n: int) -> Estimate:

@@ -14,7 +14,7 @@ from benchmarks.text_variants import (
 from sift_core import InvalidInputError
 from sift_core.evaluation.data import Passage
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.redundancy import as_is
+from sift_core.evaluation.search import as_is
 from sift_core.testing import HashingEmbedder
 
 TEXT = (

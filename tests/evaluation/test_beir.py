@@ -36,7 +36,6 @@ def test_a_split_has_the_questions_that_it_judges(folder):
     found = read_beir(folder, "dev")
     assert found.name == "animals"
     assert [passage.passage_id for passage in found.passages] == ["d1", "d2", "d3"]
-    assert [passage.to_embed for passage in found.passages][:2] == ["A title\nA text.", "B text."]
     assert [(one.question_id, one.text, one.grades) for one in found.questions] == [
         ("q3", "x", {2: 1.0})
     ]
@@ -52,19 +51,13 @@ def test_grades_are_kept_and_scores_up_to_zero_are_not_relevant(folder):
     assert found.n_without_gold == 1  # q3
 
 
-def test_compressed_files_and_windows_line_ends_are_read(folder):
+def test_compressed_files_windows_line_ends_and_byte_order_marks_are_read(folder):
     for name in ("corpus", "queries"):
         plain = folder / f"{name}.jsonl"
         (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
         plain.unlink()
     judgements = folder / "qrels" / "test.tsv"
-    judgements.write_bytes((HEADER + JUDGED).replace("\n", "\r\n").encode())
-    assert len(read_beir(folder).questions) == 2
-
-
-def test_byte_order_marks_are_no_part_of_the_files(folder):
-    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
-        (folder / name).write_bytes((folder / name).read_text("utf-8").encode("utf-8-sig"))
+    judgements.write_bytes((HEADER + JUDGED).replace("\n", "\r\n").encode("utf-8-sig"))
     assert len(read_beir(folder).questions) == 2
 
 
@@ -83,15 +76,11 @@ def test_an_id_may_have_what_unicode_takes_for_the_end_of_a_line(folder):
         ("corpus.jsonl", "", "has no passages"),
         ("corpus.jsonl", lines([*CORPUS, CORPUS[0]]), "line 4: two passages have one id, 'd1'"),
         ("corpus.jsonl", lines([{"id": "d1", "text": "?"}]), "line 1: needs an id under '_id'"),
-        ("queries.jsonl", None, "has no queries.jsonl or queries.jsonl.gz"),
         ("queries.jsonl", "", "has no queries"),
         ("queries.jsonl", lines([*QUERIES, QUERIES[1]]), "line 4: two queries have one id, 'q2'"),
-        ("queries.jsonl", lines([{"_id": "q1"}]), "line 1: needs a text under 'text'"),
         ("qrels/test.tsv", None, "splits there: none"),
-        ("qrels/test.tsv", "", "the first line must be query-id, corpus-id, score"),
         ("qrels/test.tsv", JUDGED, "the first line must be query-id, corpus-id, score"),
         ("qrels/test.tsv", HEADER, "no query has a relevant passage"),
-        ("qrels/test.tsv", HEADER + "q1\td1\t0\n", "no query has a relevant passage"),
         ("qrels/test.tsv", HEADER + "q9\td1\t1\n", "line 2: there is no query 'q9'"),
         ("qrels/test.tsv", HEADER + "q1\td9\t1\n", "line 2: there is no passage 'd9'"),
         ("qrels/test.tsv", HEADER + "q1\td1\t1\nq1\td1\t2\n", "line 3: the pair 'q1', 'd1'"),

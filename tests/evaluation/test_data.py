@@ -1,95 +1,99 @@
 import gzip
 import json
+import lzma
 import re
 
 import pytest
 
 from sift_core import InvalidInputError
-from sift_core.evaluation.data import (
-    Passage,
-    RetrievalSet,
-    read_corpus,
-    read_questions,
-    read_retrieval_set,
+from sift_core.evaluation.data import read_json_lines, read_retrieval_set
+
+TEXT = '{"id": "α"}\n\n{"id": 2}\n'
+WRITERS = {
+    "rows.jsonl": lambda data: data,
+    "rows.jsonl.gz": gzip.compress,
+    "rows.jsonl.xz": lzma.compress,
+}
+CORPUS = [{"id": "a", "title": "A title", "text": "A text."}, {"id": "b", "text": "B text."}]
+QUESTION = {"id": "q", "question": "?", "gold": ["a"]}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_lines_come_in_order_with_their_numbers(tmp_path, name, encoding):
+    path = tmp_path / name
+    path.write_bytes(WRITERS[name](TEXT.encode(encoding)))
+    found = [(line.number, line.identifier("id")) for line in read_json_lines(path)]
+    assert found == [(1, "α"), (3, "2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.jsonl", b'{"id": 1}\n{"id": ', "a.jsonl, line 2: no JSON"),
+        ("a.jsonl", b"[1]\n", "a.jsonl, line 1: must be a JSON object, got '[1]"),
+        ("a.jsonl", b"\xff\xfe\n", "a.jsonl cannot be read after line 0"),
+        ("a.jsonl.gz", b"no gzip", "a.jsonl.gz cannot be read after line 0"),
+        ("a.jsonl.gz", gzip.compress(TEXT.encode(), mtime=0)[:-9], "cannot be read after line"),
+        ("a.jsonl.xz", b"no xz", "a.jsonl.xz cannot be read after line 0"),
+    ],
 )
-
-CORPUS = [
-    Passage(passage_id="a", title="A title", text="A text."),
-    Passage(passage_id="b", title="", text="B text."),
-]
-
-
-def written(path, rows):
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    return path
+def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, name, data, message):
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        list(read_json_lines(path))
 
 
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-def test_a_corpus_is_read_in_its_order(tmp_path, name):
-    rows = [{"id": "a", "title": "A title", "text": "A text."}, {"id": "b", "text": "B text."}]
-    assert read_corpus(written(tmp_path / name, rows)) == CORPUS
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"there is no file .*none\.jsonl"):
+        list(read_json_lines(tmp_path / "none.jsonl"))
 
 
-def test_the_title_is_embedded_where_there_is_one():
-    assert [passage.to_embed for passage in CORPUS] == ["A title\nA text.", "B text."]
+def read(folder, questions, corpus=CORPUS, **options):
+    paths = folder / "corpus.jsonl.gz", folder / "queries.jsonl.gz"
+    for path, rows in zip(paths, (corpus, questions), strict=True):
+        path.write_bytes(gzip.compress("".join(json.dumps(one) + "\n" for one in rows).encode()))
+    return read_retrieval_set(*paths, **options)
 
 
-def questions_of(tmp_path, *rows):
-    return read_questions(written(tmp_path / "q.jsonl", rows), CORPUS)
-
-
-def test_gold_is_the_distinct_rows(tmp_path):
-    (found,) = questions_of(tmp_path, {"question": "?", "gold": ["b", "a", "b"]})
-    assert found.gold == {0, 1}
-    assert found.grades == {0: 1.0, 1: 1.0}
+def test_a_set_has_its_passages_and_questions_in_order(tmp_path):
+    found = read(tmp_path, [{"question": "?", "gold": ["b", "a", "b"], "id": 7}, QUESTION])
+    assert found.name == tmp_path.name
+    assert [one.passage_id for one in found.passages] == ["a", "b"]
+    assert [one.to_embed for one in found.passages] == ["A title\nA text.", "B text."]
+    assert [one.question_id for one in found.questions] == ["7", "q"]
+    assert found.questions[0].grades == {0: 1.0, 1: 1.0}  # the distinct rows
+    assert found.questions[0].gold == {0, 1}
+    assert read(tmp_path, [QUESTION], name="mine").name == "mine"
 
 
 def test_a_question_without_an_id_is_called_by_its_place(tmp_path):
-    found = questions_of(
-        tmp_path, {"question": "?", "gold": ["a"], "id": 7}, {"question": "!", "gold": ["a"]}
-    )
-    assert [one.question_id for one in found] == ["7", "2"]
+    found = read(tmp_path, [QUESTION, {"question": "!", "gold": ["a"]}])
+    assert [one.question_id for one in found.questions] == ["q", "2"]
 
 
 def test_ids_may_be_numbers(tmp_path):
-    corpus = written(tmp_path / "corpus.jsonl", [{"id": 1, "text": "A text."}])
-    queries = written(tmp_path / "queries.jsonl", [{"question": "?", "gold": [1]}])
-    found = read_retrieval_set(corpus, queries)
+    found = read(tmp_path, [{"question": "?", "gold": [1]}], [{"id": 1, "text": "A text."}])
     assert found.passages[0].passage_id == "1"
     assert found.questions[0].gold == {0}
-
-
-def test_a_set_is_named_after_the_folder_of_its_corpus(tmp_path):
-    corpus = written(tmp_path / "corpus.jsonl", [{"id": "a", "text": "A text."}])
-    queries = written(tmp_path / "queries.jsonl", [{"question": "?", "gold": ["a"]}])
-    assert read_retrieval_set(corpus, queries).name == tmp_path.name
-    assert read_retrieval_set(corpus, queries, name="mine").name == "mine"
-
-
-PASSAGE = {"id": "a", "text": "A text."}
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([], "has no passages"),
-        ([PASSAGE, PASSAGE], "line 2: two passages have one id, 'a'"),
-        ([PASSAGE, {"text": "?"}], "line 2: needs an id under 'id', got None"),
+        ([CORPUS[0], CORPUS[0]], "line 2: two passages have one id, 'a'"),
+        ([CORPUS[0], {"text": "?"}], "line 2: needs an id under 'id', got None"),
         ([{"id": "", "text": "?"}], "line 1: needs an id under 'id', got ''"),
         ([{"id": True, "text": "?"}], "line 1: needs an id under 'id', got True"),
         ([{"id": "a"}], "line 1: needs a text under 'text', got None"),
-        ([{**PASSAGE, "title": 3}], "line 1: needs a text under 'title', got 3"),
+        ([{**CORPUS[0], "title": 3}], "line 1: needs a text under 'title', got 3"),
     ],
 )
 def test_a_corpus_that_cannot_be_used_is_refused(tmp_path, rows, message):
-    path = written(tmp_path / "corpus.jsonl", rows)
     with pytest.raises(InvalidInputError, match=re.escape(message)):
-        read_corpus(path)
-
-
-QUESTION = {"id": "q", "question": "?", "gold": ["a"]}
+        read(tmp_path, [QUESTION], rows)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +111,11 @@ QUESTION = {"id": "q", "question": "?", "gold": ["a"]}
 )
 def test_questions_that_cannot_be_used_are_refused(tmp_path, rows, message):
     with pytest.raises(InvalidInputError, match=re.escape(message)):
-        questions_of(tmp_path, *rows)
+        read(tmp_path, rows)
 
 
 def test_a_sample_of_the_questions_is_seeded_and_in_order(tmp_path):
-    found = questions_of(tmp_path, *({"question": f"{i:02}", "gold": ["a"]} for i in range(50)))
-    whole = RetrievalSet(name="s", passages=CORPUS, questions=found)
+    whole = read(tmp_path, [{"question": f"{i:02}", "gold": ["a"]} for i in range(50)])
 
     def texts(*arguments):
         return [question.text for question in whole.sample(*arguments).questions]

@@ -8,7 +8,6 @@ from sift_core.evaluation.metrics import (
     METRICS,
     all_metrics,
     alpha_ndcg,
-    discounted,
     ndcg,
     recall,
 )
@@ -97,16 +96,3 @@ def test_alpha_ndcg_equals_the_best_of_all_orders(seed, alpha):
 
 def _orders(documents, cut):
     return set(permutations(documents, min(cut, len(documents))))
-
-
-def test_alpha_ndcg_without_versions_is_ndcg_without_grades():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        chosen = rng.permutation(30).tolist()
-        gold = rng.choice(30, 5, replace=False).tolist()
-        expected = ndcg(chosen, dict.fromkeys(gold, 1.0), 10)
-        assert alpha_ndcg(chosen, dict.fromkeys(gold, 1), 10) == pytest.approx(expected)
-
-
-def test_gains_are_discounted_by_place():
-    assert discounted([3.0, 0.0, 1.0]) == pytest.approx(3.0 + 1.0 / 2.0)

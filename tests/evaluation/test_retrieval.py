@@ -11,8 +11,8 @@ from sift_core.evaluation.data import Passage, Question, RetrievalSet
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.methods import default_methods, nearest_neighbors
 from sift_core.evaluation.metrics import METRICS
-from sift_core.evaluation.redundancy import Versions
 from sift_core.evaluation.retrieval import evaluate_retrieval, measure
+from sift_core.evaluation.search import Versions
 from sift_core.testing import HashingEmbedder
 
 WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ray seal toad".split()
@@ -50,6 +50,7 @@ def test_bars_are_shown_where_they_are_wanted(tmp_path, monkeypatch, progress):
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
     cache = EmbeddingCache(tmp_path, "hashing-64", HashingEmbedder, progress=progress)
     evaluate_retrieval(animals(n=1), cache=cache, conditions=["as is"], progress=progress)
+    assert ("embedding passages: 100%" in shown.getvalue()) is progress
     assert ("animals, as is: 100%" in shown.getvalue()) is progress
     assert bool(shown.getvalue()) is progress
 

@@ -1,0 +1,32 @@
+"""The progress bar of work that takes longer than a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(
+    total: int | None, what: str, unit: str, *, wanted: bool = True
+) -> Iterator[Callable[[int], object]]:
+    """Give a function that moves a bar on stderr on by so many steps.
+
+    The bar shows itself on a terminal alone, and not at all where tqdm is missing.
+
+    Args:
+        total: How many steps there are; None where nobody knows.
+        what: Stands before the bar.
+        unit: What a step is, in the plural.
+        wanted: Whether there is a bar.
+    """
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        wanted = False
+    if not wanted:
+        yield lambda n_steps: None
+        return
+    # smoothing 0: the mean speed, since steps take very different times
+    with tqdm(total=total, desc=what, unit=f" {unit}", smoothing=0, disable=None) as bar:
+        yield bar.update
