@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from langchain_core.runnables import RunnableConfig, RunnableSerializable
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableConfig, RunnableSerializable, run_in_executor
 from langchain_core.runnables.utils import AddableDict
 from langchain_core.vectorstores import VectorStore
 from pydantic import AfterValidator, ConfigDict, Field
 
 from langchain_sift.documents import used_documents
-from langchain_sift.embedder import LangChainEmbedder, embeddings_of
-from langchain_sift.questions import Question, achoose, as_question, choose
-from langchain_sift.sources import VectorStoreSource
-from sift_core import Answer, CandidatePool, InvalidInputError
+from langchain_sift.embedder import embedder_of
+from langchain_sift.messages import as_core_messages
+from langchain_sift.sources import VectorStoreSource, pool_of
+from sift_core import Answer, CandidatePool, InvalidInputError, Query
+from sift_core.answering import AnswerRequest
 
 if TYPE_CHECKING:
-    from sift_core.answering import LanguageModel
+    from sift_core.answering import AnswerEngine, LanguageModel
 
 Asked: TypeAlias = str | dict[str, Any]
 Answered: TypeAlias = dict[str, Any]
@@ -32,8 +35,7 @@ def _checked_engine(engine: object) -> Any:
 
     if not isinstance(engine, AnswerEngine):
         raise InvalidInputError(
-            f"`engine` must be a sift_core.answering.AnswerEngine, got {type(engine).__name__}; "
-            f"`AnswerEngine.from_pretrained` or `SIFTAnswer.from_vectorstore` makes one"
+            f"`engine` must be a sift_core.answering.AnswerEngine, got {type(engine).__name__}"
         )
     return engine
 
@@ -43,13 +45,7 @@ Engine: TypeAlias = Annotated[Any, AfterValidator(_checked_engine)]
 
 
 def answer_facts(answer: Answer) -> dict[str, Any]:
-    """Return all that there is to say about an answer, but for its text.
-
-    "mode" and "finish_reason" are words, "reasons" sentences, "timings" seconds by stage.
-    "context" holds each document used once, in order of choice, as copies, and "document_ids"
-    their ids (positions in a given context, where they have none). "standard_deviation" and
-    "variance" are σ and σ² at the question given these documents, None without any.
-    """
+    """Return what `SIFTAnswer` says about an answer, but for its text."""
     used = CandidatePool.empty() if answer.chunks is None else answer.chunks
     documents, document_ids = used_documents(used)
     is_known = not math.isnan(answer.standard_deviation)
@@ -75,10 +71,10 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
     keys are ignored. An empty context is answered in base mode.
 
     Returns a mapping of "answer", "mode", "reasons", "context" (the documents used, each once, in
-    order of choice, as copies), "document_ids", "standard_deviation" and "variance" (at the
-    question; None without documents), "timings" (seconds by stage) and "finish_reason" ("stop"
-    or "length"). `stream` gives the answer in pieces, then the rest; they add up to the whole.
-    `.pick("answer")` keeps the text alone, for `create_retrieval_chain` and its like.
+    order of choice, as copies), "document_ids" (positions in a given context, where they have
+    none), "standard_deviation" and "variance" (σ and σ² at the question; None without documents),
+    "timings" (seconds by stage) and "finish_reason" ("stop" or "length"). `stream` gives the
+    answer in pieces, then the rest; they add up to the whole. `.pick("answer")` keeps the text.
 
     One call may say otherwise: `invoke(question, mode="context", max_new_tokens=20)`,
     `bind(stop=["."])`, `configurable_fields(mode=ConfigurableField(id="mode"))`. A stream that
@@ -130,11 +126,13 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
         from sift_core.answering import AnswerEngine, LanguageModel
 
         source = VectorStoreSource(vectorstore, search_kwargs, async_client=async_client)
-        embedder = LangChainEmbedder(embeddings_of(vectorstore))
         if not isinstance(model, LanguageModel):
             model = LanguageModel.from_pretrained(model)
         engine = AnswerEngine(
-            language_model=model, source=source, embedder=embedder, **engine_options
+            language_model=model,
+            source=source,
+            embedder=embedder_of(vectorstore),
+            **engine_options,
         )
         return cls(engine=engine, mode=mode)
 
@@ -168,31 +166,79 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
                 yield piece
 
     def _answer(self, given: object, **options: Any) -> Answered:
-        choice = choose(self.engine, self._question(given, options))
-        return _whole(self.engine.answer_from(choice))
+        engine, request = self._asked(given, options)
+        return _whole(engine.answer(request))
 
     async def _aanswer(self, given: object, **options: Any) -> Answered:
-        choice = await achoose(self.engine, self._question(given, options))
-        return _whole(await self.engine.aanswer_from(choice))
+        engine, request = self._asked(given, options)
+        return _whole(await engine.aanswer(request))
 
     def _stream(self, inputs: Iterator[Any], **options: Any) -> Iterator[Answered]:
         for given in inputs:
-            choice = choose(self.engine, self._question(given, options))
-            with self.engine.stream_from(choice) as stream:
+            engine, request = self._asked(given, options)
+            with engine.stream(request) as stream:
                 for piece in stream:
                     yield AddableDict(answer=piece)
                 yield _rest(stream.answer())
 
     async def _astream(self, inputs: AsyncIterator[Any], **options: Any) -> AsyncIterator[Answered]:
         async for given in inputs:
-            choice = await achoose(self.engine, self._question(given, options))
-            async with self.engine.astream_from(choice) as stream:
+            engine, request = self._asked(given, options)
+            async with await engine.astream(request) as stream:
                 async for piece in stream:
                     yield AddableDict(answer=piece)
                 yield _rest(await stream.answer())
 
-    def _question(self, given: object, options: Mapping[str, Any]) -> Question:
-        return as_question(given, {"mode": self.mode, **self.generation, **options})
+    def _asked(
+        self, given: object, options: Mapping[str, Any]
+    ) -> tuple[AnswerEngine, AnswerRequest]:
+        """Return what a call asks, and the engine that finds its candidates.
+
+        Raises:
+            InvalidInputError: If there is no question, or a part is of another kind.
+        """
+        if isinstance(given, str):
+            given = {"input": given}
+        if not isinstance(given, Mapping) or "input" not in given:
+            got = sorted(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
+            raise InvalidInputError(
+                f'the input must be a question or {{"input": question, …}}, got {got}'
+            )
+        asked = {"mode": self.mode, **self.generation, **options}
+        if given.get("chat_history"):
+            asked["history"] = as_core_messages(given["chat_history"])
+        if "filter" in given:
+            asked["filter"] = given["filter"]
+        request = AnswerRequest.of(given["input"], asked)
+        if (context := given.get("context")) is None:
+            return self.engine, request
+        if not isinstance(context, list | tuple) or not all(
+            isinstance(document, Document) for document in context
+        ):
+            raise InvalidInputError(
+                f'"context" must be a list of LangChain Documents, got {type(context).__name__}; '
+                f"pass documents before they are made into one text"
+            )
+        return replace(self.engine, source=_GivenDocuments(context, self.engine)), request
+
+
+@dataclass(frozen=True)
+class _GivenDocuments:
+    """The source of a call that brings its documents, whose vectors are those of the engine's."""
+
+    documents: Sequence[Document]
+    engine: AnswerEngine
+
+    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return all documents."""
+        source, embedder = self.engine.source, self.engine.embedder
+        assert embedder is not None, "the engine has embedded the query"
+        store = source.vectorstore if isinstance(source, VectorStoreSource) else None
+        return pool_of(query, self.documents, store, embedder, "relevance_score")
+
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return all documents."""
+        return await run_in_executor(None, self.fetch, query, n_candidates)
 
 
 def _whole(answer: Answer) -> Answered:

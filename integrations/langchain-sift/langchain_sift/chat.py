@@ -13,9 +13,9 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, Field, model_validator
 
 from langchain_sift.answer import Engine, Mode, answer_facts
-from langchain_sift.embedder import checked_question
-from langchain_sift.questions import Question, achoose, as_core_messages, choose
+from langchain_sift.messages import as_core_messages
 from sift_core import Answer, InvalidInputError
+from sift_core.answering import AnswerRequest
 
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 _NOT_HERE = ("tools", "tool_choice", "functions", "function_call", "response_format")
@@ -46,14 +46,8 @@ class ChatSIFT(BaseChatModel):
         cache: As in any chat model; but where documents are chosen for an answer it must be
             asked for, since LangChain's caches know nothing of the store's contents.
 
-    `timeout`, `max_retries`, `api_key` and `streaming` are taken and have no effect.
-
-    Raises:
-        pydantic.ValidationError: On construction, if an argument cannot be used. It is a
-            ValueError.
-        sift_core.InvalidInputError: In a call, if a message or an option cannot be used.
-        sift_core.CandidateSourceError: In a call, if the store fails.
-        sift_core.AnswerError: In a call, if the model fails; it is as before.
+    `timeout`, `max_retries`, `api_key` and `streaming` are taken and have no effect. Errors are
+    those of `SIFTAnswer`.
     """
 
     engine: Engine = Field(exclude=True, repr=False)
@@ -73,8 +67,11 @@ class ChatSIFT(BaseChatModel):
         return {name: value for name, value in values.items() if name not in _OF_REMOTE_MODELS}
 
     @model_validator(mode="after")
-    def _leave_caches_alone(self) -> ChatSIFT:
-        if self.chooses and self.cache is None:
+    def _set_what_depends_on_the_engine(self) -> ChatSIFT:
+        finds_documents = self.engine.source is not None and self.engine.embedder is not None
+        if self.mode is None:
+            self.mode = "auto" if finds_documents else "base"
+        if finds_documents and self.cache is None:
             self.cache = False
         return self
 
@@ -85,22 +82,12 @@ class ChatSIFT(BaseChatModel):
         return str(getattr(model, "name_or_path", "") or type(model).__name__)
 
     @property
-    def chooses(self) -> bool:
-        """Whether the engine can find documents for a question."""
-        return self.engine.source is not None and self.engine.embedder is not None
-
-    @property
-    def default_mode(self) -> Mode:
-        """How it answers where a call says nothing."""
-        return self.mode or ("auto" if self.chooses else "base")
-
-    @property
     def _llm_type(self) -> str:
         return "sift"
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        own = ("model_name", "default_mode", "max_tokens", "temperature", "stop", "generation")
+        own = ("model_name", "mode", "max_tokens", "temperature", "stop", "generation")
         engines = (
             "n_candidates",
             "n_context",
@@ -130,8 +117,7 @@ class ChatSIFT(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        choice = choose(self.engine, self._question(messages, stop, kwargs))
-        return self._result(self.engine.answer_from(choice))
+        return self._result(self.engine.answer(self._request(messages, stop, kwargs)))
 
     async def _agenerate(
         self,
@@ -140,8 +126,7 @@ class ChatSIFT(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        choice = await achoose(self.engine, self._question(messages, stop, kwargs))
-        return self._result(await self.engine.aanswer_from(choice))
+        return self._result(await self.engine.aanswer(self._request(messages, stop, kwargs)))
 
     def _stream(
         self,
@@ -150,8 +135,7 @@ class ChatSIFT(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        choice = choose(self.engine, self._question(messages, stop, kwargs))
-        with self.engine.stream_from(choice) as stream:
+        with self.engine.stream(self._request(messages, stop, kwargs)) as stream:
             for piece in stream:
                 yield _piece(piece)
             yield self._last_chunk(stream.answer())
@@ -163,52 +147,41 @@ class ChatSIFT(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        choice = await achoose(self.engine, self._question(messages, stop, kwargs))
-        async with self.engine.astream_from(choice) as stream:
+        request = self._request(messages, stop, kwargs)
+        async with await self.engine.astream(request) as stream:
             async for piece in stream:
                 yield _piece(piece)
             yield self._last_chunk(await stream.answer())
 
-    def _question(
+    def _request(
         self, messages: Sequence[BaseMessage], stop: list[str] | None, options: Mapping[str, Any]
-    ) -> Question:
+    ) -> AnswerRequest:
         """Return what one call asks for; its own options go before the model's.
 
         Raises:
             InvalidInputError: If the last message is no human's, a message is not of text
                 alone, or an option cannot be used.
         """
-        own = self._checked_options(options)
+        refused = sorted(name for name in _NOT_HERE if options.get(name))
+        if refused:
+            raise InvalidInputError(
+                f"this model has no use for {refused}: it writes text alone; leave them out"
+            )
+        own = {name: value for name, value in options.items() if name not in _NOT_HERE}
         *history, last = as_core_messages(messages) or [{"role": "nobody"}]
         if last["role"] != "user":
             raise InvalidInputError(
                 f"the last message must come from a human, got one of the role {last['role']!r}; "
                 f"it is the question"
             )
-        mode = own.pop("mode", None) or self.default_mode
-        options = {**self.generation, "mode": mode, "history": history}
+        asked = {**self.generation, "mode": own.pop("mode", None) or self.mode, "history": history}
         if (length := own.pop("max_tokens", self.max_tokens)) is not None:
-            options["max_new_tokens"] = length
+            asked["max_new_tokens"] = length
         if (temperature := own.pop("temperature", self.temperature)) is not None:
-            options |= _sampling(temperature)
+            asked |= _sampling(temperature)
         if (ends := self.stop if stop is None else stop) is not None:
-            options["stop"] = ends
-        return Question(text=checked_question(last["content"]), options=options | own)
-
-    def _checked_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what one call says about its answer, under the names of the fields."""
-        refused = sorted(name for name in _NOT_HERE if options.get(name))
-        if refused:
-            raise InvalidInputError(
-                f"this model has no use for {refused}: it writes text alone; leave them out"
-            )
-        if options.get("model", self.model_name) != self.model_name:
-            raise InvalidInputError(
-                f"this chat model is {self.model_name!r} alone, got `model`={options['model']!r}; "
-                f"construct another with an engine over that model"
-            )
-        taken = options.keys() - {*_NOT_HERE, "model"}
-        return {name: value for name, value in options.items() if name in taken}
+            asked["stop"] = ends
+        return AnswerRequest.of(last["content"], asked | own)
 
     def _result(self, answer: Answer) -> ChatResult:
         """Return an answer as one message, with what it took in its metadata."""

@@ -9,10 +9,10 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from langchain_sift.documents import choose_documents
-from langchain_sift.embedder import LangChainEmbedder, embeddings_of
+from langchain_sift.embedder import LangChainEmbedder, embedder_of
 from langchain_sift.sources import apool_of, pool_of
 from sift_core import InvalidInputError, Query, Selector
 
@@ -47,7 +47,7 @@ class SIFTCompressor(BaseDocumentCompressor):
 
     embeddings: Embeddings | None = None
     vectorstore: VectorStore | None = None
-    top_n: int = 10
+    top_n: int = Field(default=10, ge=1)
     selector: Selector | None = None
     relevance_key: str | None = "relevance_score"
 
@@ -55,8 +55,6 @@ class SIFTCompressor(BaseDocumentCompressor):
 
     @model_validator(mode="after")
     def _check_settings(self) -> SIFTCompressor:
-        if self.top_n < 1:
-            raise InvalidInputError(f"`top_n` must be >= 1, got {self.top_n}")
         self._embedder()
         return self
 
@@ -99,4 +97,4 @@ class SIFTCompressor(BaseDocumentCompressor):
                 "one of `embeddings` and `vectorstore` must be given, got neither; pass the model "
                 "that embeds question and documents, or the store that they come from"
             )
-        return LangChainEmbedder(embeddings_of(self.vectorstore))
+        return embedder_of(self.vectorstore)

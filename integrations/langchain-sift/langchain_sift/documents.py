@@ -33,7 +33,7 @@ _DEFAULT_SELECTOR = ContextSelector()
 def as_pool(
     query: Query,
     documents: Sequence[Document],
-    embeddings: FloatArray,
+    embeddings: FloatArray | Sequence[Sequence[float] | FloatArray],
     *,
     scores: Sequence[float | None] | None = None,
     relevance: FloatArray | None = None,
@@ -43,7 +43,7 @@ def as_pool(
     Args:
         query: What was asked.
         documents: n documents, which may alias what a store keeps.
-        embeddings: Shape (n, d).
+        embeddings: Shape (n, d), or n rows.
         scores: n numbers, the store's own: cosines, distances, fused ranks.
         relevance: Shape (n,), the scores where they say more than the cosine does.
 
@@ -54,16 +54,18 @@ def as_pool(
     d = len(query.vector)
     if not documents:
         return CandidatePool.empty(dimension=d)
-    if embeddings.ndim == 2 and embeddings.shape[1] != d:
+    lengths = {len(row) for row in embeddings}
+    if lengths != {d}:
         raise InvalidInputError(
-            f"the question has {d} dimensions, the documents have {embeddings.shape[1]}; were "
-            f"both embedded by one model?"
+            f"the question has {d} dimensions, the documents have {sorted(lengths)}; were all "
+            f"embedded by one model?"
         )
+    rows = np.asarray(embeddings)
     return CandidatePool(
         document_ids=[_document_id(each, row) for row, each in enumerate(documents)],
         texts=[document.page_content for document in documents],
-        embeddings=embeddings,
-        similarities=cosine_similarities(query.vector, embeddings),
+        embeddings=rows,
+        similarities=cosine_similarities(query.vector, rows),
         metadata=[
             {"document": document} | ({} if score is None else {"score": float(score)})
             for document, score in zip(documents, scores or [None] * len(documents), strict=True)
@@ -99,7 +101,7 @@ def as_ranked_pool(
 
     Args:
         query: What was asked.
-        documents: n documents, one at least.
+        documents: n documents.
         vectors: n vectors, shape (d,), or None.
         embedded: The vectors of those documents that have None.
         relevance_key: Key of an earlier reranker's scores in the metadata, or None.
@@ -108,20 +110,13 @@ def as_ranked_pool(
         InvalidInputError: If a vector is not finite, or its dimension is not the question's.
     """
     rest = iter(embedded)
-    rows = [next(rest) if vector is None else vector for vector in vectors]
-    lengths = {len(row) for row in rows}
-    if lengths != {len(query.vector)}:
-        raise InvalidInputError(
-            f"the question has {len(query.vector)} dimensions, the documents have "
-            f"{sorted(lengths)}; were all embedded by one model?"
-        )
     ranked = [_number(document.metadata.get(relevance_key)) for document in documents]
     is_ranked = relevance_key is not None and None not in ranked
     stores = [_stores_score(document) for document in documents]
     return as_pool(
         query,
         documents,
-        np.array(rows),
+        [next(rest) if vector is None else vector for vector in vectors],
         scores=[own if first is None else first for first, own in zip(stores, ranked, strict=True)],
         relevance=np.array(ranked, dtype=np.float64) if is_ranked else None,
     )

@@ -56,16 +56,18 @@ class LangChainEmbedder:
         return np.asarray(await self._embeddings.aembed_query(checked_question(text)))
 
     def embed_documents(self, texts: Sequence[str]) -> FloatArray:
-        """Return the embeddings of documents, shape (n, d), in one call of the model.
+        """Return the embeddings of documents, shape (n, d), in one call of the model, if any.
 
         Raises:
             InvalidInputError: If the model does not return one vector of d numbers a text.
         """
-        return self._matrix(self._embeddings.embed_documents(list(texts)), len(texts))
+        vectors = self._embeddings.embed_documents(list(texts)) if texts else []
+        return self._matrix(vectors, len(texts))
 
     async def aembed_documents(self, texts: Sequence[str]) -> FloatArray:
         """Return what `embed_documents` returns, by the model's async method."""
-        return self._matrix(await self._embeddings.aembed_documents(list(texts)), len(texts))
+        vectors = await self._embeddings.aembed_documents(list(texts)) if texts else []
+        return self._matrix(vectors, len(texts))
 
     def _matrix(self, vectors: list[list[float]], n: int) -> FloatArray:
         lengths = {len(vector) for vector in vectors}
@@ -77,7 +79,7 @@ class LangChainEmbedder:
         return np.array(vectors, dtype=np.float64).reshape(n, -1 if n else 0)
 
 
-def embeddings_of(vectorstore: VectorStore) -> Embeddings:
+def embedder_of(vectorstore: VectorStore) -> LangChainEmbedder:
     """Return a store's embedding model.
 
     Raises:
@@ -89,7 +91,7 @@ def embeddings_of(vectorstore: VectorStore) -> Embeddings:
             f"{type(vectorstore).__name__}.embeddings is None; construct the store with an "
             f"`Embeddings` object"
         )
-    return vectorstore.embeddings
+    return LangChainEmbedder(vectorstore.embeddings)
 
 
 def checked_question(text: Any) -> str:

@@ -50,12 +50,11 @@ class FaissReader(StoreReader):
         """Return the vectors of documents. O(N) in a store of N, some 30 ms a million."""
         wanted = {each.id for each in documents}
         rows = {key: row for row, key in self._store.index_to_docstore_id.items() if key in wanted}
-        positions = [i for i, each in enumerate(documents) if each.id in rows]
-        held = self._documents(rows[documents[i].id] for i in positions)
+        held = dict(zip(rows, self._documents(rows.values()), strict=True))
         same = [
             i
-            for i, own in zip(positions, held, strict=True)
-            if own.page_content == documents[i].page_content
+            for i, each in enumerate(documents)
+            if each.id in held and held[each.id].page_content == each.page_content
         ]
         vectors: list[FloatArray | None] = [None] * len(documents)
         found = stored_vectors(self._store.index, [rows[documents[i].id] for i in same])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -18,20 +17,11 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
 from langchain_sift.documents import choose_documents
-from langchain_sift.embedder import LangChainEmbedder, embeddings_of
+from langchain_sift.embedder import embedder_of
 from langchain_sift.sources import VectorStoreSource
 from sift_core import CandidateSource, InvalidInputError, OversamplingSource, Query, Selector
 
 _SHARED = ("k", "fetch_k", "filter")  # settings that `search_kwargs` may hold as well
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Call:
-    """What one call asks for: how many to choose, of how many, and from where."""
-
-    k: int
-    fetch_k: int
-    source: CandidateSource
 
 
 class SIFTRetriever(BaseRetriever):
@@ -43,26 +33,23 @@ class SIFTRetriever(BaseRetriever):
     every question, which is logged as a warning.
 
     `invoke` and `ainvoke` take `k`, `fetch_k`, `filter` and search options for one call.
-    The documents come in order of choice, as copies with their id, content and metadata,
-    and with `metadata["sift"]`: "similarity" (cosine with the question), "score" (the store's
-    own; None where it gives none), "relevance" (what the choice went by: a hybrid Qdrant
-    store's fused score, else the cosine), "redundancy" (largest cosine with one chosen before;
-    None for the first), "gain" (by how much the choice lowered σ² at the question) and
-    "variance" (σ² after it).
+    The documents come in order of choice, as copies with their id, content and metadata, and
+    with "similarity", "score", "relevance", "redundancy", "gain" and "variance" under
+    `metadata["sift"]` (`sift_core.pick_metadata`).
 
     Args:
         vectorstore: Any LangChain vector store that knows its embedding model.
         k: How many documents to return at most, >= 1.
         fetch_k: How many candidates to choose from, >= k. Cost grows linearly with it.
         max_fetch_k: If set, up to so many candidates are fetched, >= `fetch_k`, where the
-            first `fetch_k` are too much alike (`sift_core.OversamplingSource`). Not for
-            stores whose texts are embedded again: each fetch would embed them all.
+            first `fetch_k` are too much alike (`sift_core.OversamplingSource`). Costly where
+            texts are embedded again: each fetch embeds them all.
         selector: What chooses: any of `sift_core`, for instance
             `SIFTSelector(noise_variance=0.01)`, or one's own. None for the default for text
             in a prompt, `ContextSelector()`.
         filter: What the store takes as a filter. None for no restriction.
         search_kwargs: As in `store.as_retriever(search_kwargs=…)`: "k", "fetch_k" and
-            "filter" count as the settings above, the rest are further arguments in the
+            "filter" go before the settings above, the rest are further arguments in the
             store's own words: "score_threshold", "search_params", "hybrid_fusion" for Qdrant.
         async_client: An `AsyncQdrantClient` of the same server for `ainvoke`. None to ask a
             Qdrant store in a thread.
@@ -89,29 +76,18 @@ class SIFTRetriever(BaseRetriever):
     @model_validator(mode="before")
     @classmethod
     def _move_search_kwargs(cls, values: Any) -> Any:
-        """Move what `search_kwargs` shares with the settings into these.
-
-        A setting that is given at its default counts as left out: `configurable_fields`
-        constructs anew with every field.
-        """
+        """Move what `search_kwargs` shares with the settings into these."""
         search_kwargs = values.get("search_kwargs") if isinstance(values, dict) else None
         if not isinstance(search_kwargs, Mapping):
             return values
         shared = {name: search_kwargs[name] for name in _SHARED if name in search_kwargs}
-        for name, value in shared.items():
-            default = cls.model_fields[name].default
-            given = values.get(name, default)
-            if given is not value and given != default and given != value:
-                raise InvalidInputError(
-                    f"`{name}` is {given!r} and {value!r} in `search_kwargs`; pass it once"
-                )
         rest = {name: value for name, value in search_kwargs.items() if name not in shared}
         return {**values, **shared, "search_kwargs": rest}
 
     @model_validator(mode="after")
     def _check_settings(self) -> SIFTRetriever:
         self._call({})
-        self._embedder()
+        embedder_of(self.vectorstore)
         if self.tags is None:  # as `as_retriever` sets them
             classes = (type(self.vectorstore), type(self.vectorstore.embeddings))
             self.tags = [each.__name__ for each in classes]
@@ -121,19 +97,18 @@ class SIFTRetriever(BaseRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         """Return the documents chosen for `query`."""
-        call = self._call(kwargs)
-        asked = Query(text=query, embedding=self._embedder().embed_query(query))
-        pool = call.source.fetch(asked, call.fetch_k)
-        return choose_documents(self.selector, asked, pool, call.k)
+        k, fetch_k, source = self._call(kwargs)
+        asked = Query(text=query, embedding=embedder_of(self.vectorstore).embed_query(query))
+        return choose_documents(self.selector, asked, source.fetch(asked, fetch_k), k)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         """Return the documents chosen for `query`; what has no async form runs in a thread."""
-        call = self._call(kwargs)
-        asked = Query(text=query, embedding=await self._embedder().aembed_query(query))
-        pool = await call.source.afetch(asked, call.fetch_k)
-        return await run_in_executor(None, choose_documents, self.selector, asked, pool, call.k)
+        k, fetch_k, source = self._call(kwargs)
+        asked = Query(text=query, embedding=await embedder_of(self.vectorstore).aembed_query(query))
+        pool = await source.afetch(asked, fetch_k)
+        return await run_in_executor(None, choose_documents, self.selector, asked, pool, k)
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         """Return what LangSmith shows beside a run, as the store's own retriever does."""
@@ -142,8 +117,8 @@ class SIFTRetriever(BaseRetriever):
         parameters["ls_embedding_provider"] = type(self.vectorstore.embeddings).__name__
         return parameters
 
-    def _call(self, overrides: Mapping[str, Any]) -> _Call:
-        """Return what a call with these arguments asks for.
+    def _call(self, overrides: Mapping[str, Any]) -> tuple[int, int, CandidateSource]:
+        """Return how many documents a call chooses, of how many, and where these come from.
 
         Raises:
             InvalidInputError: If a number is out of its range, or an option cannot be used.
@@ -152,31 +127,19 @@ class SIFTRetriever(BaseRetriever):
         options = {**own, **self.search_kwargs, **overrides}
         options.pop("verbose", None)  # meant for the callbacks; `invoke` does not take it out
         k, fetch_k = (_count(name, options.pop(name)) for name in ("k", "fetch_k"))
-        if fetch_k < k:
-            raise InvalidInputError(
-                f"`fetch_k` must be >= `k`, got fetch_k={fetch_k} and k={k}; raise `fetch_k`, "
-                f"the number of candidates to choose from"
-            )
         most = options.pop("max_fetch_k")
-        source = VectorStoreSource(self.vectorstore, options, async_client=self.async_client)
-        if most is None:
-            return _Call(k=k, fetch_k=fetch_k, source=source)
-        if _count("max_fetch_k", most) < fetch_k:
+        widest = fetch_k if most is None else _count("max_fetch_k", most)
+        if not k <= fetch_k <= widest:
             raise InvalidInputError(
-                f"`max_fetch_k` must be >= `fetch_k`, got max_fetch_k={most} and "
-                f"fetch_k={fetch_k}; it limits the first fetch too"
+                f"`k`, `fetch_k` and `max_fetch_k` must not fall, got {k}, {fetch_k} and {most}: "
+                f"`k` are chosen of `fetch_k` or more candidates"
             )
-        if not source.gives_vectors:
-            raise InvalidInputError(
-                f"`max_fetch_k` is for stores that give their vectors back, got "
-                f"{type(self.vectorstore).__name__}, whose texts are embedded again for every "
-                f"fetch; leave it out and raise `fetch_k`"
-            )
-        wide = OversamplingSource(source, n_select=k, max_candidates=int(most))
-        return _Call(k=k, fetch_k=fetch_k, source=wide)
-
-    def _embedder(self) -> LangChainEmbedder:
-        return LangChainEmbedder(embeddings_of(self.vectorstore))
+        source: CandidateSource = VectorStoreSource(
+            self.vectorstore, options, async_client=self.async_client
+        )
+        if most is not None:
+            source = OversamplingSource(source, n_select=k, max_candidates=widest)
+        return k, fetch_k, source
 
 
 def _count(name: str, value: object) -> int:

@@ -54,11 +54,6 @@ class VectorStoreSource:
         self._reader = reader_of(vectorstore, async_client)
         self.vectorstore = vectorstore
 
-    @property
-    def gives_vectors(self) -> bool:
-        """Whether the store gives its vectors back, so that no text is embedded again."""
-        return self._reader.gives_vectors
-
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return the store's nearest documents with their embeddings, nearest first.
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
 
-import numpy as np
 from langchain_core.documents import Document
 from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 
-from langchain_sift.documents import Vectors, as_pool
-from langchain_sift.embedder import FloatArray, LangChainEmbedder, embeddings_of
+from langchain_sift.documents import Vectors, as_pool, texts_without_vector
+from langchain_sift.embedder import embedder_of
 from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
 
-logger = logging.getLogger(__name__)
-
-Hits: TypeAlias = Sequence[tuple[Document, float | None]]
 Options: TypeAlias = Mapping[str, Any]
 
 
@@ -29,8 +24,6 @@ class StoreReader(ABC):
     Args:
         store: A vector store of that kind.
     """
-
-    gives_vectors = True
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -115,7 +108,8 @@ class InMemoryReader(StoreReader):
                 query.vector.tolist(), k=n, filter=filter
             )
             rows = [self._store.store[str(document.id)]["vector"] for document, _ in hits]
-        return _pool(query, hits, np.array(rows))
+        documents, scores = [each for each, _ in hits], [score for _, score in hits]
+        return as_pool(query, documents, rows, scores=scores)
 
     def vectors(self, documents: Sequence[Document]) -> Vectors:
         """Return the vectors of documents."""
@@ -137,52 +131,40 @@ class EmbeddingReader(StoreReader):
         InvalidInputError: If the store does not know its embedding model.
     """
 
-    gives_vectors = False
-
     def __init__(self, store: Any) -> None:
         super().__init__(store)
-        self._embedder = LangChainEmbedder(embeddings_of(store))
+        self._embedder = embedder_of(store)
         with_score = type(store).similarity_search_with_score
         self._gives_scores = with_score is not VectorStore.similarity_search_with_score  # raises
+        self._search = "similarity_search" + ("_with_score" if self._gives_scores else "")
 
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what the store finds."""
-        text, arguments = query.text, _arguments(n, filter, options)
-        hits: Hits
+        arguments = _arguments(n, filter, options)
         with self._failures():
-            if self._gives_scores:
-                hits = self._store.similarity_search_with_score(text, **arguments)
-            else:
-                hits = [(d, None) for d in self._store.similarity_search(text, **arguments)]
-        texts = self._texts(hits)
-        return _pool(query, hits, self._embedder.embed_documents(texts) if texts else None)
+            found = getattr(self._store, self._search)(query.text, **arguments)
+        documents, scores = self._columns(found)
+        texts = texts_without_vector(documents, [None] * len(documents))
+        return as_pool(query, documents, self._embedder.embed_documents(texts), scores=scores)
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, by the store's and the model's async methods."""
-        text, arguments = query.text, _arguments(n, filter, options)
-        hits: Hits
+        arguments = _arguments(n, filter, options)
         with self._failures():
-            if self._gives_scores:
-                hits = await self._store.asimilarity_search_with_score(text, **arguments)
-            else:
-                found = await self._store.asimilarity_search(text, **arguments)
-                hits = [(document, None) for document in found]
-        texts = self._texts(hits)
-        return _pool(query, hits, await self._embedder.aembed_documents(texts) if texts else None)
+            found = await getattr(self._store, f"a{self._search}")(query.text, **arguments)
+        documents, scores = self._columns(found)
+        texts = texts_without_vector(documents, [None] * len(documents))
+        rows = await self._embedder.aembed_documents(texts)
+        return as_pool(query, documents, rows, scores=scores)
 
     def vectors(self, documents: Sequence[Document]) -> Vectors:
         """Return None for each document."""
         return [None] * len(documents)
 
-    def _texts(self, hits: Hits) -> list[str]:
-        if hits:
-            logger.warning(
-                "%s does not give its vectors back: embedding the texts of %d candidates for "
-                "this query",
-                type(self._store).__name__,
-                len(hits),
-            )
-        return [document.page_content for document, _ in hits]
+    def _columns(self, found: Sequence[Any]) -> tuple[list[Document], list[float | None]]:
+        """Return the documents, each with its id, and their scores."""
+        hits = found if self._gives_scores else [(document, None) for document in found]
+        return [_with_id(document) for document, _ in hits], [score for _, score in hits]
 
     def _failures(self) -> AbstractContextManager[None]:
         name = getattr(self._store, "collection_name", None)
@@ -195,15 +177,6 @@ class EmbeddingReader(StoreReader):
 def _arguments(n: int, filter: Any, options: Options) -> dict[str, Any]:
     # Not every store has a `filter`, so none is not passed on.
     return {"k": n, **({} if filter is None else {"filter": filter}), **options}
-
-
-def _pool(query: Query, hits: Hits, embeddings: FloatArray | None) -> CandidatePool:
-    return as_pool(
-        query,
-        [_with_id(document) for document, _ in hits],
-        np.empty((0, 0)) if embeddings is None else embeddings,
-        scores=[score for _, score in hits],
-    )
 
 
 def _with_id(document: Document) -> Document:

@@ -201,11 +201,8 @@ async def test_the_async_answer_is_the_same(answer, question, documents):
     ("asked", "complaint"),
     [
         (7, 'must be a question or {"input": question, …}, got int'),
-        (
-            {"question": "why"},
-            r"""must have the question as "input", got the keys \['question'\]""",
-        ),
-        ("  ", "a text that is not blank"),
+        ({"question": "why"}, r"got \['question'\]"),
+        ("  ", "the question is empty"),
         ({"input": ["why"]}, "must be a string, got list"),
         ({"input": "why", "context": "some text"}, '"context" must be a list of .* got str'),
         ({"input": "why", "context": ["some text"]}, '"context" must be a list of .*Documents'),

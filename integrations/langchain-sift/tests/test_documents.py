@@ -43,7 +43,7 @@ def test_a_pool_by_hand(pool):
 @pytest.mark.parametrize(
     ("embeddings", "complaint"),
     [
-        (np.ones((1, 3)), "question has 2 dimensions, the documents have 3"),
+        (np.ones((1, 3)), r"question has 2 dimensions, the documents have \[3\]"),
         (np.array([[1.0, np.nan]]), "`embeddings` must be finite"),
     ],
     ids=["dimension", "not finite"],

