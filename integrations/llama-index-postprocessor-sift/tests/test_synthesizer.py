@@ -335,8 +335,8 @@ def test_every_response_has_the_same_keys_and_is_json(engine, index, question, m
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_nothing_retrieved_is_said_and_is_the_reason(engine, question, streaming):
-    synthesizer = SIFTSynthesizer(engine, streaming=streaming, empty_response="Nothing.")
-    assert str(synthesizer.synthesize(question, [])) == "Nothing."
+    synthesizer = SIFTSynthesizer(engine, streaming=streaming)
+    assert str(synthesizer.synthesize(question, [])) == "Empty Response"
     response = await synthesizer.asynthesize(question, [])
     assert response.metadata["sift"]["reasons"] == ["nothing was retrieved"]
     assert response.metadata["sift"]["mode"] is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,28 +21,10 @@ from llama_index.postprocessor.sift.vectors import (
     node_embeddings,
     store_kind,
 )
-from sift_core import (
-    CandidatePool,
-    CandidateSourceError,
-    InvalidInputError,
-    Query,
-    SiftError,
-    paced,
-)
+from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query, paced
 
 if TYPE_CHECKING:
     from llama_index.postprocessor.sift.qdrant_store import VectorHits
-
-# What `index.as_retriever` takes that is not settled here; it takes any other name without a word.
-_OPTIONS = {
-    "filters",
-    "node_ids",
-    "doc_ids",
-    "alpha",
-    "sparse_top_k",
-    "hybrid_top_k",
-    "vector_store_kwargs",
-}
 
 # What these stores take without a word and do not look at, or refuse in every query.
 _IGNORED: dict[StoreKind, tuple[str, ...]] = {
@@ -61,24 +43,67 @@ class IndexSource:
 
     Args:
         index: What to search.
-        embed_model: Embeds what comes without a vector.
-        options: Arguments of `VectorIndexRetriever`, such as `filters`; from `checked_options`.
+        embed_model: Embeds what comes without a vector; None for the index's own model.
         use_scores: As in `node_pool`.
+        **options: Arguments of `VectorIndexRetriever`, such as `filters`; None for its default.
+
+    Raises:
+        InvalidInputError: If `index` is no vector index, or its store would not do what an
+            option says or would choose by itself.
+        ValueError: If there is no such `vector_store_query_mode`.
     """
 
     def __init__(
         self,
         index: VectorStoreIndex,
-        embed_model: BaseEmbedding,
-        options: Mapping[str, Any],
+        embed_model: BaseEmbedding | None,
         *,
         use_scores: bool | None,
+        **options: Any,
     ) -> None:
+        if not isinstance(index, VectorStoreIndex):
+            raise InvalidInputError(
+                f"`index` must be a VectorStoreIndex, got {type(index).__name__}; "
+                f"VectorStoreIndex.from_vector_store makes one of a store"
+            )
         self._index = index
-        self._embed_model = embed_model
-        self._options = options
+        self._store: Any = index.vector_store
+        self._kind = store_kind(self._store)
+        self._embed_model = embed_model or index._embed_model  # no public accessor
         self._use_scores = use_scores
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self._check_options()
+        # Where vectors are that need no further trip.
+        self._sources = [] if self._kind == "qdrant" else [VectorSource.of_index(index)]
         self._knows_names = False
+
+    def _check_options(self) -> None:
+        store, options = type(self._store).__name__, self._options
+        for name in _IGNORED.get(self._kind, ()):
+            if name in options:
+                raise InvalidInputError(
+                    f"{store} cannot take `{name}` into account; "
+                    f"leave it out, or keep the nodes in a store that can, such as Qdrant"
+                )
+        for name in ("node_ids", "doc_ids"):
+            if name in options and not len(options[name]):  # stores take it for no restriction
+                raise InvalidInputError(f"`{name}` must not be empty; None is for all")
+        mode = VectorStoreQueryMode(options.get("vector_store_query_mode", "default"))
+        options["vector_store_query_mode"] = mode
+        if mode == VectorStoreQueryMode.MMR:
+            raise InvalidInputError(
+                "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
+                "Qdrant and Faiss ignore it; leave it out"
+            )
+        has = [VectorStoreQueryMode.DEFAULT]
+        if self._kind == "qdrant" and self._store.enable_hybrid:
+            has += [VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SPARSE]
+        # Other kinds of stores refuse what they cannot do.
+        if mode not in has and self._kind in ("qdrant", "faiss", "faiss map"):
+            raise InvalidInputError(
+                f"{store} would not search by `vector_store_query_mode` {mode.value!r}; leave it "
+                f"out (Qdrant has 'hybrid' and 'sparse' with `enable_hybrid=True`)"
+            )
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return up to n nodes as a pool.
@@ -93,27 +118,24 @@ class IndexSource:
             InvalidInputError: If the store has an async client alone, or a Faiss index holds
                 vectors of another length than the query's.
         """
-        store: Any = self._index.vector_store
-        kind = store_kind(store)
-        if kind == "qdrant" and store._client is None:
+        if self._kind == "qdrant" and self._store._client is None:
             raise InvalidInputError(
                 "this QdrantVectorStore has an async client alone; await the retriever "
                 "(aretrieve, aquery), or give the store a `client` as well as its `aclient`"
             )
-        if kind.startswith("faiss"):
-            if len(query.vector) != store.client.d:
+        if self._kind.startswith("faiss"):
+            faiss_index = self._store.client
+            if len(query.vector) != faiss_index.d:
                 raise InvalidInputError(
-                    f"the query's embedding must have {store.client.d} numbers like the vectors in "
+                    f"the query's embedding must have {faiss_index.d} numbers like the vectors in "
                     f"the Faiss index, got {len(query.vector)}; were both made by one model?"
                 )
-            if store.client.ntotal == 0:  # LlamaIndex 0.13 fails over it
-                return CandidatePool.empty(dimension=store.client.d)
-        with self._prepared(n_candidates) as (retriever, hits):
+            if faiss_index.ntotal == 0:  # LlamaIndex 0.13 fails over it
+                return CandidatePool.empty(dimension=faiss_index.d)
+        with self._search(n_candidates) as (retriever, hits):
             nodes = retriever._retrieve(_bundle(query))
-        if not nodes:
-            return CandidatePool.empty(dimension=len(query.vector))
         embeddings = node_embeddings(
-            nodes, self._sources(), lambda: self._embed_model, known=_vectors_of(hits, nodes)
+            nodes, self._sources, lambda: self._embed_model, known=_vectors_of(hits, nodes)
         )
         return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
 
@@ -122,29 +144,25 @@ class IndexSource:
 
         Qdrant at a pace (`sift_core.paced`), so that many answers do not block the event loop.
         """
-        kind = store_kind(self._index.vector_store)
-        if kind == "qdrant":
+        if self._kind == "qdrant":
             async with paced(n_candidates, len(query.vector)):
-                return await self._afetch(query, n_candidates)
-        if kind == "other":
+                if self._store._aclient is not None:
+                    return await self._afetch(query, n_candidates)
+                return await asyncio.to_thread(self.fetch, query, n_candidates)
+        if self._kind == "other":
             return await self._afetch(query, n_candidates)
         return await asyncio.to_thread(self.fetch, query, n_candidates)
 
     async def _afetch(self, query: Query, n_candidates: int) -> CandidatePool:
-        store: Any = self._index.vector_store
-        if store_kind(store) == "qdrant":
-            if not store._aclient:
-                return await asyncio.to_thread(self.fetch, query, n_candidates)
-            if not self._knows_names and store._legacy_vector_format is None:
-                await store._adetect_vector_format(store.collection_name)  # not in every query
-        with self._prepared(n_candidates) as (retriever, hits):
+        if self._kind == "qdrant" and not self._knows_names:  # else it asks in every query
+            if self._store._legacy_vector_format is None:
+                await self._store._adetect_vector_format(self._store.collection_name)
+            self._knows_names = True
+        with self._search(n_candidates) as (retriever, hits):
             nodes = await retriever._aretrieve(_bundle(query))
-        self._knows_names = True
-        if not nodes:
-            return CandidatePool.empty(dimension=len(query.vector))
         embeddings = await anode_embeddings(
             nodes,
-            self._sources(),
+            self._sources,
             lambda: self._embed_model,
             dimension=len(query.vector),
             known=_vectors_of(hits, nodes),
@@ -154,47 +172,34 @@ class IndexSource:
         )
 
     @contextmanager
-    def _prepared(self, n: int) -> Iterator[tuple[VectorIndexRetriever, VectorHits | None]]:
-        """Yield what searches for n nodes once, and where the vectors of hits will be."""
-        store: Any = self._index.vector_store
-        kind = store_kind(store)
+    def _search(self, n: int) -> Iterator[tuple[VectorIndexRetriever, VectorHits | None]]:
+        """Yield what searches for n nodes once, and where the vectors of hits will be.
+
+        Raises:
+            CandidateSourceError: If the body fails, whatever it fails of.
+        """
         options = dict(self._options)
-        if kind == "simple" and options.get("node_ids") is None:
+        if self._kind == "simple" and "node_ids" not in options:
             # Like `index.as_retriever`: the store may hold nodes of other indexes.
             options["node_ids"] = list(self._index.index_struct.nodes_dict.values())
         retriever = VectorIndexRetriever(
             self._index, similarity_top_k=n, embed_model=self._embed_model, **options
         )
         hits = None
-        if kind == "qdrant":
+        if self._kind == "qdrant":
             from llama_index.postprocessor.sift.qdrant_store import VectorHits
 
-            hits = VectorHits(store)
+            hits = VectorHits(self._store)
             retriever._vector_store = hits.store
-        with _failures_of(store, f"find {n} nodes"):
+        try:
             yield retriever, hits
-
-    def _sources(self) -> Sequence[VectorSource]:
-        """Return where vectors are that need no further trip."""
-        if store_kind(self._index.vector_store) == "qdrant":
-            return []
-        return [VectorSource.of_index(self._index)]
-
-
-@contextmanager
-def _failures_of(store: object, task: str) -> Iterator[None]:
-    """Turn whatever a store raises into a `CandidateSourceError` that says what it failed at."""
-    try:
-        yield
-    except SiftError:
-        raise
-    except Exception as error:  # each store has exceptions of its own; none is swallowed
-        collection = getattr(store, "collection_name", "")
-        reason = str(error) or type(error).__name__
-        raise CandidateSourceError(
-            f"{type(store).__name__} {collection!r} could not {task}: {reason}; is it up, and "
-            f"does it still hold what was retrieved?"
-        ) from error
+        except Exception as error:  # each store has exceptions of its own; none is swallowed
+            collection = getattr(self._store, "collection_name", "")
+            reason = str(error) or type(error).__name__
+            raise CandidateSourceError(
+                f"{type(self._store).__name__} {collection!r} could not find {n} nodes: {reason}; "
+                f"is it up, and does it still hold what was retrieved?"
+            ) from error
 
 
 def _bundle(query: Query) -> QueryBundle:
@@ -203,70 +208,3 @@ def _bundle(query: Query) -> QueryBundle:
 
 def _vectors_of(hits: VectorHits | None, nodes: Sequence[NodeWithScore]) -> Sequence[Any] | None:
     return None if hits is None else hits.vectors_of([node.node.node_id for node in nodes])
-
-
-def checked_options(
-    index: VectorStoreIndex,
-    *,
-    vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
-    **options: Any,
-) -> dict[str, Any]:
-    """Return arguments for `VectorIndexRetriever`; options that are None are left out.
-
-    Raises:
-        InvalidInputError: If `index` is no vector index, the mode is not known or would choose
-            by itself, or the index's store would not do what an option says.
-        TypeError: If there is no such option.
-    """
-    if unknown := sorted(set(options) - _OPTIONS):
-        raise TypeError(f"SIFTRetriever got an unexpected keyword argument {unknown[0]!r}")
-    if not isinstance(index, VectorStoreIndex):
-        raise InvalidInputError(
-            f"`index` must be a VectorStoreIndex, got {type(index).__name__}; "
-            f"VectorStoreIndex.from_vector_store makes one of a store"
-        )
-    store = index.vector_store
-    kind = store_kind(store)
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in _IGNORED.get(kind, ()):
-        if name in given:
-            raise InvalidInputError(
-                f"{type(store).__name__} cannot take `{name}` into account; "
-                f"leave it out, or keep the nodes in a store that can, such as Qdrant"
-            )
-    for name in ("node_ids", "doc_ids"):
-        if name in given:
-            given[name] = list(given[name])
-            if not given[name]:  # stores take it for no restriction
-                raise InvalidInputError(f"`{name}` must not be empty; None is for all")
-    return {**given, "vector_store_query_mode": _checked_mode(store, kind, vector_store_query_mode)}
-
-
-def _checked_mode(
-    store: Any, kind: StoreKind, name: VectorStoreQueryMode | str
-) -> VectorStoreQueryMode:
-    """Return a mode that the store has and that leaves the choice to SIFT."""
-    try:
-        mode = VectorStoreQueryMode(name)
-    except ValueError as error:
-        known = ", ".join(repr(mode.value) for mode in VectorStoreQueryMode)
-        raise InvalidInputError(
-            f"`vector_store_query_mode` must be one of {known}, got {name!r}"
-        ) from error
-    if mode == VectorStoreQueryMode.MMR:
-        raise InvalidInputError(
-            "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
-            "Qdrant and Faiss ignore it; leave it out"
-        )
-    if kind in ("simple", "other"):  # these refuse what they cannot do
-        return mode
-    has = [VectorStoreQueryMode.DEFAULT]
-    if kind == "qdrant" and store.enable_hybrid:
-        has += [VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SPARSE]
-    if mode not in has:
-        raise InvalidInputError(
-            f"{type(store).__name__} would not search by `vector_store_query_mode` "
-            f"{mode.value!r}; leave it out (Qdrant has 'hybrid' and 'sparse' with "
-            f"`enable_hybrid=True`)"
-        )
-    return mode

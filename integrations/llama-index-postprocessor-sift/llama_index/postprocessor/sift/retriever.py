@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core import VectorStoreIndex
@@ -15,8 +15,9 @@ from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # 
 )
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores import MetadataFilters
+from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
-from llama_index.postprocessor.sift.index_source import IndexSource, checked_options
+from llama_index.postprocessor.sift.index_source import IndexSource
 from llama_index.postprocessor.sift.nodes import chosen_nodes
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
@@ -25,12 +26,12 @@ from llama_index.postprocessor.sift.tracking import (
 )
 from sift_core import (
     CandidatePool,
+    CandidateSource,
     ContextSelector,
     InvalidInputError,
+    OversamplingSource,
     Query,
     Selector,
-    afetch_distinct,
-    fetch_distinct,
 )
 
 _dispatcher = get_dispatcher(__name__)
@@ -56,13 +57,12 @@ class SIFTRetriever(BaseRetriever):
             store asks once more, before the first awaited query, how vectors are named.)
         embed_model: Embeds queries, if not the index's own model.
         callback_manager, verbose: As in LlamaIndex; the manager is the index's by default.
-        **search: What `index.as_retriever` takes and the store heeds: `node_ids` (not Faiss),
-            `doc_ids` (Qdrant), `vector_store_query_mode` "hybrid" or "sparse", `alpha`, the
-            weight of the dense part in a hybrid search, `sparse_top_k`, `hybrid_top_k`,
-            `vector_store_kwargs` such as `qdrant_filters`.
+        node_ids, doc_ids, vector_store_query_mode, alpha, sparse_top_k, hybrid_top_k,
+        vector_store_kwargs: As in `index.as_retriever`, where the store heeds them.
 
     Raises:
         InvalidInputError: If a number is out of its range, or the store would ignore an option.
+        ValueError: If there is no such `vector_store_query_mode`.
     """
 
     def __init__(
@@ -79,17 +79,41 @@ class SIFTRetriever(BaseRetriever):
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
         verbose: bool = False,
-        **search: Any,
+        node_ids: Sequence[str] | None = None,
+        doc_ids: Sequence[str] | None = None,
+        vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
+        alpha: float | None = None,
+        sparse_top_k: int | None = None,
+        hybrid_top_k: int | None = None,
+        vector_store_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        options = checked_options(index, filters=filters, **search)
-        _check_counts(top_n, candidates, max_candidates)
+        if not 1 <= top_n <= candidates <= (max_candidates or candidates):
+            raise InvalidInputError(
+                f"must be 1 <= `top_n` <= `candidates` <= `max_candidates`, got {top_n}, "
+                f"{candidates} and {max_candidates}"
+            )
         self._top_n = top_n
         self._candidates = candidates
-        self._max_candidates = max_candidates
         self._selector = selector or ContextSelector()
         self._keep_embeddings = keep_embeddings
+        self._source: CandidateSource = IndexSource(
+            index,
+            embed_model,
+            use_scores=use_scores,
+            filters=filters,
+            node_ids=node_ids,
+            doc_ids=doc_ids,
+            vector_store_query_mode=vector_store_query_mode,
+            alpha=alpha,
+            sparse_top_k=sparse_top_k,
+            hybrid_top_k=hybrid_top_k,
+            vector_store_kwargs=vector_store_kwargs,
+        )
+        if max_candidates is not None:
+            self._source = OversamplingSource(
+                self._source, n_select=top_n, max_candidates=max_candidates
+            )
         self._embed_model = embed_model or index._embed_model  # no public accessor
-        self._source = IndexSource(index, self._embed_model, options, use_scores=use_scores)
         super().__init__(
             callback_manager=callback_manager or index._callback_manager,
             object_map=index._object_map,
@@ -113,24 +137,14 @@ class SIFTRetriever(BaseRetriever):
         target = query_embedding(query_bundle, lambda: self._embed_model)
         query_bundle.embedding = target.tolist()  # LlamaIndex's retrievers leave it for others
         query = Query(text=query_bundle.query_str, embedding=target)
-        if self._max_candidates is None:
-            pool = self._source.fetch(query, self._candidates)
-        else:
-            pool = fetch_distinct(self._source, query, self._candidates, **self._limits())
-        return self._chosen(query, pool)
+        return self._chosen(query, self._source.fetch(query, self._candidates))
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         target = await aquery_embedding(query_bundle, lambda: self._embed_model)
         query = Query(text=query_bundle.query_str, embedding=target)
-        if self._max_candidates is None:
-            pool = await self._source.afetch(query, self._candidates)
-        else:
-            pool = await afetch_distinct(self._source, query, self._candidates, **self._limits())
+        pool = await self._source.afetch(query, self._candidates)
         return await asyncio.to_thread(self._chosen, query, pool)
-
-    def _limits(self) -> dict[str, Any]:
-        return {"n_select": self._top_n, "max_candidates": self._max_candidates}
 
     def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
         if not len(pool):
@@ -139,16 +153,3 @@ class SIFTRetriever(BaseRetriever):
             query.vector, pool.embeddings, self._top_n, relevance=pool.relevance
         )
         return chosen_nodes(pool, selection, keep_embeddings=self._keep_embeddings)
-
-
-def _check_counts(top_n: int, candidates: int, max_candidates: int | None) -> None:
-    """Refuse counts other than 1 <= top_n <= candidates <= max_candidates."""
-    counts = {"top_n": top_n, "candidates": candidates}
-    if max_candidates is not None:
-        counts["max_candidates"] = max_candidates
-    for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise InvalidInputError(f"`{name}` must be a whole number >= 1, got {count!r}")
-    for (smaller, least), (larger, most) in pairwise(counts.items()):
-        if most < least:
-            raise InvalidInputError(f"`{larger}` must be >= `{smaller}`, got {most} and {least}")

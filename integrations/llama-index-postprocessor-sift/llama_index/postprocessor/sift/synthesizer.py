@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,21 +50,6 @@ _dispatcher = get_dispatcher(__name__)
 # How LlamaIndex's own synthesizers answer with an LLM that was given.
 _READING = {AnswerMode.BASE: ResponseMode.GENERATION, AnswerMode.CONTEXT: ResponseMode.COMPACT}
 
-# What `response.metadata["sift"]` says where nothing was retrieved; the last three are known
-# when an answer of the engine is there.
-_NOTHING: dict[str, Any] = {
-    "mode": None,
-    "model": None,
-    "reasons": ["nothing was retrieved"],
-    "variance": None,
-    "standard_deviation": None,
-    "node_ids": [],
-    "timings": {},
-    "finish_reason": None,
-    "n_prompt_tokens": None,
-    "n_new_tokens": None,
-}
-
 
 @dataclass
 class SIFTQueryBundle(QueryBundle):
@@ -90,13 +74,12 @@ class SIFTSynthesizer(BaseSynthesizer):
     Give the query engine much to choose from and no reranker: `similarity_top_k=200`. What an
     answer was made of is in `response.source_nodes` and `response.metadata["sift"]`: "mode",
     "model", "reasons", "variance" (σ² at the query given the nodes used) and
-    "standard_deviation", "node_ids", "timings" in seconds, "finish_reason", token counts. In a
-    streamed response the last three, and the time it took, are there when the stream is over;
-    they are None where `llm` answered, and all is None or empty where nothing was retrieved.
+    "standard_deviation", "node_ids", "timings" in seconds, "finish_reason", "n_prompt_tokens",
+    "n_new_tokens". The last three are None until a stream is over and where `llm` answered;
+    all is None or empty where nothing was retrieved, unless the mode is "base".
 
     Vectors come from the store that was just searched, as in `SIFTReranker`. Several queries at
-    once take turns on the engine's model; those that are awaited block no event loop. Its prompts
-    are those of LlamaIndex's synthesizers, where `llm` is given.
+    once take turns on the engine's model; those that are awaited block no event loop.
 
     Args:
         engine: With a language model; its own source and embedder are not used.
@@ -108,7 +91,6 @@ class SIFTSynthesizer(BaseSynthesizer):
         use_scores, index: As in `SIFTReranker`.
         embed_model: As in `SIFTReranker`; also for nodes that a query engine makes itself.
         callback_manager: LlamaIndex's.
-        empty_response: The answer where nothing was retrieved, unless the mode is "base".
 
     Raises:
         InvalidInputError: If there is no such mode.
@@ -125,15 +107,13 @@ class SIFTSynthesizer(BaseSynthesizer):
         index: VectorStoreIndex | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
-        empty_response: str | None = None,
     ) -> None:
         super().__init__(
             llm=EngineLLM(engine),  # a given one has readers of its own
             callback_manager=callback_manager,
             streaming=streaming,
         )
-        self._empty_response = empty_response or "Empty Response"  # LlamaIndex's since 0.14.15
-        self._mode = _checked_mode(mode)
+        self.mode = _checked_mode(mode)
         self._engine = engine
         self._use_scores = use_scores
         self._lookup = VectorLookup(index=index, embed_model=embed_model)
@@ -149,15 +129,6 @@ class SIFTSynthesizer(BaseSynthesizer):
                 for each, kind in _READING.items()
             }
         track_retrievals()
-
-    @property
-    def mode(self) -> str:
-        """How queries are answered that do not say it themselves."""
-        return self._mode
-
-    @mode.setter
-    def mode(self, mode: str) -> None:
-        self._mode = _checked_mode(mode)
 
     def synthesize(
         self,
@@ -184,16 +155,14 @@ class SIFTSynthesizer(BaseSynthesizer):
             AnswerError: If the model fails; it is as before.
         """
         bundle, wanted = self._asked(query, mode)
+        if not nodes and wanted != AnswerMode.BASE:
+            return _with_report(super().synthesize(bundle, []), _empty_report())
         with self._reported(bundle) as reported:
-            if not nodes and wanted != AnswerMode.BASE:
-                response = self._nothing_found(_one_piece(self._empty_response))
-            else:
-                choice = self._choose(bundle, nodes, wanted)
-                report = self._report_of(choice)
-                text = self._write(choice, report, response_kwargs)
-                response = self._response(choice, text, report, additional_source_nodes)
-            reported.append(response)
-        return response
+            choice = self._choose(bundle, nodes, wanted)
+            report = self._report_of(choice)
+            text = self._write(choice, report, response_kwargs)
+            reported.append(self._response(choice, text, report, additional_source_nodes))
+        return reported[0]
 
     async def asynthesize(
         self,
@@ -206,66 +175,60 @@ class SIFTSynthesizer(BaseSynthesizer):
     ) -> RESPONSE_TYPE:
         """Return what `synthesize` returns, without blocking the event loop."""
         bundle, wanted = self._asked(query, mode)
+        if not nodes and wanted != AnswerMode.BASE:
+            return _with_report(await super().asynthesize(bundle, []), _empty_report())
         with self._reported(bundle) as reported:
-            if not nodes and wanted != AnswerMode.BASE:
-                response = self._nothing_found(_aone_piece(self._empty_response))
-            else:
-                choice = await self._achoose(bundle, nodes, wanted)
-                report = self._report_of(choice)
-                text = await self._awrite(choice, report, response_kwargs)
-                response = self._response(choice, text, report, additional_source_nodes)
-            reported.append(response)
-        return response
+            choice = await self._achoose(bundle, nodes, wanted)
+            report = self._report_of(choice)
+            text = await self._awrite(choice, report, response_kwargs)
+            reported.append(self._response(choice, text, report, additional_source_nodes))
+        return reported[0]
 
     def get_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return the text of an answer from texts, which are embedded, or its pieces."""
-        choice = self._choose(QueryBundle(query_str), _nodes_of(text_chunks), self._mode)
+        choice = self._choose(QueryBundle(query_str), _nodes_of(text_chunks), self.mode)
         return self._write(choice, self._report_of(choice), response_kwargs)
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return what `get_response` returns, without blocking the event loop."""
-        choice = await self._achoose(QueryBundle(query_str), _nodes_of(text_chunks), self._mode)
+        choice = await self._achoose(QueryBundle(query_str), _nodes_of(text_chunks), self.mode)
         return await self._awrite(choice, self._report_of(choice), response_kwargs)
 
     def _asked(self, query: str | QueryBundle, of_call: str | None) -> tuple[QueryBundle, str]:
         """Return the query, and the mode of its call, else its own, else the default."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
         of_query = bundle.mode if isinstance(bundle, SIFTQueryBundle) else None
-        asked = of_query if of_call is None else of_call
-        return bundle, self._mode if asked is None else _checked_mode(asked)
+        given = (each for each in (of_call, of_query) if each is not None)
+        return bundle, _checked_mode(next(given, self.mode))
 
     def _choose(self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: str) -> Choice:
         """Return the choice among `nodes`, perhaps none; mode "base" looks at no node."""
-        if not nodes or mode == AnswerMode.BASE:
-            return self._chosen_of_none(query, mode)
-        distinct = distinct_nodes(nodes)
-        return self._chosen(query, distinct, self._lookup.vectors(query, distinct), mode)
+        distinct = [] if mode == AnswerMode.BASE else distinct_nodes(nodes)
+        vectors = self._lookup.vectors(query, distinct) if distinct else None
+        return self._chosen(query, distinct, vectors, mode)
 
     async def _achoose(
         self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: str
     ) -> Choice:
         """Return what `_choose` does; stores and models are awaited, the rest is in a thread."""
-        if not nodes or mode == AnswerMode.BASE:
-            return self._chosen_of_none(query, mode)
-        distinct = distinct_nodes(nodes)
-        vectors = await self._lookup.avectors(query, distinct)
+        distinct = [] if mode == AnswerMode.BASE else distinct_nodes(nodes)
+        vectors = await self._lookup.avectors(query, distinct) if distinct else None
         return await asyncio.to_thread(self._chosen, query, distinct, vectors, mode)
 
-    def _chosen_of_none(self, query: QueryBundle, mode: str) -> Choice:
-        bare = Query(text=query.query_str)
-        return self._engine.choose_from(bare, CandidatePool.empty(), mode=mode)
-
     def _chosen(
-        self, query: QueryBundle, nodes: Sequence[NodeWithScore], vectors: Vectors, mode: str
+        self, query: QueryBundle, nodes: Sequence[NodeWithScore], found: Vectors | None, mode: str
     ) -> Choice:
+        if found is None:
+            bare = Query(text=query.query_str)
+            return self._engine.choose_from(bare, CandidatePool.empty(), mode=mode)
         pool = node_pool(
-            vectors.query, nodes, vectors.nodes, use_scores=self._use_scores, with_texts=True
+            found.query, nodes, found.nodes, use_scores=self._use_scores, with_texts=True
         )
-        embedded = Query(text=query.query_str, embedding=vectors.query)
+        embedded = Query(text=query.query_str, embedding=found.query)
         return self._engine.choose_from(embedded, pool, mode=mode)
 
     def _report_of(self, choice: Choice) -> dict[str, Any]:
@@ -275,18 +238,12 @@ class SIFTSynthesizer(BaseSynthesizer):
         if len(chunks):
             variance = float(posterior_variances(choice.query.vector, chunks.embeddings)[-1])
         model = "llm" if choice.mode in self._readers else "engine"
-        return _NOTHING | {"model": model} | _said_by(choice, chunks, variance)
+        return _empty_report() | {"model": model} | _said_by(choice, chunks, variance)
 
     def _write(
         self, choice: Choice, report: dict[str, Any], settings: dict[str, Any]
     ) -> RESPONSE_TEXT_TYPE:
-        """Return the text, or a generator of its pieces; complete `report` at its end.
-
-        Args:
-            choice: Of mode and nodes.
-            report: As `_report_of` makes it; changed in place.
-            settings: How to generate, for this answer alone.
-        """
+        """Return the text, or a generator of its pieces; complete `report` in place at its end."""
         if choice.mode in self._readers:
             reader, texts = self._readers[choice.mode], _chunks(choice).texts
             return reader.get_response(choice.query.text, text_chunks=texts, **settings)
@@ -317,15 +274,7 @@ class SIFTSynthesizer(BaseSynthesizer):
         rows = dict.fromkeys(_positions(choice))  # each node once
         nodes = [choice.pool.metadata[i][NODE] for i in rows]
         response = writer._prepare_response_output(text, [*nodes, *(additional or [])])
-        response.metadata = {**(response.metadata or {}), METADATA_KEY: report}
-        return response
-
-    def _nothing_found(self, stream: RESPONSE_TEXT_TYPE) -> RESPONSE_TYPE:
-        """Return LlamaIndex's answer where there is nothing to answer from."""
-        text = stream if self._streaming else self._empty_response
-        response = self._prepare_response_output(text, source_nodes=[])
-        response.metadata = {METADATA_KEY: copy.deepcopy(_NOTHING)}
-        return response
+        return _with_report(response, report)
 
     @contextmanager
     def _reported(self, query: QueryBundle) -> Iterator[list[RESPONSE_TYPE]]:
@@ -357,6 +306,27 @@ def _checked_mode(mode: str) -> str:
     if mode not in known:
         raise InvalidInputError(f"`mode` must be one of {known}, got {mode!r}")
     return mode
+
+
+def _empty_report() -> dict[str, Any]:
+    """Return what `response.metadata["sift"]` says where nothing was retrieved."""
+    return {
+        "mode": None,
+        "model": None,
+        "reasons": ["nothing was retrieved"],
+        "variance": None,
+        "standard_deviation": None,
+        "node_ids": [],
+        "timings": {},
+        "finish_reason": None,  # this and the following are known with an answer of the engine
+        "n_prompt_tokens": None,
+        "n_new_tokens": None,
+    }
+
+
+def _with_report(response: RESPONSE_TYPE, report: dict[str, Any]) -> RESPONSE_TYPE:
+    response.metadata = {**(response.metadata or {}), METADATA_KEY: report}
+    return response
 
 
 def _nodes_of(texts: Sequence[str]) -> list[NodeWithScore]:
@@ -410,11 +380,3 @@ async def _apieces(stream: AsyncAnswerStream, report: dict[str, Any]) -> AsyncGe
         async for piece in stream:
             yield piece
         _completed(report, await stream.answer())
-
-
-def _one_piece(text: str) -> Generator[str, None, None]:
-    yield text
-
-
-async def _aone_piece(text: str) -> AsyncGenerator[str, None]:
-    yield text
