@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sift_core.diagnosis.duplicates import Duplicates
 from sift_core.diagnosis.figure import save_figure
-from sift_core.diagnosis.measuring import Diagnosis, diagnose
+from sift_core.diagnosis.measuring import Diagnosis, Duplicates, diagnose
 from sift_core.diagnosis.pools import PoolMeasures, TopTen
 from sift_core.diagnosis.questions import Question, QuestionSet, read_questions
 from sift_core.diagnosis.verdict import Recommendation, Verdict, as_record, recommend

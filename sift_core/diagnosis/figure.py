@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sift_core.diagnosis.duplicates import NEAR_DUPLICATE_COSINE
-from sift_core.diagnosis.measuring import Diagnosis
+from sift_core.diagnosis.measuring import NEAR_DUPLICATE_COSINE, Diagnosis
 from sift_core.diagnosis.pools import N_SELECT
 from sift_core.diagnosis.verdict import counts_versions, wasted_places
 from sift_core.errors import InvalidInputError, MissingDependencyError

@@ -9,22 +9,47 @@ from typing import TypeAlias
 
 import numpy as np
 
-from sift_core.diagnosis.duplicates import Duplicates, find_duplicates
 from sift_core.diagnosis.pools import N_SELECT, PoolMeasures, fetch_all, measure_pool
 from sift_core.diagnosis.questions import Question, QuestionSet, document_of, stand_ins
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.protocols import CandidateSource, Embedder, SamplableSource
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
-from sift_core.types import CandidatePool, DocumentSample, Query
+from sift_core.types import CandidatePool, DocumentSample, FloatArray, Query
 
 N_QUESTIONS = 50
 N_CHUNKS = 400  # sampled for near-duplicates: a share is then known to ± 4 points (90 %)
 N_CANDIDATES = 200
 _EXTRA = 50  # candidates fetched for stand-ins, whose own documents are left out. Guess.
 
+# Cosine from which two chunks count as copies but for details; examples/demo.py has the same for
+# what would give a held-back passage away. Guess.
+NEAR_DUPLICATE_COSINE = 0.95
+
+# Looked at around each chunk, so that an exact copy of the text is seen among other close chunks.
+_N_NEAREST = 10
+
 OnProgress: TypeAlias = Callable[[str, int, int], object]
 """Called with what is being done, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Duplicates:
+    """What a sample says about copies in the whole collection.
+
+    Intervals are over sampled chunks; of a collection that was sampled whole they are wider than
+    they need be.
+
+    Args:
+        near: Share of chunks whose nearest other chunk has a cosine of at least
+            `NEAR_DUPLICATE_COSINE` and another text.
+        exact: Share of chunks whose text another chunk has too, but for whitespace.
+        cosines: Of each sampled chunk to its nearest other one, shape (n,).
+    """
+
+    near: Estimate
+    exact: Estimate
+    cosines: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,6 +162,52 @@ def diagnose(
         questions=questions,
         pools=pools,
         seed=seed,
+    )
+
+
+def find_duplicates(
+    source: CandidateSource,
+    sample: DocumentSample,
+    *,
+    seed: int = 0,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Duplicates | None:
+    """Return how many sampled chunks have a copy; None where no chunk has another one beside it.
+
+    Asks the store for the 10 nearest of each sampled chunk by its stored vector, so that
+    nothing is embedded. An approximate index may miss some, which makes the shares too small.
+
+    Args:
+        source: The store that the sample is from.
+        sample: At least one chunk.
+        seed: Of the intervals.
+        on_progress: Called with how many chunks are done, and of how many.
+
+    Raises:
+        CandidateSourceError: If the store fails.
+        InvalidInputError: If what it returns cannot be compared.
+    """
+    queries = [
+        Query(text=text, embedding=row)
+        for text, row in zip(sample.texts, sample.embeddings, strict=True)
+    ]
+    found: list[float] = []
+    is_exact: list[bool] = []
+    pools = fetch_all(source, queries, _N_NEAREST + 1, on_progress=on_progress)
+    for own, pool in zip(zip(sample.document_ids, sample.texts, strict=True), pools, strict=True):
+        names = zip(pool.document_ids, pool.texts, strict=True)  # several may share one id
+        others = [position for position, name in enumerate(names) if name != own]
+        if others:
+            found.append(float(pool.similarities[others].max()))
+            is_exact.append(own[1].split() in [pool.texts[row].split() for row in others])
+    if not found:
+        return None
+    cosines, exact = np.array(found), np.array(is_exact)
+    near = (cosines >= NEAR_DUPLICATE_COSINE) & ~exact
+    return Duplicates(
+        near=mean(near.astype(float), seed=seed),
+        exact=mean(exact.astype(float), seed=seed),
+        cosines=cosines,
     )
 
 

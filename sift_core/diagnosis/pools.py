@@ -14,6 +14,7 @@ from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.selection import ContextSelector, NearestNeighborSelector, posterior_variances
 from sift_core.selection.context import distinct
 from sift_core.selection.explain import irreducible_variance
+from sift_core.selection.kernels import unit_rows
 from sift_core.types import CandidatePool, FloatArray, IntArray, Query
 
 N_SELECT = 10
@@ -139,7 +140,5 @@ def _top_ten(query: Query, pool: CandidatePool, positions: IntArray, own: IntArr
 
 def _cosines(vectors: FloatArray) -> FloatArray:
     """Return the cosines (n, n) in float64 of rows (n, d), none all zero."""
-    rows = np.asarray(vectors, dtype=np.float64)
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines: FloatArray = rows @ rows.T
-    return cosines
+    rows = unit_rows(vectors)
+    return rows @ rows.T

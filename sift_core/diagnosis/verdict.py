@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.diagnosis.duplicates import NEAR_DUPLICATE_COSINE
-from sift_core.diagnosis.measuring import N_CANDIDATES, Diagnosis
+from sift_core.diagnosis.measuring import N_CANDIDATES, NEAR_DUPLICATE_COSINE, Diagnosis
 from sift_core.diagnosis.pools import N_SELECT, REDUNDANT_COSINE
 from sift_core.evaluation.statistics import CONFIDENCE, Estimate, mean
 from sift_core.selection.near_duplicates import FEWEST_TO_READ

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from sift_core.checks import as_count, check_text
 from sift_core.documents.cutting import Cutter, TextFormat
-from sift_core.documents.headings import Heading, Span, markdown_headings, path_at, rst_headings
+from sift_core.documents.headings import Heading, markdown_headings, path_at, rst_headings
 from sift_core.errors import InvalidInputError
 from sift_core.types import Document, Metadata
 
@@ -40,16 +40,13 @@ class Chunker:
     neighbour, or takes some of its text (never of a block that fits, nor from under another
     heading), where either can be.
 
-    Nothing is lost or repeated but whitespace at both ends: without overlap, the chunks hold
-    every other character once, in order. The cut is deterministic, by semantic-text-splitter
+    Nothing is lost but whitespace at both ends: the chunks hold every other character once, in
+    order. The cut is deterministic, by semantic-text-splitter
     and tree-sitter's grammars. Takes about a second for 1 MB; but minutes where 100 kB of
     Python or reStructuredText are one deeply nested expression, as in some generated files.
 
     Args:
         max_characters: The largest chunk, >= 1, in characters, or in what `size` counts.
-        overlap: How much of the chunk before is repeated at a chunk's start, at most, from
-            the start of a line or else of a word; 0 <= overlap < max_characters. Counts
-            towards `max_characters`.
         size: What to count instead of characters (rounded up), for instance a tokenizer's length:
             `lambda text: len(tokenizer.encode(text).ids)`. Called some ten times a chunk. A
             single character that counts more than `max_characters` is a chunk of its own.
@@ -68,20 +65,13 @@ class Chunker:
         self,
         max_characters: int = 1000,
         *,
-        overlap: int = 0,
         size: Callable[[str], float] | None = None,
     ) -> None:
-        max_characters = as_count("max_characters", max_characters, minimum=1)
-        self._overlap = as_count("overlap", overlap, minimum=0)
-        if self._overlap >= max_characters:
-            raise InvalidInputError(
-                f"`overlap` must be < `max_characters` = {max_characters}, got {overlap}"
-            )
+        self._capacity = as_count("max_characters", max_characters, minimum=1)
         if not (size is None or callable(size)):
             raise InvalidInputError(
                 f"`size` must be a function of a text, got {type(size).__name__}"
             )
-        self._capacity = max_characters - self._overlap
         # Rounded up: the splitter takes whole numbers only.
         self._count = len if size is None else lambda text: math.ceil(size(text))
 
@@ -120,20 +110,17 @@ class Chunker:
         headings = _HEADINGS[format](text) if format in _HEADINGS else []
         cutter = Cutter(text, format, headings, capacity=self._capacity, count=self._count)
         chunks: list[Document] = []
-        before: Span | None = None
         for start, end in cutter.spans():
-            first = cutter.overlap_start(before, start, self._overlap) if before else start
-            added: dict[str, Any] = {"source": document_id, "start": first, "end": end}
+            added: dict[str, Any] = {"source": document_id, "start": start, "end": end}
             if path := path_at(headings, _visible(text, start)):
                 added["heading"] = path
             chunks.append(
                 Document(
                     document_id=f"{document_id}#{len(chunks)}",
-                    text=_trimmed(text, first, end),
+                    text=_trimmed(text, start, end),
                     metadata={**given, **added},
                 )
             )
-            before = (start, end)
         return chunks
 
 

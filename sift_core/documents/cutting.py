@@ -30,8 +30,6 @@ _AT_WORD, _IN_PARAGRAPH, _AT_SENTENCE, _AT_CODE_LINE, _AT_LINE, _AT_BLOCK = rang
 
 _WORD = re.compile(r"\w")
 _VISIBLE = re.compile(r"\S")
-_LINE_START = re.compile(r"^", re.MULTILINE)
-_WORD_START = re.compile(r"(?<!\S)\S")
 _OPENER = re.compile(r".*[:({\[][*_]*\s*$|[ \t]*@\w")  # a line like "as follows:", "f(", "@f"
 _ITEM = re.compile(r"[ \t]*(?:[-*+>|]\s?|\w{1,3}[.)]\s)")
 _PLACE = re.compile(
@@ -93,22 +91,6 @@ class Cutter:
             spans[first : first + 2] = parts
             i = max(0, first - 1)
         return spans
-
-    def overlap_start(self, before: Span, start: int, overlap: int) -> int:
-        """Return where a chunk starts that repeats at most `overlap` of the span before it.
-
-        That is the start of a line, else of a word, else `start`.
-        """
-        if not overlap:
-            return start
-        for pattern in (_LINE_START, _WORD_START):
-            places = [match.start() for match in pattern.finditer(self._text, before[0], start)]
-            first = bisect_left(
-                places, True, key=lambda place: self._size((place, start)) <= overlap
-            )
-            if first < len(places) and _VISIBLE.search(self._text, places[first], start):
-                return places[first]
-        return start
 
     def _size(self, span: Span) -> int:
         if span not in self._sizes:

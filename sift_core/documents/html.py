@@ -32,12 +32,11 @@ def markdown_of_html(content: bytes) -> str:
     title as one.
 
     Args:
-        content: The file. Its encoding is what a byte order mark, the XML declaration or a `<meta>`
-            says; without one UTF-8 or else Windows-1252, as browsers do.
+        content: The file. Its encoding is the first that fits: what a byte order mark says, UTF-8,
+            what the XML declaration or a `<meta>` says, Windows-1252.
 
     Raises:
-        SkipError: If the page is not in the encoding that it declares, is nested too deeply, or
-            has no text.
+        SkipError: If the page is binary, is nested too deeply, or has no text.
     """
     with warnings.catch_warnings():
         # XHTML is read as HTML on purpose; a page that looks like a URL or a path is one line.
@@ -55,24 +54,10 @@ def _decoded(content: bytes) -> str:
     if b"\0" in content and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise SkipError(SkipReason.BINARY)
     declared = bs4.dammit.EncodingDetector.find_declared_encoding(content, is_html=True)
-    for mark, encoding in (
-        (codecs.BOM_UTF8, "utf-8-sig"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-    ):
-        if content.startswith(mark):
-            declared = encoding
-    if declared is None:
-        try:
-            return content.decode()
-        except UnicodeDecodeError:
-            return content.decode("cp1252", "replace")
-    try:
-        # Browsers read Latin-1 as Windows-1252, which adds the quotation marks that people type.
-        name = codecs.lookup(declared).name
-        return content.decode("cp1252" if name in ("iso8859-1", "ascii") else name)
-    except (LookupError, UnicodeDecodeError) as error:
-        raise SkipError(SkipReason.ENCODING, f"declares {declared}: {error}") from error
+    # Browsers read Latin-1 as Windows-1252, which adds the quotation marks that people type.
+    others = [] if declared in (None, "iso-8859-1", "latin-1", "ascii") else [declared]
+    found = bs4.UnicodeDammit(content, user_encodings=["utf-8", *others, "windows-1252"])
+    return found.unicode_markup or content.decode("cp1252", "replace")
 
 
 def _markdown(page: bs4.BeautifulSoup) -> str:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core.diagnosis.duplicates import find_duplicates
+from sift_core.diagnosis.measuring import find_duplicates
 from tests.diagnosis.collections import noisy, orthogonal, sampled
 
 

@@ -45,46 +45,13 @@ def assert_lossless(text, chunks, max_characters):
     assert [chunk.document_id for chunk in chunks] == [f"x#{i}" for i in range(len(chunks))]
 
 
-bits = st.sampled_from(
-    [
-        *(
-            "# ",
-            "## a\n",
-            "Title\n===\n",
-            "Title\n---\n",
-            "```\n",
-            "~~~py\n",
-            "    ",
-            "\t",
-            "- ",
-            "1. ",
-        ),
-        *("| a | b |\n|---|---|\n", "> ", "[a](b)", "**", "`", "\n", "\n\n", "\r\n", "\r", "\x0c"),
-        *(
-            "::\n\n",
-            ".. note::\n\n",
-            "   x\n",
-            ".. _t:\n",
-            "+--+\n",
-            "=====\n",
-            '"""',
-            "def f():\n",
-        ),
-        *(
-            "class A:\n",
-            "(",
-            ")",
-            "x = 1\n",
-            "#",
-            "word ",
-            "A sentence. ",
-            "👩‍👩‍👧",
-            "e\u0301",
-            "\u2028",
-        ),
-        *("\ufeff", "<!-- ", "---\n", "\\", "\x00", "漢字", "a" * 50, " " * 20, "\xa0"),
-    ]
+BITS = (
+    "# |## a\n|Title\n===\n|Title\n---\n|```\n|~~~py\n|    |\t|- |1. |> |[a](b)|**|`|\n|\n\n|\r\n"
+    "|\r|\x0c|::\n\n|.. note::\n\n|   x\n|.. _t:\n|+--+\n|=====\n|'''|def f():\n|class A:\n|("
+    "|)|x = 1\n|#|word |A sentence. |\U0001f469\u200d\U0001f467|e\u0301|\u2028|\ufeff|<!-- |---\n"
+    "|\\|\x00|漢字|\xa0"
 )
+bits = st.sampled_from([*BITS.split("|"), "| a | b |\n|---|---|\n", "a" * 50, " " * 20])
 any_text = st.text(max_size=80) | st.lists(bits | st.text(max_size=5), max_size=60).map("".join)
 
 
@@ -172,24 +139,6 @@ def test_a_short_section_is_not_filled_up_with_the_end_of_another():
     words = "Words of a section that is as long as a chunk may be, at the most. " * 2
     text = f"# A\n\n{words}\n\n# B\n\nShort.\n\n# C\n\n{words}"
     assert texts_of(split(text, "markdown", 140))[1] == "# B\n\nShort."
-
-
-@pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=100, deadline=None)
-@given(text=any_text, max_characters=st.integers(2, 80), data=st.data())
-def test_overlapping_chunks_add_only_the_end_of_the_chunk_before(
-    format, text, max_characters, data
-):
-    overlap = data.draw(st.integers(1, max_characters - 1))
-    plain = split(text, format, max_characters - overlap)
-    chunks = split(text, format, max_characters, overlap=overlap)
-    assert [c.metadata["end"] for c in chunks] == [c.metadata["end"] for c in plain]
-    for before, without, chunk in zip([None, *plain], plain, chunks, strict=False):
-        start = chunk.metadata["start"]
-        assert 0 <= without.metadata["start"] - start <= overlap
-        assert before is None or start >= before.metadata["start"]
-        assert chunk.metadata["end"] - start <= max_characters
-        assert visible(text[start : chunk.metadata["end"]]) == visible(chunk.text)
 
 
 def test_markdown_is_cut_at_headings_and_keeps_blocks_whole():
@@ -332,29 +281,17 @@ def test_windows_line_ends_are_cut_at_the_same_places():
     ]
 
 
-def test_an_overlap_starts_with_a_line_or_else_a_word():
-    # 19 - 9 = 10 characters a chunk: one line each. Of "one two\n" all 8 fit into 9, of
-    # "three four" (10) the last word.
-    lines = texts_of(split("one two\nthree four\nfive six\n", "text", 19, overlap=9))
-    assert lines == ["one two", "one two\nthree four", "four\nfive six"]
-    # 12 characters a chunk: two words each. Of them "beta " (5) and "delta " (6) fit into 6.
-    words = texts_of(split("alpha beta gamma delta epsilon zeta", "text", 18, overlap=6))
-    assert words == ["alpha beta", "beta gamma delta", "delta epsilon zeta"]
-
-
 def count_words(text):
     return len(text.split())
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("overlap", [0, 5])
-def test_the_size_can_be_counted_in_the_callers_unit(format, overlap):
+def test_the_size_can_be_counted_in_the_callers_unit(format):
     text = {"markdown": GUIDE_MD, "rst": GUIDE_RST, "python": MODULE}.get(format, GUIDE_MD)
-    chunks = split(text, format, 12, overlap=overlap, size=count_words)
+    chunks = split(text, format, 12, size=count_words)
     assert len(chunks) > 2
     assert max(count_words(chunk.text) for chunk in chunks) <= 12
-    if not overlap:
-        assert "".join(visible(chunk.text) for chunk in chunks) == visible(text)
+    assert "".join(visible(chunk.text) for chunk in chunks) == visible(text)
 
 
 def test_an_error_of_the_callers_size_comes_through():
@@ -378,8 +315,6 @@ def test_chunks_carry_the_callers_metadata_and_their_own():
     [
         (lambda: Chunker(0), "`max_characters` must be >= 1"),
         (lambda: Chunker(10.0), "`max_characters` must be a whole number"),
-        (lambda: Chunker(10, overlap=-1), "`overlap` must be >= 0"),
-        (lambda: Chunker(10, overlap=10), "`overlap` must be < `max_characters` = 10, got 10"),
         (lambda: Chunker(10, size=3), "`size` must be a function of a text, got int"),
         (lambda: split("x", "html"), "one of markdown, rst, python, text, got 'html'"),
         (lambda: split(b"x", "text"), "`text` must be a string, got bytes"),
@@ -478,9 +413,8 @@ def test_the_files_of_this_repository(max_characters):
         format = FORMAT_OF_SUFFIX[path.suffix]
         chunks = split(text, format, max_characters)
         assert_lossless(text, chunks, max_characters)
-        for chunk in chunks:
-            assert re.search(r"\w", chunk.text)
-            assert format != "markdown" or not re.fullmatch(r"#+ .*", chunk.text)
+        if format == "markdown":
+            assert not any(re.fullmatch(r"#+ .*", chunk.text) for chunk in chunks)
         for block in re.findall(r"^```\w*\n.*?^```$", text, re.MULTILINE | re.DOTALL):
             if format == "markdown" and len(block) <= max_characters:
                 assert any(block in chunk.text for chunk in chunks)

@@ -93,7 +93,6 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         scanned_dot_pdf=pdf("", ""),
         secret_dot_pdf=pdf("text", password="secret"),
         shell_dot_html="<html><body><script>app()</script></body></html>",
-        wrong_dot_html='<meta charset="utf-8">café'.encode("latin-1"),
         large_dot_md="x" * 100_000,
         bad_dot_py="# coding: no-such-codec\n",
         bytes_dot_py="# coding: base64\n",
@@ -114,7 +113,6 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         "LICENSE": SkipReason.UNKNOWN_SUFFIX,
         "binary.txt": SkipReason.BINARY,
         "latin.txt": SkipReason.ENCODING,
-        "wrong.html": SkipReason.ENCODING,
         "bad.py": SkipReason.ENCODING,
         "bytes.py": SkipReason.ENCODING,
         "empty.md": SkipReason.EMPTY,
@@ -233,9 +231,10 @@ def test_headings_code_and_names_survive_and_addresses_do_not():
         '<?xml version="1.0" encoding="utf-16"?><p>café</p>'.encode("utf-16"),
         "<p>café</p>".encode(),
         "<p>café</p>".encode("latin-1"),
+        '<meta charset="utf-8"><p>café</p>'.encode("latin-1"),
         '<meta http-equiv="Content-Type" content="text/html; charset=shift_jis">猫'.encode("cp932"),
     ],
-    ids=["declared latin-1", "utf-16 with a mark", "bare utf-8", "bare latin-1", "shift_jis"],
+    ids=["latin-1", "utf-16 with a mark", "bare utf-8", "bare latin-1", "wrong", "shift_jis"],
 )
 def test_the_encoding_of_a_page_is_respected(page):
     assert markdown_of_html(page) in ("café", "猫")
