@@ -105,9 +105,6 @@ def as_ranked_pool(
         vectors: n vectors, shape (d,), or None.
         embedded: The vectors of those documents that have None.
         relevance_key: Key of an earlier reranker's scores in the metadata, or None.
-
-    Raises:
-        InvalidInputError: If a vector is not finite, or its dimension is not the question's.
     """
     rest = iter(embedded)
     ranked = [_number(document.metadata.get(relevance_key)) for document in documents]
@@ -135,14 +132,9 @@ def choose_documents(
 
 
 def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:
-    """Return copies of the chosen documents, in order of choice, with a "sift" in metadata.
+    """Return deep copies of what was chosen from a pool of documents, in order of choice.
 
-    `sift_core.pick_metadata` says what is in it. The originals are not modified, nor is
-    anything that they hold shared.
-
-    Args:
-        pool: Rows with "document" in `metadata`, and "score" where the store gave one.
-        selection: What was chosen from it.
+    Their `metadata["sift"]` is as `sift_core.pick_metadata` says.
     """
     scores = [row.get("score") for row in pool.metadata]
     chosen = []

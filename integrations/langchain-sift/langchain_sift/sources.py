@@ -130,24 +130,15 @@ async def apool_of(
     nothing = [None] * len(documents)
     vectors = nothing if store is None else await reader_of(store).avectors(documents)
     texts = texts_without_vector(documents, vectors)
-    embedded = await embedder.aembed_documents(texts) if texts else ()
+    embedded = await embedder.aembed_documents(texts)
     return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
 
 
 def reader_of(store: VectorStore, async_client: Any = None) -> StoreReader:
-    """Return what reads a store's candidates and vectors.
-
-    Args:
-        store: Any store. A sparse Qdrant collection has no dense vectors to give.
-        async_client: As for `VectorStoreSource`.
-
-    Raises:
-        InvalidInputError: If `async_client` is for another kind, or texts would have to be
-            embedded again and the store does not know its model.
-    """
+    """Return what reads a store's candidates and vectors; arguments as of `VectorStoreSource`."""
     if _is_a(store, "langchain_qdrant.qdrant", "QdrantVectorStore"):
         mode: Any = store.retrieval_mode  # type: ignore[attr-defined]  # optional class
-        if mode.value != "sparse":
+        if mode.value != "sparse":  # which has no dense vectors to give
             from langchain_sift.qdrant_store import QdrantReader
 
             return QdrantReader(store, async_client)

@@ -19,29 +19,14 @@ Options: TypeAlias = Mapping[str, Any]
 
 
 class StoreReader(ABC):
-    """Reads one kind of LangChain store.
-
-    Args:
-        store: A vector store of that kind.
-    """
+    """Reads one kind of LangChain store, which is what it is constructed with."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
     @abstractmethod
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
-        """Return the store's nearest documents with their vectors, nearest first.
-
-        Args:
-            query: The question and its embedding.
-            n: How many documents at most, >= 1.
-            filter: The store's own kind of filter; None for no restriction.
-            options: Further arguments in the store's own words.
-
-        Raises:
-            CandidateSourceError: If the store fails.
-            InvalidInputError: If an option cannot be used, or the dimensions differ.
-        """
+        """Return what `VectorStoreSource.fetch` does; `options` are the store's own."""
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns; in a thread where the store has no async form."""
@@ -52,10 +37,7 @@ class StoreReader(ABC):
         """Return the stored vector of each document, shape (d,); None where there is none.
 
         A vector counts only where the store's text is the document's: a splitter or an
-        extractor changes texts and keeps the id.
-
-        Raises:
-            CandidateSourceError: If the store fails.
+        extractor changes texts and keeps the id. A store that fails is a `CandidateSourceError`.
         """
 
     async def avectors(self, documents: Sequence[Document]) -> Vectors:
@@ -64,14 +46,11 @@ class StoreReader(ABC):
 
     @contextmanager
     def failures(self, place: str, advice: str) -> Iterator[None]:
-        """Turn whatever the store raises inside the block into an error that says what to do.
+        """Turn what the store raises in the block into a `CandidateSourceError` with its cause.
 
         Args:
             place: What was searched, for instance "collection 'docs'".
             advice: What to check.
-
-        Raises:
-            CandidateSourceError: If the block raises; the store's exception is its cause.
         """
         try:
             yield
@@ -81,11 +60,7 @@ class StoreReader(ABC):
             ) from error
 
     def refuse_options(self, names: Sequence[str]) -> None:
-        """Refuse search options that would be ignored or would clash.
-
-        Raises:
-            InvalidInputError: If there are any.
-        """
+        """Refuse search options that would be ignored or would clash, if there are any."""
         if names:
             raise InvalidInputError(
                 f"{type(self._store).__name__} cannot be searched by SIFT with the option(s) "

@@ -1,17 +1,20 @@
-"""SIFTAnswer over real stores and a real tiny language model."""
+"""SIFTAnswer over real stores and a real tiny language model: whole, in pieces, given up."""
 
-import logging
+import asyncio
+from functools import reduce
+from operator import add
 
 import pytest
 
 pytest.importorskip("torch", reason="needs sift-rerank's extra fine-tune")
 
+from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import ConfigurableField
 
 from langchain_sift import SIFTAnswer
-from sift_core import InMemorySource, InvalidInputError
+from sift_core import AnswerError, InMemorySource, InvalidInputError
 from sift_core.answering import AnswerEngine
 from sift_core.testing import HashingEmbedder
 
@@ -51,11 +54,15 @@ def test_each_mode_answers_and_says_what_it_used(answer, question, mode):
     result = answer.invoke(question, mode=mode)
     assert result.keys() == KEYS
     assert result["answer"]
-    assert result["mode"] == mode
-    assert result["reasons"] == ["it was asked for"]
+    assert (result["mode"], result["reasons"]) == (mode, ["it was asked for"])
     assert result["finish_reason"] == "length"
     assert result["timings"]["generate"] > 0
-    assert bool(result["context"]) == (mode != "base")
+    if mode == "base":
+        assert (result["context"], result["document_ids"]) == ([], [])
+        assert (result["variance"], result["standard_deviation"]) == (None, None)
+    else:
+        assert result["context"]
+        assert 0 < result["variance"] == result["standard_deviation"] ** 2 < 1
 
 
 def test_the_context_is_what_the_engine_chose_in_its_order(answer, question, documents):
@@ -75,26 +82,12 @@ def test_a_document_that_is_learned_from_again_and_again_stands_in_the_context_o
     assert len(result["context"]) == 2
 
 
-def test_variance_is_the_square_of_the_standard_deviation_and_none_without_documents(
-    answer, question
-):
-    result = answer.invoke(question, mode="context")
-    assert result["variance"] == result["standard_deviation"] ** 2
-    assert 0 < result["variance"] < 1
-    bare = answer.invoke(question, mode="base")
-    assert (bare["variance"], bare["standard_deviation"]) == (None, None)
-
-
 def test_documents_are_copies(make_answer, make_in_memory, documents, question):
-    store = make_in_memory(documents)
-    answer = make_answer(store, mode="context")
-    for document in answer.invoke({"input": question, "context": documents})["context"]:
-        document.metadata["tags"].append("changed")
-    for document in answer.invoke(question)["context"]:
-        assert document.metadata["tags"] == ["a", "b"]
-        document.metadata["tags"].append("changed")
-    assert all(document.metadata["tags"] == ["a", "b"] for document in documents)
-    assert answer.invoke(question)["context"][0].metadata["tags"] == ["a", "b"]
+    answer = make_answer(make_in_memory(documents), mode="context")
+    for asked in (question, {"input": question, "context": documents}):
+        for document in answer.invoke(asked)["context"]:
+            document.metadata["tags"].append("changed")
+        assert all(each.metadata["tags"] == ["a", "b"] for each in answer.invoke(asked)["context"])
 
 
 def test_auto_gives_its_reasons(answer, question):
@@ -112,17 +105,15 @@ def test_a_filter_restricts_what_is_fetched(
     assert {document.metadata["half"] for document in result["context"]} == {"first"}
 
 
-def test_a_given_context_is_chosen_from(answer, question, documents):
-    result = answer.invoke({"input": question, "context": documents[4:8]}, mode="context")
-    assert len(result["context"]) == 3
-    assert set(result["document_ids"]) < {document.id for document in documents[4:8]}
-
-
-def test_a_given_context_from_the_store_is_not_embedded_again(
+async def test_a_given_context_is_chosen_from_with_the_stores_vectors(
     answer, embeddings, question, documents, caplog
 ):
     before = list(embeddings.document_batches)
-    answer.invoke({"input": question, "context": documents}, mode="context")
+    asked = {"input": question, "context": documents[4:8]}
+    result = answer.invoke(asked, mode="context")
+    assert len(result["context"]) == 3
+    assert set(result["document_ids"]) < {document.id for document in documents[4:8]}
+    assert without_timings(await answer.ainvoke(asked, mode="context")) == without_timings(result)
     assert embeddings.document_batches == before
     assert not caplog.records
 
@@ -132,11 +123,10 @@ def test_other_documents_are_embedded_in_one_batch_with_a_warning(
 ):
     elsewhere = [Document("plants drink"), Document("sugar is sweet"), Document("banks rise")]
     before = list(embeddings.document_batches)
-    with caplog.at_level(logging.WARNING, logger="langchain_sift"):
-        result = answer.invoke({"input": question, "context": elsewhere}, mode="context")
+    result = answer.invoke({"input": question, "context": elsewhere}, mode="context")
     assert embeddings.document_batches == [*before, 3]
     assert "3 of 3 documents" in caplog.text
-    assert len(result["context"]) == 3
+    assert sorted(result["document_ids"]) == ["0", "1", "2"]
 
 
 def test_an_empty_context_is_answered_by_the_model_alone(answer, question):
@@ -145,7 +135,7 @@ def test_an_empty_context_is_answered_by_the_model_alone(answer, question):
     assert result["answer"] == answer.invoke(question, mode="base")["answer"]
 
 
-def test_base_mode_embeds_nothing(answer, embeddings, question, documents):
+def test_base_mode_embeds_nothing(answer, embeddings, question):
     queries, batches = embeddings.queries, list(embeddings.document_batches)
     answer.invoke({"input": question, "context": [Document("elsewhere")]}, mode="base")
     answer.invoke(question, mode="base")
@@ -153,21 +143,15 @@ def test_base_mode_embeds_nothing(answer, embeddings, question, documents):
 
 
 def test_another_source_of_the_core_gives_documents_with_id_and_metadata(language_model):
-    embedder, texts = HashingEmbedder(), ["plants make sugar", "stars fuse hydrogen"]
+    embedder, text = HashingEmbedder(), "plants make sugar"
     source = InMemorySource(
-        embedder.embed_documents(texts),
-        texts,
-        document_ids=["a", "b"],
-        metadata=[{"n": 1}, {"n": 2}],
+        embedder.embed_documents([text]), [text], document_ids=["a"], metadata=[{"n": 1}]
     )
     engine = AnswerEngine(
         language_model=language_model, source=source, embedder=embedder, max_new_tokens=4
     )
     result = SIFTAnswer(engine=engine, mode="context").invoke("plants")
-    assert sorted(result["context"], key=lambda document: document.id) == [
-        Document(id="a", page_content=texts[0], metadata={"n": 1}),
-        Document(id="b", page_content=texts[1], metadata={"n": 2}),
-    ]
+    assert result["context"] == [Document(id="a", page_content=text, metadata={"n": 1})]
 
 
 def test_earlier_messages_are_read(answer, question):
@@ -190,45 +174,29 @@ def test_the_mode_can_come_from_the_configuration(answer, question):
     assert configurable.invoke(question)["reasons"] == answer.invoke(question)["reasons"]
 
 
-async def test_the_async_answer_is_the_same(answer, question, documents):
-    for asked in (question, {"input": question, "context": documents[:5]}):
-        result = await answer.ainvoke(asked, mode="context")
-        expected = answer.invoke(asked, mode="context")
-        assert without_timings(result) == without_timings(expected)
-
-
 @pytest.mark.parametrize(
-    ("asked", "complaint"),
+    ("asked", "options", "complaint"),
     [
-        (7, 'must be a question or {"input": question, …}, got int'),
-        ({"question": "why"}, r"got \['question'\]"),
-        ("  ", "the question is empty"),
-        ({"input": ["why"]}, "must be a string, got list"),
-        ({"input": "why", "context": "some text"}, '"context" must be a list of .* got str'),
-        ({"input": "why", "context": ["some text"]}, '"context" must be a list of .*Documents'),
-        ({"input": "why", "chat_history": "Human: hi"}, "must be a list of messages, got str"),
+        (7, {}, 'must be a question or {"input": question, …}, got int'),
+        ({"question": "why"}, {}, r"got \['question'\]"),
+        ("  ", {}, "the question is empty"),
+        ({"input": ["why"]}, {}, "must be a string, got list"),
+        ({"input": "why", "context": "some text"}, {}, '"context" must be a list of .* got str'),
+        ({"input": "why", "context": ["some text"]}, {}, '"context" must be a list of .*Documents'),
+        ({"input": "why", "chat_history": "Human: hi"}, {}, "must be a list of messages, got str"),
+        ("why", {"latency_s": -1}, "`latency_s` must be > 0"),
+        ({"input": "why", "context": []}, {"n_questions": 0}, "`n_questions` must be >= 1"),
+        ("why", {"mode": "rag"}, "`mode` must be one of .* got 'rag'"),
     ],
 )
-def test_an_input_that_cannot_be_used_is_refused(answer, asked, complaint):
+def test_what_cannot_be_used_is_refused(answer, asked, options, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
-        answer.invoke(asked)
+        answer.invoke(asked, **options)
 
 
-def test_options_of_a_call_reach_the_engine(answer, question):
-    with pytest.raises(InvalidInputError, match="`latency_s` must be > 0"):
-        answer.invoke(question, latency_s=-1)
-    with pytest.raises(InvalidInputError, match="`n_questions` must be >= 1"):
-        answer.invoke({"input": question, "context": []}, n_questions=0)
-
-
-def test_an_unknown_mode_is_refused(answer, question):
-    with pytest.raises(InvalidInputError, match=r"`mode` must be one of .* got 'rag'"):
-        answer.invoke(question, mode="rag")
+def test_a_setting_that_cannot_be_used_is_refused(answer, language_model):
     with pytest.raises(ValueError, match="mode"):
         SIFTAnswer(engine=answer.engine, mode="rag")
-
-
-def test_only_an_engine_is_an_engine(language_model):
     with pytest.raises(ValueError, match=r"must be a sift_core\.answering\.AnswerEngine, got Lang"):
         SIFTAnswer(engine=language_model)
 
@@ -243,4 +211,107 @@ def test_a_model_can_be_named(tiny_lm, make_in_memory, documents, question):
         make_in_memory(documents), str(tiny_lm), mode="context", max_new_tokens=2
     )
     assert answer.mode == "context"
+    assert answer.invoke(question)["answer"]
+
+
+async def drained(stream):
+    return [piece async for piece in stream]
+
+
+async def test_whole_and_in_pieces_called_and_awaited_it_is_the_same(answer, question):
+    expected = without_timings(answer.invoke(question, mode="context"))
+    pieces = list(answer.stream(question, mode="context"))
+    awaited = await drained(answer.astream(question, mode="context"))
+    for each in (pieces, awaited):
+        assert all(piece.keys() == {"answer"} for piece in each[:-1])
+        assert len(each) > 3
+        assert without_timings(reduce(add, each)) == expected
+    assert without_timings(await answer.ainvoke(question, mode="context")) == expected
+
+
+def test_an_answer_without_text_streams_as_one(answer, question):
+    first = answer.invoke(question, mode="context")["answer"][0]
+    (piece,) = answer.stream(question, mode="context", stop=[first])
+    assert piece["answer"] == ""
+
+
+def test_a_stream_that_is_given_up_frees_the_model(answer, question, counter):
+    stream = answer.stream(question, mode="context", **counter.options)
+    assert next(stream)["answer"]
+    stream.close()
+    n_tokens = counter.n_tokens
+    assert answer.invoke(question)["answer"]
+    assert counter.n_tokens == n_tokens
+    assert counter.is_cut_short
+
+
+async def test_an_async_stream_that_is_left_frees_the_model(answer, question, counter):
+    stream = answer.astream(question, mode="context", **counter.options)
+    assert (await anext(stream))["answer"]
+    await stream.aclose()
+    n_tokens = counter.n_tokens
+    assert (await answer.ainvoke(question))["answer"]
+    assert counter.n_tokens == n_tokens
+    assert counter.is_cut_short
+
+
+@pytest.mark.parametrize("how", ["astream", "ainvoke"])
+async def test_cancelling_the_task_frees_the_model(answer, question, counter, how):
+    called = getattr(answer, how)(question, mode="context", **counter.options)
+    task = asyncio.ensure_future(called if how == "ainvoke" else drained(called))
+    while not counter.n_tokens:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await answer.ainvoke(question))["answer"]
+    n_tokens = counter.n_tokens
+    assert counter.is_cut_short
+    await asyncio.sleep(0.2)
+    assert counter.n_tokens == n_tokens
+
+
+class Recorder(AsyncCallbackHandler):
+    """Keeps what a run starts with, and how it ends."""
+
+    def __init__(self):
+        self.started, self.ended, self.failed = [], [], []
+
+    async def on_chain_start(self, serialized, inputs, *, tags=None, metadata=None, **kwargs):
+        self.started.append((kwargs.get("name"), tags, metadata["user"]))
+
+    async def on_chain_end(self, outputs, **kwargs):
+        self.ended.append(outputs)
+
+    async def on_chain_error(self, error, **kwargs):
+        self.failed.append(type(error))
+
+
+@pytest.mark.parametrize("how", ["invoke", "stream", "ainvoke", "astream"])
+async def test_a_call_is_one_run_with_its_name_tags_and_metadata(answer, question, how):
+    recorder = Recorder()
+    config = {"callbacks": [recorder], "tags": ["t"], "metadata": {"user": 7}}
+    result = getattr(answer, how)(question, config, mode="context")
+    if how.startswith("a"):
+        result = await (drained(result) if how == "astream" else result)
+    expected = result if how.endswith("invoke") else reduce(add, result)
+    assert recorder.started == [("SIFTAnswer", ["t"], 7)]
+    assert (recorder.ended, recorder.failed) == ([expected], [])
+
+
+async def test_an_error_in_mid_answer_reaches_the_callbacks_and_frees_the_model(
+    answer, question, counter
+):
+    def fail(input_ids, scores, **_):
+        if counter.n_tokens == 3:
+            raise RuntimeError("out of memory")
+        return counter(input_ids, scores)
+
+    recorder = Recorder()
+    config = {"callbacks": [recorder], "metadata": {"user": 7}}
+    stream = answer.astream(question, config, mode="context", stopping_criteria=[fail])
+    assert (await anext(stream))["answer"]
+    with pytest.raises(AnswerError, match="out of memory"):
+        await drained(stream)
+    assert recorder.failed == [AnswerError]
     assert answer.invoke(question)["answer"]

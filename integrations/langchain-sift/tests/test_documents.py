@@ -66,11 +66,7 @@ def test_chosen_documents_by_hand(pool, selection):
     ]
     for document, row in zip(found, expected, strict=True):
         assert document.metadata["sift"] == pytest.approx(dict(zip(keys, row, strict=True)))
-
-
-def test_the_explanation_can_be_written_as_json(pool, selection):
-    for found in chosen_documents(pool, selection):
-        assert json.loads(json.dumps(found.metadata["sift"])) == found.metadata["sift"]
+        json.dumps(document.metadata)  # no numbers of NumPy's
 
 
 def test_what_is_returned_shares_nothing_with_the_originals(pool, selection):

@@ -1,48 +1,28 @@
 import numpy as np
 import pytest
-from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from langchain_sift import LangChainEmbedder
 from sift_core import Embedder, InvalidInputError
 
 
-def test_it_is_an_embedder_of_the_core(embeddings):
-    assert isinstance(LangChainEmbedder(embeddings), Embedder)
+async def test_it_embeds_as_the_model_does_called_and_awaited(embeddings, question):
+    embedder, texts = LangChainEmbedder(embeddings), ("plants make sugar", "stars fuse hydrogen")
+    assert isinstance(embedder, Embedder)
+    for vector in (embedder.embed_query(question), await embedder.aembed_query(question)):
+        np.testing.assert_array_equal(vector, embeddings.embed_query(question))
+    expected = [embeddings.embed_query(text) for text in texts]
+    for rows in (embedder.embed_documents(texts), await embedder.aembed_documents(texts)):
+        np.testing.assert_array_equal(rows, expected)
+    assert embeddings.document_batches == [2, 2]
 
 
-def test_it_embeds_as_the_model_does(embeddings, question):
-    embedder = LangChainEmbedder(embeddings)
-    np.testing.assert_array_equal(embedder.embed_query(question), embeddings.embed_query(question))
-    texts = ["plants make sugar", "stars fuse hydrogen"]
-    np.testing.assert_array_equal(
-        embedder.embed_documents(texts), [embeddings.embed_query(text) for text in texts]
-    )
-    assert embeddings.document_batches == [2]
-
-
-async def test_async_equals_sync(embeddings, question):
-    embedder = LangChainEmbedder(embeddings)
-    texts = ("plants make sugar", "stars fuse hydrogen")
-    np.testing.assert_array_equal(
-        await embedder.aembed_query(question), embedder.embed_query(question)
-    )
-    np.testing.assert_array_equal(
-        await embedder.aembed_documents(texts), embedder.embed_documents(texts)
-    )
-
-
-def test_it_takes_the_models_own_name(embeddings):
+def test_its_name_is_the_models_own_or_that_of_its_class(embeddings):
+    assert LangChainEmbedder(embeddings).name == "HashingEmbeddings"
     embeddings.model = "small"
     assert LangChainEmbedder(embeddings).name == "small"
     embeddings.model_name = "words-64"
     assert LangChainEmbedder(embeddings).name == "words-64"
     assert LangChainEmbedder(embeddings, name="mine").name == "mine"
-
-
-def test_a_model_without_name_is_called_by_its_class():
-    assert LangChainEmbedder(DeterministicFakeEmbedding(size=8)).name == (
-        "DeterministicFakeEmbedding"
-    )
 
 
 def test_what_is_no_model_is_refused():
