@@ -20,10 +20,8 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever, vectors
 from llama_index.postprocessor.sift.tracking import (
-    N_EMBEDDED,
     aquery_embedding,
     embedded_query,
-    latest_retrieval,
     query_embedding,
     track_retrievals,
 )
@@ -94,18 +92,6 @@ async def test_another_model_embeds_anew(index, new_model, question):
     assert other.queries == [question]
 
 
-async def test_a_model_with_a_way_of_its_own_to_put_texts_together_is_asked(
-    build_index, nodes, new_model, question
-):
-    class Largest(new_model):
-        def get_agg_embedding_from_queries(self, queries, agg_fn=None):
-            return np.max([self.get_query_embedding(query) for query in queries], axis=0).tolist()
-
-    model = Largest()
-    await build_index("simple", nodes, model).as_retriever().aretrieve(question)
-    assert embedded_query([question], model) is None
-
-
 async def test_the_vector_of_an_earlier_retrieval_is_not_taken_for_a_later_ones(
     index, embed_model, question
 ):
@@ -117,13 +103,6 @@ async def test_the_vector_of_an_earlier_retrieval_is_not_taken_for_a_later_ones(
 def test_another_context_knows_nothing(index, embed_model, question):
     Context().run(index.as_retriever().retrieve, question)
     assert embedded_query([question], embed_model) is None
-
-
-async def test_only_so_many_vectors_are_kept(index, embed_model):
-    texts = [f"a hypothetical answer number {i}" for i in range(N_EMBEDDED + 5)]
-    await index.as_retriever().aretrieve(QueryBundle("bees", custom_embedding_strs=texts))
-    assert len(latest_retrieval().embedded) == N_EMBEDDED
-    assert embedded_query(texts, embed_model) is None
 
 
 async def test_a_model_is_not_kept_alive(build_index, nodes, new_model, question):

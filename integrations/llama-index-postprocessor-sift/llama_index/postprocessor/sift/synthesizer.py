@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,15 +140,15 @@ class SIFTSynthesizer(BaseSynthesizer):
         mode: str | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        """Return the answer to a query from some of `nodes`.
+        """Return the answer to a query from some of `nodes`, most relevant first.
 
         Args:
             query: The question.
-            nodes: What was retrieved, most relevant first.
+            nodes: What was retrieved.
             additional_source_nodes: Added to the response's source nodes.
             mode: For this query alone.
-            **response_kwargs: How to generate, for this query alone: what `transformers`'
-                `generate` takes, `max_new_tokens` and `stop`; or what the `llm`'s prompts take.
+            **response_kwargs: How to generate, for this query alone: what `AnswerEngine.answer`
+                takes; or what the `llm`'s prompts take.
 
         Raises:
             InvalidInputError: If there is no such mode, or the question is too long.
@@ -234,11 +235,12 @@ class SIFTSynthesizer(BaseSynthesizer):
     def _report_of(self, choice: Choice) -> dict[str, Any]:
         """Return what a response says of itself before its answer is there."""
         chunks = _chunks(choice)
-        variance = None
+        deviation = math.nan
         if len(chunks):
-            variance = float(posterior_variances(choice.query.vector, chunks.embeddings)[-1])
+            variances = posterior_variances(choice.query.vector, chunks.embeddings)
+            deviation = float(variances[-1]) ** 0.5
         model = "llm" if choice.mode in self._readers else "engine"
-        return _empty_report() | {"model": model} | _said_by(choice, chunks, variance)
+        return _empty_report() | {"model": model} | _said_by(choice, chunks, deviation)
 
     def _write(
         self, choice: Choice, report: dict[str, Any], settings: dict[str, Any]
@@ -343,14 +345,14 @@ def _chunks(choice: Choice) -> CandidatePool:
     return choice.pool.take(_positions(choice))
 
 
-def _said_by(
-    made: Choice | Answer, chunks: CandidatePool, variance: float | None
-) -> dict[str, Any]:
+def _said_by(made: Choice | Answer, chunks: CandidatePool, deviation: float) -> dict[str, Any]:
+    """Return what a choice and an answer both say; `deviation` is NaN without chunks."""
+    is_known = not math.isnan(deviation)
     return {
         "mode": made.mode.value,
         "reasons": list(made.reasons),
-        "variance": variance,
-        "standard_deviation": None if variance is None else variance**0.5,
+        "variance": deviation**2 if is_known else None,
+        "standard_deviation": deviation if is_known else None,
         "node_ids": list(dict.fromkeys(chunks.document_ids)),
         "timings": dict(made.timings),
     }
@@ -359,8 +361,7 @@ def _said_by(
 def _completed(report: dict[str, Any], answer: Answer) -> str:
     """Return an answer's text after writing into `report` what only the answer says."""
     chunks = CandidatePool.empty() if answer.chunks is None else answer.chunks
-    variance = answer.standard_deviation**2 if len(chunks) else None
-    report |= _said_by(answer, chunks, variance) | {
+    report |= _said_by(answer, chunks, answer.standard_deviation) | {
         "finish_reason": answer.finish_reason,
         "n_prompt_tokens": answer.n_prompt_tokens,
         "n_new_tokens": answer.n_new_tokens,

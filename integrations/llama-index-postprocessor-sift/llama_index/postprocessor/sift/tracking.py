@@ -37,9 +37,6 @@ Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something mus
 # Guess: nodes of several retrievals may be put together by hand before they are reranked.
 N_REMEMBERED = 16
 
-# Guess: of one query, its rewordings and hypothetical answers; each is a vector in memory.
-N_EMBEDDED = 16
-
 _registration = threading.Lock()
 
 
@@ -137,8 +134,7 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
         id_: str,
         bound_args: inspect.BoundArguments,
         instance: Any | None = None,
-        parent_id: str | None = None,
-        tags: dict[str, Any] | None = None,
+        *args: Any,
         **kwargs: Any,
     ) -> None:
         """Begin a retrieval, or note an index that the one under way reads."""
@@ -172,8 +168,7 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
                 node.node.node_id for node in nodes if isinstance(node, NodeWithScore)
             )
         elif isinstance(instance, BaseEmbedding) and result is not None:
-            is_query = ".get_query_embedding-" in id_ or ".aget_query_embedding-" in id_
-            if is_query and len(retrieval.embedded) < N_EMBEDDED:
+            if ".get_query_embedding-" in id_ or ".aget_query_embedding-" in id_:
                 made = weakref.ref(instance), np.asarray(result, dtype=np.float64)
                 retrieval.embedded[bound_args.arguments["query"]] = made
 
@@ -182,7 +177,7 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
         id_: str,
         bound_args: inspect.BoundArguments,
         instance: Any | None = None,
-        err: BaseException | None = None,
+        *args: Any,
         **kwargs: Any,
     ) -> None:
         """End a retrieval that failed: it returned no nodes."""
@@ -242,10 +237,7 @@ def _known_embedding(query: QueryBundle, model: Model) -> Sequence[float] | Vect
         made_by = known[0]() if known else None
         if made_by is None or is_same_model(made_by, model()):
             return query.embedding
-        made = embedded_query(texts, made_by)
-        if made is None or not np.array_equal(made, query.embedding):
-            return query.embedding
-    if not texts:
+    elif not texts:
         raise InvalidInputError("the query has neither an embedding nor a text to embed")
     return embedded_query(texts, model())
 
@@ -253,18 +245,15 @@ def _known_embedding(query: QueryBundle, model: Model) -> Sequence[float] | Vect
 def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> Vector | None:
     """Return what `model` made of a query in the latest retrieval here, shape (d,).
 
-    None if it did not embed all of `texts` then, or does not put several vectors together by
-    their mean, as LlamaIndex's models do.
+    Several texts' vectors are put together by their mean, as LlamaIndex does it. None if it did
+    not embed all of `texts` then.
     """
     retrieval = latest_retrieval()
-    agreed = BaseEmbedding.get_agg_embedding_from_queries
-    if retrieval is None or type(model).get_agg_embedding_from_queries is not agreed:
-        return None
-    made = [retrieval.embedded.get(text) for text in texts]
+    made = [retrieval.embedded.get(text) for text in texts] if retrieval else []
     vectors = [vector for embedded_by, vector in filter(None, made) if embedded_by() is model]
-    if len(vectors) < len(texts):
+    if not vectors or len(vectors) < len(texts):
         return None
-    mean: Vector = np.array(vectors).mean(axis=0)
+    mean: Vector = np.mean(vectors, axis=0)
     return mean
 
 
