@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sift_core.answering.model.generation import CHUNK_SEPARATOR, Generation, Prompt
+from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.prefix import Prefix
+from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.selection import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from transformers import StoppingCriteria  # noqa: E402
 
-from sift_core.answering.model.batching import generate_batch  # noqa: E402
 from sift_core.answering.model.fair_lock import FairLock  # noqa: E402
+from sift_core.answering.model.generation import generate_batch  # noqa: E402
 from sift_core.errors import InvalidInputError  # noqa: E402
 from tests.answering.shapes import sharpened  # noqa: E402
 

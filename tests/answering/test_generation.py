@@ -3,11 +3,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core import InvalidInputError  # noqa: E402
-from sift_core.answering.model.generation import (  # noqa: E402
-    TextReader,
-    as_conversation,
-    as_plain_text,
-)
+from sift_core.answering.model.generation import TextReader  # noqa: E402
+from sift_core.answering.model.prompt_tokens import prompt_ids  # noqa: E402
 
 CHAT = [
     {"role": "system", "content": "Be brief."},
@@ -95,11 +92,19 @@ def test_beams_give_their_text_at_the_end(make_random_lm):
     assert pieces == [generation.text]
 
 
-def test_one_message_stands_as_it_is_and_several_say_who_speaks():
-    assert as_plain_text(as_conversation("Hi")) == "Hi"
-    assert as_plain_text(CHAT) == (
-        "System: Be brief.\n\nUser: Hi\n\nAssistant: Hello\n\nUser: Why?\n\nAssistant:"
-    )
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("Hi", "Hi"),
+        (
+            CHAT,
+            "System: Be brief.\n\nUser: Hi\n\nAssistant: Hello\n\nUser: Why?\n\nAssistant:",
+        ),
+    ],
+)
+def test_one_message_stands_as_it_is_and_several_say_who_speaks(byte_tokenizer, prompt, expected):
+    first, *ids = prompt_ids(byte_tokenizer, prompt, 7)
+    assert (first, byte_tokenizer.decode(ids)) == (7, expected)
 
 
 @pytest.mark.parametrize(

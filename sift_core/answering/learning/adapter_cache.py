@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 from sift_core.answering.learning.adapter_files import AdapterFiles
 from sift_core.answering.learning.fine_tuning import FineTuned, OnStep, fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.activate import ModelCopy
-from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.base_check import digest_of
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.checks import as_count

@@ -18,13 +18,11 @@ from sift_core.answering.learning.learners import (
     Learner,
     LoraLearner,
 )
-from sift_core.answering.learning.passes import WeightedWindow
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.activate import ModelCopy
-from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.parts import MEMORY_ERRORS, is_out_of_memory
-from sift_core.answering.model.windows import TokenWindow
+from sift_core.answering.model.passes import TokenWindow, WeightedWindow
 from sift_core.errors import AnswerError, MissingDependencyError
 from sift_core.types import FineTuningReport, FineTuningStop
 

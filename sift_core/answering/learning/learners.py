@@ -11,18 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sift_core.answering.learning.passes import (
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.adapters import Adapter, AdapterLayout, ModelCopy
+from sift_core.answering.model.hooks import LoraPair, activate_pairs
+from sift_core.answering.model.parts import parts_of
+from sift_core.answering.model.passes import (
     ActivationCache,
     Passes,
+    TokenWindow,
     WeightedWindow,
     activations_of,
 )
-from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.activate import ModelCopy
-from sift_core.answering.model.adapters import Adapter, AdapterLayout
-from sift_core.answering.model.hooks import LoraPair, activate_pairs
-from sift_core.answering.model.parts import parts_of
-from sift_core.answering.model.windows import TokenWindow
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:

@@ -1,8 +1,9 @@
-"""The weights of a LoRA, in PEFT's format on disk: what one query has learned."""
+"""What one query has learned: the weights of a LoRA, in PEFT's format on disk, or a copy."""
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,6 +193,21 @@ class Adapter:
             key=key,
             base_name=config.base_model_name_or_path or "",
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelCopy:
+    """A private copy of a model, all of whose weights have learned.
+
+    Args:
+        model: The copy, float32.
+        base: The model that it is a copy of.
+        key: As an adapter's.
+    """
+
+    model: Any
+    base: weakref.ref[Any]
+    key: str = ""
 
 
 def _in_order(tensors: Mapping[str, torch.Tensor]) -> list[str]:

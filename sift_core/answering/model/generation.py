@@ -1,21 +1,24 @@
-"""Prompts, and the text of a model while it is written: its pieces, and where it stops."""
+"""Prompts continued by a model, one or several at once, and their text while it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from sift_core.checks import as_messages, check_text
-from sift_core.errors import AnswerError, InvalidInputError
-from sift_core.types import FinishReason, Message
+from sift_core.answering.model.fair_lock import FairLock
+from sift_core.checks import as_count, check_text
+from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+from sift_core.types import FinishReason
 
-CHUNK_SEPARATOR = "\n\n"
+try:
+    import torch
+    from transformers import StoppingCriteria, StoppingCriteriaList
+except ImportError as error:
+    raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
+
 REPLACEMENT = "\ufffd"  # what a tokenizer decodes the first bytes of a character to
-
-Prompt: TypeAlias = str | Sequence[Message]
-"""A text, or the messages of a chat, of which the last is to be answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,30 +50,153 @@ class ListenerError(Exception):
         self.error = error
 
 
-def as_conversation(prompt: Prompt) -> Sequence[Message]:
-    """Return the messages of a prompt; a text is one of the user's.
+def generate_batch(
+    model: Any,
+    tokenizer: Any,
+    prompts_ids: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    pad_id: int,
+    lock: FairLock,
+    stop: Sequence[str] = (),
+    on_text: Callable[[str], object] | None = None,
+    **options: Any,
+) -> list[Generation]:
+    """Return the continuation of each prompt, greedy unless `options` say otherwise.
+
+    One call of the model's `generate` with the prompts padded at the left, out of the
+    attention's sight: memory and time are those of the longest prompt, times their number.
+    The logits of a row are those of its prompt alone up to rounding, since kernels add up
+    other shapes in another order: in float32 a greedy text differs only where two tokens
+    tie, in bfloat16 it may sooner. Sampled texts differ, since rows share a generator.
+    Models with a recurrent state must mask padded inputs themselves.
+
+    The caller holds the lock, is in inference mode, and checks that prompts and answers fit
+    into the window; errors of the model and of unknown options pass as they are.
+
+    Args:
+        model: A causal LM of transformers.
+        tokenizer: The model's.
+        prompts_ids: Tokens of each prompt, at least one.
+        max_new_tokens: Length of each continuation at most, >= 1.
+        pad_id: Fills what rows are shorter by; it is never seen, so any token will do.
+        lock: Of the model: others have it between two steps, and while `on_text` runs.
+        stop: Texts that end a continuation; what is returned ends before them.
+        on_text: Called with each new piece of the text; for one prompt alone.
+        **options: Passed to `transformers`' `generate` as they are; one continuation a prompt.
+
+    Returns:
+        In order of the prompts. A row that ended before others counts its own tokens only.
 
     Raises:
-        InvalidInputError: If it is neither a text nor messages, or there is none.
+        InvalidInputError: If a prompt is empty, or several texts a prompt are asked for.
+        ListenerError: If `on_text` raised.
     """
-    if isinstance(prompt, str):
-        check_text("prompt", prompt)
-        return [{"role": "user", "content": prompt}]
-    messages = as_messages("prompt", prompt)
-    if not messages:
-        raise InvalidInputError("`prompt` must have at least one message, got none")
-    return messages
+    as_count("max_new_tokens", max_new_tokens, minimum=1)
+    sizes = [len(ids) for ids in prompts_ids]
+    if not all(sizes):
+        raise InvalidInputError(f"prompt {sizes.index(0)} has no tokens; each needs at least one")
+    if (options.get("num_return_sequences") or 1) != 1:
+        raise InvalidInputError("there is one text a prompt; drop `num_return_sequences`")
+    if not sizes:
+        return []
+
+    def listen(piece: str) -> None:
+        with lock.released():
+            on_text(piece)  # type: ignore[misc]  # passed on only where there is one
+
+    readers = [
+        TextReader(
+            tokenizer, n_prompt_tokens=size, stop=stop, on_text=None if on_text is None else listen
+        )
+        for size in sizes
+    ]
+    width, device = max(sizes), model.device
+    settings = {"do_sample": False, "pad_token_id": pad_id, **options}
+    ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
+    rows = _Rows(
+        readers,
+        width=width,
+        ends=frozenset(ends if isinstance(ends, Sequence) else [ends]),
+        others=settings.pop("stopping_criteria", None) or (),
+        lock=lock,
+    )
+    output = model.generate(
+        torch.tensor(
+            [[pad_id] * (width - len(ids)) + list(ids) for ids in prompts_ids], device=device
+        ),
+        attention_mask=torch.tensor([[0] * (width - n) + [1] * n for n in sizes], device=device),
+        max_new_tokens=max_new_tokens,
+        stopping_criteria=StoppingCriteriaList([rows]),
+        **settings,
+    )
+    new_ids = getattr(output, "sequences", output)[:, width:].tolist()
+    return rows.finished(new_ids, max_new_tokens=max_new_tokens)
 
 
-def as_plain_text(messages: Sequence[Message]) -> str:
-    """Return a chat as a model without a chat template reads it.
+class _Rows(StoppingCriteria):
+    """Ends each row where its reader, a token or a criterion of the caller's ends it.
 
-    One message stands as it is. Several have a line each that begins with who speaks.
+    A row that has ended is not read on: what `generate` fills it with may spell anything.
+
+    Args:
+        readers: One a row.
+        width: Tokens of each padded prompt.
+        ends: The tokens that end a text, as `generate` knows them.
+        others: Further criteria; each sees the padded rows.
+        lock: Of the model: others have it between two steps.
     """
-    if len(messages) == 1:
-        return messages[0]["content"]
-    said = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
-    return CHUNK_SEPARATOR.join([*said, "Assistant:"])
+
+    def __init__(
+        self,
+        readers: Sequence[TextReader],
+        *,
+        width: int,
+        ends: Collection[int | None],
+        others: Sequence[StoppingCriteria],
+        lock: FairLock,
+    ) -> None:
+        self._readers, self._width, self._ends = readers, width, ends
+        self._others = StoppingCriteriaList(others)
+        self._lock = lock
+        self._lengths: list[int | None] = [None] * len(readers)
+
+    def __call__(
+        self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **options: Any
+    ) -> torch.BoolTensor:
+        """Return whether each row is at its end."""
+        self._lock.yield_to_waiting()
+        is_over: Any = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        if self._others:
+            is_over |= self._others(input_ids, scores, **options)
+        if len(input_ids) != len(self._readers):  # beams, which are not followed
+            return is_over  # type: ignore[no-any-return]
+        over = is_over.tolist()
+        here: Any = input_ids[:, self._width :].cpu()  # once a step, not once a row
+        for row, reader in enumerate(self._readers):
+            if self._lengths[row] is None:
+                over[row] |= reader.is_needed and reader.read(here[row].tolist())
+                if over[row] or int(here[row, -1]) in self._ends:
+                    self._lengths[row] = here.shape[1]
+            over[row] = self._lengths[row] is not None
+        return is_over.new_tensor(over)  # type: ignore[no-any-return]
+
+    def finished(
+        self, new_ids: Sequence[Sequence[int]], *, max_new_tokens: int
+    ) -> list[Generation]:
+        """Return what each row wrote; what follows its end is padding."""
+        return [
+            reader.finished(
+                ids[: self._length(row, ids)], max_new_tokens=max_new_tokens, ends=self._ends
+            )
+            for row, (reader, ids) in enumerate(zip(self._readers, new_ids, strict=True))
+        ]
+
+    def _length(self, row: int, new_ids: Sequence[int]) -> int:
+        known = self._lengths[row]
+        if known is None:  # a row that ran to the end, or a beam
+            known = next((i + 1 for i, token in enumerate(new_ids) if token in self._ends), None)
+        return len(new_ids) if known is None else known
 
 
 class TextReader:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -56,24 +57,24 @@ class LoraPair:
 
 _pairs: ContextVar[Mapping[Any, LoraPair] | None] = ContextVar("sift_lora_pairs", default=None)
 _recorder: ContextVar[LayerRecorder | None] = ContextVar("sift_layer_recorder", default=None)
-_copies: ContextVar[Mapping[Any, Any]] = ContextVar(
-    "sift_model_copies", default=MappingProxyType({})
+_learned: ContextVar[Mapping[Any, Adapter | ModelCopy | None]] = ContextVar(
+    "sift_learned", default=MappingProxyType({})
 )
 
 
-def active_model(model: Any) -> Any:
-    """Return the copy that stands for a model in this flow of control, or the model."""
-    return _copies.get().get(model, model)
+def active(model: Any) -> Adapter | ModelCopy | None:
+    """Return what a model computes with in this flow of control; None for the model as it is."""
+    return _learned.get().get(model)
 
 
 @contextmanager
-def activate_copy(model: Any, copy: Any) -> Iterator[None]:
-    """Let a copy stand for a model for the `with` block, in this flow of control alone."""
-    token = _copies.set({**_copies.get(), model: copy})
+def activate(model: Any, learned: Adapter | ModelCopy | None) -> Iterator[None]:
+    """Let `active` return what was learned for the `with` block, in this flow of control alone."""
+    token = _learned.set({**_learned.get(), model: learned})
     try:
         yield
     finally:
-        _copies.reset(token)
+        _learned.reset(token)
 
 
 @contextmanager

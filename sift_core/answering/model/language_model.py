@@ -6,30 +6,27 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.activate import ModelCopy, activate
-from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.base_check import BaseCheck
-from sift_core.answering.model.batching import generate_batch
 from sift_core.answering.model.fair_lock import lock_and_workers
-from sift_core.answering.model.generation import (
-    CHUNK_SEPARATOR,
-    Generation,
-    Prompt,
-    generation_errors,
-)
-from sift_core.answering.model.hooks import active_model
+from sift_core.answering.model.generation import Generation, generate_batch, generation_errors
+from sift_core.answering.model.hooks import activate, activate_pairs, active
 from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.parts import parts_of
+from sift_core.answering.model.passes import TokenWindow, rolling_windows, window_loss
 from sift_core.answering.model.prefix import Prefix, read_prefix
-from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
-from sift_core.answering.model.windows import TokenWindow, rolling_windows, window_loss
+from sift_core.answering.model.prompt_tokens import (
+    CHUNK_SEPARATOR,
+    Prompt,
+    chat_chunk,
+    prompt_ids,
+    text_ids,
+)
 from sift_core.checks import as_count, check_text
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 
@@ -38,10 +35,6 @@ try:
 except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
 
-# Model → key of the adapter that is active in this flow of control.
-_adapter_keys: ContextVar[Mapping[Any, str | None]] = ContextVar(
-    "sift_adapter_key", default=MappingProxyType({})
-)
 _identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # one a model, whatever wraps it
 
 
@@ -146,13 +139,14 @@ class LanguageModel:
         Raises:
             InvalidInputError: If it was made for another model.
         """
-        key = None if learned is None else learned.key
-        token = _adapter_keys.set({**_adapter_keys.get(), self.model: key})
-        try:
-            with activate(self.model, learned):
-                yield
-        finally:
-            _adapter_keys.reset(token)
+        if isinstance(learned, ModelCopy) and learned.base() is not self.model:
+            raise InvalidInputError("the copy was made for another model; fine-tune this one")
+        pairs = self.parts.pairs(learned, self.model) if isinstance(learned, Adapter) else {}
+        with (
+            activate(self.model, learned),
+            activate_pairs(pairs, instead_of=self.parts.modules),
+        ):
+            yield
 
     @property
     def can_checkpoint(self) -> bool:
@@ -268,7 +262,7 @@ class LanguageModel:
 
     def _nats(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets."""
-        model = active_model(self.model)
+        model = self._active_model
         with self.lock.held(), torch.inference_mode():
             return window_loss(parts_of(model), model, window)
 
@@ -339,7 +333,7 @@ class LanguageModel:
     ) -> list[Generation]:
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
         with generation_errors(options), self.lock.held(), torch.inference_mode():
-            model = active_model(self.model)
+            model = self._active_model
             past = prefix and prefix.cache(model, ids[0], self._adapter_key, options)
             options = options if past is None else {**options, "past_key_values": past}
             return generate_batch(
@@ -368,12 +362,19 @@ class LanguageModel:
         with generation_errors({}), self.lock.held(), torch.inference_mode():
             if not self.can_checkpoint:
                 return None
-            model = active_model(self.model)
+            model = self._active_model
             return read_prefix(model, parts_of(model).trunk, ids, self._adapter_key)
 
     @property
+    def _active_model(self) -> Any:
+        """The model that computes in this flow of control: a copy that has learned, or this one."""
+        learned = active(self.model)
+        return learned.model if isinstance(learned, ModelCopy) else self.model
+
+    @property
     def _adapter_key(self) -> str | None:
-        return _adapter_keys.get().get(self.model)
+        learned = active(self.model)
+        return None if learned is None else learned.key
 
     def check_prompt(self, prompt: Prompt, max_new_tokens: int) -> list[int]:
         """Return the prompt's tokens if they and an answer fit into the window.

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.adapters import AdaptedLayer, AdapterLayout
+from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
 from sift_core.answering.model.hooks import (
     LayerCall,
     LayerRecorder,
@@ -175,9 +175,24 @@ class ModelParts:
             )
         return found
 
-    def widths(self, name: str) -> tuple[int, int]:
-        """Return (n_in, n_out) of a layer that an adapter adds to."""
-        return _widths(self.module(name))
+    def pairs(self, adapter: Adapter, model: Any) -> dict[Any, LoraPair]:
+        """Return layer → what an adapter adds to it, on the model's device, in its precision.
+
+        Raises:
+            InvalidInputError: If it was made for another model.
+        """
+        found = {}
+        values = adapter.values.to(model.device, model.dtype)
+        for name, (a, b) in adapter.layout.pairs(values).items():
+            module = self.module(name)
+            ours, expected = (a.shape[-1], b.shape[-2]), _widths(module)
+            if ours != expected:
+                raise InvalidInputError(
+                    f"the adapter's layer {name!r} is {ours[0]} → {ours[1]}, the model's "
+                    f"{expected[0]} → {expected[1]}; use it with the model that it was made for"
+                )
+            found[module] = LoraPair(a=a, b=b, scale=adapter.scale)
+        return found
 
     def hidden(self, model: Any, inputs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return what the head reads, shape (rows, n, width); the logits where that is unknown."""

@@ -15,11 +15,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.generation import Prompt, as_conversation, as_plain_text
-from sift_core.checks import check_text
+from sift_core.checks import as_messages, check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Message
 
@@ -27,6 +26,11 @@ try:
     from jinja2 import TemplateError
 except ImportError as error:
     raise MissingDependencyError("jinja2", extra="fine-tune") from error
+
+CHUNK_SEPARATOR = "\n\n"
+
+Prompt: TypeAlias = str | Sequence[Message]
+"""A text, or the messages of a chat, of which the last is to be answered."""
 
 # Encoded before a text from the middle of another one: SentencePiece's tokenizers add a space at
 # the start of whatever they read. The second is for texts that merge with a newline.
@@ -69,9 +73,9 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
     Raises:
         InvalidInputError: If the prompt is none, or the chat template refuses it.
     """
-    messages = as_conversation(prompt)
+    messages = _as_conversation(prompt)
     if not getattr(tokenizer, "chat_template", None):
-        return [prefix_id, *text_ids(tokenizer, as_plain_text(messages))]
+        return [prefix_id, *text_ids(tokenizer, _as_plain_text(messages))]
     hider = _Hider(tokenizer)
     safe = hider.hidden(messages)
     if hider.n_hidden:
@@ -104,7 +108,7 @@ def chat_chunk(tokenizer: Any, text: str, request: str) -> tuple[list[int], list
             "`chunk_format='text'`"
         )
     hider = _Hider(tokenizer)
-    asked = hider.hidden(as_conversation(request))
+    asked = hider.hidden(_as_conversation(request))
     opened = _applied(tokenizer, asked, add_generation_prompt=True, tokenize=False)
     core = text.strip()
     mark = hider.hide(core)
@@ -136,6 +140,32 @@ def chat_chunk(tokenizer: Any, text: str, request: str) -> tuple[list[int], list
     elif not after and tokenizer.eos_token_id is not None:
         targets.append(tokenizer.eos_token_id)
     return hider.ids(lead), targets
+
+
+def _as_conversation(prompt: Prompt) -> Sequence[Message]:
+    """Return the messages of a prompt; a text is one of the user's.
+
+    Raises:
+        InvalidInputError: If it is neither a text nor messages, or there is none.
+    """
+    if isinstance(prompt, str):
+        check_text("prompt", prompt)
+        return [{"role": "user", "content": prompt}]
+    messages = as_messages("prompt", prompt)
+    if not messages:
+        raise InvalidInputError("`prompt` must have at least one message, got none")
+    return messages
+
+
+def _as_plain_text(messages: Sequence[Message]) -> str:
+    """Return a chat as a model without a chat template reads it.
+
+    One message stands as it is. Several have a line each that begins with who speaks.
+    """
+    if len(messages) == 1:
+        return messages[0]["content"]
+    said = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
+    return CHUNK_SEPARATOR.join([*said, "Assistant:"])
 
 
 @dataclass(frozen=True, kw_only=True)
