@@ -44,9 +44,7 @@ Curve: TypeAlias = Sequence[tuple[int, float]]
 class CostModel:
     """Seconds by tokens, each as a broken line through lengths that were measured.
 
-    A broken line holds the fixed cost of a call at short lengths and attention's square at long
-    ones. Beyond the longest length its last piece goes on; the square is then underestimated, as
-    for chunks longer than the window, which take several passes.
+    Beyond the longest length the last piece goes on: attention's square is underestimated there.
 
     Args:
         prefill: (tokens, seconds) of reading a prompt, at least two, lengths ascending.
@@ -77,15 +75,13 @@ class CostModel:
         *,
         aim_s: float = 4.0,
     ) -> CostModel:
-        """Return the costs of a model, measured now; the machine should be idle.
-
-        What is timed is one chunk a step, whatever the settings say of several.
+        """Return the costs of a model, measured now with one chunk a step, on an idle machine.
 
         Args:
             language_model: The model.
             settings: How it learns; the paper's if None.
-            aim_s: Seconds after which nothing is repeated and no further length is tried; two
-                lengths are tried in any case, so that a large model takes longer.
+            aim_s: Seconds after which nothing is repeated and no third length is tried; a large
+                model takes longer.
 
         Raises:
             AnswerError: If the model fails.
@@ -148,7 +144,7 @@ def cached_cost_model(
             that cannot be read or written is logged as a warning, and the costs are measured.
 
     Raises:
-        AnswerError: If the model fails while it is measured.
+        AnswerError: If the model fails.
     """
     path = (
         Path(folder or default_cache_folder()) / f"cost-{cost_key(language_model, settings)}.json"
@@ -160,14 +156,9 @@ def cached_cost_model(
     except (OSError, TypeError, ValueError, RecursionError) as error:
         _logger.warning("the cost model in %s is of no use and is measured again: %s", path, error)
     measured = CostModel.measure(language_model, settings)
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            unfinished.write_text(json.dumps(asdict(measured)), encoding="utf-8")
-            os.replace(unfinished, path)  # a reader sees all of it or nothing
-        finally:
-            unfinished.unlink(missing_ok=True)
+        path.write_text(json.dumps(asdict(measured)), encoding="utf-8")
     except OSError as error:
         _logger.warning("the cost model could not be kept in %s: %s", path, error)
     return measured
@@ -176,13 +167,10 @@ def cached_cost_model(
 def cost_key(language_model: LanguageModel, settings: FineTuningSettings | None = None) -> str:
     """Return a hash of all that the costs depend on: model's shape, machine, settings, torch."""
     model = language_model.model
-    config = model.config.to_dict()
-    for name in ("_name_or_path", "transformers_version"):  # where from, not what
-        config.pop(name, None)
     is_cuda = model.device.type == "cuda"
     identity = {
         "format": FORMAT,
-        "config": config,
+        "config": model.config.to_dict(),
         "dtype": str(model.dtype),
         "window": language_model.window,
         "device": torch.cuda.get_device_name(model.device) if is_cuda else model.device.type,

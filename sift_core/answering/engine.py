@@ -20,15 +20,14 @@ from sift_core.answering.policy import (
     READING,
     Decision,
     Policy,
-    PolicyFeatures,
     VariancePolicy,
 )
 from sift_core.answering.request import (
-    LEAST_SECONDS,
     AnswerRequest,
     Choice,
     check_generation,
     first_choices,
+    seconds_until,
 )
 from sift_core.answering.sessions import Session
 from sift_core.answering.streams import (
@@ -59,9 +58,8 @@ class AnswerEngine:
     whose names begin with `a` fetch without blocking the event loop and compute in one of the
     model's four worker threads, as streams do; 64 more may wait for one.
 
-    Methods that take a question take the fields of an `AnswerRequest` by name: `mode`, `filter`,
-    `history`, `latency_s`, `n_questions`, `max_new_tokens`. What else they are given is for
-    generation: `stop`, and what `transformers`' `generate` takes, over the engine's own.
+    Methods that take a question take the fields of an `AnswerRequest` by name. What else they are
+    given is for generation: `stop`, and what `transformers`' `generate` takes.
 
     Args:
         language_model: The model that answers.
@@ -115,10 +113,10 @@ class AnswerEngine:
         """Return an engine around a causal LM of the hub or of a folder.
 
         Args:
-            model: As for `LanguageModel.from_pretrained`.
-            device: Likewise.
-            dtype: Likewise.
-            trust_remote_code: Likewise.
+            model: As for `LanguageModel.from_pretrained`, like the next three.
+            device: As in torch.
+            dtype: "float32", "bfloat16", "float16" or "auto".
+            trust_remote_code: Whether code of the model's repository may run.
             **options: Of the engine, such as `source` and `embedder`.
 
         Raises:
@@ -170,22 +168,15 @@ class AnswerEngine:
     def choose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return the mode and the documents for a question; the model does not run.
 
-        Args:
-            question: As for `answer`.
-            **options: As for `answer`.
-
-        Raises:
-            InvalidInputError: If the question is empty, an option cannot be used, or the
-                engine has no source.
-            CandidateSourceError: If the store fails.
+        Arguments and errors are those of `answer`.
         """
         request = AnswerRequest.of(question, options)
         if request.mode is AnswerMode.BASE:
-            return self._without_documents(request)
+            return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         with _timed(timings, "embed"):
-            query = _embedded(embedder, request)
+            query = request.query(embedder)
         with _timed(timings, "fetch"):
             pool = source.fetch(query, self.n_candidates, filter=request.filter)
         return self._settled(request, query, pool, timings)
@@ -194,11 +185,11 @@ class AnswerEngine:
         """Return what `choose` returns; embedding and selection run in other threads."""
         request = AnswerRequest.of(question, options)
         if request.mode is AnswerMode.BASE:
-            return self._without_documents(request)
+            return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         with _timed(timings, "embed"):
-            query = await asyncio.to_thread(_embedded, embedder, request)
+            query = await asyncio.to_thread(request.query, embedder)
         with _timed(timings, "fetch"):
             pool = await source.afetch(query, self.n_candidates, filter=request.filter)
         return await asyncio.to_thread(self._settled, request, query, pool, timings)
@@ -248,8 +239,13 @@ class AnswerEngine:
         if not len(pool) and mode is not AnswerMode.BASE:
             decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
         elif read is not None and learned is not None and mode is AnswerMode.AUTO:
-            chosen, lessons = pool.take(read.positions), pool.take(learned.positions)
-            features = self._features(request, query, chosen, lessons, deadline)
+            answerer = self._answerer(request.settings)
+            features = replace(
+                answerer.features(query, pool.take(read.positions), pool.take(learned.positions)),
+                latency_s=seconds_until(deadline),
+                cost_model=self.cost_model,
+                n_questions=request.n_questions,
+            )
             decision = self.policy.decide(features)
         else:
             decision = Decision(mode=mode, reasons=("it was asked for",))
@@ -275,7 +271,7 @@ class AnswerEngine:
         **generation: Any,
     ) -> Answer:
         """Return the answer to a question for which all is chosen; as `answer` else."""
-        self._answerer(choice, generation).check(choice.query)  # before the work
+        self._answerer({**choice.generation, **generation}).check(choice.query)  # before the work
         session = self.prepared(choice, on_step=on_step)
         answer = session.answer(choice.query, on_text=on_text, **generation)
         return replace(answer, timings={**session.timings, **answer.timings})
@@ -290,10 +286,7 @@ class AnswerEngine:
         return AnswerStream(self._streamed(choice, generation), self.language_model.submit)
 
     def astream_from(self, choice: Choice, **generation: Any) -> AsyncAnswerStream:
-        """Return what `astream` returns, for a question for which all is chosen.
-
-        To be called in a running event loop.
-        """
+        """Return what `astream` returns, for a question for which all is chosen."""
         return AsyncAnswerStream(self._streamed(choice, generation), self.language_model.submit)
 
     def prepared(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
@@ -321,8 +314,12 @@ class AnswerEngine:
                     on_step=on_step,
                 )
                 self.language_model.verify_base()
-        answerer = self._answerer(choice, {})
-        return Session(choice=choice, answerer=answerer, tuned=tuned, timings=timings)
+        return Session(
+            choice=choice,
+            answerer=self._answerer(choice.generation),
+            tuned=tuned,
+            timings=timings,
+        )
 
     def session(
         self,
@@ -337,12 +334,7 @@ class AnswerEngine:
             question: What the questions will be about; the first of them, or a topic.
             on_step: As for `answer`.
             **options: As for `answer`, but `n_questions` is 5 if left out. `latency_s` is for
-                the first of the answers.
-
-        Raises:
-            InvalidInputError: As for `answer`.
-            CandidateSourceError: If the store fails.
-            AnswerError: If the model fails; it is as before.
+                the first of the answers. Errors are those of `answer`, too.
         """
         choice = self.choose(_about(question, options))
         return self.session_from(choice, on_step=on_step)
@@ -367,74 +359,35 @@ class AnswerEngine:
         return replace(session, timings=timings)
 
     def _streamed(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
-        """Return the computation of an answer in a worker, checked as far as can be before it.
-
-        Raises:
-            InvalidInputError: If the question is too long for the window.
-        """
-        answerer = self._answerer(choice, generation)
+        """Return the computation of an answer in a worker, checked as far as can be before it."""
+        answerer = self._answerer({**choice.generation, **generation})
         answerer.check(choice.query)
         return followed(
             lambda on_step, **options: self.answer_from(choice, on_step=on_step, **options),
             {**answerer.generation, **generation},
         )
 
-    def _without_documents(self, request: AnswerRequest) -> Choice:
-        """Return the choice of mode "base": nothing is looked for, so nothing is embedded."""
-        query = Query(text=request.question, history=request.history)
-        return self._settled(request, query, CandidatePool.empty(), {})
-
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
-        """Return what candidates are found with."""
         if self.source is None or self.embedder is None:
             raise InvalidInputError(
-                "this engine has no `source` or no `embedder` to find candidates with; construct "
-                "it with both, or pass candidates that are at hand to `choose_from`"
+                "this engine has no `source` or no `embedder`; construct it with both, or pass "
+                "candidates that are at hand to `choose_from`"
             )
         return self.source, self.embedder
 
-    def _features(
-        self,
-        request: AnswerRequest,
-        query: Query,
-        chosen: CandidatePool,
-        lessons: CandidatePool,
-        deadline: float | None,
-    ) -> PolicyFeatures:
-        """Return what the policy decides by."""
-        answerer = self._in_context.generating(**request.settings)
-        return replace(
-            answerer.features(query, chosen, lessons),
-            latency_s=None if deadline is None else max(deadline - time.monotonic(), LEAST_SECONDS),
-            cost_model=self.cost_model,
-            n_questions=request.n_questions,
-        )
-
-    def _answerer(self, choice: Choice, generation: Mapping[str, Any]) -> InContextAnswerer:
-        return self._in_context.generating(**{**choice.generation, **generation})
-
-    @property
-    def _in_context(self) -> InContextAnswerer:
-        return InContextAnswerer(
+    def _answerer(self, generation: Mapping[str, Any]) -> InContextAnswerer:
+        answerer = InContextAnswerer(
             language_model=self.language_model,
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
         )
+        return answerer.generating(**generation)
 
 
 def _about(question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
     """Return the request that opens a session."""
     is_whole = isinstance(question, AnswerRequest)
     return AnswerRequest.of(question, options if is_whole else {"n_questions": 5, **options})
-
-
-def _embedded(embedder: Embedder, request: AnswerRequest) -> Query:
-    return Query(
-        text=request.question,
-        embedding=embedder.embed_query(request.question),
-        embedder_name=embedder.name,
-        history=request.history,
-    )
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The choice between base, context and fine-tuning for one query: what is known, and the rule.
 
-Paper symbols: σ_n → the square root of `variances_learned[n - 1]` over `variance_before`;
-α → `VariancePolicy.alpha`.
+Paper symbol: σ_n → the square root of `variances_learned[n - 1]` over `variance_before`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class PolicyFeatures:
         read_tokens: Length of those of them that fit, at most `context_tokens`.
         room: Tokens that the window has left for chunks beside prompt and answer; may be < 0.
         learn_tokens: Tokens of each training step, repeats counted; as many as variances.
-        max_new_tokens: Length of the answer at most; 0 where a text is only scored.
+        max_new_tokens: Length of the answer at most.
         latency_s: How long the caller will wait for the answer, > 0; None for any time.
         cost_model: Tells how long each mode takes on this machine; None if unknown.
         n_questions: How many questions one fine-tuning is expected to serve, >= 1.
@@ -137,7 +136,7 @@ class VariancePolicy:
        in the order above. If none is quick enough, the quickest.
     5. Fine-tuning takes as many steps as pay for their compute (`alpha`).
 
-    Never "both": no rule of thumb tells when it pays.
+    Never "both".
 
     Args:
         min_explained: Share of the variance at the query that documents must explain, in

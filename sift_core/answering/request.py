@@ -10,6 +10,7 @@ from typing import Any
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, as_messages, check_question
 from sift_core.errors import InvalidInputError
+from sift_core.protocols import Embedder
 from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
@@ -82,6 +83,17 @@ class AnswerRequest:
             request = cls(question=question, **known)
         return replace(request, generation={**request.generation, **others})
 
+    def query(self, embedder: Embedder | None = None) -> Query:
+        """Return the question and its history, embedded if there is something to do it."""
+        if embedder is None:
+            return Query(text=self.question, history=self.history)
+        return Query(
+            text=self.question,
+            embedding=embedder.embed_query(self.question),
+            embedder_name=embedder.name,
+            history=self.history,
+        )
+
     @property
     def settings(self) -> dict[str, Any]:
         """Return `generation` with `max_new_tokens`, where that is given."""
@@ -127,12 +139,15 @@ class Choice:
 
     def seconds_to_learn(self) -> float | None:
         """Return the seconds that are left for training steps, > 0; None for any time."""
-        if self.deadline is None:
-            return None
         answer_s = 0.0
         if self.features is not None and self.features.cost_model is not None:
             answer_s = self.features.cost_model.answer_s(self.features, self.mode)
-        return max(self.deadline - time.monotonic() - answer_s, LEAST_SECONDS)
+        return seconds_until(self.deadline, less=answer_s)
+
+
+def seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
+    """Return the seconds to a moment of `time.monotonic`, less some, > 0; None for any time."""
+    return None if deadline is None else max(deadline - time.monotonic() - less, LEAST_SECONDS)
 
 
 def first_choices(learned: Selection | None, n_steps: int | None) -> Selection | None:

@@ -6,7 +6,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.base_check import BaseCheck, fingerprint
+from sift_core.answering.model.base_check import BaseCheck
 from tests.answering.plain_peft import lora
 
 NAME = "model.layers.1.mlp.up_proj.weight"
@@ -43,7 +43,7 @@ def flip_the_last_bit(tensor):
 def test_an_untouched_model_passes_however_it_is_used(random_lm):
     check = BaseCheck(random_lm.model)
     before = check.fingerprint
-    assert before == fingerprint(random_lm.model)
+    assert before == BaseCheck(random_lm.model).fingerprint
     tuned = fine_tune(random_lm, ["a cow ate the hay"] * 2, FineTuningSettings(lora=lora(4)))
     with random_lm.adapted(tuned.adapter):
         random_lm.generate("hay", max_new_tokens=3)
@@ -53,7 +53,7 @@ def test_an_untouched_model_passes_however_it_is_used(random_lm):
     random_lm.bits_per_byte("hay" * 70)
     check.cheap()
     check.exact()
-    assert fingerprint(random_lm.model) == before
+    assert BaseCheck(random_lm.model).fingerprint == before
 
 
 def test_one_bit_of_one_weight_is_seen_exactly_wherever_it_is(check, model):
@@ -211,15 +211,15 @@ def test_a_model_loaded_in_inference_mode_is_checked():
 
 
 def test_models_that_compute_otherwise_have_other_fingerprints(make_random_lm):
-    prints = [fingerprint(make_random_lm(shape).model) for shape in ("gpt2", "gpt-neox")]
+    prints = [BaseCheck(make_random_lm(shape).model).fingerprint for shape in ("gpt2", "gpt-neox")]
     model = make_random_lm("gpt2").model
-    assert fingerprint(model) == prints[0]
+    assert BaseCheck(model).fingerprint == prints[0]
     model.config._name_or_path = "elsewhere"
     model.config.use_cache = False
-    assert fingerprint(model) == prints[0]
+    assert BaseCheck(model).fingerprint == prints[0]
     model.config.activation_function = "relu"  # the same weights
-    prints.append(fingerprint(model))
-    prints.append(fingerprint(model.to(torch.bfloat16)))
+    prints.append(BaseCheck(model).fingerprint)
+    prints.append(BaseCheck(model.to(torch.bfloat16)).fingerprint)
     assert len(set(prints)) == 4
 
 
@@ -234,9 +234,8 @@ def test_a_first_fingerprint_is_refused_of_a_model_that_has_changed(model):
 
 def test_weights_that_are_not_in_memory_are_refused(model):
     model.to("meta")
-    for use in (BaseCheck, fingerprint):
-        with pytest.raises(InvalidInputError, match="not in memory"):
-            use(model)
+    with pytest.raises(InvalidInputError, match="not in memory"):
+        BaseCheck(model)
 
 
 @pytest.mark.gpu

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core import AnswerMode
-from sift_core.answering import FineTuningSettings, cost_model
+from sift_core.answering import FineTuningSettings
 from sift_core.answering.cost_model import CostModel, cached_cost_model, cost_key, seconds_at
 from sift_core.answering.policy import MODES, PolicyFeatures
 from sift_core.cache_folder import default_cache_folder
@@ -108,17 +108,6 @@ def test_a_folder_that_cannot_be_written_is_reported_and_does_no_harm(
         measured = cached_cost_model(make_random_lm(), folder=tmp_path / "file" / "below")
     assert "could not be kept" in caplog.text
     assert measured.setup_s > 0
-
-
-def test_a_full_disk_leaves_no_half_file(make_random_lm, tmp_path, caplog, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(cost_model.os, "replace", full)
-    with caplog.at_level(logging.WARNING):
-        cached_cost_model(make_random_lm(), folder=tmp_path)
-    assert "No space left" in caplog.text
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_key_is_that_of_the_models_shape_and_the_settings(make_random_lm):

@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 
-from sift_core.answering.learning import passes  # noqa: E402
 from sift_core.answering.learning.fine_tuning import fine_tune, fine_tuned  # noqa: E402
 from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
+from sift_core.answering.model import passes  # noqa: E402
 from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
 from sift_core.errors import InvalidInputError  # noqa: E402
 from tests.answering.plain_peft import (  # noqa: E402

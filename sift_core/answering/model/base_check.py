@@ -36,19 +36,6 @@ def digest_of(parts: Iterable[str | bytes]) -> str:
     return total.hexdigest()
 
 
-def fingerprint(model: Any) -> str:
-    """Return a hash of a model's class, configuration and weights, 64 hexadecimal digits.
-
-    Covers the name, shape, dtype and all bits of each parameter and persistent buffer, and not
-    the device. Takes about .6 s for 500 MB on one core and uses up to eight; from a GPU each
-    copies a tensor at a time.
-
-    Raises:
-        InvalidInputError: If weights are not in memory.
-    """
-    return _fingerprint(model, _digests(model))
-
-
 class BaseCheck:
     """What a model was when the check was made, to be compared with what it is.
 
@@ -71,7 +58,11 @@ class BaseCheck:
 
     @property
     def fingerprint(self) -> str:
-        """`fingerprint(model)` as the model was, computed when it is first asked for.
+        """A hash of the model's class, configuration and weights, 64 hexadecimal digits.
+
+        Covers the name, shape, dtype and all bits of each parameter and persistent buffer, and not
+        the device. Computed when it is first asked for: about .6 s for 500 MB on one core, and it
+        uses up to eight.
 
         Raises:
             AnswerError: If the model has visibly changed before that.
