@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from sift_core.cli.index_plan import FileMemory, Plan, refuse_to_drop, some_of
@@ -19,7 +18,6 @@ from sift_core.cli.output import (
     Terminal,
     counted,
     print_json,
-    progress,
     stderr_console,
     stdout_console,
     working,
@@ -36,6 +34,7 @@ from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
 from sift_core.documents import (
     Chunker,
     FileReading,
+    FoundFile,
     FoundFiles,
     IndexingReport,
     SkippedPath,
@@ -45,7 +44,6 @@ from sift_core.documents import (
 )
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex, Embedder
-from sift_core.types import FloatArray
 
 if TYPE_CHECKING:
     from sift_core.embedders import SentenceTransformerEmbedder
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 MAX_TOKENS = 256  # of a chunk: what MiniLM reads, and about what a context of ten has room for
 CHUNKS_A_WRITE = 64  # what a killed process loses at most
-CHUNKS_A_STEP = 16  # of the progress bar
 N_WORDS_KEPT = 200_000
 IDS_A_REMOVAL = 1000
 LONGEST_WORD = 100  # characters; WordPiece makes one unknown token of a longer one
@@ -193,17 +190,16 @@ def _read(
         return FileReading(documents=(), sources=(), skipped=found.skipped), None
     with working(f"Loading the embedder {embedder_name} …"):
         embedder = load_embedder(embedder_name)
-    n_bytes = sum(file.n_bytes for file in found.files)
-    with progress(console, f"Reading {counted(len(found.files), 'file')}", n_bytes) as move:
+    with working("Reading …") as status:
+
+        def show(file: FoundFile) -> None:
+            status.update(f"Read {file.source} …")
+
         try:
-            reading = read_found(
-                found, chunker_for(embedder), on_file=lambda file: move(file.n_bytes)
-            )
-            return reading, embedder
+            return read_found(found, chunker_for(embedder), on_file=show), embedder
         except KeyboardInterrupt:
-            pass
-    console.print("Stopped while reading. The store is as it was.")
-    raise typer.Exit(130)
+            console.print("Stopped while reading. The store is as it was.")
+            raise typer.Exit(130) from None
 
 
 def _write_new(
@@ -214,24 +210,18 @@ def _write_new(
     embedder: Embedder,
 ) -> IndexingReport:
     """Embed and write what is new; say how far it came where it is interrupted."""
-    with progress(console, f"Embedding {counted(plan.n_new, 'chunk')}", plan.n_new) as move:
-        counting = _CountingEmbedder(embedder, move)
-        try:
-            return index_documents(
-                source,
-                reading.documents,
-                counting,
-                batch_size=CHUNKS_A_WRITE,
-                delete_vanished=False,
-                progress=False,
-            )
-        except KeyboardInterrupt:
-            n_stored = counting.n_stored
-    console.print(
-        f"Stopped. {n_stored:,} of {plan.n_new:,} new chunks are stored, nothing was deleted; "
-        f"the same command goes on from there."
-    )
-    raise typer.Exit(130)
+    n_before = len(source.content_ids())
+    try:
+        return index_documents(
+            source, reading.documents, embedder, batch_size=CHUNKS_A_WRITE, delete_vanished=False
+        )
+    except KeyboardInterrupt:
+        n_stored = len(source.content_ids()) - n_before
+        console.print(
+            f"Stopped. {n_stored:,} of {plan.n_new:,} new chunks are stored, nothing was deleted; "
+            f"the same command goes on from there."
+        )
+        raise typer.Exit(130) from None
 
 
 def _delete_stale(plan: Plan, source: DocumentIndex) -> None:
@@ -241,35 +231,6 @@ def _delete_stale(plan: Plan, source: DocumentIndex) -> None:
         source.remove(ids)
     if plan.stale:
         source.complete()
-
-
-class _CountingEmbedder:
-    """An embedder that says how far it is."""
-
-    def __init__(self, embedder: Embedder, on_progress: Callable[[int], object]) -> None:
-        self._embedder = embedder
-        self._on_progress = on_progress
-        self._n_embedded = 0
-        self.n_stored = 0
-
-    @property
-    def name(self) -> str:
-        return self._embedder.name
-
-    def embed_query(self, text: str) -> FloatArray:
-        return self._embedder.embed_query(text)
-
-    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
-        """Return embeddings, shape (n, d), made some at a time."""
-        self.n_stored = self._n_embedded  # the caller stores a batch before it sends the next
-        parts = []
-        for start in range(0, len(texts), CHUNKS_A_STEP):
-            part = texts[start : start + CHUNKS_A_STEP]
-            parts.append(self._embedder.embed_documents(part))
-            self._on_progress(len(part))
-        self._n_embedded += len(texts)
-        embeddings: FloatArray = np.concatenate(parts)
-        return embeddings
 
 
 def _print_summary(

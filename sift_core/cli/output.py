@@ -1,4 +1,4 @@
-"""What reaches the terminal: texts that cannot steer it, chunks, progress, σ² as bars, and JSON."""
+"""What reaches the terminal: texts that cannot steer it, chunks, σ² as bars, and JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +20,6 @@ from sift_core.types import CandidatePool, FloatArray
 try:
     from rich.cells import cell_len, set_cell_size
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
     from rich.status import Status
     from rich.text import Text
 except ImportError as error:
@@ -96,24 +93,6 @@ def print_json(record: Any, *, one_a_line: bool = False) -> None:
     indent = None if one_a_line else 2
     sys.stdout.write(json.dumps(record, indent=indent, allow_nan=False, default=str) + "\n")
     sys.stdout.flush()
-
-
-@contextmanager
-def progress(console: Terminal, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that says how much more was done: by a bar, or the title alone in a pipe.
-
-    Args:
-        console: Of stderr.
-        title: What is done.
-        total: How much there is to do; of nothing, nothing is shown.
-    """
-    is_shown = total > 0 and console.is_terminal
-    if total and not is_shown:
-        console.print(f"{title} …")
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeLeft())
-    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda n: bar.advance(task, n)
 
 
 def shortened(text: str, width: int, *, keep_end: bool = False) -> str:

@@ -48,7 +48,7 @@ class StoreAddress:
 
     @classmethod
     def parse(cls, text: str) -> StoreAddress:
-        """Return the address that `--store` gives: `faiss:FOLDER`, `qdrant:FOLDER[#COLLECTION]`...
+        """Return the address that `--store` gives.
 
         Raises:
             InvalidInputError: If it is none, or a URL holds a secret, which is not repeated.
@@ -233,7 +233,7 @@ def _no_index(address: StoreAddress) -> InvalidInputError:
 
 
 def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | None) -> None:
-    if None not in (recorded, asked) and recorded != asked:
+    if recorded and asked and recorded != asked:
         raise InvalidInputError(
             f"the index at {address} was made with the embedder {recorded!r}, not {asked!r}; "
             f"leave --embedder out (and SIFT_EMBEDDER, and the settings file's), or index into "
@@ -270,7 +270,6 @@ def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
 
 
 def _faiss_files(source: FaissSource) -> dict[str, str]:
-    """Return the file of each chunk in a `FaissSource`, by content id."""
     return {
         content_id: _file_of(document.metadata, document.document_id)
         for content_id, document in source.documents().items()
@@ -278,11 +277,7 @@ def _faiss_files(source: FaissSource) -> dict[str, str]:
 
 
 def _qdrant_files(collection: Collection) -> dict[str, str]:
-    """Return the file of each chunk in a collection, by content id; points of others are left out.
-
-    Raises:
-        CandidateSourceError: If Qdrant fails.
-    """
+    """Return the file of each chunk in a collection; points of others are left out."""
     from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY
 
     found: dict[str, str] = {}
