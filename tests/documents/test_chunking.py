@@ -1,5 +1,4 @@
 import ast
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("semantic_text_splitter")
 
-from sift_core.documents import FORMAT_OF_SUFFIX, Chunker
+from sift_core.documents import Chunker
 from sift_core.documents.headings import markdown_headings, rst_headings
 from sift_core.errors import InvalidInputError
 from tests.documents.texts import GUIDE_MD, GUIDE_RST, MODULE
@@ -163,11 +162,6 @@ def test_markdown_chunks_know_the_headings_above_them():
 
 
 def test_the_heading_is_that_of_the_first_visible_line():
-    chunks = split("# A\n\n- one\n- two\n\n\n\n# B\n\nText.", "markdown", 22)
-    assert [(chunk.text, chunk.metadata["heading"]) for chunk in chunks] == [
-        ("# A\n\n- one\n- two", ["A"]),
-        ("# B\n\nText.", ["B"]),
-    ]
     (chunk,) = split("\n\n# A\n\nText.", "markdown")
     assert chunk.metadata == {"source": "x", "start": 0, "end": 12, "heading": ["A"]}
 
@@ -263,11 +257,6 @@ def test_marks_without_a_word_do_not_stand_alone():
         assert all(re.search(r"\w", chunk) for chunk in chunks)
 
 
-def test_a_very_long_line_without_spaces_is_cut_anyway():
-    chunks = split("ab" * 50_000, "text", 1000)
-    assert [len(chunk.text) for chunk in chunks] == [1000] * 100
-
-
 def test_windows_line_ends_are_cut_at_the_same_places():
     windows = GUIDE_MD.replace("\n", "\r\n")
     here = [visible(text) for text in texts_of(split(GUIDE_MD, "markdown", 140))]
@@ -294,14 +283,6 @@ def test_the_size_can_be_counted_in_the_callers_unit(format):
     assert "".join(visible(chunk.text) for chunk in chunks) == visible(text)
 
 
-def test_an_error_of_the_callers_size_comes_through():
-    def broken(text):
-        raise RuntimeError("no tokenizer")
-
-    with pytest.raises(RuntimeError, match="no tokenizer"):
-        split("some text", "text", size=broken)
-
-
 def test_chunks_carry_the_callers_metadata_and_their_own():
     chunker = Chunker(40)
     (one,) = chunker.split("A text.", format="text", document_id="d", metadata={"year": 1})
@@ -314,7 +295,6 @@ def test_chunks_carry_the_callers_metadata_and_their_own():
     ("call", "message"),
     [
         (lambda: Chunker(0), "`max_characters` must be >= 1"),
-        (lambda: Chunker(10.0), "`max_characters` must be a whole number"),
         (lambda: Chunker(10, size=3), "`size` must be a function of a text, got int"),
         (lambda: split("x", "html"), "one of markdown, rst, python, text, got 'html'"),
         (lambda: split(b"x", "text"), "`text` must be a string, got bytes"),
@@ -335,7 +315,6 @@ def test_wrong_arguments_are_named(call, message):
     [
         ("# A b #", ("A b",)),
         ("   ###### Deep", ("Deep",)),
-        ("#", ("",)),
         ("# C#", ("C#",)),
         ("#hashtag", None),
         ("####### seven", None),
@@ -385,59 +364,28 @@ def test_rst_levels_are_the_styles_in_order_of_appearance():
     ]
 
 
-def real_files():
-    folders = [ROOT / "docs", ROOT / "sift_core" / "selection", ROOT / "sift_core" / "documents"]
-    files = [path for folder in folders for path in sorted(folder.rglob("*"))]
-    return [path for path in files if path.suffix in FORMAT_OF_SUFFIX]
-
-
 def test_a_size_that_is_no_whole_number_is_rounded_up():
-    chunks = Chunker(2, size=lambda text: len(text) / 4).split(
-        "four five six seven", format="text", document_id="x"
-    )
-    assert [chunk.text for chunk in chunks] == ["four", "five six", "seven"]
+    chunks = split("four five six seven", "text", 2, size=lambda text: len(text) / 4)
+    assert texts_of(chunks) == ["four", "five six", "seven"]
 
 
 def test_a_bracket_at_the_end_takes_the_line_before_it_along():
     text = "aaaa bbbb\ncccc dddd\n)"  # 20 characters before the bracket, 21 with it
-    chunks = split(text, "text", 20)
-    assert [chunk.text for chunk in chunks] == ["aaaa bbbb", "cccc dddd\n)"]
-    assert [chunk.text for chunk in split("cccc dddd\n)", "text", 10)] == ["cccc dddd", ")"]
-
-
-@pytest.mark.parametrize("max_characters", [200, 1000])
-def test_the_files_of_this_repository(max_characters):
-    n_chunks = n_stumps = 0
-    for path in real_files():
-        text = path.read_text(encoding="utf-8")
-        format = FORMAT_OF_SUFFIX[path.suffix]
-        chunks = split(text, format, max_characters)
-        assert_lossless(text, chunks, max_characters)
-        if format == "markdown":
-            assert not any(re.fullmatch(r"#+ .*", chunk.text) for chunk in chunks)
-        for block in re.findall(r"^```\w*\n.*?^```$", text, re.MULTILINE | re.DOTALL):
-            if format == "markdown" and len(block) <= max_characters:
-                assert any(block in chunk.text for chunk in chunks)
-        n_chunks += len(chunks)
-        n_stumps += sum(len(chunk.text) < max_characters // 8 for chunk in chunks)
-    assert n_stumps <= 0.01 * n_chunks
+    assert texts_of(split(text, "text", 20)) == ["aaaa bbbb", "cccc dddd\n)"]
+    assert texts_of(split("cccc dddd\n)", "text", 10)) == ["cccc dddd", ")"]
 
 
 def test_functions_of_real_modules_that_fit_are_never_cut():
     n_functions = 0
-    for path in real_files():
-        if path.suffix != ".py":
-            continue
+    for path in sorted((ROOT / "sift_core/documents").glob("*.py")):
         text = path.read_text(encoding="utf-8")
         chunks = texts_of(split(text, "python", 1200))
         for node in ast.walk(ast.parse(text)):
-            source = (
-                ast.get_source_segment(text, node) if isinstance(node, ast.FunctionDef) else None
-            )
+            source = isinstance(node, ast.FunctionDef) and ast.get_source_segment(text, node)
             if source and len(source) <= 1000:
                 n_functions += 1
                 assert any(source in chunk for chunk in chunks), (path, node.name)
-    assert n_functions > 50
+    assert n_functions > 30
 
 
 @pytest.mark.parametrize("missing", ["semantic_text_splitter", "tree_sitter_rst"])
@@ -448,11 +396,7 @@ def test_a_missing_library_names_its_extra(missing):
         "except ImportError as error:\n    print(type(error).__name__, error)\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     package = missing.replace("_", "-")
     assert run.stdout.startswith(f"MissingDependencyError `{package}` could not be imported")

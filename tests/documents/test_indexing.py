@@ -1,16 +1,9 @@
-import fcntl
 import importlib
-import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 import time
 import tracemalloc
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,9 +52,6 @@ class DictIndex:
 
     def complete(self):
         self.calls.append("complete")
-
-    def documents(self):
-        return sorted((document for document, _ in self.stored.values()), key=str)
 
 
 class DyingIndex(DictIndex):
@@ -223,26 +213,17 @@ def test_a_new_store_gets_everything_in_batches():
     assert_holds_exactly(index, some_documents(*range(10)))
 
 
-def test_a_second_run_embeds_and_writes_nothing():
+def test_a_second_run_embeds_and_writes_what_changed_and_deletes_what_vanished():
     index, embedder = DictIndex(), CountingEmbedder()
     index_documents(index, some_documents(1, 2, 3), embedder, progress=False)
     index.calls.clear()
     report = index_documents(index, some_documents(3, 2, 1), embedder, progress=False)
-    assert report == IndexingReport(
-        n_documents=3, n_added=0, n_unchanged=3, n_deleted=0, n_duplicates=0
-    )
+    assert (report.n_added, report.n_unchanged, report.n_deleted) == (0, 3, 0)
     assert index.calls == ["complete"]  # an earlier run may have died before it
     assert embedder.batches == [3]
-
-
-def test_what_changed_is_replaced_and_what_vanished_deleted():
-    index = DictIndex()
-    index_into(index, some_documents(1, 2, 3))
     changed = Document(document_id="d2", text="text 2, edited", metadata={"i": 2})
     report = index_into(index, [*some_documents(1, 4), changed])
-    assert report == IndexingReport(
-        n_documents=3, n_added=2, n_unchanged=1, n_deleted=2, n_duplicates=0
-    )
+    assert (report.n_added, report.n_unchanged, report.n_deleted) == (2, 1, 2)
     assert_holds_exactly(index, [*some_documents(1, 4), changed])
 
 
@@ -259,9 +240,7 @@ def test_without_resume_everything_is_written_again_in_place():
     index_documents(index, some_documents(1, 2, 3), embedder, progress=False)
     index.stored[content_id(some_documents(2)[0])][1][:] = 7  # written by a bad run
     report = index_documents(index, some_documents(1, 2), embedder, resume=False, progress=False)
-    assert report == IndexingReport(
-        n_documents=2, n_added=2, n_unchanged=0, n_deleted=1, n_duplicates=0
-    )
+    assert (report.n_added, report.n_unchanged, report.n_deleted) == (2, 0, 1)
     assert embedder.batches == [3, 2]
     assert_holds_exactly(index, some_documents(1, 2))
 
@@ -274,9 +253,7 @@ def test_equal_documents_are_stored_once(resume, batch_size):
     report = index_documents(
         index, documents, embedder, batch_size=batch_size, resume=resume, progress=False
     )
-    assert report == IndexingReport(
-        n_documents=2, n_added=2, n_unchanged=0, n_deleted=0, n_duplicates=3
-    )
+    assert (report.n_documents, report.n_added, report.n_duplicates) == (2, 2, 3)
     assert sum(embedder.batches) == 2
     assert_holds_exactly(index, some_documents(1, 2))
 
@@ -325,20 +302,16 @@ def test_a_store_that_dies_in_a_batch_is_completed_by_the_next_run(dies_at):
 
 
 @pytest.mark.parametrize("n_busy", [1, 5])
-def test_a_store_that_says_later_is_asked_again(n_busy):
-    index = BusyIndex(n_busy=n_busy)
+def test_a_store_that_says_later_is_asked_again_after_as_long_as_it_said(n_busy, monkeypatch):
+    waits = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    index = BusyIndex(n_busy=n_busy, retry_after_s=7.5)
     index.stored = {"vanished": None}
     assert index_into(index, some_documents(1, 2)).n_deleted == 1
     assert set(index.refusals_left) == {"list", "prepare", "add", "remove", "complete"}
     assert not any(index.refusals_left.values())
+    assert waits == [7.5] * 5 * n_busy
     assert_holds_exactly(index, some_documents(1, 2))
-
-
-def test_it_waits_as_long_as_the_store_said(monkeypatch):
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
-    index_into(BusyIndex(n_busy=1, retry_after_s=7.5), some_documents(1))
-    assert waits == [7.5] * 4  # list, prepare, add, complete
 
 
 def test_a_store_is_flushed_so_often_that_this_takes_a_small_part_of_the_time(monkeypatch):
@@ -393,23 +366,13 @@ def test_a_long_wait_is_left_to_the_caller(retry_after_s):
     assert info.value.retry_after_s is not None
 
 
-@pytest.mark.parametrize("nothing", [[], (), iter([])], ids=["list", "tuple", "generator"])
-def test_no_documents_at_all_are_taken_for_a_mistake(nothing):
-    index = DictIndex()
-    index_into(index, some_documents(1, 2))
-    with pytest.raises(InvalidInputError, match="nothing, so all 2 stored documents would be del"):
-        index_into(index, nothing)
-    assert_holds_exactly(index, some_documents(1, 2))
-    report = index_into(index, [], delete_vanished=False)
-    assert (report.n_documents, report.n_deleted) == (0, 0)
-    assert_holds_exactly(index, some_documents(1, 2))
-
-
-def test_everything_is_deleted_the_way_the_refusal_says():
+def test_no_documents_at_all_are_taken_for_a_mistake_and_what_it_says_deletes_all():
     source = DictIndex()
     index_into(source, some_documents(1, 2))
-    with pytest.raises(InvalidInputError, match="on purpose, call") as info:
-        index_into(source, [])
+    assert index_into(source, [], delete_vanished=False).n_deleted == 0
+    with pytest.raises(InvalidInputError, match=r"nothing, so all 2 stored .* purpose") as info:
+        index_into(source, iter([]))
+    assert_holds_exactly(source, some_documents(1, 2))
     advice = re.findall(r"`(source\..*?)`", str(info.value))
     assert len(advice) == 2
     for call in advice:
@@ -440,11 +403,9 @@ GOOD = np.ones((2, 2), dtype=np.float32)
     [
         (np.ones((3, 2)), r"shape \(2, 2\) for documents 'd2' to 'd3', got ndarray of shape \(3"),
         (np.ones((2, 3)), r"shape \(2, 2\).*got ndarray of shape \(2, 3\)"),
-        (np.ones((2, 0)), r"of shape \(2, 0\)"),
         (np.ones(4), r"of shape \(4,\)"),
         ([[1.0], [1.0, 2.0]], r"got list of shape \(\) and dtype object"),
         (None, r"got NoneType"),
-        ([["1", "2"], ["3", "4"]], r"got list of shape \(2, 2\) and dtype <U1"),
         (np.ones((2, 2), dtype=complex), r"dtype complex128"),
         ([[1, 2], [np.nan, 1]], r"document 'd3' must be finite as float32"),
         (np.array([[1, 2], [1e39, 1]]), r"document 'd3' must be finite as float32"),
@@ -485,32 +446,27 @@ class Untouched:
         raise AssertionError("was read")
 
 
-def test_a_store_that_cannot_be_written_is_refused_before_any_work():
-    source = InMemorySource(np.eye(2), ["a", "b"])
-    with pytest.raises(
-        InvalidInputError, match=r"QdrantSource or a FaissSource.*read-only\), got InMemory"
-    ):
-        index_documents(source, Untouched(), EMBEDDER)
-
-
-def test_a_store_of_another_embedder_is_refused_before_any_work():
-    index = DictIndex(embedder_name="minilm")
-    with pytest.raises(InvalidInputError, match=r"vectors of 'minilm'.* those of 'hashing-16'"):
-        index_documents(index, Untouched(), EMBEDDER)
-    assert index.calls == []
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        (InMemorySource(np.eye(2), ["a", "b"]), r"a FaissSource.*read-only\), got InMemory"),
+        (DictIndex(embedder_name="minilm"), r"vectors of 'minilm'.* those of 'hashing-16'"),
+    ],
+    ids=["read-only", "embedder"],
+)
+def test_a_store_that_cannot_be_written_is_refused_before_any_work(store, message):
+    with pytest.raises(InvalidInputError, match=message):
+        index_documents(store, Untouched(), EMBEDDER)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"embedder": len}, "`embedder` must have a name, .* got builtin_function"),
-        ({"documents": None}, "`documents` must be an iterable of Document, got NoneType"),
         ({"documents": some_documents(1)[0]}, "an iterable of Document, got Document"),
-        ({"documents": "text"}, "`documents` must yield Document, got str at 0"),
         ({"documents": [*some_documents(1, 2), {}]}, "must yield Document, got dict at 2"),
         ({"documents": [Document(document_id="d", text="", metadata={1: 2})]}, "document 'd'"),
         ({"batch_size": 0}, "`batch_size` must be >= 1"),
-        ({"batch_size": 2.0}, "`batch_size` must be a whole number"),
     ],
 )
 def test_wrong_arguments_are_named(changes, message):
@@ -542,59 +498,32 @@ def test_a_generator_of_many_documents_takes_bounded_memory():
     assert peak < 250 * n + 256 * 3000
 
 
-PROGRAM = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-{before}
-from sift_core.documents.indexing import index_documents
-from sift_core.testing import HashingEmbedder
-from sift_core.types import Document
+class Bar:
+    """Stands for tqdm's bar."""
 
-class Index:
-    embedder_name = None
-    def prepare(self, *, embedder_name, dimension): pass
-    def content_ids(self): return set()
-    def add(self, content_ids, documents, embeddings): pass
-    def remove(self, content_ids): pass
-    def flush(self): pass
-    def complete(self): pass
+    def __init__(self, **options):
+        self.options, self.n = options, 0
 
-documents = [Document(document_id=str(i), text=f"text {{i % 5}}") for i in range(5)] * 2
-index_documents(Index(), {documents}, HashingEmbedder(4), progress={progress})
-"""
+    def __enter__(self):
+        return self
 
-
-def stderr_of(*, terminal=True, progress=True, before="", documents="documents"):
-    """Return what a run writes to its stderr, a terminal or a pipe."""
-    program = PROGRAM.format(before=before, progress=progress, documents=documents)
-    command = [sys.executable, "-W", "error", "-c", program, str(Path(__file__).parents[2])]
-    if not terminal:
-        return subprocess.run(command, capture_output=True, check=True).stderr.decode()
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 100, 0, 0))
-    process = subprocess.Popen(command, stderr=follower)
-    os.close(follower)
-    written = b""
-    try:
-        while chunk := os.read(leader, 4096):
-            written += chunk
-    except OSError:  # Linux says so when the other end is closed
+    def __exit__(self, *error):
         pass
-    os.close(leader)
-    assert process.wait() == 0
-    return written.decode()
+
+    def update(self, n):
+        self.n += n
 
 
-def test_a_terminal_shows_a_bar_that_ends_at_the_total():
-    pytest.importorskip("tqdm")
-    assert "10/10" in stderr_of()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"terminal": False}, {"progress": False}, {"before": "sys.modules['tqdm'] = None"}],
-    ids=["no-terminal", "not-wanted", "no-tqdm"],
-)
-def test_there_is_no_bar(options):
-    assert stderr_of(**options) == ""
+@pytest.mark.parametrize("as_iterable", [list, iter])
+def test_a_bar_ends_at_the_total(monkeypatch, as_iterable):
+    tqdm, bars = pytest.importorskip("tqdm"), []
+    monkeypatch.setattr(tqdm, "tqdm", lambda **options: bars.append(Bar(**options)) or bars[-1])
+    documents = some_documents(*range(5)) * 2
+    index_documents(DictIndex(), as_iterable(documents), EMBEDDER)
+    assert bars[0].options["total"] == (10 if as_iterable is list else None)
+    assert bars[0].options["disable"] is None  # only on a terminal, in tqdm's words
+    assert bars[0].n == 10
+    index_into(DictIndex(), documents)
+    assert len(bars) == 1  # progress=False
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert index_documents(DictIndex(), documents, EMBEDDER).n_added == 5

@@ -16,22 +16,15 @@ from sift_core.errors import InvalidInputError
 def pdf(*pages, password=None):
     """Return a PDF with a line of text a page; a page without text for ""."""
     writer = pypdf.PdfWriter()
+    names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
+    font = DictionaryObject({NameObject(key): NameObject(names[key]) for key in names})
+    fonts = DictionaryObject({NameObject("/F1"): font})
     for text in pages:
+        stream = DecodedStreamObject()
+        stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode() if text else b"")
         page = writer.add_blank_page(300, 300)
-        font = DictionaryObject(
-            {
-                NameObject("/Type"): NameObject("/Font"),
-                NameObject("/Subtype"): NameObject("/Type1"),
-                NameObject("/BaseFont"): NameObject("/Helvetica"),
-            }
-        )
-        page[NameObject("/Resources")] = DictionaryObject(
-            {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
-        )
-        if text:
-            stream = DecodedStreamObject()
-            stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
-            page[NameObject("/Contents")] = writer._add_object(stream)
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+        page[NameObject("/Contents")] = writer._add_object(stream)
     if password:
         writer.encrypt(password, algorithm="RC4-128")
     file = BytesIO()
