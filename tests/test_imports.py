@@ -134,7 +134,7 @@ except sift_core.MissingDependencyError as error:
             "qdrant-client",
             "qdrant",
         ),
-        ("grpc", "import sift_core.sources.qdrant.collection", "qdrant-client", "qdrant"),
+        ("grpc", "import sift_core.sources.qdrant.source", "qdrant-client", "qdrant"),
         (
             "sentence_transformers",
             "import sift_core.embedders",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sift_core.embedders import SentenceTransformerEmbedder
     from sift_core.sources import FaissSource, QdrantSource
-    from sift_core.sources.qdrant.calls import Collection
+    from sift_core.sources.qdrant.collection import Collection
 
 DEFAULT_COLLECTION = "sift"
 API_KEY_VARIABLE = "QDRANT_API_KEY"
@@ -172,7 +172,7 @@ def open_for_writing(
         yield OpenedStore(source=source, files=partial(_faiss_files, source))
         return
     with _qdrant_client(address) as client:
-        from sift_core.sources.qdrant.calls import Collection
+        from sift_core.sources.qdrant.collection import Collection
 
         collection = Collection(client=client, name=address.collection)
         try:
@@ -244,7 +244,7 @@ def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | No
 @contextmanager
 def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
     # The source's own module first: it names the extra where qdrant-client is missing.
-    from sift_core.sources.qdrant.failures import STORE_ERRORS
+    from sift_core.sources.qdrant.calls import STORE_ERRORS
 
     from qdrant_client import QdrantClient  # isort: skip
 

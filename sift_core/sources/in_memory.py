@@ -9,10 +9,16 @@ import numpy as np
 from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.selection.kernels import cosine_similarities
-from sift_core.sources.batches import BatchFetching
-from sift_core.sources.checks import check_fetch_arguments, check_is_batch, check_is_callable
+from sift_core.sources.contract import (
+    BatchFetching,
+    as_sample,
+    check_fetch_arguments,
+    check_is_batch,
+    check_is_callable,
+    check_sample_arguments,
+    nothing_to_sample,
+)
 from sift_core.sources.copied_on_read import CopiedOnRead
-from sift_core.sources.sampling import as_sample, check_sample_arguments, nothing_to_sample
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
 
 

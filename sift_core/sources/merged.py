@@ -12,7 +12,7 @@ import numpy as np
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
-from sift_core.sources.batches import BatchFetching
+from sift_core.sources.contract import BatchFetching
 from sift_core.types import CandidatePool, Query
 
 

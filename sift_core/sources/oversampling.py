@@ -20,7 +20,7 @@ from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.selection.context import distinct
-from sift_core.sources.batches import BatchFetching
+from sift_core.sources.contract import BatchFetching
 from sift_core.types import CandidatePool, IntArray, Query
 
 # Decision 0008 has the measurements behind these.

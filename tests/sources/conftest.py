@@ -1,8 +1,5 @@
 """The stores as fixtures."""
 
-import asyncio
-from contextlib import closing
-
 import pytest
 
 pytest.importorskip("faiss")
@@ -72,16 +69,3 @@ def shared_rest_server(corpus):
 def refill(corpus):
     """A function that makes the corpus's collection anew."""
     return lambda client, **options: stores.filled(client, corpus, **options)
-
-
-@pytest.fixture
-def rest_client(rest_server):
-    """The real remote client, connected to `rest_server`."""
-    with closing(stores.remote_client(rest_server.url)) as client:
-        yield client
-
-
-@pytest.fixture
-def filled_async_client(corpus):
-    """An async local client, to be closed by the test."""
-    return asyncio.run(stores.afilled(corpus))

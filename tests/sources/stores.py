@@ -134,32 +134,25 @@ def faiss_index(corpus, description, *, metric=faiss.METRIC_INNER_PRODUCT, own_i
 
 
 def faiss_store(
-    corpus, description, *, own_ids=False, recall=1.0, inner=None, lossy=False, folder=None, **rest
+    corpus, description, folder, *, own_ids=False, prepare=None, lossy=False, recall=1.0, **rest
 ):
     index = faiss_index(corpus, description, own_ids=own_ids, **rest)
-    if inner is not None:
-        inner(index)
+    if prepare is not None:
+        prepare(index)
     documents = corpus.documents
     by_id = dict(zip(corpus.ids, documents, strict=True)) if own_ids else documents
-    if folder is not None:
-        FaissSource(index, by_id, embedder_name=MODEL).save(folder)
     with warnings.catch_warnings():
-        if lossy:
-            warnings.simplefilter("ignore", LossyVectorsWarning)
-        if folder is None:
-            source = FaissSource(index, by_id, embedder_name=MODEL)
-        else:
+        warnings.simplefilter("ignore" if lossy else "error", LossyVectorsWarning)
+        source = FaissSource(index, by_id, embedder_name=MODEL)
+        if folder is not None:
+            source.save(folder)
             source = FaissSource.load(folder)
     return Store(source=source, recall=recall, is_lossy=lossy)
 
 
 def probe(n_probe):
     """Return what makes an IVF index search `n_probe` lists."""
-
-    def prepare(index):
-        faiss.extract_index_ivf(index).nprobe = n_probe
-
-    return prepare
+    return lambda index: setattr(faiss.extract_index_ivf(index), "nprobe", n_probe)
 
 
 def look_wider(index):
@@ -171,16 +164,13 @@ FAISS = {
     "faiss flat, inner product": ("Flat", {}),
     "faiss flat, L2": ("Flat", {"metric": faiss.METRIC_L2}),
     "faiss IDMap flat": ("IDMap,Flat", {"own_ids": True}),
-    "faiss HNSW": ("HNSW16,Flat", {"inner": look_wider, "recall": 0.95}),
-    "faiss IVF, all lists": ("IVF4,Flat", {"inner": probe(4)}),
-    "faiss IVF, two lists": ("IVF4,Flat", {"inner": probe(2), "recall": 0.5}),
-    "faiss IVF, own ids": ("IVF4,Flat", {"own_ids": True, "inner": probe(4)}),
+    "faiss HNSW": ("HNSW16,Flat", {"prepare": look_wider, "recall": 0.95}),
+    "faiss IVF, all lists": ("IVF4,Flat", {"prepare": probe(4)}),
+    "faiss IVF, two lists": ("IVF4,Flat", {"prepare": probe(2), "recall": 0.5}),
+    "faiss IVF, own ids": ("IVF4,Flat", {"own_ids": True, "prepare": probe(4)}),
     "faiss SQ8": ("SQ8", {"lossy": True, "recall": 0.9}),
-    "faiss folder, flat": ("Flat", {"folder": True}),
-    "faiss folder, IDMap2 IVF": (
-        "IDMap2,IVF4,Flat",
-        {"folder": True, "own_ids": True, "inner": probe(4)},
-    ),
+    "faiss folder, flat": ("Flat", {}),
+    "faiss folder, IDMap2 IVF": ("IDMap2,IVF4,Flat", {"own_ids": True, "prepare": probe(4)}),
 }
 
 
@@ -205,14 +195,6 @@ def parity_filter(value):
     return models.Filter(must=[models.FieldCondition(key="parity", match=match)])
 
 
-def qdrant_store(client, **options):
-    return Store(
-        source=QdrantSource(client, NAME, embedder_name=MODEL, **options),
-        even=parity_filter(0),
-        nothing=parity_filter(7),
-    )
-
-
 def filled(client, corpus, *, named=False, distance=models.Distance.COSINE):
     client.create_collection(**collection_settings(named, distance))
     client.upsert(NAME, list(points(corpus, named)))
@@ -232,125 +214,58 @@ def qdrant_in_memory(corpus, **options):
         yield client
 
 
-def remote_client(url, kind=qdrant_client.QdrantClient):
-    return kind(url=url, timeout=30, check_compatibility=False)
-
-
-QDRANT = {
+LOCAL = {
     "qdrant memory": {},
     "qdrant named": {"named": True},
     "qdrant dot": {"distance": models.Distance.DOT},
     "qdrant Euclid": {"distance": models.Distance.EUCLID},
 }
+SERVED = ["qdrant REST", "qdrant gRPC"]
 
 
 @contextmanager
-def qdrant(corpus, folder, *, named=False, distance=models.Distance.COSINE):
-    with qdrant_in_memory(corpus, named=named, distance=distance) as client:
-        yield qdrant_store(client, vector_name="dense" if named else "")
+def connected(kind, corpus, folder, loop):
+    """Give a client of a kind; one of a server where the kind says so."""
+    with ExitStack() as stack:
+        if kind in LOCAL:
+            yield stack.enter_context(qdrant_in_memory(corpus, **LOCAL[kind]))
+            return
+        if kind == "qdrant folder":
+            client = qdrant_client.QdrantClient(path=str(folder))
+            yield stack.enter_context(closing(filled(client, corpus)))
+            return
+        is_async = kind.startswith("async ")
+        connect = qdrant_client.AsyncQdrantClient if is_async else qdrant_client.QdrantClient
+        settings = {"timeout": 30, "check_compatibility": False}
+        if kind != "async qdrant memory":
+            local = stack.enter_context(qdrant_in_memory(corpus))
+            if kind.endswith("gRPC"):
+                settings["grpc_port"] = stack.enter_context(serving_grpc(local))
+                settings |= {"url": "http://127.0.0.1", "prefer_grpc": True}
+            else:
+                settings["url"] = stack.enter_context(serving(local)).url
+        if not is_async:
+            yield stack.enter_context(closing(connect(**settings)))
+            return
 
+        async def begin():  # a channel of gRPC belongs to the loop that it was made in
+            return connect(**settings) if "url" in settings else await afilled(corpus)
 
-@contextmanager
-def qdrant_folder(corpus, folder):
-    with closing(filled(qdrant_client.QdrantClient(path=str(folder)), corpus)) as client:
-        yield qdrant_store(client)
-
-
-@contextmanager
-def qdrant_rest(corpus, folder):
-    with (
-        qdrant_in_memory(corpus) as local,
-        serving(local) as server,
-        closing(remote_client(server.url)) as client,
-    ):
-        yield qdrant_store(client)
-
-
-def grpc_client(port, kind=qdrant_client.QdrantClient):
-    return kind(
-        url="http://127.0.0.1",
-        grpc_port=port,
-        prefer_grpc=True,
-        timeout=30,
-        check_compatibility=False,
-    )
-
-
-@contextmanager
-def qdrant_grpc(corpus, folder):
-    with (
-        qdrant_in_memory(corpus) as local,
-        serving_grpc(local) as port,
-        closing(grpc_client(port)) as client,
-    ):
-        yield qdrant_store(client)
-
-
-@contextmanager
-def async_memory(corpus, loop):
-    client = asyncio.run_coroutine_threadsafe(afilled(corpus), loop).result()
-    yield qdrant_store(client)
-    asyncio.run_coroutine_threadsafe(client.close(), loop).result()
-
-
-@contextmanager
-def async_rest(corpus, loop):
-    with qdrant_in_memory(corpus) as local, serving(local) as server:
-        client = remote_client(server.url, qdrant_client.AsyncQdrantClient)
-        yield qdrant_store(client)
+        client = asyncio.run_coroutine_threadsafe(begin(), loop).result()
+        yield client
         asyncio.run_coroutine_threadsafe(client.close(), loop).result()
 
 
-@contextmanager
-def async_grpc(corpus, loop):
-    with qdrant_in_memory(corpus) as local, serving_grpc(local) as port:
-
-        async def connect():  # the channel belongs to the loop that it was made in
-            return grpc_client(port, qdrant_client.AsyncQdrantClient)
-
-        client = asyncio.run_coroutine_threadsafe(connect(), loop).result()
-        yield qdrant_store(client)
-        asyncio.run_coroutine_threadsafe(client.close(), loop).result()
+def merged(corpus):
+    columns = ("embeddings", "texts", "ids", "metadata")
+    parts = [{name: getattr(corpus, name)[i::3] for name in columns} for i in range(3)]
+    return MergedSource({f"machine {i}": in_memory(Corpus(**part)) for i, part in enumerate(parts)})
 
 
-def memory(corpus, folder):
-    return Store(source=in_memory(corpus))
-
-
-def merged(corpus, folder):
-    slices = {}
-    for i in range(3):
-        part = replace(
-            corpus,
-            embeddings=corpus.embeddings[i::3],
-            texts=corpus.texts[i::3],
-            ids=corpus.ids[i::3],
-            metadata=corpus.metadata[i::3],
-        )
-        slices[f"machine {i}"] = in_memory(part)
-    return Store(source=MergedSource(slices))
-
-
-ASYNC_ONLY = {
-    "qdrant async client": async_memory,
-    "qdrant async client, REST": async_rest,
-    "qdrant async client, gRPC": async_grpc,
-}
-SYNC_AND_ASYNC = [
-    "in memory",
-    "merged",
-    *FAISS,
-    *QDRANT,
-    "qdrant folder",
-    "qdrant REST",
-    "qdrant gRPC",
-]
-AWAITED = ["in memory", "merged", "faiss flat, inner product", "qdrant REST", "qdrant gRPC"]
-KINDS = [
-    *(f"{kind}, called" for kind in SYNC_AND_ASYNC),
-    *(f"{kind}, awaited" for kind in AWAITED),
-    *(f"{kind}, awaited" for kind in ASYNC_ONLY),
-]
+CALLED = ["in memory", "merged", *FAISS, *LOCAL, "qdrant folder", *SERVED]
+AWAITED = ["in memory", "merged", "faiss flat, inner product", *SERVED]
+AWAITED += [f"async {kind}" for kind in ("qdrant memory", *SERVED)]
+KINDS = [*(f"{kind}, called" for kind in CALLED), *(f"{kind}, awaited" for kind in AWAITED)]
 
 
 @contextmanager
@@ -359,21 +274,18 @@ def opened(name, corpus, folder):
     kind, mode = name.rsplit(", ", 1)
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop()) if mode == "awaited" else None
-        if kind in ASYNC_ONLY:
-            store = stack.enter_context(ASYNC_ONLY[kind](corpus, loop))
-        elif kind in FAISS:
+        if kind in FAISS:
             description, options = FAISS[kind]
-            if "folder" in options:
-                options = {**options, "folder": folder}
-            store = faiss_store(corpus, description, **options)
-        elif kind in QDRANT:
-            store = stack.enter_context(qdrant(corpus, folder, **QDRANT[kind]))
-        elif kind == "qdrant folder":
-            store = stack.enter_context(qdrant_folder(corpus, folder))
-        elif kind == "qdrant REST":
-            store = stack.enter_context(qdrant_rest(corpus, folder))
-        elif kind == "qdrant gRPC":
-            store = stack.enter_context(qdrant_grpc(corpus, folder))
+            kept_in = folder if "folder" in kind else None
+            store = faiss_store(corpus, description, kept_in, **options)
+        elif "qdrant" in kind:
+            client = stack.enter_context(connected(kind, corpus, folder, loop))
+            vector_name = "dense" if kind == "qdrant named" else ""
+            store = Store(
+                source=QdrantSource(client, NAME, vector_name=vector_name, embedder_name=MODEL),
+                even=parity_filter(0),
+                nothing=parity_filter(7),
+            )
         else:
-            store = {"in memory": memory, "merged": merged}[kind](corpus, folder)
+            store = Store(source={"in memory": in_memory, "merged": merged}[kind](corpus))
         yield replace(store, loop=loop)

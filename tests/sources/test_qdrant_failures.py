@@ -12,7 +12,7 @@ import pytest
 
 from sift_core.errors import CandidateSourceError
 from sift_core.sources import QdrantSource
-from sift_core.sources.qdrant.failures import failure
+from sift_core.sources.qdrant.calls import failure
 from sift_core.types import Query
 
 qdrant_client = pytest.importorskip("qdrant_client")

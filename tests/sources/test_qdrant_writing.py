@@ -69,9 +69,9 @@ def test_points_of_others_are_not_ours():
 
 
 def test_more_numbers_than_a_request_takes_and_more_ids_than_a_page(monkeypatch):
-    monkeypatch.setattr("sift_core.sources.qdrant.writing.NUMBERS_A_REQUEST", 5)
-    monkeypatch.setattr("sift_core.sources.qdrant.writing.IDS_A_REQUEST", 2)
-    monkeypatch.setattr("sift_core.sources.qdrant.calls.IDS_A_PAGE", 2)
+    monkeypatch.setattr("sift_core.sources.qdrant.collection.NUMBERS_A_REQUEST", 5)
+    monkeypatch.setattr("sift_core.sources.qdrant.collection.IDS_A_REQUEST", 2)
+    monkeypatch.setattr("sift_core.sources.qdrant.collection.IDS_A_PAGE", 2)
     with closing(qdrant_client.QdrantClient(":memory:")) as client:
         source = filled(QdrantSource(client, "new"))
         assert source.content_ids() == set(IDS)

@@ -123,7 +123,7 @@ def filled(kind, rows, folder):
         index.train(np.eye(rows.shape[1], dtype=np.float32))
         index.add(rows)
         return FaissSource(index, documents)
-    reader = PointReader(place="", vector_name="", text_key="text")
+    reader = PointReader()
     payloads = [reader.payload(one) for one in documents]
     client = qdrant_client.QdrantClient(":memory:")
     params = models.VectorParams(size=rows.shape[1], distance=models.Distance.DOT)
@@ -189,13 +189,13 @@ def test_deleted_documents_of_an_index_are_passed_over(corpus, tmp_path, make):
 
 def test_a_draw_from_many_pages_and_requests_is_the_same(qdrant, monkeypatch):
     whole = draw(QdrantSource(qdrant, stores.NAME), 40)
-    monkeypatch.setattr("sift_core.sources.qdrant.calls.IDS_A_PAGE", 30)
-    monkeypatch.setattr("sift_core.sources.qdrant.sampling.POINTS_A_REQUEST", 7)
+    monkeypatch.setattr("sift_core.sources.qdrant.collection.IDS_A_PAGE", 30)
+    monkeypatch.setattr("sift_core.sources.qdrant.collection.POINTS_A_REQUEST", 7)
     assert draw(QdrantSource(qdrant, stores.NAME), 40).document_ids == whole.document_ids
 
 
 def test_where_there_are_too_many_points_the_server_draws(qdrant, monkeypatch):
-    monkeypatch.setattr("sift_core.sources.qdrant.sampling.MOST_LISTED", 100)
+    monkeypatch.setattr("sift_core.sources.qdrant.collection.MOST_LISTED", 100)
     sample = draw(QdrantSource(qdrant, stores.NAME), 20)
     assert len(set(sample.document_ids)) == 20
     assert not sample.is_seeded

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError, LossyVectorsWarning
-from sift_core.sources.batches import BatchFetching
-from sift_core.sources.checks import (
+from sift_core.sources.contract import (
+    BatchFetching,
     as_float32,
+    as_sample,
     check_fetch_arguments,
     check_is_batch,
     check_is_callable,
+    check_sample_arguments,
+    nothing_to_sample,
 )
 from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
 from sift_core.sources.faiss.entries import (
@@ -37,7 +40,6 @@ from sift_core.sources.faiss.folder import IndexFolder
 from sift_core.sources.faiss.nearest import Documents, as_pool, find, unit_rows
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
 from sift_core.sources.faiss.search import stored_vectors
-from sift_core.sources.sampling import as_sample, check_sample_arguments, nothing_to_sample
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, IntArray, Query
 
 

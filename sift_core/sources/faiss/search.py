@@ -10,7 +10,7 @@ import numpy as np
 
 from sift_core.checks import as_count, as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.sources.checks import as_float32
+from sift_core.sources.contract import as_float32
 from sift_core.sources.faiss.entries import (
     GRAPHS,
     all_vectors,

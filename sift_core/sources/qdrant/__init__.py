@@ -1,7 +1,6 @@
 """Candidates from a Qdrant collection: in this process, by REST or by gRPC."""
 
-from sift_core.sources.qdrant.collection import QdrantSource
-from sift_core.sources.qdrant.vectors import (
+from sift_core.sources.qdrant.points import (
     astored_vectors,
     dense_vector,
     dense_vectors,
@@ -9,6 +8,7 @@ from sift_core.sources.qdrant.vectors import (
     stored_vectors,
     vectors_wanted,
 )
+from sift_core.sources.qdrant.source import QdrantSource
 
 __all__ = [
     "QdrantSource",

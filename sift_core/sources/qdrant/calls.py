@@ -4,28 +4,88 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
+import math
+import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
-from sift_core.errors import MissingDependencyError
-from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
+from sift_core.errors import CandidateSourceError, MissingDependencyError
 
 try:
-    from qdrant_client import AsyncQdrantClient, QdrantClient, models
+    import grpc
+    import httpx
+    from pydantic import ValidationError
+    from qdrant_client import AsyncQdrantClient, QdrantClient
+    from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+    from qdrant_client.http.exceptions import (
+        ApiException,
+        ResponseHandlingException,
+        UnexpectedResponse,
+    )
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 T = TypeVar("T")
 
 LONGEST_WAIT_S = 60.0  # for a whole answer where the client has no timeout of its own. Guess.
-IDS_A_PAGE = 10_000
-EMBEDDER_KEY = "sift_embedder_name"  # in the metadata of a collection that `prepare` creates
+
+# Local mode raises ValueError, REST ApiException and QdrantException, gRPC RpcError; OSError
+# and sqlite3.Error are a folder that cannot be read, RuntimeError a client that was closed,
+# AssertionError an answer without a result.
+STORE_ERRORS = (
+    AssertionError,
+    ApiException,
+    QdrantException,
+    ValueError,
+    grpc.RpcError,
+    OSError,
+    RuntimeError,
+    sqlite3.Error,
+)
+
+UNREACHABLE = "is the server up, and is the client's address right?"
+TOO_SLOW = "raise the client's `timeout`, or ask for less at once"
+CROWDED = (
+    "more calls at once than the client has connections: ask for less at once, by `fetch_batch` "
+    "for instance, or raise the client's `pool_size` or `timeout`"
+)
+NO_RIGHTS = "check the client's `api_key` and its rights for this collection"
+NOT_THERE = "create the collection, or correct its name (and the client's `prefix`)"
+BROKEN_OFF = "ask again; if it stays, see the log of the server or of a proxy before it"
+BUSY = "ask again later, or less at a time"
+NOT_QDRANT = "does the address lead to a Qdrant server, and do its version and the client's fit?"
+TLS = "do `https`, host name and certificate authority of client and server fit?"
+REFUSED = "are collection, vector name, filter and dimension right?"
+CLOSED = "open the client (again), and let no other process hold its folder"
+SERVERS_FAULT = "see the server's log"
+
+BY_STATUS = {
+    401: NO_RIGHTS,
+    403: NO_RIGHTS,
+    404: NOT_THERE,
+    408: TOO_SLOW,
+    429: BUSY,
+    503: BUSY,
+    504: TOO_SLOW,
+}
+BY_CODE = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: TOO_SLOW,
+    grpc.StatusCode.INVALID_ARGUMENT: REFUSED,
+    grpc.StatusCode.NOT_FOUND: NOT_THERE,
+    grpc.StatusCode.PERMISSION_DENIED: NO_RIGHTS,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: BUSY,
+    grpc.StatusCode.UNAUTHENTICATED: NO_RIGHTS,
+    grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
+}
+LONGEST_CAUSE = 300  # characters; a proxy may answer with a whole page
 
 
 def is_local(client: QdrantClient | AsyncQdrantClient) -> bool:
@@ -104,80 +164,118 @@ def _late(seconds: float | None) -> TimeoutError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collection:
-    """A collection and the blocking client that reaches it."""
+class Failure:
+    """What went wrong, what to do, and when the store wants to be asked again."""
 
-    client: QdrantClient
-    name: str
+    cause: str
+    advice: str
+    retry_after_s: float | None = None
 
-    def ask(self, action: str, method: str, **arguments: Any) -> Any:
-        """Return what a method of the client returns.
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the store is well, and the request does not suit it."""
+        return self.advice is REFUSED
+
+    def as_error(self, action: str, place: str, advice: str | None = None) -> CandidateSourceError:
+        """Return the error to raise.
 
         Args:
-            action: What it is asked to do, for the message; "list the points of" for instance.
-            method: Name of the client's method.
-            arguments: Its arguments after the collection's name.
-
-        Raises:
-            CandidateSourceError: If Qdrant fails, or does not answer in time.
+            action: What Qdrant could not do, for instance "search".
+            place: Where, for instance "collection 'docs'".
+            advice: Better advice than the general one, from what is known of the place.
         """
-        call = partial(getattr(self.client, method), self.name, **arguments)
-        try:
-            return within(timeout_s(self.client), call)
-        except STORE_ERRORS as error:
-            raise failure(error).as_error(action, f"collection {self.name!r}") from error
+        again = "" if self.retry_after_s is None else f" (it asks for {self.retry_after_s:g} s)"
+        cause = " ".join(self.cause.split())
+        if len(cause) > LONGEST_CAUSE:
+            cause = f"{cause[:LONGEST_CAUSE]} …"
+        told = f"Qdrant could not {action} {place}: {cause}; {advice or self.advice}{again}"
+        return CandidateSourceError(told, retry_after_s=self.retry_after_s)
 
-    def points(self, action: str, *, payload: bool | list[str]) -> Iterator[Any]:
-        """Yield all points, a page of 10,000 a request, with these keys of their payload.
 
-        Raises:
-            CandidateSourceError: As `ask`.
-        """
-        offset = None
-        while True:  # no filter: strict servers want an index for it
-            page, offset = self.ask(
-                action,
-                "scroll",
-                limit=IDS_A_PAGE,
-                offset=offset,
-                with_payload=payload,
-                with_vectors=False,
-            )
-            yield from page
-            if offset is None:
-                return
-
-    def exists(self) -> bool:
-        """Return whether it is there."""
-        return bool(self.ask("find", "collection_exists"))
-
-    def dense_sizes(self) -> dict[str, int]:
-        """Return the dimension of each dense vector, by name."""
-        return dense_sizes(self.ask("look at", "get_collection"))
-
-    def embedder_name(self) -> str | None:
-        """Return the embedder that the collection names; None where there is no such name."""
-        if not self.exists():
-            return None
-        name: str | None = (self.ask("look at", "get_collection").config.metadata or {}).get(
-            EMBEDDER_KEY
+def failure(error: Exception) -> Failure:
+    """Return what an exception of `STORE_ERRORS` means."""
+    if isinstance(error, ResourceExhaustedResponse):
+        seconds = max(0.0, float(error.retry_after_s))
+        return Failure(cause=f"429, {error.message}", advice=BUSY, retry_after_s=seconds)
+    if isinstance(error, QdrantException):  # a 429 whose Retry-After is no number to the client
+        value = str(error).partition(": ")[2]  # and only here: the client drops the headers
+        return Failure(
+            cause=f"429 Too Many Requests, Retry-After: {value}",
+            advice=BUSY,
+            retry_after_s=_seconds(value),
         )
-        return name
+    if isinstance(error, UnexpectedResponse):
+        return _of_response(error)
+    if isinstance(error, ResponseHandlingException):
+        return _of_transport(error.source)
+    if isinstance(error, grpc.RpcError):
+        return _of_rpc(error)
+    if isinstance(error, TimeoutError):
+        return Failure(cause=f"timed out, {error}", advice=TOO_SLOW)
+    if isinstance(error, OSError | RuntimeError | sqlite3.Error):
+        return Failure(cause=str(error) or repr(error), advice=CLOSED)
+    if isinstance(error, AssertionError | ValidationError | json.JSONDecodeError):
+        return Failure(cause=f"the answer is not Qdrant's: {error}", advice=NOT_QDRANT)
+    return Failure(cause=str(error), advice=REFUSED)
 
 
-def dense_sizes(information: models.CollectionInfo) -> dict[str, int]:
-    """Return the dimension of a collection's vectors that are dense and one a point, by name."""
-    vectors = information.config.params.vectors or {}
-    named = {"": vectors} if isinstance(vectors, models.VectorParams) else vectors
-    return {
-        name: config.size for name, config in named.items() if config.multivector_config is None
-    }
-
-
-def vector_advice(information: models.CollectionInfo) -> str:
-    """Return what to look at where a collection refuses a search."""
-    sizes = ", ".join(f"{name!r} of {n}" for name, n in dense_sizes(information).items())
-    return (
-        f"its dense vectors are {sizes or 'none'} (dimensions): is `vector_name` one of them, is "
-        f"the filter right, and were both embedded by one model?"
+def _of_response(error: UnexpectedResponse) -> Failure:
+    status = error.status_code or 0
+    advice = BY_STATUS.get(status)
+    if advice is None:
+        advice = REFUSED if 400 <= status < 500 else SERVERS_FAULT if status >= 500 else NOT_QDRANT
+    return Failure(
+        cause=f"{status} {error.reason_phrase}, {_told_by(error.content)}",
+        advice=advice,
+        retry_after_s=_seconds(error.headers.get("Retry-After", "")),
     )
+
+
+def _of_transport(error: Exception) -> Failure:
+    if isinstance(error, httpx.TimeoutException):
+        advice = TOO_SLOW
+        if isinstance(error, httpx.PoolTimeout):
+            advice = CROWDED
+        elif isinstance(error, httpx.ConnectTimeout):
+            advice = UNREACHABLE
+        return Failure(cause=f"timed out ({type(error).__name__})", advice=advice)
+    cause = f"{type(error).__name__}: {str(error) or 'the connection broke off'}"
+    if "SSL" in cause or "certificate" in cause:
+        return Failure(cause=cause, advice=TLS)
+    if isinstance(error, httpx.ConnectError):
+        return Failure(cause=cause, advice=UNREACHABLE)
+    if isinstance(error, httpx.TransportError):
+        return Failure(cause=cause, advice=BROKEN_OFF)
+    if isinstance(error, RuntimeError):  # httpx: the client has been closed
+        return Failure(cause=str(error), advice=CLOSED)
+    return Failure(cause=f"the answer is not Qdrant's: {cause}", advice=NOT_QDRANT)
+
+
+def _of_rpc(error: grpc.RpcError) -> Failure:
+    code = error.code() if hasattr(error, "code") else None
+    details = error.details() if hasattr(error, "details") else str(error)
+    name = code.name if code is not None else "gRPC"
+    return Failure(cause=f"{name}, {details}", advice=BY_CODE.get(code, SERVERS_FAULT))
+
+
+def _told_by(content: bytes) -> str:
+    """Return the message in the body of an error, in Qdrant's form or not."""
+    try:
+        return str(json.loads(content)["status"]["error"])
+    except (ValueError, TypeError, KeyError):
+        return content.decode(errors="replace") or "without a body"
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Return what a Retry-After header asks for, as seconds or as a date; None if unreadable."""
+    value = retry_after.strip()
+    if value.isdecimal():
+        seconds = float(value)
+        return seconds if math.isfinite(seconds) else None
+    try:
+        until = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=timezone.utc)
+    return max(0.0, (until - datetime.now(timezone.utc)).total_seconds())

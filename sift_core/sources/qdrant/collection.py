@@ -1,338 +1,221 @@
-"""Candidates from a Qdrant collection: in memory, in a folder or on a server alike."""
+"""One collection: listing and sampling its points, and keeping it equal to a set of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sift_core.checks import check_text
-from sift_core.errors import (
-    CandidateSourceError,
-    InvalidInputError,
-    MissingDependencyError,
-    SiftError,
-)
-from sift_core.pacing import paced
-from sift_core.sources.batches import BatchFetching
-from sift_core.sources.qdrant.calls import (
-    Collection,
-    Deadline,
-    awithin,
-    is_local,
-    timeout_s,
-    vector_advice,
-    within,
-)
-from sift_core.sources.qdrant.failures import STORE_ERRORS, failure
-from sift_core.sources.qdrant.points import PointReader
-from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
-from sift_core.sources.qdrant.sampling import sample_points
-from sift_core.sources.qdrant.writing import CollectionWriter
-from sift_core.sources.sampling import check_sample_arguments
-from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
+from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
+from sift_core.sources.contract import nothing_to_sample
+from sift_core.sources.qdrant.calls import STORE_ERRORS, failure, timeout_s, within
+from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, PointReader, vectors_wanted
+from sift_core.types import Document, DocumentSample, FloatArray
 
 try:
-    from qdrant_client import AsyncQdrantClient, QdrantClient, models
+    from qdrant_client import QdrantClient, models
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
+IDS_A_PAGE = 10_000
+IDS_A_REQUEST = 1000
+NUMBERS_A_REQUEST = 1_000_000  # of vectors written at once: some 10 MB of JSON; servers take 32
+EMBEDDER_KEY = "sift_embedder_name"  # in the metadata of a collection that `prepare` creates
 
-class QdrantSource(BatchFetching):
-    """Nearest neighbours from a Qdrant collection, vectors and payload in one trip.
+# Up to so many points their ids are listed, a page of 10,000 a request, some 10 s in all, and the
+# draw obeys the seed; of more the server draws, which takes no longer than a search. Guess.
+MOST_LISTED = 1_000_000
+POINTS_A_REQUEST = 100
 
-    Safe for as many threads as the client is: remote clients are, local ones for reading.
-    Timeouts and retries are the client's own (`QdrantClient(timeout=…)`; for retries of
-    connections `transport=httpx.HTTPTransport(retries=…)`). Its `timeout` is also the longest
-    that a whole fetch takes, a minute where it has none: the client alone would wait for
-    ever for a server that sends a byte now and then.
 
-    Written to by `index_documents`; a collection that is not there is then created, and
-    points that others have written are left alone.
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """A collection and the blocking client that reaches it.
 
     Args:
-        client: A `QdrantClient` of any kind (REST, gRPC, folder, ":memory:"), or an
-            `AsyncQdrantClient` for `afetch`.
-        collection: Name of the collection, or an alias.
-        vector_name: Which of the collection's dense vectors to search; "" for the unnamed
-            one. Other vectors, sparse ones and multivectors may stand beside it.
-        text_key: Payload key of the chunk's text; dots lead into nested objects.
-        embedder_name: Model behind the vectors; queries made by another are refused.
-        search_params: Qdrant's own, for instance `hnsw_ef` or `exact`. Quantised vectors are
-            ranked again by the originals unless `quantization` in it says otherwise (local
-            clients know none). Prefetches have parameters of their own.
-        score_threshold: Leaves out what scores worse, in the collection's metric or, with
-            `fusion`, in fused scores.
-        prefetch: Called with the query and the number of candidates; returns Qdrant's
-            prefetches, for instance one over sparse vectors. What they find is ranked by
-            the dense vectors, or by `fusion`.
-        fusion: What ranks what `prefetch` finds, for instance `models.Fusion.RRF` or another
-            query of Qdrant's. The order is then the fused one, and the fused scores are the
-            pool's `relevance`.
-
-    Raises:
-        InvalidInputError: If `fusion` comes without `prefetch`, or an argument is of another kind.
+        client: A `QdrantClient` of any kind.
+        name: The collection's, or an alias.
+        reader: Reads its points, makes the payloads that it reads, and names the vector.
     """
 
-    def __init__(
-        self,
-        client: QdrantClient | AsyncQdrantClient,
-        collection: str,
-        *,
-        vector_name: str = "",
-        text_key: str = "text",
-        embedder_name: str | None = None,
-        search_params: models.SearchParams | None = None,
-        score_threshold: float | None = None,
-        prefetch: Prefetch | None = None,
-        fusion: Fusion | None = None,
-    ) -> None:
-        if not isinstance(client, QdrantClient | AsyncQdrantClient):
-            raise InvalidInputError(
-                f"`client` must be a QdrantClient or an AsyncQdrantClient, got "
-                f"{type(client).__name__}; QdrantClient(url=…) makes one"
+    client: QdrantClient
+    name: str
+    reader: PointReader = field(default_factory=PointReader)
+
+    def ask(self, action: str, method: str, **arguments: Any) -> Any:
+        """Return what a method of the client returns.
+
+        Args:
+            action: What it is asked to do, for the message; "list the points of" for instance.
+            method: Name of the client's method.
+            arguments: Its arguments after the collection's name.
+
+        Raises:
+            CandidateSourceError: If Qdrant fails, or does not answer in time.
+        """
+        call = partial(getattr(self.client, method), self.name, **arguments)
+        try:
+            return within(timeout_s(self.client), call)
+        except STORE_ERRORS as error:
+            raise failure(error).as_error(action, f"collection {self.name!r}") from error
+
+    def points(self, action: str, *, payload: bool | list[str]) -> Iterator[Any]:
+        """Yield all points, a page of 10,000 a request, with these keys of their payload.
+
+        Raises:
+            CandidateSourceError: As `ask`.
+        """
+        offset = None
+        while True:  # no filter: strict servers want an index for it
+            page, offset = self.ask(
+                action,
+                "scroll",
+                limit=IDS_A_PAGE,
+                offset=offset,
+                with_payload=payload,
+                with_vectors=False,
             )
-        check_text("text_key", text_key)
-        self._client = client
-        self._collection = collection
-        self._vector_name = vector_name
-        self._reader = PointReader(
-            place=f"Qdrant collection {collection!r}", vector_name=vector_name, text_key=text_key
+            yield from page
+            if offset is None:
+                return
+
+    def exists(self) -> bool:
+        """Return whether it is there."""
+        return bool(self.ask("find", "collection_exists"))
+
+    def dense_sizes(self) -> dict[str, int]:
+        """Return the dimension of each dense vector, by name."""
+        return dense_sizes(self.ask("look at", "get_collection"))
+
+    def embedder_name(self) -> str | None:
+        """Return the embedder that the collection names; None where there is no such name."""
+        if not self.exists():
+            return None
+        name: str | None = (self.ask("look at", "get_collection").config.metadata or {}).get(
+            EMBEDDER_KEY
         )
-        self.embedder_name = embedder_name
-        self._requests = RequestMaker(
-            vector_name=vector_name,
-            search_params=search_params if is_local(client) else rescored(search_params),
-            score_threshold=score_threshold,
-            prefetch=prefetch,
-            fusion=fusion,
-        )
-
-    def fetch_batch(
-        self,
-        queries: Sequence[Query],
-        n_candidates: int,
-        *,
-        filter: models.Filter | None = None,
-    ) -> list[CandidatePool]:
-        """Return the collection's nearest documents of each query, in one trip.
-
-        Nearest first by the collection's own metric; with `fusion` the order is the fused one.
-        `similarities` are cosines in any case.
-
-        Args:
-            queries: What to look for.
-            n_candidates: How many at most for each, >= 1.
-            filter: A Qdrant filter over the payload; holds for prefetches too.
-
-        Raises:
-            CandidateSourceError: If Qdrant cannot be reached, is busy, has no such
-                collection or vector, the vector has another dimension, or a point lacks its
-                vector or text.
-            InvalidInputError: If an argument cannot be used, a query is another embedder's,
-                or the collection is empty.
-        """
-        requests = self._requests.make(
-            queries, n_candidates, filter, embedder_name=self.embedder_name
-        )
-        if not requests:
-            return []
-        client = self._blocking_client()
-        deadline = Deadline(timeout_s(client))
-
-        def ask() -> list[CandidatePool]:
-            # Read where it arrived: handing it to another core first costs a fifth of the time.
-            return self._pools(queries, self._send(client, requests), filter is not None)
-
-        try:
-            return within(deadline.left_s, ask)
-        except SiftError:
-            raise
-        except STORE_ERRORS as error:
-            advice = None
-            if failure(error).is_refusal:
-                with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
-                    advice = vector_advice(
-                        within(deadline.left_s, lambda: self._information(client))
-                    )
-            raise self._refusal(error, queries[0], advice) from error
-
-    async def afetch_batch(
-        self,
-        queries: Sequence[Query],
-        n_candidates: int,
-        *,
-        filter: models.Filter | None = None,
-    ) -> list[CandidatePool]:
-        """Return what `fetch_batch` returns: natively with an `AsyncQdrantClient`.
-
-        At a pace (`sift_core.paced`), so that many answers do not block the event loop.
-        """
-        client = self._client
-        if not isinstance(client, AsyncQdrantClient):
-            return await super().afetch_batch(queries, n_candidates, filter=filter)
-        requests = self._requests.make(
-            queries, n_candidates, filter, embedder_name=self.embedder_name
-        )
-        if not requests:
-            return []
-        async with paced(n_candidates * len(requests), len(queries[0].vector)):
-            responses = await self._awaited(client, queries, requests)
-        return self._pools(queries, responses, filter is not None)
-
-    async def _awaited(
-        self,
-        client: AsyncQdrantClient,
-        queries: Sequence[Query],
-        requests: list[models.QueryRequest],
-    ) -> Any:
-        """Return the client's answer to all requests, within its timeout."""
-        deadline = Deadline(timeout_s(client))
-        try:
-            return await awithin(deadline.left_s, self._send(client, requests))
-        except STORE_ERRORS as error:
-            advice = None
-            if failure(error).is_refusal:
-                with suppress(*STORE_ERRORS):
-                    advice = vector_advice(
-                        await awithin(deadline.left_s, self._information(client))
-                    )
-            raise self._refusal(error, queries[0], advice) from error
-
-    def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
-        """Return up to `n_documents` random points, all in random order where there are fewer.
-
-        Lists all ids, 10,000 a request, and reads the drawn points. Beyond a million points the
-        server draws (Qdrant 1.11 or later), with a seed of its own.
-
-        Args:
-            n_documents: >= 1.
-            generator: What to draw with.
-
-        Raises:
-            CandidateSourceError: If Qdrant fails, or a point lacks its text or a finite vector.
-            InvalidInputError: If the collection is empty or has no such vector, an argument cannot
-                be used, or the client is an `AsyncQdrantClient`.
-        """
-        n_documents = check_sample_arguments(n_documents, generator)
-        return sample_points(self._blocking(), self._reader, n_documents, generator)
+        return name
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
-        """Create the collection (cosine), or check that it suits an embedder.
-
-        Raises:
-            CandidateSourceError: If Qdrant fails.
-            InvalidInputError: If the collection has no such dense vector, or holds vectors
-                of another dimension or embedder.
-        """
-        self._writer().prepare(embedder_name=embedder_name, dimension=dimension)
-        self._adopt(embedder_name)
+        """Create the collection, or check that it suits an embedder."""
+        if not self.exists():
+            self._create(embedder_name, dimension)
+        place = f"collection {self.name!r}"
+        sizes = self.dense_sizes()
+        if sizes.get(self.reader.vector_name) != dimension:
+            raise InvalidInputError(
+                f"{place} has the dense vectors {sizes}, the embedder makes {dimension} numbers "
+                f"for {self.reader.vector_name!r}; pass another `vector_name`, collection or "
+                f"embedder"
+            )
+        found = self.embedder_name()
+        if found is None:  # made by somebody else
+            name = {EMBEDDER_KEY: embedder_name}
+            self.ask("record the embedder of", "update_collection", metadata=name)
+        elif found != embedder_name:
+            raise InvalidInputError(
+                f"{place} was embedded by {found!r}, not by {embedder_name!r}; take that model, "
+                f"or another collection"
+            )
 
     def content_ids(self) -> set[str]:
-        """Return the ids of what `index_documents` has stored, read in pages of 10,000.
-
-        Also takes over the embedder's name where the collection has it and this source not.
-
-        Raises:
-            CandidateSourceError: If Qdrant fails.
-            InvalidInputError: If the collection names another embedder than this source.
-        """
-        self._adopt(self._blocking().embedder_name())
-        return self._writer().content_ids()
+        """Return the ids of points that have the payload of `add`."""
+        if not self.exists():
+            return set()
+        points = self.points("list the points of", payload=[DOCUMENT_ID_KEY])
+        return {str(point.id) for point in points if DOCUMENT_ID_KEY in (point.payload or {})}
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
     ) -> None:
-        """Store documents with embeddings (n, d); returns when Qdrant has applied it all."""
-        self._writer().add(content_ids, documents, embeddings)
+        """Write points and wait until they are applied, a request for every million numbers."""
+        name = self.reader.vector_name
+        rows = max(1, NUMBERS_A_REQUEST // max(1, embeddings.shape[1]))
+        points = [
+            models.PointStruct(
+                id=content_id,
+                vector={name: vector} if name else vector,
+                payload=self.reader.payload(document),
+            )
+            for content_id, document, vector in zip(
+                content_ids, documents, embeddings.astype(np.float32).tolist(), strict=True
+            )
+        ]
+        for start in range(0, len(points), rows):
+            batch = points[start : start + rows]
+            self.ask("write to", "upsert", points=batch, wait=True)
 
     def remove(self, content_ids: Sequence[str]) -> None:
-        """Delete points; returns when Qdrant has applied it."""
-        self._writer().remove(content_ids)
+        """Delete points and wait until that is applied."""
+        for start in range(0, len(content_ids), IDS_A_REQUEST):
+            ids = models.PointIdsList(points=list(content_ids[start : start + IDS_A_REQUEST]))
+            self.ask("delete from", "delete", points_selector=ids, wait=True)
 
-    def flush(self) -> None:
-        """Do nothing: each call is durable when it returns."""
+    def sample(self, n: int, generator: np.random.Generator) -> DocumentSample:
+        """Return up to n random points, all of them where there are fewer.
 
-    def complete(self) -> None:
-        """Do nothing: a server builds its graphs by itself, a local client has none."""
-
-    def _adopt(self, recorded: str | None) -> None:
-        if recorded is None:
-            return
-        if self.embedder_name not in (None, recorded):
+        Raises:
+            CandidateSourceError: If Qdrant fails, a point lacks its vector or its text, or the
+                vector is not finite.
+            InvalidInputError: If the collection is empty, or has no such dense vector.
+        """
+        n_stored = int(self.ask("sample", "count").count)
+        if n_stored == 0:
+            raise nothing_to_sample(self.reader.place)
+        sizes = self.dense_sizes()
+        name = self.reader.vector_name
+        if name not in sizes:
             raise InvalidInputError(
-                f"collection {self._collection!r} was embedded by {recorded!r}, this source says "
-                f"{self.embedder_name!r}; take that model, or another collection"
+                f"collection {self.name!r} has the dense vectors {sizes}, none is called "
+                f"{name!r}; pass one of them as `vector_name`"
             )
-        self.embedder_name = recorded
+        wanted = {"with_payload": True, "with_vectors": vectors_wanted(name)}
+        if n_stored > MOST_LISTED:
+            query = models.SampleQuery(sample=models.Sample.RANDOM)
+            points = self.ask("sample", "query_points", query=query, limit=n, **wanted).points
+            return self.reader.sample(points, n_stored=n_stored, is_seeded=False)
+        ids = [point.id for point in self.points("sample", payload=False)]
+        drawn = [ids[i] for i in np.argsort(generator.random(len(ids)), kind="stable")[:n]]
+        found: dict[Any, Any] = {}
+        for start in range(0, len(drawn), POINTS_A_REQUEST):
+            some = drawn[start : start + POINTS_A_REQUEST]
+            points = self.ask("sample", "retrieve", ids=some, **wanted)
+            found.update((point.id, point) for point in points)
+        # Some may have been deleted since they were listed.
+        points = [found[point_id] for point_id in drawn if point_id in found]
+        return self.reader.sample(points, n_stored=len(ids))
 
-    def _writer(self) -> CollectionWriter:
-        return CollectionWriter(collection=self._blocking(), reader=self._reader)
-
-    def _blocking(self) -> Collection:
-        return Collection(client=self._blocking_client(), name=self._collection)
-
-    def _blocking_client(self) -> QdrantClient:
-        if isinstance(self._client, AsyncQdrantClient):
-            raise InvalidInputError(
-                "an AsyncQdrantClient serves `afetch` and `afetch_batch` only; await these, or "
-                "pass a QdrantClient"
+    def _create(self, embedder_name: str, dimension: int) -> None:
+        vectors = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
+        name = self.reader.vector_name
+        try:
+            self.ask(
+                "create",
+                "create_collection",
+                vectors_config={name: vectors} if name else vectors,
+                metadata={EMBEDDER_KEY: embedder_name},
             )
-        return self._client
+        except CandidateSourceError:
+            if not self.exists():  # else another process was first
+                raise
 
-    def _information(self, client: Any) -> Any:
-        """Return what the collection is like, or what to await for it."""
-        return client.get_collection(self._collection)
 
-    def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
-        """Return the client's answer, or what to await for it: both have the same methods."""
-        if len(requests) > 1:
-            return client.query_batch_points(self._collection, requests=requests)
-        (request,) = requests
-        return client.query_points(
-            self._collection,
-            query=request.query,
-            prefetch=request.prefetch,
-            using=request.using,
-            query_filter=request.filter,
-            search_params=request.params,
-            score_threshold=request.score_threshold,
-            limit=request.limit,
-            with_payload=request.with_payload,
-            with_vectors=request.with_vector,
-        )
+def dense_sizes(information: models.CollectionInfo) -> dict[str, int]:
+    """Return the dimension of a collection's vectors that are dense and one a point, by name."""
+    vectors = information.config.params.vectors or {}
+    named = {"": vectors} if isinstance(vectors, models.VectorParams) else vectors
+    return {
+        name: config.size for name, config in named.items() if config.multivector_config is None
+    }
 
-    def _pools(
-        self,
-        queries: Sequence[Query],
-        responses: Any,
-        is_filtered: bool,
-    ) -> list[CandidatePool]:
-        answers = [responses] if len(queries) == 1 else responses or []
-        if len(answers) != len(queries) or None in answers:
-            raise CandidateSourceError(
-                f"{self._reader.place} gave {len(answers)} answers to {len(queries)} queries; "
-                f"do the versions of server and client fit?"
-            )
-        found = [answer.points for answer in answers]
-        may_be_empty = is_filtered or self._requests.restricts
-        if not may_be_empty and not all(found):
-            raise InvalidInputError(
-                f"there are no documents to fetch from in {self._collection!r} (vector name "
-                f"{self._vector_name!r}); add some first"
-            )
-        return [
-            self._reader.pool(query, points, scores_are_relevance=self._requests.fusion is not None)
-            for query, points in zip(queries, found, strict=True)
-        ]
 
-    def _refusal(
-        self, error: Exception, query: Query, advice: str | None = None
-    ) -> CandidateSourceError:
-        place = (
-            f"collection {self._collection!r} with a vector of {len(query.vector)} numbers "
-            f"(vector name {self._vector_name!r})"
-        )
-        return failure(error).as_error("search", place, advice)
+def vector_advice(information: models.CollectionInfo) -> str:
+    """Return what to look at where a collection refuses a search."""
+    sizes = ", ".join(f"{name!r} of {n}" for name, n in dense_sizes(information).items())
+    return (
+        f"its dense vectors are {sizes or 'none'} (dimensions): is `vector_name` one of them, is "
+        f"the filter right, and were both embedded by one model?"
+    )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.sources.checks import as_float32, check_fetch_arguments, check_is_batch
-from sift_core.sources.qdrant.vectors import vectors_wanted
+from sift_core.sources.contract import as_float32, check_fetch_arguments, check_is_batch
+from sift_core.sources.qdrant.points import vectors_wanted
 from sift_core.types import Query
 
 try:

@@ -1,0 +1,175 @@
+"""What every source does alike: one query as a batch of one, checks of arguments, samples."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sift_core.checks import as_count
+from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
+
+
+class BatchFetching(ABC):
+    """Fetches one query as a batch of one, and awaits in a worker thread."""
+
+    @abstractmethod
+    def fetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return the nearest documents of each query."""
+
+    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return the nearest documents of one query, as `fetch_batch` does, which see."""
+        return self.fetch_batch([query], n_candidates, filter=filter)[0]
+
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return what `fetch` returns, without blocking the event loop."""
+        return (await self.afetch_batch([query], n_candidates, filter=filter))[0]
+
+    async def afetch_batch(
+        self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `fetch_batch` returns, from a worker thread."""
+        return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
+
+
+def check_fetch_arguments(
+    query: Query, n_candidates: int, *, dimension: int | None, embedder_name: str | None
+) -> int:
+    """Return `n_candidates` as an int, for a query that such a store can answer.
+
+    Args:
+        query: Anything.
+        n_candidates: Likewise.
+        dimension: The store's; None where only the store knows, and says so itself.
+        embedder_name: The store's; None where it is not known.
+
+    Raises:
+        InvalidInputError: If `query` is no Query, `n_candidates` is not an integer >= 1, the
+            dimension differs, or both sides name their embedder and the names differ.
+    """
+    if not isinstance(query, Query):
+        raise InvalidInputError(
+            f"`query` must be a sift_core.Query, got {type(query).__name__}; make one of text and "
+            f"embedding"
+        )
+    n_candidates = as_count("n_candidates", n_candidates, minimum=1)
+    if dimension not in (None, len(query.vector)):
+        raise InvalidInputError(
+            f"the query has {len(query.vector)} dimensions, the store has {dimension}; "
+            f"were both embedded by one model?"
+        )
+    if None not in (embedder_name, query.embedder_name) and embedder_name != query.embedder_name:
+        raise InvalidInputError(
+            f"the query was embedded by {query.embedder_name!r}, the store by "
+            f"{embedder_name!r}; embed the query with the store's model"
+        )
+    return n_candidates
+
+
+def check_is_batch(queries: object) -> None:
+    """Refuse what is no sequence of queries.
+
+    Raises:
+        InvalidInputError: If it is one query, or nothing to go through.
+    """
+    if isinstance(queries, Query | str) or not isinstance(queries, Sequence):
+        raise InvalidInputError(
+            f"`queries` must be a sequence of Query, got {type(queries).__name__}; `fetch` takes "
+            f"one"
+        )
+
+
+def check_is_callable(filter: object) -> None:
+    """Refuse a filter that is not a function of a document's metadata.
+
+    Raises:
+        InvalidInputError: If it is neither callable nor None.
+    """
+    if filter is not None and not callable(filter):
+        raise InvalidInputError(
+            f"`filter` must be a function of a document's metadata, got "
+            f"{type(filter).__name__}; each kind of store has its own kind of filter"
+        )
+
+
+def as_float32(embedding: FloatArray) -> FloatArray:
+    """Return a query's embedding in the precision that stores compare.
+
+    Raises:
+        InvalidInputError: If a number is too large for it.
+    """
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused
+        narrow: FloatArray = embedding.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        raise InvalidInputError(
+            f"the query's `embedding` must fit float32, which the store compares, got numbers up "
+            f"to {np.max(np.abs(embedding)):g}; scale it down"
+        )
+    return narrow
+
+
+def check_sample_arguments(n_documents: object, generator: object) -> int:
+    """Return `n_documents` as an int.
+
+    Raises:
+        InvalidInputError: If it is not an integer >= 1, or `generator` is no generator.
+    """
+    n = as_count("n_documents", n_documents, minimum=1)
+    if not isinstance(generator, np.random.Generator):
+        raise InvalidInputError(
+            f"`generator` must be a numpy.random.Generator, got {type(generator).__name__}; "
+            f"np.random.default_rng(0) makes one"
+        )
+    return n
+
+
+def nothing_to_sample(place: str) -> InvalidInputError:
+    """Return what to raise where a store is empty."""
+    return InvalidInputError(f"there are no documents to sample in {place}; add some first")
+
+
+def as_sample(
+    place: str,
+    *,
+    document_ids: Sequence[str],
+    texts: Sequence[str],
+    embeddings: FloatArray,
+    metadata: Sequence[Metadata],
+    n_stored: int,
+    is_seeded: bool = True,
+) -> DocumentSample:
+    """Return the sample that was drawn.
+
+    Args:
+        place: What the message calls the store.
+        document_ids: As in `DocumentSample`, and so the others.
+        texts: n chunks.
+        embeddings: Shape (n, d).
+        metadata: n mappings.
+        n_stored: >= n.
+        is_seeded: Whether the seed decides.
+
+    Raises:
+        CandidateSourceError: If a vector is not finite, with the document's name.
+    """
+    broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+    if len(broken):
+        raise CandidateSourceError(
+            f"the vector of document {document_ids[broken[0]]!r} in {place} holds NaN or infinity "
+            f"({len(broken)} of {len(document_ids)} drawn vectors do); embed such documents again, "
+            f"or delete them"
+        )
+    return DocumentSample(
+        document_ids=tuple(document_ids),
+        texts=tuple(texts),
+        embeddings=embeddings,
+        metadata=tuple(metadata),
+        n_stored=n_stored,
+        is_seeded=is_seeded,
+    )
