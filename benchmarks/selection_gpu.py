@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Report
-from sift_core import LinearKernel, SIFTSelector
+from sift_core import SIFTSelector
 
 CASE = "GPU"
 N_QUERIES, D, N_CANDIDATES, N_SELECT = 1024, 1024, 200, 50
-NOISE_VARIANCE = 0.01
 N_CHECKED = 8  # queries whose positions are compared with the CPU's
 
 
@@ -56,12 +55,7 @@ def measure(report: Report, *, repetitions: int = 21) -> None:
         report.skip(CASE, "no CUDA device")
         return
     queries, candidates = problems(torch)
-    setting = {
-        "kernel": LinearKernel(),
-        "noise_variance": NOISE_VARIANCE,
-        "allow_repeats": True,
-    }
-    call = lambda: select_batch(queries, candidates, N_SELECT, **setting)  # noqa: E731
+    call = lambda: select_batch(queries, candidates, N_SELECT)  # noqa: E731
     seconds = median_seconds(torch, call, repetitions)
     limits = device_limits(torch)
     byte_s = floor_bytes(N_QUERIES, D, N_CANDIDATES) / limits["bytes_a_second"]
@@ -156,7 +150,7 @@ def same_as_cpu(found: Any, queries: Any, candidates: Any, n_select: int = N_SEL
         candidates: Tensor (b, n, d).
         n_select: How many were chosen.
     """
-    selector = SIFTSelector.for_fine_tuning(noise_variance=NOISE_VARIANCE)
+    selector = SIFTSelector.for_fine_tuning()
     rows = getattr(found, "positions", found)
     same = 0
     for i in range(min(N_CHECKED, len(queries))):

@@ -6,18 +6,15 @@ where they are used, so that the oracle can be tested without them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from benchmarks.agreement_pools import Pool
 from benchmarks.selection_data import Problem
 
 NOISE_VARIANCE = 0.01  # the paper's λ, and activeft's default
-ACTIVEFT_MINI_BATCH = 1000  # its default; above it, VTL.select chooses from random halves
 PYVERSITY_STRATEGIES = ("mmr", "msd", "dpp", "ssd", "cover")
 
 
@@ -95,49 +92,6 @@ def bare_vtl(query: np.ndarray, candidates: np.ndarray, n_select: int) -> np.nda
             torch.device("cpu"),
         )
     return positions.numpy()
-
-
-def choose_with_activeft(
-    pool: Pool, *, in_halves: bool = True, in_float64: bool = False
-) -> list[int]:
-    """Return what activeft chooses, or would without its approximation or its rounding.
-
-    `VTL.select` as its Retriever calls it, candidates shuffled, but without the worker process.
-
-    Args:
-        pool: What to choose from.
-        in_halves: Whether it may choose from random halves, as it does above 1000 candidates.
-        in_float64: Whether it computes in float64 on vectors made unit length again.
-    """
-    import torch
-    from activeft.acquisition_functions.vtl import VTL
-    from activeft.sift import Dataset
-
-    dtype = torch.float64 if in_float64 else torch.float32
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    torch.manual_seed(0)  # it shuffles
-    everything = len(pool.rows) + pool.n_select + 1
-    try:
-        vtl = VTL(
-            target=_rows(pool.query[None], torch, dtype),
-            noise_std=pool.noise_variance**0.5,
-            num_workers=0,
-            mini_batch_size=ACTIVEFT_MINI_BATCH if in_halves else everything,
-        )
-        with warnings.catch_warnings(), torch.inference_mode():
-            warnings.simplefilter("ignore", UserWarning)  # "may be slow"
-            data = Dataset(_rows(pool.rows, torch, dtype))
-            positions, _ = vtl.select(pool.n_select, None, data, torch.device("cpu"))
-    finally:
-        torch.set_default_dtype(before)
-    return positions.tolist()
-
-
-def _rows(rows: np.ndarray, torch: Any, dtype: Any) -> Any:
-    """Return a tensor; in float64 of unit length again, as float32 had rounded it."""
-    tensor = torch.from_numpy(rows.copy()).to(dtype)
-    return tensor / tensor.norm(dim=1, keepdim=True) if dtype == torch.float64 else tensor
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from benchmarks import agreement_causes
-from benchmarks.agreement_causes import (
+from benchmarks import agreement
+from benchmarks.agreement import (
     cause,
     exact_gain,
     gap_at_first_difference,
@@ -34,19 +34,19 @@ def test_exact_gain_by_hand():
 
 
 def test_equal_lists_and_choices_among_copies_need_no_second_run():
-    assert cause(pool(E1, E2), [0, 1], [0, 1], never) == agreement_causes.SAME
-    assert cause(pool(E1, E2, E1), [0, 1], [2, 1], never) == agreement_causes.COPIES
+    assert cause(pool(E1, E2), [0, 1], [0, 1], never) == agreement.SAME
+    assert cause(pool(E1, E2, E1), [0, 1], [2, 1], never) == agreement.COPIES
 
 
 def test_a_list_that_float64_makes_equal_was_rounding():
     found = cause(pool(E1, DIAGONAL), [0, 1], [1, 0], answers([0, 1]))
-    assert found == agreement_causes.FLOAT32
+    assert found == agreement.FLOAT32
 
 
 def test_what_remains_is_decided_by_the_exact_gains():
     near_first = pool(E1, DIAGONAL)
     assert gap_at_first_difference(near_first, [0], [1]) == pytest.approx(0.5)
-    assert cause(near_first, [0], [1], answers([1])) == agreement_causes.THEIRS
-    assert cause(near_first, [1], [0], answers([0])) == agreement_causes.OURS
+    assert cause(near_first, [0], [1], answers([1])) == agreement.THEIRS
+    assert cause(near_first, [1], [0], answers([0])) == agreement.OURS
     mirrored = pool(DIAGONAL, DIAGONAL * np.float32([1, -1]))
-    assert cause(mirrored, [0], [1], answers([1])) == agreement_causes.TIED
+    assert cause(mirrored, [0], [1], answers([1])) == agreement.TIED
