@@ -24,5 +24,3 @@ def test_a_bar_that_is_missed_says_by_how_much():
     assert in_words(bar("speed", 150.0, 200, "higher")) == (
         "speed: 150 (bar >= 200)  falls short by 50 (25%)"
     )
-    assert in_words(bar("time", 1.0, 1.5, "lower")) == "time: 1 (bar <= 1.5)  pass"
-    assert in_words(bar("faults", 2, 0, "lower")) == "faults: 2 (bar <= 0)  falls short by 2"

@@ -3,11 +3,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 pytest.importorskip("peft", reason="needs the extra fine-tune")
 
-from benchmarks import fine_tuning_gpu, fine_tuning_plot, fine_tuning_quality  # noqa: E402
+from benchmarks import fine_tuning_gpu  # noqa: E402
 from benchmarks import fine_tuning_rivals as rivals  # noqa: E402
 from benchmarks.bars import load_bars  # noqa: E402
 from benchmarks.fine_tuning_cases import against_all, with_reuse  # noqa: E402
-from benchmarks.fine_tuning_memory import Cost, Job, cost_in_own_process, why_not  # noqa: E402
+from benchmarks.fine_tuning_memory import Job, cost_in_own_process, why_not  # noqa: E402
 from benchmarks.fine_tuning_shapes import llama  # noqa: E402
 from benchmarks.report import Report  # noqa: E402
 
@@ -100,12 +100,6 @@ def test_without_a_gpu_the_report_says_so(monkeypatch):
     assert report.rows == [{"case": "GPU", "skipped": "no CUDA device"}]
 
 
-def test_without_data_the_report_says_so(tmp_path):
-    report = Report(bar_numbers=load_bars("fine_tuning"))
-    fine_tuning_quality.measure(report, tmp_path, threads=1, n_documents=1, n_chunks=1)
-    assert [set(row) for row in report.rows] == [{"case", "skipped"}]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(bool(why_not()), reason="peaks cannot be reset here")
 def test_the_peak_of_a_process_is_what_the_job_took_and_not_what_was_there_before():
@@ -114,12 +108,3 @@ def test_the_peak_of_a_process_is_what_the_job_took_and_not_what_was_there_befor
     # libraries and the model are hundreds.
     assert 14 < cost.peak_mib < 200
     assert cost.seconds > 0
-
-
-def test_the_figure_is_drawn_with_a_dashed_line_beyond_the_window(tmp_path):
-    curves = {
-        name: {n: Cost(peak_mib=10.0 * n, seconds=0.1 + n) for n in (0, 1, 2, 5)}
-        for name in fine_tuning_plot.WAYS
-    }
-    fine_tuning_plot.draw(curves, tmp_path / "deep" / "figure.png", "a title")
-    assert (tmp_path / "deep" / "figure.png").stat().st_size > 10_000

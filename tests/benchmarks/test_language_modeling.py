@@ -16,7 +16,6 @@ pytest.importorskip("peft")
 from benchmarks import results_page  # noqa: E402
 from benchmarks.language_modeling import __main__ as benchmark  # noqa: E402
 from benchmarks.language_modeling import experiment as experiments  # noqa: E402
-from benchmarks.language_modeling.ablation_tables import ABLATIONS  # noqa: E402
 from benchmarks.language_modeling.adaptive_tables import adaptive_table, stop_step  # noqa: E402
 from benchmarks.language_modeling.arms import BASE, MainSettings, arms_of  # noqa: E402
 from benchmarks.language_modeling.experiment import (  # noqa: E402
@@ -29,7 +28,7 @@ from benchmarks.language_modeling.part_tables import tables_of  # noqa: E402
 from benchmarks.language_modeling.results import results_of  # noqa: E402
 from benchmarks.language_modeling.running import ResultsFile  # noqa: E402
 from benchmarks.language_modeling.statistics import pearson, spearman  # noqa: E402
-from benchmarks.language_modeling.tables import context_table, main_table  # noqa: E402
+from benchmarks.language_modeling.tables import main_table  # noqa: E402
 from sift_core.answering import LanguageModel, fine_tuned  # noqa: E402
 from sift_core.errors import ExperimentError, InvalidInputError  # noqa: E402
 from sift_core.evaluation.statistics import Estimate  # noqa: E402
@@ -98,30 +97,6 @@ def test_the_main_table_by_hand():
     assert cell(table, "b", "Δ").text == "+1.0 [–]"
 
 
-def test_bits_of_the_base_model_are_over_all_bytes():
-    rows = [row("p", BASE, 2.0, n_bytes=100), row("q", BASE, 1.0, n_bytes=300)]
-    rows += [row(name, SIFT, [2.0, 1.0]) for name in "pq"]
-    table = main_table(results_of(rows))
-    assert value(table, "All", "base") == pytest.approx((2 * 100 + 1 * 300) / 400)
-
-
-def test_context_is_compared_with_learning_on_the_same_chunks():
-    arms = {MAIN.reading("SIFT"): [99, 99, 99, 99], MAIN.reading("NN"): [98, 98, 98, 98]}
-    table = context_table(results_of_percents({SIFT: COLUMNS[SIFT], **arms}))
-    assert table.heads[3:] == ("context", "fine_tune", "both", "context NN", "Δ")
-    assert value(table, "All", "Δ") == pytest.approx(86.5 - 99)
-    assert cell(table, "All", "both").text == "–"
-
-
-def test_an_ablation_compares_arms_that_are_equal_in_all_else():
-    arms = {replace(SIFT, n_candidates=50): [81, 85, 91, 93], **COLUMNS}
-    table = ABLATIONS["candidates"](results_of_percents(arms))
-    assert table.heads == ("", "n", "50", "200", "Δ")
-    (line,) = table.rows
-    assert [one.text for one in line[:2]] == ["SIFT(0.1)", "4"]
-    assert [one.value.value for one in line[2:]] == [87.5, 86.5, pytest.approx(-1)]
-
-
 def test_correlations_are_numpys_and_drawn_by_prompt():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((2, 40))
@@ -150,15 +125,6 @@ def test_adaptive_sift_stops_by_hand():
     assert value(table, "0.030", "forced") == 2
 
 
-def test_the_last_of_equal_rows_counts_and_experiments_do_not_mix():
-    rows = [row("p", BASE, 2.0), row("p", BASE, 1.0)]
-    assert results_of(rows).base["p"] == 1.0
-    other = [row("p", BASE, 2.0, experiment="e2")]
-    assert results_of([*rows, *other], "e2").base["p"] == 2.0
-    with pytest.raises(InvalidInputError, match="name one experiment"):
-        results_of([*rows, *other])
-
-
 @pytest.mark.slow
 def test_the_committed_rows_give_the_committed_tables(tmp_path):
     written = tmp_path / "tables.md"
@@ -174,17 +140,6 @@ def test_the_committed_rows_give_the_committed_tables(tmp_path):
     assert {path.name for path in tmp_path.glob("*.png")} == {
         path.name for path in (RESULTS / "language_modeling").iterdir()
     }
-
-
-def test_a_folder_names_all_three_files_and_quick_sets_the_sizes():
-    arguments = benchmark.parse(["--data", "data", "--quick"])
-    assert arguments.train == Path("data/minipile/train.jsonl.xz")
-    assert arguments.near_duplicates == Path("data/minipile/neardup_test_dev.jsonl")
-    assert (arguments.prompts, arguments.steps, arguments.documents) == (1, 10, 25)
-    with pytest.raises(SystemExit):
-        benchmark.parse(["--train", "a"])
-    with pytest.raises(SystemExit):
-        benchmark.parse(["--data", "a", "--parts", "sizes"])
 
 
 # From here on with a model.
@@ -290,12 +245,6 @@ def test_rows_are_what_fine_tuning_and_scoring_give(experiment, model_folder):
     with fine_tuned(lm, texts[::-1], settings):
         expected = lm.bits_per_byte(PROMPT)
     assert backwards["bits_per_byte"][-1] == pytest.approx(expected, abs=2e-6)
-
-
-def test_a_rate_that_diverges_gives_the_base_model_s_bits_and_says_so(experiment):
-    base, lost = measured(experiment, BASE, replace(TUNED, learning_rate=1e30))
-    assert lost["report"]["stop_reason"] == "diverged"
-    assert lost["bits_per_byte"][-1] == base["bits_per_byte"][0]
 
 
 @pytest.mark.slow

@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 
-from benchmarks import noise_variance
-from benchmarks.noise_variance import GRID, RULES, Fit, estimate, leave_one_out, marginal_likelihood
+from benchmarks.noise_variance import GRID, Fit, leave_one_out, marginal_likelihood
 from sift_core import LinearKernel
-from sift_core.evaluation.search import Pool
 
 
 def problem(n=12, d=5, m=2):
@@ -46,15 +44,3 @@ def test_finds_the_noise_that_was_added(score):
     fit = Fit.of(LinearKernel(), embeddings, outputs)
     picked = max(GRID, key=lambda lam: score(fit, lam))
     assert 0.05 < picked < 0.2
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_picks_from_the_grid(rule):
-    embeddings, _ = problem()
-    pool = Pool(
-        query=embeddings[0],
-        embeddings=embeddings,
-        similarities=embeddings @ embeddings[0],
-        rows=np.arange(len(embeddings)),
-    )
-    assert estimate(rule, noise_variance.KERNELS["rbf"], pool) in GRID
