@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms import MockLLM
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
@@ -132,17 +134,43 @@ def llm():
 
 
 @pytest.fixture
-def build_index():
-    """Return a function that makes an index over a store of a kind, its model's log empty."""
+def index_over():
+    """Return a function that makes an index over a store, its model's log empty."""
 
-    def build(kind, nodes, embed_model):
-        store = make_store(kind, embed_model.dimension)
+    def build(store, nodes, embed_model):
         storage = StorageContext.from_defaults(vector_store=store)
         index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
         embed_model.forget()
         return index
 
     return build
+
+
+@pytest.fixture
+def build_index(index_over):
+    """Return a function that makes an index over a store of a kind."""
+    return lambda kind, nodes, embed_model: index_over(
+        make_store(kind, embed_model.dimension), nodes, embed_model
+    )
+
+
+class Listener(BaseEventHandler):
+    """Keeps the events that it hears of."""
+
+    events: list = Field(default_factory=list)
+
+    def handle(self, event, **kwargs):
+        self.events.append(event)
+
+
+@pytest.fixture
+def listener():
+    root = get_dispatcher()
+    before = list(root.event_handlers)
+    listener = Listener()
+    root.add_event_handler(listener)
+    yield listener
+    root.event_handlers = before
 
 
 @pytest.fixture

@@ -1,15 +1,9 @@
 """Reranker and retriever in everything of LlamaIndex's that takes one."""
 
 import pytest
-from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.query_engine import (
-    CitationQueryEngine,
-    RetrieverQueryEngine,
-)
+from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import QueryFusionRetriever
-from llama_index.core.schema import NodeWithScore
 from llama_index.core.tools import RetrieverTool
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient
@@ -24,23 +18,13 @@ def ids(scored_nodes):
 
 
 @pytest.fixture(params=["qdrant", "faiss", "simple"])
-def index(request, build_index, nodes, embed_model):
+def index(request, build_index, index_over, nodes, embed_model):
     if request.param != "qdrant":
         return build_index(request.param, nodes, embed_model)
     client, aclient = QdrantClient(":memory:"), AsyncQdrantClient(":memory:")
     aclient._client.collections = client._client.collections  # two sides of one server
-    return over(
-        QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False),
-        nodes,
-        embed_model,
-    )
-
-
-def over(store, nodes, embed_model):
-    storage = StorageContext.from_defaults(vector_store=store)
-    index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
-    embed_model.forget()
-    return index
+    store = QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False)
+    return index_over(store, nodes, embed_model)
 
 
 @pytest.fixture
@@ -68,11 +52,6 @@ def assert_nothing_embedded(embed_model, caplog):
     return check
 
 
-def new_memory():
-    """Without the database of LlamaIndex's default memory, which nobody closes."""
-    return ChatMemoryBuffer.from_defaults(token_limit=3000)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["condense_question", "context", "condense_plus_context"])
 async def test_chat_engines_of_an_index(
@@ -82,7 +61,8 @@ async def test_chat_engines_of_an_index(
         return index.as_chat_engine(
             chat_mode=mode,
             llm=llm,
-            memory=new_memory(),
+            # Without the database of LlamaIndex's default memory, which nobody closes.
+            memory=ChatMemoryBuffer.from_defaults(token_limit=3000),
             similarity_top_k=200,
             node_postprocessors=[SIFTReranker(top_n=TOP_N)],
         )
@@ -105,22 +85,6 @@ async def test_a_retriever_query_engine(
     )
     assert ids(engine.query(question).source_nodes) == expected
     assert ids((await engine.aquery(question)).source_nodes) == expected
-    assert_nothing_embedded()
-
-
-async def test_a_citation_query_engine(
-    parts, index, llm, question, expected, assert_nothing_embedded
-):
-    retriever, postprocessors = parts
-    engine = CitationQueryEngine.from_args(
-        index, llm=llm, retriever=retriever, node_postprocessors=postprocessors
-    )
-    for response in (engine.query(question), await engine.aquery(question)):
-        assert all("variance" in node.metadata["sift"] for node in response.source_nodes)
-        # It makes nodes of its own, with numbered sources as texts, in our order.
-        order = [node.text.split(":\n", 1)[1].strip() for node in response.source_nodes]
-        docs = {n.node.node_id: n.node.text for n in retriever.retrieve(question)}
-        assert order == [docs[i] for i in expected]
     assert_nothing_embedded()
 
 
@@ -151,62 +115,3 @@ def test_fusion_adds_up_the_ranks_of_a_node_that_both_retrievers_find(index, llm
     for node_id in ranks[0]:  # reciprocal ranks with LlamaIndex's constant, 60
         expected = sum(1 / (60 + rank[node_id]) for rank in ranks)
         assert fused[node_id] == pytest.approx(expected)
-
-
-class Brevity(BaseNodePostprocessor):
-    """A reranker with an opinion of its own: the shorter a text is, the better."""
-
-    top_n: int = 200
-
-    def _postprocess_nodes(self, nodes, query_bundle=None):
-        scored = [NodeWithScore(node=n.node, score=-float(len(n.text))) for n in nodes]
-        return sorted(scored, key=lambda node: node.score, reverse=True)[: self.top_n]
-
-
-async def test_after_another_reranker(index, llm, question, assert_nothing_embedded):
-    engine = index.as_query_engine(
-        llm=llm,
-        similarity_top_k=200,
-        node_postprocessors=[Brevity(), SIFTReranker(top_n=TOP_N)],
-    )
-    kept = engine.query(question).source_nodes
-    assert ids(kept) == ids((await engine.aquery(question)).source_nodes)
-    forced = engine.retriever.retrieve(question)
-    forced = Brevity().postprocess_nodes(forced, query_str=question)
-    by_scores = SIFTReranker(top_n=TOP_N, use_scores=True)
-    assert ids(kept) == ids(by_scores.postprocess_nodes(forced, query_str=question))
-    assert_nothing_embedded()
-
-
-def letters(texts):
-    """Count letters: enough for a sparse vector."""
-    counts = [{ord(c): text.count(c) for c in set(text)} for text in texts]
-    return [list(c) for c in counts], [[float(v) for v in c.values()] for c in counts]
-
-
-async def test_a_hybrid_search_whose_fused_scores_decide(
-    nodes, embed_model, llm, question, assert_nothing_embedded
-):
-    store = QdrantVectorStore(
-        "docs",
-        client=QdrantClient(":memory:"),
-        enable_hybrid=True,
-        sparse_doc_fn=letters,
-        sparse_query_fn=letters,
-        index_doc_id=False,
-    )
-    index = over(store, nodes, embed_model)
-
-    def kept(**settings):
-        engine = index.as_query_engine(
-            llm=llm,
-            similarity_top_k=200,
-            sparse_top_k=200,
-            vector_store_query_mode="hybrid",
-            node_postprocessors=[SIFTReranker(top_n=TOP_N, **settings)],
-        )
-        return ids(engine.query(question).source_nodes)
-
-    assert kept() == kept(use_scores=True)
-    assert kept() != kept(use_scores=False)
-    assert_nothing_embedded()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core import VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.schema import IndexNode, MetadataMode, QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
@@ -51,6 +51,7 @@ async def test_it_finds_what_the_reranker_keeps_of_the_same_candidates(
             assert one.score == pytest.approx(other.score, abs=1e-9)
             assert one.metadata["sift"] == pytest.approx(other.metadata["sift"], abs=1e-9)
             assert one.node.excluded_llm_metadata_keys == other.node.excluded_llm_metadata_keys
+            assert (one.node.embedding is None) is (other.node.embedding is None)
 
 
 async def test_a_query_is_embedded_once_and_no_document(
@@ -67,7 +68,7 @@ async def test_a_query_is_embedded_once_and_no_document(
 
 
 @pytest.fixture
-def served(nodes, embed_model):
+def served(index_over, nodes, embed_model):
     """An index over a Qdrant server, built over HTTP, and the paths that were asked for."""
     rest = pytest.importorskip("tests.sources.qdrant_rest", reason="is in the repository alone")
     with rest.serving(QdrantClient(":memory:")) as server:
@@ -78,9 +79,7 @@ def served(nodes, embed_model):
         quiet = {"check_compatibility": False}  # which would be one more request
         client, aclient = QdrantClient(server.url, **quiet), AsyncQdrantClient(server.url, **quiet)
         store = QdrantVectorStore("docs", client=client, aclient=aclient, index_doc_id=False)
-        storage = StorageContext.from_defaults(vector_store=store)
-        index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
-        embed_model.forget()
+        index = index_over(store, nodes, embed_model)
         paths, answer = [], server.api.answer
 
         def noted(method, path, body):
@@ -183,19 +182,21 @@ def hybrid_store(**client):
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "sparse", "default"])
-def test_a_hybrid_collection_gives_vectors_in_one_trip(mode, nodes, embed_model, question, caplog):
-    store = hybrid_store(client=QdrantClient(":memory:"))
-    storage = StorageContext.from_defaults(vector_store=store)
-    index = VectorStoreIndex(nodes, storage_context=storage, embed_model=embed_model)
-    embed_model.forget()
-    found = SIFTRetriever.from_index(index, top_n=4, vector_store_query_mode=mode).retrieve(
-        question
-    )
+def test_a_hybrid_collection_gives_vectors_in_one_trip(
+    mode, index_over, nodes, embed_model, question, caplog
+):
+    index = index_over(hybrid_store(client=QdrantClient(":memory:")), nodes, embed_model)
+    found = SIFTRetriever.from_index(index, top_n=4, vector_store_query_mode=mode)
     fetched = index.as_retriever(similarity_top_k=200, vector_store_query_mode=mode)
-    expected = SIFTReranker(top_n=4).postprocess_nodes(
-        fetched.retrieve(question), query_str=question
-    )
-    assert ids(found) == ids(expected)
+    fetched = fetched.retrieve(question)
+
+    def reranked(**settings):
+        reranker = SIFTReranker(top_n=4, **settings)
+        return ids(reranker.postprocess_nodes(fetched, query_str=question))
+
+    assert ids(found.retrieve(question)) == reranked()
+    if mode == "hybrid":  # whose scores are fused ranks
+        assert reranked() == reranked(use_scores=True) != reranked(use_scores=False)
     assert embed_model.texts == []
     assert caplog.records == []
 
@@ -237,12 +238,10 @@ async def test_nodes_that_a_docstore_has_get_their_vectors_from_the_hits(
 
 
 def test_points_without_a_dense_vector_are_embedded_with_a_warning(
-    nodes, embed_model, caplog, monkeypatch
+    index_over, nodes, embed_model, caplog, monkeypatch
 ):
     store = hybrid_store(client=QdrantClient(":memory:"))
-    storage = StorageContext.from_defaults(vector_store=store)
-    index = VectorStoreIndex(nodes[:5], storage_context=storage, embed_model=embed_model)
-    embed_model.forget()
+    index = index_over(store, nodes[:5], embed_model)
     store.client.delete_vectors("docs", ["text-dense"], [nodes[0].node_id])
     monkeypatch.setattr(store.client, "retrieve", None)  # would be a second trip, in vain
     SIFTRetriever.from_index(index, vector_store_query_mode="sparse").retrieve("bees")
@@ -384,10 +383,9 @@ async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, 
 
 
 def test_a_simple_store_that_indexes_share_gives_nodes_of_its_own_index_only(
-    build_index, nodes, embed_model
+    build_index, index_over, nodes, embed_model
 ):
     first = build_index("simple", nodes[:9], embed_model)
-    storage = StorageContext.from_defaults(vector_store=first.vector_store)
-    second = VectorStoreIndex(nodes[9:], storage_context=storage, embed_model=embed_model)
+    second = index_over(first.vector_store, nodes[9:], embed_model)
     found = SIFTRetriever.from_index(second, top_n=50).retrieve("bees")
     assert set(ids(found)) == {node.node_id for node in nodes[9:]}

@@ -4,9 +4,7 @@ import asyncio
 import gc
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
-from threading import Barrier
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -136,32 +134,6 @@ def test_the_index_behind_an_index_node_is_found(build_index, other_index, embed
     objects = {"wasps": other_index.as_retriever()}
     found = VectorIndexRetriever(outer, object_map=objects).retrieve(question)
     assert indexes_of(found) == [outer, other_index]
-
-
-@pytest.mark.slow
-def test_threads_with_different_indexes_and_equal_ids_do_not_mix(
-    build_index, nodes, new_model, llm, question
-):
-    reranker = SIFTReranker(top_n=4, keep_embeddings=True)
-    engines = [
-        build_index(kind, nodes, new_model(dimension=dimension)).as_query_engine(
-            llm=llm, similarity_top_k=99, node_postprocessors=[reranker]
-        )
-        for kind, dimension in [("qdrant", 32), ("faiss", 64)]
-    ]
-    barrier = Barrier(2)
-
-    def ask(engine):
-        barrier.wait()
-        return [engine.query(question).source_nodes for _ in range(20)]
-
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(ask, engines))
-    for engine, dimension, repeated_answers in zip(engines, (32, 64), answers, strict=True):
-        alone = ids(engine.query(question).source_nodes)
-        for kept in repeated_answers:
-            assert ids(kept) == alone
-            assert all(len(node.node.embedding) == dimension for node in kept)
 
 
 async def test_concurrent_tasks_with_different_indexes_do_not_mix(
