@@ -1,51 +1,13 @@
 """Where a model is: in a folder, or on a hub that knows it, hides it, fails or is out of reach."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import MagicMock
 
-import huggingface_hub.hf_api
+import huggingface_hub
 import pytest
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from sift_core.cli.models import model_place
 from sift_core.errors import InvalidInputError
-
-ANSWERS = {  # of the hub: status, and the header by which it says what is meant
-    "someone/here": (200, None),
-    "someone/missing": (404, "RepoNotFound"),
-    "someone/gated": (403, "GatedRepo"),
-    "someone/private": (401, "RepoNotFound"),
-    "someone/failing": (503, None),
-}
-
-
-class Hub(BaseHTTPRequestHandler):
-    def do_GET(self):
-        name = self.path.removeprefix("/api/models/").split("?")[0]
-        status, code = ANSWERS[name]
-        body = b'{"id": "%b"}' % name.encode()
-        self.send_response(status)
-        if code:
-            self.send_header("X-Error-Code", code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """The real client talks to a server of ours."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}"
-    monkeypatch.setattr(huggingface_hub.hf_api.api, "endpoint", url)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    yield
-    server.shutdown()
-    server.server_close()
 
 
 def test_a_folder_is_its_own_place(tmp_path, monkeypatch):
@@ -61,20 +23,28 @@ def test_what_can_only_be_a_folder_is_not_looked_for_on_the_hub(name):
         model_place(name, "transformers")
 
 
-def test_the_hub_has_it(hub):
+def test_the_hub_is_asked_once_and_not_for_long(monkeypatch):
+    asked = MagicMock()
+    monkeypatch.setattr(huggingface_hub, "model_info", asked)
     assert model_place("someone/here", "transformers") == "someone/here"
+    asked.assert_called_once_with("someone/here", timeout=5.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("error", "message"),
     [
-        ("someone/missing", "the hub has no such model"),
-        ("someone/private", "the hub has no such model"),
-        ("someone/gated", "only to those who accepted its terms and set HF_TOKEN"),
-        ("someone/failing", r"the hub cannot be asked for it \(.*503"),
-        ("a model?", "'a model\\?' is no folder"),
+        (RepositoryNotFoundError("404", response=MagicMock()), "the hub has no such model"),
+        (GatedRepoError("403", response=MagicMock()), "accepted its terms and set HF_TOKEN"),
+        (OSError("503 from\n the hub"), r"cannot be asked for it \(503 from the hub\)"),
     ],
+    ids=["missing", "gated", "failing"],
 )
-def test_why_the_hub_does_not_give_it(hub, name, message):
+def test_why_the_hub_does_not_give_it(monkeypatch, error, message):
+    monkeypatch.setattr(huggingface_hub, "model_info", MagicMock(side_effect=error))
     with pytest.raises(InvalidInputError, match=message):
-        model_place(name, "transformers")
+        model_place("someone/model", "transformers")
+
+
+def test_what_no_hub_could_know_is_refused():
+    with pytest.raises(InvalidInputError, match=r"'a model\?' is no folder"):
+        model_place("a model?", "transformers")

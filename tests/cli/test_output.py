@@ -97,9 +97,6 @@ def test_a_sparkline_is_as_high_as_its_first_value():
     assert sparkline([1.0, 0.5, 0.0]) == "█▅▁"
     assert sparkline([2.0, 1.0, 0.0]) == "█▅▁"
     assert sparkline([0.0, 0.0]) == "▁▁"
-
-
-def test_what_is_explained_is_a_share_of_the_first_variance():
     assert explained([2.0, 1.0, 0.5]) == 0.75
     assert explained([0.0, 0.0]) == 0.0
 
@@ -116,12 +113,9 @@ def test_a_repeat_names_the_earlier_chunk_that_it_is_most_like():
 
 
 def test_lengths_of_vectors_make_no_repeats():
+    assert repeats_of(np.empty((0, 3))) == []
     assert repeats_of(np.array([[10.0, 0.0], turned(0.5)])) == [None, None]
     assert repeats_of(np.array([[0.1, 0.0], turned(0.9)]))[1].mark == "≈1"
-
-
-def test_nothing_has_no_repeats():
-    assert repeats_of(np.empty((0, 3))) == []
 
 
 def test_chunks_are_printed_with_rank_mark_similarity_and_source(printed):

@@ -136,14 +136,3 @@ def test_every_kind_of_store_finds_the_same(record, fill):
     texts = [[c["text"] for c in record("search", QUESTION, "--store", address)["chunks"]]
              for address in ("qdrant:index", fill("faiss:other", DOCUMENTS))]  # fmt: skip
     assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--noise-variance", "0"], "`noise_variance` must be"),
-        (["--candidates", "5"], "--candidates must be >= --n-select, got 5 and 10"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(refusal, arguments, message):
-    assert message in refusal("search", QUESTION, *arguments)

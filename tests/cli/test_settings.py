@@ -13,7 +13,8 @@ def write(text, name="sift.toml"):
 
 def test_flag_then_variable_then_file_then_default(refusal, monkeypatch):
     assert "faiss:.sift" in refusal("search", "How?")
-    write('[search]\nstore = "of-table"\n')
+    write('store = "of-all"\n[search]\nstore = "of-table"\n')
+    assert "'of-all'" in refusal("ask", "How?")
     write('store = "of-top"\n[index]\nstore = "of-another-command"\n', "other.toml")
     assert "'of-table'" in refusal("search", "How?")
     monkeypatch.setenv("SIFT_CONFIG", "other.toml")
@@ -24,12 +25,6 @@ def test_flag_then_variable_then_file_then_default(refusal, monkeypatch):
     monkeypatch.setenv("SIFT_SEARCH_STORE", "of-own-variable")
     assert "'of-own-variable'" in refusal("search", "How?")
     assert "'of-flag'" in refusal("search", "How?", "--store", "of-flag")
-
-
-def test_a_commands_table_goes_before_the_top_of_the_file(refusal):
-    write('store = "of-all"\n[search]\nstore = "of-search"\n')
-    assert "'of-search'" in refusal("search", "How?")
-    assert "'of-all'" in refusal("ask", "How?")
 
 
 @pytest.mark.parametrize(
@@ -63,19 +58,14 @@ WRONG = {
     "unknown key": ("stroe = 'x'", ["unknown key 'stroe'", "embedder, model, store"]),
     "unknown table": ("[serach]\nx = 1", ["unknown table 'serach'", "[search]"]),
     "unknown option": ("[search]\nn-selct = 1", ["'n-selct' in [search]", "n-select"]),
-    "secret": ("api-key = 'hunter2'", ["'api-key'", "environment (QDRANT_API_KEY)"]),
     "secret in a table": ("[search]\napi_key = 'hunter2'", ["'api_key'", "environment"]),
     "table for a value": ("[store]\nx = 1", ["unknown table 'store'"]),
-    "no TOML": ("store = ", ["is no TOML"]),
     "word for an integer": ("[search]\nn-select = 'five'", ["n-select = 'five' for sift search"]),
     "fraction for an integer": ("[search]\nn_select = 2.5", ["n-select = '2.5'"]),
-    "boolean for an integer": ("[search]\nn-select = true", ["n-select = 'true'"]),
     "too small": ("[search]\nn-select = 0", ["n-select = '0'", "1"]),
-    "word for a number": ("[search]\nnoise-variance = 'low'", ["noise-variance = 'low'"]),
     "no member": ("[search]\nkernel = 'rfb'", ["kernel = 'rfb'", "auto", "linear"]),
     "word for a boolean": ("[search]\ncompare = 'maybe'", ["compare = 'maybe'"]),
     "list": ("[search]\ncandidates = [200]", ["list for 'candidates'", "a number"]),
-    "date": ("[search]\ncandidates = 2026-01-02", ["date for 'candidates'"]),
 }
 
 
@@ -92,8 +82,6 @@ def test_what_is_wrong_with_the_file_is_said_of_the_file(refusal, text, words):
     ("name", "value"),
     [
         ("SIFT_SEARCH_N_SELECT", "abc"),
-        ("SIFT_SEARCH_CANDIDATES", "0"),
-        ("SIFT_SEARCH_NOISE_VARIANCE", "low"),
         ("SIFT_SEARCH_KERNEL", "rfb"),
         ("SIFT_SEARCH_JSON", "maybe"),
     ],
