@@ -96,11 +96,10 @@ def test_a_query_may_say_its_own_mode_and_the_default_may_change(engine, query_e
     assert report_of(over.query(question))["mode"] == "base"
 
 
-def test_a_call_may_say_its_own_mode_and_how_to_generate(engine, index, question):
+def test_a_call_may_say_how_to_generate(engine, index, question):
     synthesizer = SIFTSynthesizer(engine, mode="context")
     nodes = index.as_retriever(similarity_top_k=20).retrieve(question)
-    response = synthesizer.synthesize(question, nodes, mode="fine_tune", max_new_tokens=2)
-    assert report_of(response)["mode"] == "fine_tune"
+    response = synthesizer.synthesize(question, nodes, max_new_tokens=2)
     assert report_of(response)["n_new_tokens"] == 2
 
 
@@ -307,8 +306,6 @@ def test_an_unknown_mode_is_refused(engine, index, question):
     with pytest.raises(InvalidInputError, match="`mode` must be one of"):
         SIFTSynthesizer(engine, mode="finetune")
     found = index.as_retriever(similarity_top_k=9).retrieve(question)
-    with pytest.raises(InvalidInputError, match="`mode` must be one of"):
-        SIFTSynthesizer(engine).synthesize(question, found, mode="")
     with pytest.raises(InvalidInputError, match="`mode` must be one of"):
         SIFTSynthesizer(engine).synthesize(SIFTQueryBundle(question, mode=""), found)
 

@@ -45,8 +45,8 @@ class SIFTRetriever(BaseRetriever):
     metadata. Works wherever LlamaIndex takes a retriever, awaited or not.
 
     Args:
-        index: Over any vector store. From Qdrant, Faiss and SimpleVectorStore vectors come
-            with the hits; nodes of other stores are embedded again, with a logged warning.
+        index: Over any vector store; nodes of others than Qdrant, Faiss and SimpleVectorStore
+            are embedded again, with a logged warning.
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.

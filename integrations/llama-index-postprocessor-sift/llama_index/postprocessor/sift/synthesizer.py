@@ -54,12 +54,9 @@ _READING = {AnswerMode.BASE: ResponseMode.GENERATION, AnswerMode.CONTEXT: Respon
 
 @dataclass
 class SIFTQueryBundle(QueryBundle):
-    """A `QueryBundle` with a mode for this query alone, in a query engine with SIFTSynthesizer.
+    """A `QueryBundle` with a mode for this query alone; None for the synthesizer's.
 
     Chat engines and query transformations write queries of their own, which have no mode.
-
-    Args:
-        mode: "auto", "base", "context", "fine_tune" or "both"; None for the synthesizer's.
 
     Example:
         >>> SIFTQueryBundle("How do bees find home?", mode="fine_tune").mode
@@ -85,7 +82,7 @@ class SIFTSynthesizer(BaseSynthesizer):
     Args:
         engine: With a language model; its own source and embedder are not used.
         mode: "auto", "base", "context", "fine_tune" or "both", unless a query says otherwise
-            (`SIFTQueryBundle`, or `mode=` of `synthesize`).
+            (`SIFTQueryBundle`).
         llm: Answers in the modes context and base instead of the engine's model, with
             LlamaIndex's own prompts (response mode "compact").
         streaming: Whether responses are streams.
@@ -136,8 +133,6 @@ class SIFTSynthesizer(BaseSynthesizer):
         query: str | QueryBundle,
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
-        *,
-        mode: str | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
         """Return the answer to a query from some of `nodes`, most relevant first.
@@ -146,7 +141,6 @@ class SIFTSynthesizer(BaseSynthesizer):
             query: The question.
             nodes: What was retrieved.
             additional_source_nodes: Added to the response's source nodes.
-            mode: For this query alone.
             **response_kwargs: How to generate, for this query alone: what `AnswerEngine.answer`
                 takes; or what the `llm`'s prompts take.
 
@@ -155,7 +149,7 @@ class SIFTSynthesizer(BaseSynthesizer):
             CandidateSourceError: If the vector store fails.
             AnswerError: If the model fails; it is as before.
         """
-        bundle, wanted = self._asked(query, mode)
+        bundle, wanted = self._asked(query)
         if not nodes and wanted != AnswerMode.BASE:
             return _with_report(super().synthesize(bundle, []), _empty_report())
         with self._reported(bundle) as reported:
@@ -170,12 +164,10 @@ class SIFTSynthesizer(BaseSynthesizer):
         query: str | QueryBundle,
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
-        *,
-        mode: str | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
         """Return what `synthesize` returns, without blocking the event loop."""
-        bundle, wanted = self._asked(query, mode)
+        bundle, wanted = self._asked(query)
         if not nodes and wanted != AnswerMode.BASE:
             return _with_report(await super().asynthesize(bundle, []), _empty_report())
         with self._reported(bundle) as reported:
@@ -199,12 +191,11 @@ class SIFTSynthesizer(BaseSynthesizer):
         choice = await self._achoose(QueryBundle(query_str), _nodes_of(text_chunks), self.mode)
         return await self._awrite(choice, self._report_of(choice), response_kwargs)
 
-    def _asked(self, query: str | QueryBundle, of_call: str | None) -> tuple[QueryBundle, str]:
-        """Return the query, and the mode of its call, else its own, else the default."""
+    def _asked(self, query: str | QueryBundle) -> tuple[QueryBundle, str]:
+        """Return the query, and its own mode or else the default."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
-        of_query = bundle.mode if isinstance(bundle, SIFTQueryBundle) else None
-        given = (each for each in (of_call, of_query) if each is not None)
-        return bundle, _checked_mode(next(given, self.mode))
+        mode = bundle.mode if isinstance(bundle, SIFTQueryBundle) else None
+        return bundle, _checked_mode(self.mode if mode is None else mode)
 
     def _choose(self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: str) -> Choice:
         """Return the choice among `nodes`, perhaps none; mode "base" looks at no node."""

@@ -55,10 +55,9 @@ class VectorSource:
 
 @dataclass(kw_only=True, eq=False)
 class Retrieval:
-    """What one outermost call of a retriever read.
+    """What one outermost call of a retriever read, in whatever tasks and threads it started.
 
-    Tasks and threads that it starts copy the context and so share this object: the
-    parts of a composed retriever report here wherever they run.
+    These copy the context and so share this object.
     """
 
     span_id: str
@@ -92,12 +91,11 @@ def latest_retrieval() -> Retrieval | None:
 
 
 def sources_of(node_ids: Iterable[str]) -> list[VectorSource]:
-    """Return the vector indexes behind nodes that were retrieved here, latest first.
+    """Return the vector indexes behind nodes that were retrieved in this context, latest first.
 
-    "Here" is the current context. A retrieval counts for the nodes that it returned and
-    that no later search of an index returned, so that an earlier query's index is never
-    taken for this one's. Indexes with another embedding model than the first are left
-    out: their vectors cannot be compared.
+    A retrieval counts for the nodes that it returned and that no later search of an index
+    returned, so that an earlier query's index is never taken for this one's. Indexes with
+    another embedding model than the first are left out: their vectors cannot be compared.
     """
     unexplained = set(node_ids)
     found: dict[int, VectorSource] = {}
@@ -186,11 +184,7 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
     def new_span(self, *args: Any, **kwargs: Any) -> None:
         """Open no span."""
 
-    def prepare_to_exit_span(self, *args: Any, **kwargs: Any) -> None:
-        """Close no span."""
-
-    def prepare_to_drop_span(self, *args: Any, **kwargs: Any) -> None:
-        """Drop no span."""
+    prepare_to_exit_span = prepare_to_drop_span = new_span
 
 
 def track_retrievals() -> None:
@@ -205,8 +199,7 @@ def query_embedding(query: QueryBundle, model: Model) -> Vector:
     """Return the query's vector, shape (d,), embedding the query if that was not done yet.
 
     It was done if the query has a vector, or if the retrieval before embedded the same text
-    with the same model: on the async path LlamaIndex keeps that vector to itself. A vector
-    that the retrieval before made with another model is not used.
+    with the same model: awaited, LlamaIndex keeps that vector to itself.
 
     Args:
         query: With a vector or a text.
@@ -243,10 +236,9 @@ def _known_embedding(query: QueryBundle, model: Model) -> Sequence[float] | Vect
 
 
 def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> Vector | None:
-    """Return what `model` made of a query in the latest retrieval here, shape (d,).
+    """Return what `model` made of a query in the latest retrieval here, shape (d,), or None.
 
-    Several texts' vectors are put together by their mean, as LlamaIndex does it. None if it did
-    not embed all of `texts` then.
+    The mean of several texts' vectors, as LlamaIndex's; None if it did not embed all of `texts`.
     """
     retrieval = latest_retrieval()
     made = [retrieval.embedded.get(text) for text in texts] if retrieval else []
