@@ -6,32 +6,41 @@ import pytest
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection import (
     ContextSelector,
+    HullReconstructionSelector,
     LazySIFTSelector,
     LinearKernel,
     MMRSelector,
     NearestNeighborSelector,
     RBFKernel,
+    RepeatedNeighborSelector,
     SIFTSelector,
+    UncertaintySamplingSelector,
     select,
 )
+from tests.selection.oracle import under
 
 GOOD = np.ones((3, 4))
+WAYS = {
+    "paper, numpy": SIFTSelector(backend="numpy").select,
+    "paper, numba": SIFTSelector(backend="numba").select,
+    "context, numpy": ContextSelector(backend="numpy").select,
+    "context, numba": ContextSelector(backend="numba").select,
+    "function": select,
+    "lazy": LazySIFTSelector().select,
+    "hull": HullReconstructionSelector().select,
+    "nearest": NearestNeighborSelector().select,
+    "nearest again": RepeatedNeighborSelector().select,
+    "uncertainty": UncertaintySamplingSelector().select,
+    "mmr": MMRSelector().select,
+}
 
 
-@pytest.fixture(params=["paper", "rbf", "context", "lazy", "nearest", "mmr", "function"])
-def choose_by(request, backend):
+@pytest.fixture(params=WAYS)
+def choose_by(request):
     """Each way to choose from embeddings, as a function."""
-    if request.param == "function":
-        return select
-    selector = {
-        "paper": SIFTSelector(backend=backend),
-        "rbf": SIFTSelector(kernel=RBFKernel(), backend=backend),
-        "context": ContextSelector(backend=backend),
-        "lazy": LazySIFTSelector(),
-        "nearest": NearestNeighborSelector(),
-        "mmr": MMRSelector(),
-    }[request.param]
-    return selector.select
+    if "numba" in request.param:
+        pytest.importorskip("numba", reason="needs the extra fast")
+    return WAYS[request.param]
 
 
 @pytest.mark.parametrize("n_select", [-1, 2.5, 3.0, np.nan, "3", None, [3], np.float64(3)])
@@ -162,15 +171,15 @@ def test_says_so_when_raw_vectors_leave_the_range_of_float64(choose, value):
         choose([value, 1], [[value, 2], [1, value]], 1, kernel=LinearKernel(normalize=False))
 
 
-@pytest.mark.parametrize("noise_variance", [5e-324, 1e-310, 1e-200])
+@pytest.mark.parametrize("noise", [5e-324, 1e-310, 1e-200])
 @pytest.mark.parametrize("n_targets", [1, 3])
-def test_says_so_when_the_noise_is_too_small(choose, noise_variance, n_targets):
+def test_says_so_when_the_noise_is_too_small(choose, noise, n_targets):
     # After six looks nothing but rounding is left, which division by λ may take beyond float64.
     messages = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
         query, originals = rng.standard_normal((n_targets, 4)), rng.standard_normal((6, 4))
-        settings = {"kernel": RBFKernel(length_scale=3.0), "noise_variance": noise_variance}
+        settings = {"kernel": RBFKernel(length_scale=3.0), "noise": noise}
         try:
             chosen = choose(query, np.repeat(originals, 2, axis=0), 12, **settings)
         except NumericalError as error:
@@ -180,3 +189,29 @@ def test_says_so_when_the_noise_is_too_small(choose, noise_variance, n_targets):
             assert (np.diff(chosen.variances) <= 0).all()
     assert messages
     assert all("`noise_variance`" in message for message in messages)
+
+
+def test_says_so_too_when_it_looks_at_few():
+    rng = np.random.default_rng(0)
+    with pytest.raises(NumericalError, match="too small"):
+        LazySIFTSelector(**under(1e-300)).select(
+            rng.standard_normal(3), rng.standard_normal((9, 3)), 9
+        )
+    with pytest.raises(NumericalError, match="too large"):
+        LazySIFTSelector(kernel=LinearKernel(normalize=False)).select([1e200], [[1e200]], 1)
+
+
+RELEVANCE = [
+    (np.ones(4), r"one number a candidate: 3 candidate\(s\), 4 number\(s\)"),
+    ([], "one number a candidate"),
+    ([1, 2, np.nan], "`relevance` must be finite"),
+    (np.ones((3, 1)), "`relevance` must have 1 dimension"),
+    (["a"] * 3, "`relevance` must hold real numbers"),
+]
+
+
+@pytest.mark.parametrize(("relevance", "message"), RELEVANCE)
+@pytest.mark.parametrize("way", ["context, numpy", "nearest", "nearest again", "mmr"])
+def test_refuses_relevance_that_does_not_fit(way, relevance, message):
+    with pytest.raises(InvalidInputError, match=message):
+        WAYS[way](GOOD[0], GOOD, 2, relevance=relevance)

@@ -3,18 +3,14 @@
 import numpy as np
 import pytest
 
-from sift_core.errors import InvalidInputError
 from sift_core.selection import ContextSelector, NearestNeighborSelector, context
 from sift_core.selection.near_duplicates import near_duplicate_radius
 from sift_core.types import StopReason
+from tests.selection.oracle import assert_same, under, unit
 
 # The rule's numbers, as its docstring and decision 0006 have them.
-REGION, KERNEL_DECAY, RELEVANCE_DECAY, NOISE_VARIANCE = 500, 4.0, 2.0, 0.2
+REGION, KERNEL_DECAY, RELEVANCE_DECAY, NOISE = 500, 4.0, 2.0, 0.2
 SMALLEST_WEIGHT = 1e-6
-
-
-def unit(array):
-    return array / np.linalg.norm(array, axis=-1, keepdims=True)
 
 
 def text_like(seed, n, *, d=32, mean=0.5):
@@ -38,20 +34,8 @@ def with_versions(seed, n_distinct, n_copies, *, noise=0.15, d=32):
 
 def dealt_cosines(relevance, cosines):
     """Return the i-th largest cosine for the i-th largest relevance, shared where it is equal."""
-    places = sorted(range(len(relevance)), key=lambda i: -relevance[i])
-    sorted_cosines = sorted(cosines, reverse=True)
-    return np.array(
-        [
-            np.mean(
-                [
-                    cosine
-                    for place, cosine in zip(places, sorted_cosines, strict=True)
-                    if relevance[place] == relevance[i]
-                ]
-            )
-            for i in range(len(relevance))
-        ]
-    )
+    sorted_relevance, sorted_cosines = np.sort(relevance), np.sort(cosines)
+    return np.array([sorted_cosines[sorted_relevance == own].mean() for own in relevance])
 
 
 def region_of(query, candidates, relevance=None, shown=(), n_region=REGION):
@@ -92,7 +76,7 @@ def dense_context(
     candidates,
     n_select,
     *,
-    noise_variance=NOISE_VARIANCE,
+    noise=NOISE,
     relevance=None,
     shown=(),
     n_region=REGION,
@@ -110,7 +94,7 @@ def dense_context(
         """Return Σ w (k(t, t) - k_X(t)ᵀ (K_X + λI)⁻¹ k_X(t))."""
         if not chosen:
             return 1.0
-        gram = kernel[np.ix_(chosen, chosen)] + noise_variance * np.eye(len(chosen))
+        gram = kernel[np.ix_(chosen, chosen)] + noise * np.eye(len(chosen))
         with_targets = kernel[np.ix_(chosen, targets)]
         explained = (with_targets * np.linalg.solve(gram, with_targets)).sum(axis=0)
         return float(weights[targets] @ (kernel[targets, targets] - explained))
@@ -126,29 +110,39 @@ def dense_context(
     return [order[i] for i in chosen], variances
 
 
-def check_oracle(backend, query, candidates, n_select, *, noise_variance=NOISE_VARIANCE, **others):
+def check_oracle(backend, query, candidates, n_select, *, noise=NOISE, **others):
     shown = others.get("shown", ())
-    chosen = ContextSelector(backend=backend, noise_variance=noise_variance).select(
+    chosen = ContextSelector(**under(noise, backend=backend)).select(
         query,
         candidates,
         n_select,
         relevance=others.get("relevance"),
         conditioned_on=shown if len(shown) else None,
     )
-    positions, variances = dense_context(
-        query, candidates, n_select, noise_variance=noise_variance, **others
-    )
-    assert chosen.positions.tolist() == positions
-    np.testing.assert_allclose(chosen.variances, variances, rtol=0, atol=1e-9)
+    positions, variances = dense_context(query, candidates, n_select, noise=noise, **others)
+    assert_same(chosen, (positions, variances), atol=1e-9)
     return chosen
 
 
-@pytest.mark.parametrize("noise_variance", [0.01, 0.2, 3.0])
+def choice(backend, query, candidates, n_select=8, **others):
+    return ContextSelector(backend=backend).select(query, candidates, n_select, **others)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.2, 3.0])
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 20, 60])
-def test_equals_the_dense_oracle(backend, n, noise_variance):
+def test_equals_the_dense_oracle(backend, n, noise):
     for seed in range(2):
         query, candidates = text_like(seed, n)
-        check_oracle(backend, query, candidates, 10, noise_variance=noise_variance)
+        check_oracle(backend, query, candidates, 10, noise=noise)
+
+
+@pytest.mark.parametrize("n_region", [1, 20, 49, 500])
+def test_equals_the_dense_oracle_for_more_candidates_than_the_region(
+    backend, monkeypatch, n_region
+):
+    monkeypatch.setattr(context, "MAX_REGION", n_region)
+    pool = text_like(5, 600) if n_region == 500 else with_versions(4, 25, 2)[:2]
+    check_oracle(backend, *pool, 8, n_region=n_region)
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.25])
@@ -169,26 +163,6 @@ def test_equals_the_dense_oracle_where_one_candidate_is_far_more_relevant(backen
     check_oracle(backend, query, candidates, 5)
 
 
-def test_equals_the_dense_oracle_among_exact_copies(backend):
-    query, contents = text_like(2, 8)
-    candidates = np.concatenate([contents, contents[::-1], contents])
-    check_oracle(backend, query, candidates, 14)
-
-
-@pytest.mark.parametrize("n_region", [1, 20, 49])
-def test_equals_the_dense_oracle_for_more_candidates_than_the_region(
-    backend, monkeypatch, n_region
-):
-    monkeypatch.setattr(context, "MAX_REGION", n_region)
-    query, candidates, _ = with_versions(4, 25, 2)
-    check_oracle(backend, query, candidates, 30, n_region=n_region)
-
-
-def test_equals_the_dense_oracle_for_a_pool_of_600(backend):
-    query, candidates = text_like(5, 600)
-    check_oracle(backend, query, candidates, 6)
-
-
 @pytest.mark.parametrize("n_shown", [1, 5])
 def test_equals_the_dense_oracle_after_what_was_shown(backend, n_shown):
     query, candidates, _ = with_versions(6, 15, 3)
@@ -203,6 +177,20 @@ def test_equals_the_dense_oracle_with_relevance_from_elsewhere(backend, n_levels
     check_oracle(backend, query, candidates, 20, relevance=relevance)
 
 
+def test_equal_relevance_shares_the_cosines(backend):
+    # All tie: every content is as good a target as any other.
+    query, candidates = text_like(24, 10)
+    _, _, _, weights, _ = region_of(query, candidates, relevance=np.ones(10))
+    assert weights == pytest.approx([0.1] * 10)
+    check_oracle(backend, query, candidates, 10, relevance=np.ones(10))
+
+
+def test_equals_the_dense_oracle_where_all_was_shown(backend):
+    query, candidates = text_like(30, 12)
+    chosen = check_oracle(backend, query, candidates, 12, shown=candidates)
+    assert chosen.variances[0] < 0.3
+
+
 def test_the_first_choice_by_hand(backend):
     # Cosines with the query 1, .8 and 0, so the contents' relevance has mean .6 and standard
     # deviation √(.56 / 3) = .432: z = 0, .463, 2.315 and weights 1, .396, .00976 before they are
@@ -213,14 +201,14 @@ def test_the_first_choice_by_hand(backend):
     weights = np.exp(-2 * np.array([0.0, 0.2, 1.0]) / (0.56 / 3) ** 0.5)
     weights /= weights.sum()
     kernel = np.exp(-4 * np.array([0.0, 0.2, 1.0]) / (1.6 / 3))
-    chosen = ContextSelector(backend=backend).select([1.0, 0.0], candidates, 1)
+    chosen = choice(backend, [1.0, 0.0], candidates, 1)
     assert chosen.positions.tolist() == [0]
     assert chosen.variances == pytest.approx([1, 1 - weights @ kernel**2 / 1.2], abs=1e-12)
 
 
 def test_more_than_there_are_takes_every_candidate_once(backend):
     query, candidates, _ = with_versions(8, 6, 2)
-    chosen = ContextSelector(backend=backend).select(query, candidates, 50)
+    chosen = choice(backend, query, candidates, 50)
     assert sorted(chosen.positions.tolist()) == list(range(12))
     assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
 
@@ -235,16 +223,9 @@ def test_an_empty_pool(backend, candidates):
     assert selector.select([1.0, 0.0], candidates, 0).stop_reason is StopReason.N_SELECT
 
 
-def test_nothing_asked_for(backend):
-    chosen = ContextSelector(backend=backend).select(*text_like(10, 5), 0)
-    assert chosen.positions.tolist() == []
-    assert chosen.variances == pytest.approx([1.0])
-    assert chosen.stop_reason is StopReason.N_SELECT
-
-
 def test_one_candidate_by_hand(backend):
     # It is the region, with weight 1: k = 1 leaves 1 - 1 / (1 + .2)
-    chosen = ContextSelector(backend=backend).select([1.0, 0.0], [[0.6, 0.8]], 1)
+    chosen = choice(backend, [1.0, 0.0], [[0.6, 0.8]], 1)
     assert chosen.positions.tolist() == [0]
     assert chosen.variances == pytest.approx([1, 1 - 1 / 1.2])
 
@@ -254,48 +235,39 @@ NOISES = [0.0, 0.05, 0.1, 0.2]
 
 def test_copies_alone_are_taken_in_their_order(backend):
     # n looks at one point leave λ / (n + λ).
-    chosen = ContextSelector(backend=backend).select([1.0, 0.3], [[0.6, 0.8]] * 6, 6)
+    chosen = choice(backend, [1.0, 0.3], [[0.6, 0.8]] * 6, 6)
     assert chosen.positions.tolist() == [0, 1, 2, 3, 4, 5]
     assert chosen.variances == pytest.approx([1.0, *(0.2 / (n + 0.2) for n in range(1, 7))])
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_versions_come_only_after_every_other_content(backend, noise):
+def test_versions_come_only_after_the_most_relevant_of_every_other_content(backend, noise):
     query, candidates, content = with_versions(11, 20, 4, noise=noise)
-    chosen = ContextSelector(backend=backend).select(query, candidates, 80)
-    assert sorted(content[chosen.positions[:20]]) == list(range(20))
-
-
-@pytest.mark.parametrize("noise", NOISES[1:])
-def test_the_most_relevant_version_stands_for_all(backend, noise):
-    query, candidates, content = with_versions(12, 20, 4, noise=noise)
-    nearness = candidates @ query
-    for position in ContextSelector(backend=backend).select(query, candidates, 20).positions:
+    chosen = choice(backend, query, candidates, 80).positions
+    assert sorted(content[chosen[:20]]) == list(range(20))
+    nearness = (candidates @ query).round(12)
+    for position in chosen[:20]:
         assert nearness[position] == nearness[content == content[position]].max()
 
 
 def test_a_tie_goes_to_the_lowest_position(backend):
     # Mirror images in the query's axis.
     candidates = [[0.6, -0.8, 0.0], [0.6, 0.8, 0.0], [0.6, 0.0, 0.8], [0.6, 0.0, -0.8]]
-    chosen = ContextSelector(backend=backend).select([1.0, 0.0, 0.0], candidates, 4)
+    chosen = choice(backend, [1.0, 0.0, 0.0], candidates, 4)
     assert chosen.positions.tolist()[0] == 0
-    backwards = ContextSelector(backend=backend).select([1.0, 0.0, 0.0], candidates[::-1], 4)
+    backwards = choice(backend, [1.0, 0.0, 0.0], candidates[::-1], 4)
     assert backwards.positions.tolist() == chosen.positions.tolist()
 
 
-@pytest.mark.parametrize("noise_variance", [1e-8, 0.2, 1e4])
-def test_the_variance_starts_at_one_and_never_rises(backend, noise_variance):
+@pytest.mark.parametrize("noise", [1e-8, 0.2, 1e4])
+def test_the_variance_starts_at_one_and_never_rises(backend, noise):
     for seed in range(5):
         query, candidates, _ = with_versions(seed, 10, 1 + seed)
-        selector = ContextSelector(backend=backend, noise_variance=noise_variance)
+        selector = ContextSelector(**under(noise, backend=backend))
         variances = selector.select(query, candidates, 60).variances
         assert variances[0] == pytest.approx(1.0, abs=1e-12)
         assert (np.diff(variances) <= 0).all()
         assert variances[-1] >= 0
-
-
-def choice(backend, query, candidates, n_select=8, **others):
-    return ContextSelector(backend=backend).select(query, candidates, n_select, **others)
 
 
 def test_permuting_the_pool_permutes_the_choice(backend):
@@ -316,8 +288,7 @@ def test_a_common_direction_changes_nothing(backend, b, n_copies):
     shifted = np.column_stack([candidates, np.full(len(candidates), b**0.5)])
     chosen = choice(backend, query, candidates, 15)
     others = choice(backend, np.append(query, b**0.5), shifted, 15)
-    assert others.positions.tolist() == chosen.positions.tolist()
-    np.testing.assert_allclose(others.variances, chosen.variances, atol=1e-9)
+    assert_same(others, chosen, atol=1e-9)
 
 
 def test_rotations_and_lengths_change_nothing(backend):
@@ -327,17 +298,14 @@ def test_rotations_and_lengths_change_nothing(backend):
     lengths = rng.uniform(1e-3, 1e3, (40, 1))
     chosen = choice(backend, query, candidates, 15)
     others = choice(backend, 5 * query @ rotation, lengths * candidates @ rotation, 15)
-    assert others.positions.tolist() == chosen.positions.tolist()
-    np.testing.assert_allclose(others.variances, chosen.variances, atol=1e-9)
+    assert_same(others, chosen, atol=1e-9)
 
 
 def test_the_input_is_left_as_it_was(backend):
     query, candidates, _ = with_versions(20, 6, 2)
     arrays = [query, candidates, candidates[:2].copy(), np.arange(12.0)]
     kept = [array.copy() for array in arrays]
-    ContextSelector(backend=backend).select(
-        query, candidates, 5, conditioned_on=arrays[2], relevance=arrays[3]
-    )
+    choice(backend, query, candidates, 5, conditioned_on=arrays[2], relevance=arrays[3])
     choice(backend, query, candidates)
     for array, before in zip(arrays, kept, strict=True):
         assert np.array_equal(array, before)
@@ -352,51 +320,7 @@ def test_only_the_order_of_the_relevance_counts(backend, transform):
     relevance = np.random.default_rng(21).standard_normal(30)
     chosen = choice(backend, query, candidates, relevance=relevance)
     others = choice(backend, query, candidates, relevance=transform(relevance))
-    assert others.positions.tolist() == chosen.positions.tolist()
-    assert others.variances.tolist() == chosen.variances.tolist()
-
-
-def test_relevance_in_the_order_of_the_cosines_is_no_relevance(backend):
-    query, candidates, _ = with_versions(22, 15, 2)
-    order = np.argsort(np.argsort(candidates @ query))
-    chosen = choice(backend, query, candidates)
-    others = choice(backend, query, candidates, relevance=order)
-    assert others.positions.tolist() == chosen.positions.tolist()
-    np.testing.assert_allclose(others.variances, chosen.variances, atol=1e-12)
-
-
-def test_equal_relevance_shares_the_cosines(backend):
-    # All tie: every content is as good a target as any other.
-    query, candidates = text_like(24, 10)
-    _, _, _, weights, _ = region_of(query, candidates, relevance=np.ones(10))
-    assert weights == pytest.approx([0.1] * 10)
-    check_oracle(backend, query, candidates, 10, relevance=np.ones(10))
-
-
-@pytest.mark.parametrize(
-    ("relevance", "message"),
-    [
-        (np.ones(4), r"one number a candidate: 5 candidate\(s\), 4 number\(s\)"),
-        (np.ones(6), "one number a candidate"),
-        ([], "one number a candidate"),
-        ([1, 2, 3, np.nan, 5], "`relevance` must be finite"),
-        (np.ones((5, 1)), "`relevance` must have 1 dimension"),
-        (["a"] * 5, "`relevance` must hold real numbers"),
-    ],
-    ids=["short", "long", "empty", "NaN", "matrix", "text"],
-)
-def test_refuses_relevance_that_does_not_fit(backend, relevance, message):
-    with pytest.raises(InvalidInputError, match=message):
-        ContextSelector(backend=backend).select(*text_like(25, 5), 3, relevance=relevance)
-
-
-def test_versions_of_what_was_shown_come_last(backend):
-    query, candidates, content = with_versions(26, 15, 3)
-    best = int(np.argmax(candidates @ query))
-    chosen = choice(backend, query, candidates, 45, conditioned_on=candidates[[best]])
-    firsts = content[chosen.positions[:14]]
-    assert content[best] not in firsts
-    assert len(set(firsts)) == 14
+    assert_same(others, chosen, atol=0)
 
 
 @pytest.mark.parametrize("empty", [[], np.empty((0, 32)), np.empty((0, 5))])
@@ -404,15 +328,7 @@ def test_nothing_shown_is_no_condition(backend, empty):
     query, candidates, _ = with_versions(29, 15, 3)
     chosen = choice(backend, query, candidates, conditioned_on=empty)
     plain = choice(backend, query, candidates)
-    assert chosen.positions.tolist() == plain.positions.tolist()
-    np.testing.assert_allclose(chosen.variances, plain.variances, rtol=0, atol=1e-12)
-
-
-def test_a_pool_that_was_all_shown_still_answers(backend):
-    query, candidates = text_like(30, 12)
-    chosen = check_oracle(backend, query, candidates, 12, shown=candidates)
-    assert sorted(chosen.positions.tolist()) == list(range(12))
-    assert chosen.variances[0] < 0.3
+    assert_same(chosen, plain, atol=1e-12)
 
 
 def test_what_was_shown_may_be_far_more_relevant_than_the_rest(backend):
@@ -420,26 +336,6 @@ def test_what_was_shown_may_be_far_more_relevant_than_the_rest(backend):
     candidates = [[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.6 - 1e-5, 0.0, 0.8]]
     chosen = choice(backend, [1.0, 0.0, 0.0], candidates, 2, conditioned_on=candidates[:1])
     assert sorted(chosen.positions.tolist()) == [1, 2]
-
-
-@pytest.mark.parametrize("query", [np.ones((1, 2)), np.ones((3, 2)), [[1.0, 0.0]]])
-def test_a_query_of_several_targets_is_sent_to_the_right_selector(backend, query):
-    with pytest.raises(InvalidInputError, match=r"is the target\. SIFTSelector takes"):
-        ContextSelector(backend=backend).select(query, np.eye(2), 1)
-
-
-@pytest.mark.parametrize(
-    ("shown", "message"),
-    [
-        ([[1.0, 0.0, 0.0]], "`conditioned_on` must have 2 columns"),
-        ([1.0, 0.0], "`conditioned_on` must have 2 dimension"),
-        ([[np.nan, 0.0]], "`conditioned_on` must be finite"),
-        ([[0.0, 0.0]], "must not be all zero"),
-    ],
-)
-def test_refuses_what_cannot_have_been_shown(backend, shown, message):
-    with pytest.raises(InvalidInputError, match=message):
-        ContextSelector(backend=backend).select([1, 0], np.eye(2), 1, conditioned_on=shown)
 
 
 def test_takes_each_content_once_where_the_nearest_repeat():

@@ -7,6 +7,7 @@ import numpy as np
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
 from sift_core.types import Selection, StopReason
+from tests.selection.oracle import under
 
 N_INPUTS = 10_000
 
@@ -19,51 +20,13 @@ KERNELS = [
     LinearKernel(normalize=False),
 ]
 NOT_ARRAYS = [
-    None,
-    "",
-    "abcd",
-    b"ab",
-    object(),
-    {},
-    {"a": 1.0},
-    {1.0, 2.0},
-    3,
-    2.5,
-    float("nan"),
-    True,
-    [],
-    (),
-    [[]],
-    [[[]]],
-    [None],
-    [[None, 1.0]],
-    ["a", "b"],
-    [["a", "b"]],
-    [1.0, [2.0]],
-    [[1.0, 2.0], [3.0]],
-    [10**400, 1],
-    [[10**400, 1]],
-    [1j, 2.0],
-    [[1j, 2.0]],
-    [object()],
-    range(3),
-    range(0),
-    np.array(1.5),
-    np.array("a"),
-    np.array(None),
-    np.array(["a", "b"]),
-    np.array([["a", "b"]]),
-    np.array([1j, 2.0]),
-    np.array(["2020-01-01"], dtype="datetime64[D]"),
-    np.zeros(3, dtype=[("a", float)]),
-    np.empty(0),
-    np.empty((0, 0)),
-    np.empty((3, 0)),
-    np.empty((0, 3)),
-    np.empty((0, 3, 4)),
-    np.empty((0, 3), dtype="U1"),
-    np.ones((2, 2, 2)),
-    np.longdouble("1e4000") * np.ones(3, dtype=np.longdouble),
+    *(None, "", "abcd", b"ab", object(), {}, {"a": 1.0}, {1.0, 2.0}, 3, float("nan"), True),
+    *([], (), [[]], [[[]]], [None], [[None, 1.0]], ["a", "b"], [1.0, [2.0]], [[1.0, 2.0], [3.0]]),
+    *([10**400, 1], [[10**400, 1]], [1j, 2.0], [object()], range(3), range(0)),
+    *(np.array(1.5), np.array(None), np.array([["a", "b"]]), np.array([1j, 2.0])),
+    *(np.array(["2020-01-01"], dtype="datetime64[D]"), np.zeros(3, dtype=[("a", float)])),
+    *(np.empty(0), np.empty((0, 0)), np.empty((3, 0)), np.empty((0, 3)), np.empty((0, 3, 4))),
+    *(np.empty((0, 3), dtype="U1"), np.ones((2, 2, 2))),
     np.longdouble("1e4000") * np.ones((2, 3), dtype=np.longdouble),
 ]
 COUNTS = [0, 1, 2, 3, 5, 9, 30, np.int64(3), np.uint8(2), True, np.array(2)]
@@ -72,6 +35,29 @@ ENDLESS = [10**4, 2**31, 2**63, 10**30]  # without repeats, which would take the
 POSITIVE = [1e-320, 1e-300, 1e-100, 1e-12, 1e-6, 0.01, 0.1, 1, 1.0, 100.0, 1e4, 1e100, 1e300]
 NOT_POSITIVE = [0, -1.0, float("nan"), -np.inf, "0.1", [0.1], 1j, object()]
 SPECIAL = [np.nan, np.inf, -np.inf, 5e-324, -5e-324, 1e-310, 1.7e308, 0.0, -0.0]
+
+
+# NaN has no integer; what is too large becomes another number.
+CONVERSIONS = [
+    *[lambda a: a.astype(np.float32)] * 8,
+    lambda a: a.astype(np.float16),
+    lambda a: a.astype(np.longdouble),
+    lambda a: a.astype(">f4"),
+    lambda a: a.astype(object),
+    lambda a: a.astype(str),
+    lambda a: a.astype(complex),
+    lambda a: np.nan_to_num(np.rint(a), nan=1, posinf=1, neginf=-1).clip(-99, 99).astype(np.int8),
+    lambda a: a > 0,
+    np.ndarray.tolist,
+    list,
+    np.ma.masked_invalid,
+    np.asfortranarray,
+    lambda a: a[::-1],
+    lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+    lambda a: a[None],
+    lambda a: a.ravel(),
+    lambda a: a[:0],
+]
 
 
 class Fuzzer:
@@ -104,46 +90,9 @@ class Fuzzer:
         return rows
 
     def as_given(self, rows):
-        """Return the numbers in another type, layout or shape."""
-        kind = self.one_of(
-            ["same"] * 8 + ["float32"] * 4 + ["type"] * 3 + ["layout"] * 3 + ["shape"]
-        )
+        """Return the numbers as they are, or in another type, layout or shape."""
         with np.errstate(all="ignore"):
-            if kind == "float32":
-                return rows.astype(np.float32)
-            if kind == "type":
-                # NaN has no integer; what is too large becomes another number.
-                whole = np.nan_to_num(np.rint(rows), nan=1.0, posinf=1.0, neginf=-1.0).clip(-99, 99)
-                return self.one_of(
-                    [
-                        lambda: rows.astype(np.float16),
-                        lambda: rows.astype(np.longdouble),
-                        lambda: rows.astype(">f4"),
-                        lambda: rows.astype(object),
-                        lambda: rows.astype(str),
-                        lambda: rows.astype(complex),
-                        lambda: whole.astype(np.int64),
-                        lambda: whole.astype(np.int8),
-                        lambda: whole > 0,
-                        rows.tolist,
-                        lambda: tuple(map(tuple, rows)) if rows.ndim == 2 else tuple(rows),
-                        lambda: list(rows),
-                        lambda: np.ma.masked_invalid(rows),
-                    ]
-                )()
-        if kind == "layout":
-            rows = self.one_of(
-                [
-                    np.asfortranarray,
-                    lambda a: a[::-1],
-                    lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
-                    lambda a: a.copy(),
-                ]
-            )(rows)
-            rows.flags.writeable = bool(rows.flags.writeable and self.chance(0.5))
-        if kind == "shape":
-            return self.one_of([rows[None], rows[..., None], rows.ravel(), rows[:0], rows[..., :0]])
-        return rows
+            return self.one_of([np.asarray] * 24 + CONVERSIONS)(rows)
 
     def pool(self, kind):
         n, d = self.one_of([0, 1, 1, 2, 3, 5, 8, 13]), self.one_of([1, 2, 3, 5, 8])
@@ -166,7 +115,7 @@ class Fuzzer:
         """Return the settings of a selector, or of `select`, and whether it may repeat."""
         settings = {}
         if self.chance(0.6):
-            settings["noise_variance"] = self.positive()
+            settings |= under(self.positive())
         for name in ("alpha",) if kind == "select" else ("alpha", "max_variance", "min_gain"):
             if self.chance(0.1):
                 settings[name] = self.positive()
@@ -188,16 +137,8 @@ class Fuzzer:
             options["conditioned_on"] = self.one_of(NOT_ARRAYS) if self.chance(0.05) else shown
         if kind == "paper" and self.chance(0.2):
             length = self.one_of([1, 1, 1, 2, 3])
-            weights = self.one_of(
-                [
-                    np.abs,
-                    np.abs,
-                    np.abs,
-                    np.asarray,
-                    np.zeros_like,
-                    lambda a: np.full(a.shape, 1e308),
-                ]
-            )(self.matrix(1, length)[0])
+            change = self.one_of([np.abs, np.abs, np.asarray, np.zeros_like])
+            weights = change(self.matrix(1, length)[0])
             options["weights"] = self.one_of(NOT_ARRAYS) if self.chance(0.05) else weights
         if kind == "context" and self.chance(0.3):
             relevance = self.as_given(self.matrix(1, n + self.chance(0.05))[0])
@@ -214,8 +155,7 @@ class Fuzzer:
 
 def assert_valid(chosen, n, n_select, may_repeat):
     assert isinstance(chosen, Selection)
-    assert chosen.positions.dtype == np.intp
-    assert chosen.variances.dtype == np.float64
+    assert (chosen.positions.dtype, chosen.variances.dtype) == (np.intp, np.float64)
     assert chosen.positions.ndim == chosen.variances.ndim == 1
     assert len(chosen.variances) == len(chosen) + 1 <= n_select + 1
     assert np.isfinite(chosen.variances).all()

@@ -5,13 +5,9 @@ import pytest
 
 from sift_core.errors import InvalidInputError
 from sift_core.selection import HullReconstructionSelector
+from tests.selection.oracle import unit
 
 EXACT = HullReconstructionSelector(tolerance=1e-12, max_iterations=100_000)
-
-
-def unit(rows):
-    rows = np.asarray(rows, dtype=float)
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
 def random_pool(seed, n, d):
@@ -98,12 +94,6 @@ def test_counts_by_hand(n_select, expected):
     assert chosen.positions.tolist() == expected
 
 
-def test_variances_by_hand():
-    # Linear, λ = .01, cosine 2 / √5 with the choice: 1 - (4 / 5) / 1.01
-    chosen = HullReconstructionSelector().select([2, 1], [[0, 3], [5, 0]], 1)
-    assert chosen.variances == pytest.approx([1, 1 - 0.8 / 1.01])
-
-
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(("n", "d"), [(2, 2), (5, 3), (6, 6), (7, 4)])
 def test_the_distance_equals_that_of_trying_every_face(seed, n, d):
@@ -141,18 +131,6 @@ def test_the_gap_bounds_what_is_missing(seed):
         scores = unit(candidates) @ (unit(query) - found.weights @ unit(candidates))
         gap = 2 * found.weights @ (scores.max() - scores)
         assert found.duality_gap == pytest.approx(gap)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_no_step_leads_away_from_the_query(seed):
-    query, candidates = random_pool(seed, 40, 6)
-    distances = [
-        HullReconstructionSelector(max_iterations=n, tolerance=1e-12)
-        .reconstruct(query, candidates)
-        .distance
-        for n in range(1, 80)
-    ]
-    assert (np.diff(distances) <= 1e-15).all()
 
 
 def test_a_tolerance_below_rounding_ends_in_time():
@@ -280,10 +258,3 @@ def test_odd_numbers_give_weights_all_the_same():
 def test_refuses_settings_out_of_range(setting, value):
     with pytest.raises(InvalidInputError, match=setting):
         HullReconstructionSelector(**{setting: value})
-
-
-def test_reconstruct_checks_its_vectors():
-    with pytest.raises(InvalidInputError, match="all zero"):
-        EXACT.reconstruct([1.0, 0], [[0.0, 0]])
-    with pytest.raises(InvalidInputError, match="finite"):
-        EXACT.reconstruct([np.nan, 0], np.eye(2))

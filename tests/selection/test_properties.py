@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sift_core.selection import LinearKernel, RBFKernel, posterior_variances
+from tests.selection.oracle import under
 
 settings.register_profile("selection", deadline=None, derandomize=True, max_examples=60)
 quick = settings.get_profile("selection")
 
 kernels = st.sampled_from([LinearKernel(), RBFKernel(), RBFKernel(length_scale=2.0)])
-noise_variances = st.floats(-12, 4).map(lambda exponent: 10.0**exponent)
+noises = st.floats(-12, 4).map(lambda exponent: 10.0**exponent)
 
 
 @st.composite
@@ -50,7 +51,7 @@ def repetitive_pools(draw):
     return query, candidates
 
 
-def long_dense_variances(kernel, noise_variance, query, chosen):
+def long_dense_variances(kernel, noise, query, chosen):
     """Return σ² before and after each look, in 80 bits, from the dense conditional covariance."""
     points = np.vstack([query, chosen]).astype(np.longdouble)
     points /= np.sqrt((points**2).sum(axis=1, keepdims=True))
@@ -60,7 +61,7 @@ def long_dense_variances(kernel, noise_variance, query, chosen):
     variances = [covariance[0, 0]]
     for step in range(1, len(points)):
         column = covariance[:, step]
-        covariance = covariance - np.outer(column, column) / (column[step] + noise_variance)
+        covariance = covariance - np.outer(column, column) / (column[step] + noise)
         variances.append(covariance[0, 0])
     return np.array(variances)
 
@@ -77,14 +78,19 @@ def test_the_variance_is_the_one_of_the_dense_posterior(
     choose, pool, kernel, exponent, allow_repeats, n_select
 ):
     query, candidates = pool
-    settings_ = {"kernel": kernel, "noise_variance": 10.0**exponent}
-    chosen = choose(query, candidates, n_select, allow_repeats=allow_repeats, **settings_)
+    noise = 10.0**exponent
+    chosen = choose(
+        query, candidates, n_select, kernel=kernel, noise=noise, allow_repeats=allow_repeats
+    )
     observed = candidates[chosen.positions]
-    expected = long_dense_variances(kernel, 10.0**exponent, query, observed).astype(float)
+    expected = long_dense_variances(kernel, noise, query, observed).astype(float)
     # The prior variance is 1. Near 0 the difference of two such numbers has no more digits.
     np.testing.assert_allclose(chosen.variances, expected, rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(
-        posterior_variances(query, observed, **settings_), expected, rtol=1e-9, atol=1e-13
+        posterior_variances(query, observed, **under(noise, kernel)),
+        expected,
+        rtol=1e-9,
+        atol=1e-13,
     )
 
 
@@ -92,21 +98,16 @@ def test_the_variance_is_the_one_of_the_dense_posterior(
 @given(
     st.one_of(random_pools(), odd_pools(), repetitive_pools()),
     kernels,
-    noise_variances,
+    noises,
     st.booleans(),
     st.integers(0, 45),
 )
 def test_the_variance_starts_at_one_and_never_rises_nor_leaves_its_range(
-    choose, pool, kernel, noise_variance, allow_repeats, n_select
+    choose, pool, kernel, noise, allow_repeats, n_select
 ):
     query, candidates = pool
     chosen = choose(
-        query,
-        candidates,
-        n_select,
-        kernel=kernel,
-        noise_variance=noise_variance,
-        allow_repeats=allow_repeats,
+        query, candidates, n_select, kernel=kernel, noise=noise, allow_repeats=allow_repeats
     )
     n = len(candidates)
     expected = n_select if allow_repeats and n else min(n_select, n)
@@ -123,10 +124,10 @@ def test_the_variance_starts_at_one_and_never_rises_nor_leaves_its_range(
 
 
 @quick
-@given(random_pools(min_n=1), kernels, noise_variances)
-def test_no_single_candidate_would_have_gained_more(choose, pool, kernel, noise_variance):
+@given(random_pools(min_n=1), kernels, noises)
+def test_no_single_candidate_would_have_gained_more(choose, pool, kernel, noise):
     query, candidates = pool
-    settings_ = {"kernel": kernel, "noise_variance": noise_variance}
+    settings_ = {"kernel": kernel, "noise": noise}
     first = choose(query, candidates, 1, **settings_)
     alone = [
         choose(query, candidates[[i]], 1, **settings_).gains[0] for i in range(len(candidates))
@@ -136,32 +137,31 @@ def test_no_single_candidate_would_have_gained_more(choose, pool, kernel, noise_
 
 @quick
 @given(random_pools(min_n=2), kernels, st.sampled_from([0.01, 0.1, 1.0]), st.data())
-def test_permuting_the_pool_permutes_the_positions(choose, pool, kernel, noise_variance, data):
+def test_permuting_the_pool_permutes_the_positions(choose, pool, kernel, noise, data):
     query, candidates = pool
     order = np.array(data.draw(st.permutations(range(len(candidates)))))
-    settings_ = {"kernel": kernel, "noise_variance": noise_variance}
+    settings_ = {"kernel": kernel, "noise": noise}
     chosen = choose(query, candidates, 3, **settings_)
     # In one or two dimensions directions nearly coincide; gains must be well apart.
-    assume(_smallest_margin(query, candidates, chosen.positions, settings_) > 1e-9)
+    assume(_smallest_margin(query, candidates, chosen.positions, noise, kernel) > 1e-9)
     shuffled = choose(query, candidates[order], 3, **settings_)
     assert order[shuffled.positions].tolist() == chosen.positions.tolist()
     np.testing.assert_allclose(shuffled.variances, chosen.variances, rtol=0, atol=1e-12)
 
 
-def _smallest_margin(query, candidates, positions, settings_):
+def _smallest_margin(query, candidates, positions, noise, kernel):
     """Return by how much each choice beat the runner-up, at least."""
     margin = np.inf
     for step in range(len(positions)):
         rest = np.setdiff1d(np.arange(len(candidates)), positions[:step])
         variances = sorted(
-            _variance(query, candidates[[*positions[:step], i]], settings_) for i in rest
+            posterior_variances(query, candidates[[*positions[:step], i]], **under(noise, kernel))[
+                -1
+            ]
+            for i in rest
         )
         margin = min(margin, np.diff(variances[:2]).min(initial=np.inf))
     return margin
-
-
-def _variance(query, observed, settings_):
-    return posterior_variances(query, observed, **settings_)[-1]
 
 
 @quick
@@ -177,10 +177,10 @@ def test_lengths_do_not_matter_to_a_kernel_on_unit_vectors(choose, pool, kernel,
 
 
 @quick
-@given(random_pools(min_n=1), kernels, noise_variances)
-def test_a_shorter_selection_is_the_beginning_of_a_longer_one(choose, pool, kernel, noise_variance):
+@given(random_pools(min_n=1), kernels, noises)
+def test_a_shorter_selection_is_the_beginning_of_a_longer_one(choose, pool, kernel, noise):
     query, candidates = pool
-    settings_ = {"kernel": kernel, "noise_variance": noise_variance, "allow_repeats": True}
+    settings_ = {"kernel": kernel, "noise": noise, "allow_repeats": True}
     long = choose(query, candidates, 12, **settings_)
     short = choose(query, candidates, 5, **settings_)
     np.testing.assert_array_equal(short.positions, long.positions[:5])

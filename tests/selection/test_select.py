@@ -4,18 +4,17 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.selection import (
     ContextSelector,
+    LazySIFTSelector,
     LinearKernel,
     RBFKernel,
     SIFTSelector,
+    UncertaintySamplingSelector,
+    posterior_variances,
     select,
     selector_from_settings,
 )
 from sift_core.types import StopReason
-
-
-def pool(seed, n=30, d=24):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal(d), rng.standard_normal((n, d)) + 0.4
+from tests.selection.oracle import assert_same, random_pool, under
 
 
 @pytest.mark.parametrize(
@@ -78,62 +77,53 @@ def test_refuses_an_unknown_backend(selector, backend):
 
 
 @pytest.mark.parametrize("noise_variance", [0, 0.0, -0.1, np.nan, np.inf, -np.inf])
-def test_refuses_a_noise_variance_out_of_range(noise_variance):
-    for selector in (SIFTSelector, ContextSelector):
-        with pytest.raises(InvalidInputError, match="`noise_variance` must be a finite number > 0"):
-            selector(noise_variance=noise_variance)
-    for kernel in ("auto", LinearKernel()):
-        with pytest.raises(InvalidInputError, match="noise_variance"):
-            select(*pool(1), 2, kernel=kernel, noise_variance=noise_variance)
+@pytest.mark.parametrize(
+    "use",
+    [
+        SIFTSelector,
+        ContextSelector,
+        LazySIFTSelector,
+        UncertaintySamplingSelector,
+        lambda **settings: select(*random_pool(1), 2, **settings),
+        lambda **settings: posterior_variances(*random_pool(1), **settings),
+    ],
+    ids=["paper", "context", "lazy", "uncertainty", "function", "variances"],
+)
+def test_refuses_a_noise_variance_out_of_range(use, noise_variance):
+    with pytest.raises(InvalidInputError, match="`noise_variance` must be a finite number > 0"):
+        use(noise_variance=noise_variance)
 
 
-@pytest.mark.parametrize("length_scale", [0, -1, np.nan, np.inf, 1e-200, 1e200])
+@pytest.mark.parametrize("length_scale", [0, -1, np.nan, np.inf, 1e-200, 1e-160, 1e200])
 def test_refuses_a_length_scale_out_of_range(length_scale):
-    with pytest.raises(InvalidInputError, match="`length_scale` must be"):
+    with pytest.raises(InvalidInputError, match="`length_scale` must be > 0"):
         RBFKernel(length_scale=length_scale)
 
 
-def assert_equal(one, other):
-    np.testing.assert_array_equal(one.positions, other.positions)
-    np.testing.assert_array_equal(one.variances, other.variances)
-    assert one.stop_reason is other.stop_reason
-
-
-def test_the_function_chooses_for_a_prompt_by_default():
-    assert_equal(select(*pool(9), 10), ContextSelector().select(*pool(9), 10))
-
-
-def test_the_function_passes_settings_of_the_default_on():
-    chosen = select(*pool(9), 10, noise_variance=0.5, alpha=1.0)
-    expected = ContextSelector(noise_variance=0.5, alpha=1.0).select(*pool(9), 10)
-    assert expected.stop_reason is StopReason.ALPHA
-    assert_equal(chosen, expected)
+@pytest.mark.parametrize(
+    ("settings", "selector"),
+    [
+        ({}, ContextSelector()),
+        (under(0.5, alpha=1.0), ContextSelector(**under(0.5, alpha=1.0))),
+        (
+            under(0.7, LinearKernel(), allow_repeats=True, alpha=0.5),
+            SIFTSelector(**under(0.7, allow_repeats=True, alpha=0.5)),
+        ),
+        ({"kernel": "rbf"}, SIFTSelector(**under(0.1, RBFKernel()))),
+    ],
+    ids=["defaults", "for a prompt", "all", "rbf"],
+)
+def test_the_function_chooses_as_the_selector_of_its_settings(settings, selector):
+    chosen = select(*random_pool(9), 10, **settings)
+    assert (chosen.stop_reason is StopReason.ALPHA) == ("alpha" in settings)
+    assert_same(chosen, selector.select(*random_pool(9), 10), atol=0)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "noise_variance"),
+    ("kernel", "noise"),
     [(LinearKernel(), 0.01), ("linear", 0.01), (RBFKernel(), 0.1), ("rbf", 0.1)],
 )
-def test_one_kernel_has_one_default_for_the_noise(kernel, noise_variance):
-    assert selector_from_settings(kernel=kernel).noise_variance == noise_variance
+def test_one_kernel_has_one_default_for_the_noise(kernel, noise):
+    assert selector_from_settings(kernel=kernel).noise_variance == noise
     if not isinstance(kernel, str):
-        assert SIFTSelector(kernel=kernel).noise_variance == noise_variance
-        by_class = SIFTSelector(kernel=kernel).select(*pool(9), 10)
-        assert_equal(select(*pool(9), 10, kernel=kernel), by_class)
-
-
-def test_the_function_passes_every_setting_on():
-    settings = {
-        "kernel": LinearKernel(),
-        "noise_variance": 0.7,
-        "allow_repeats": True,
-        "alpha": 0.5,
-    }
-    by_function = select(*pool(9), 10, **settings)
-    assert by_function.stop_reason is StopReason.ALPHA
-    assert_equal(by_function, SIFTSelector(**settings).select(*pool(9), 10))
-
-
-def test_the_function_refuses_repeats_without_a_kernel():
-    with pytest.raises(InvalidInputError, match="`allow_repeats` has no meaning"):
-        select(*pool(9), 2, allow_repeats=True)
+        assert SIFTSelector(kernel=kernel).noise_variance == noise

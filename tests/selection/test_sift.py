@@ -3,62 +3,12 @@ import pytest
 
 from sift_core.selection import LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
 from sift_core.types import StopReason
-
-KERNELS = {"linear": LinearKernel(), "rbf": RBFKernel()}
-
-
-def pool(seed, n=30, d=24, dtype=np.float64):
-    rng = np.random.default_rng(seed)
-    query, candidates = rng.standard_normal(d), rng.standard_normal((n, d)) + 0.4
-    return query.astype(dtype), candidates.astype(dtype)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("allow_repeats", [True, False], ids=["repeats", "no repeats"])
-@pytest.mark.parametrize("noise_variance", [1e-6, 1e-4, 1e-2, 1.0, 1e2])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_equals_the_dense_oracle(
-    choose, greedy_oracle, kernel, noise_variance, allow_repeats, dtype
-):
-    for n in (29, 30):  # compiled code reads candidates in pairs
-        query, candidates = pool(n, n=n, dtype=dtype)
-        positions, variances = greedy_oracle(
-            kernel,
-            noise_variance,
-            query.astype(np.float64),
-            candidates.astype(np.float64),
-            12,
-            allow_repeats,
-        )
-        chosen = choose(
-            query,
-            candidates,
-            12,
-            kernel=KERNELS[kernel],
-            noise_variance=noise_variance,
-            allow_repeats=allow_repeats,
-        )
-        assert chosen.positions.tolist() == positions
-        np.testing.assert_allclose(chosen.variances, variances, rtol=0, atol=1e-10)
-        np.testing.assert_allclose(chosen.gains, -np.diff(variances), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_equals_the_dense_oracle_for_more_steps_than_the_first_factor_holds(
-    choose, greedy_oracle, kernel
-):
-    query, candidates = pool(5, n=20, d=6)
-    positions, variances = greedy_oracle(kernel, 0.1, query, candidates, 40, True)
-    chosen = choose(
-        query, candidates, 40, kernel=KERNELS[kernel], noise_variance=0.1, allow_repeats=True
-    )
-    assert chosen.positions.tolist() == positions
-    np.testing.assert_allclose(chosen.variances, variances, rtol=0, atol=1e-10)
+from tests.selection.oracle import KERNELS, random_pool, under
 
 
 def test_one_observation_by_hand(choose):
     # c = 0.6, λ = 0.5: σ² = 1 - c² / (1 + λ) = 1 - 0.36 / 1.5 = 0.76
-    chosen = choose([1.0, 0.0], [[0.6, 0.8]], 1, noise_variance=0.5)
+    chosen = choose([1.0, 0.0], [[0.6, 0.8]], 1, noise=0.5)
     assert chosen.variances == pytest.approx([1.0, 0.76])
     assert chosen.gains == pytest.approx([0.24])
     assert chosen.standard_deviation == pytest.approx(0.76**0.5)
@@ -66,7 +16,7 @@ def test_one_observation_by_hand(choose):
 
 def test_the_same_point_twice_by_hand(choose):
     # Paper, proofs, "2nd point": ψ({x₁, x₁}) = 2k² / (2 + λ) = 2 · 0.36 / 2.5 = 0.288
-    chosen = choose([1.0, 0.0], [[0.6, 0.8]], 2, noise_variance=0.5, allow_repeats=True)
+    chosen = choose([1.0, 0.0], [[0.6, 0.8]], 2, noise=0.5, allow_repeats=True)
     assert chosen.positions.tolist() == [0, 0]
     assert chosen.variances == pytest.approx([1.0, 0.76, 0.712])
 
@@ -74,32 +24,30 @@ def test_the_same_point_twice_by_hand(choose):
 def test_two_orthogonal_points_by_hand(choose):
     # Paper, proofs, "2nd point": ψ({x₁, x}) = (k₁² + k²) / (1 + λ) = (0.64 + 0.36) / 1.5 = 2/3,
     # of which the first point has 0.64 / 1.5 = 0.42667.
-    chosen = choose([0.6, 0.8], np.eye(2), 2, noise_variance=0.5)
+    chosen = choose([0.6, 0.8], np.eye(2), 2, noise=0.5)
     assert chosen.positions.tolist() == [1, 0]
     assert chosen.variances == pytest.approx([1.0, 1 - 0.64 / 1.5, 1 / 3])
 
 
-@pytest.mark.parametrize("noise_variance", [0.01, 0.5, 2.0, 100.0])
+@pytest.mark.parametrize("noise", [0.01, 0.5, 2.0, 100.0])
 @pytest.mark.parametrize(
     ("ratio", "second"), [(0.999, 0), (1.001, 1)], ids=["below: repeat", "above: new"]
 )
-def test_an_orthogonal_point_comes_second_beyond_the_papers_threshold(
-    choose, noise_variance, ratio, second
-):
+def test_an_orthogonal_point_comes_second_beyond_the_papers_threshold(choose, noise, ratio, second):
     # Preferred over x₁ again if and only if k² > λ / (2 + λ) · k₁². With λ = 0.5 and k₁ = 0.6
     # that is k² > 0.2 · 0.36 = 0.072.
     k_1 = 0.6
-    k_2 = ratio * (noise_variance / (2 + noise_variance)) ** 0.5 * k_1
+    k_2 = ratio * (noise / (2 + noise)) ** 0.5 * k_1
     query = [k_1, k_2, (1 - k_1**2 - k_2**2) ** 0.5]
-    chosen = choose(query, np.eye(3)[:2], 2, noise_variance=noise_variance, allow_repeats=True)
+    chosen = choose(query, np.eye(3)[:2], 2, noise=noise, allow_repeats=True)
     assert chosen.positions.tolist() == [0, second]
 
 
-@pytest.mark.parametrize("noise_variance", [1e-6, 0.01, 1.0, 1e4])
-def test_the_linear_kernel_picks_the_largest_absolute_cosine_first(choose, noise_variance):
-    query, candidates = pool(11)
+@pytest.mark.parametrize("noise", [1e-6, 0.01, 1.0, 1e4])
+def test_the_linear_kernel_picks_the_largest_absolute_cosine_first(choose, noise):
+    query, candidates = random_pool(11)
     cosines = candidates @ query / np.linalg.norm(candidates, axis=1)
-    chosen = choose(query, candidates, 1, noise_variance=noise_variance)
+    chosen = choose(query, candidates, 1, noise=noise)
     assert chosen.positions.tolist() == [np.argmax(np.abs(cosines))]
 
 
@@ -114,22 +62,22 @@ def test_nearest_neighbors_are_insufficient_and_sift_is_not(choose):
     # R⁵ many times over, query (2, 1, 1, 1, 1) / √8. The nearest are all e₁, which leaves
     # 1 - (4 / 8) · n / (n + λ) > 0.5 for ever. SIFT takes the n / 5 copies of each in turn:
     # λ / (n / 5 + λ), which tends to 0.
-    d, n, noise_variance = 5, 200, 0.01
+    d, n, noise = 5, 200, 0.01
     candidates = np.repeat(np.eye(d), n, axis=0)
     query = np.array([2.0, 1, 1, 1, 1])
     nearest = NearestNeighborSelector().select(query, candidates, n)
-    sift = choose(query, candidates, n, noise_variance=noise_variance)
+    sift = choose(query, candidates, n, noise=noise)
     assert set((nearest.positions // n).tolist()) == {0}
-    assert nearest.variances[-1] == pytest.approx(1 - 0.5 * n / (n + noise_variance))
+    assert nearest.variances[-1] == pytest.approx(1 - 0.5 * n / (n + noise))
     assert (nearest.variances >= 0.5).all()
     assert set((sift.positions[:d] // n).tolist()) == set(range(d))
-    assert sift.variances[-1] < 1.1 * noise_variance / (n / d)
+    assert sift.variances[-1] < 1.1 * noise / (n / d)
 
 
 @pytest.mark.parametrize("allow_repeats", [True, False])
 @pytest.mark.parametrize("n_select", [12, 10**4])
 def test_more_than_the_pool_holds(choose, allow_repeats, n_select):
-    query, candidates = pool(2, n=5)
+    query, candidates = random_pool(2, n=5)
     chosen = choose(query, candidates, n_select, allow_repeats=allow_repeats)
     assert len(chosen) == (n_select if allow_repeats else 5)
     assert set(chosen.positions.tolist()) <= set(range(5))
@@ -139,7 +87,7 @@ def test_more_than_the_pool_holds(choose, allow_repeats, n_select):
 
 @pytest.mark.parametrize("n_select", [2**31, 2**63, 2**64, 10**30])
 def test_more_than_any_machine_counts(choose, n_select):
-    chosen = choose(*pool(2, n=5), n_select)
+    chosen = choose(*random_pool(2, n=5), n_select)
     assert len(chosen) == 5
     assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
 
@@ -158,8 +106,8 @@ def test_an_empty_pool_is_exhausted_at_once(choose, empty, allow_repeats, n_sele
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_one_candidate(choose, kernel):
-    query, candidates = pool(8, n=1)
-    settings = {"kernel": KERNELS[kernel], "noise_variance": 0.5, "allow_repeats": True}
+    query, candidates = random_pool(8, n=1)
+    settings = {"kernel": KERNELS[kernel], "noise": 0.5, "allow_repeats": True}
     cosine = candidates[0] @ query / np.linalg.norm(candidates[0]) / np.linalg.norm(query)
     k = cosine if kernel == "linear" else np.exp(10 * (cosine - 1))
     chosen = choose(query, candidates, 3, **settings)
@@ -170,16 +118,16 @@ def test_one_candidate(choose, kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_query_may_be_a_candidate(choose, kernel):
-    query, candidates = pool(7)
+    query, candidates = random_pool(7)
     candidates[4] = query
-    chosen = choose(query, candidates, 3, kernel=KERNELS[kernel], noise_variance=1e-12)
+    chosen = choose(query, candidates, 3, kernel=KERNELS[kernel], noise=1e-12)
     assert chosen.positions[0] == 4
     assert chosen.variances[1:] == pytest.approx([0, 0, 0], abs=1e-11)
     assert (chosen.variances >= 0).all()
 
 
 def test_inputs_are_not_modified(choose):
-    query, candidates = pool(3)
+    query, candidates = random_pool(3)
     before = query.copy(), candidates.copy()
     query.flags.writeable = candidates.flags.writeable = False
     for kernel in (*KERNELS.values(), LinearKernel(normalize=False)):
@@ -234,8 +182,8 @@ def unaligned(array):
     ],
 )
 def test_numbers_of_any_type_give_the_same_choice(backend, kernel, convert):
-    query, candidates = (np.abs(np.rint(20 * a)) for a in pool(4))  # exact in every type
-    settings = {"kernel": KERNELS[kernel], "noise_variance": 0.05}
+    query, candidates = (np.abs(np.rint(20 * a)) for a in random_pool(4))  # exact in every type
+    settings = under(0.05, KERNELS[kernel])
     expected = SIFTSelector(backend="numpy", **settings).select(query, candidates, 6)
     chosen = SIFTSelector(backend=backend, **settings).select(
         convert(query), convert(candidates), 6
@@ -248,5 +196,7 @@ def test_numbers_of_any_type_give_the_same_choice(backend, kernel, convert):
 
 def test_the_fine_tuning_preset_is_the_papers_setting_with_repeats():
     preset = SIFTSelector.for_fine_tuning()
-    assert preset == SIFTSelector(kernel=LinearKernel(), noise_variance=0.01, allow_repeats=True)
-    assert SIFTSelector.for_fine_tuning(noise_variance=0.1).noise_variance == 0.1
+    assert preset == SIFTSelector(**under(0.01, LinearKernel()), allow_repeats=True)
+    assert SIFTSelector.for_fine_tuning(**under(0.1)) == SIFTSelector(
+        **under(0.1), allow_repeats=True
+    )

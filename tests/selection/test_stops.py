@@ -16,7 +16,7 @@ VARIANCES = [1, 0.9375, 0.875, 0.8125, 0.75]
 @pytest.fixture
 def stop(choose):
     def run(n_select=4, **settings):
-        return choose(QUERY, BASIS, n_select, noise_variance=3.0, **settings)
+        return choose(QUERY, BASIS, n_select, noise=3.0, **settings)
 
     return run
 
@@ -51,7 +51,7 @@ def test_adaptive_stop_takes_a_step_that_just_pays(choose):
     # k(q, q) = 1, k(q, x) = 1.5, k(x, x) = 2.25, λ = 0.75: σ²₁ = 1 - 2.25 / 3 = 0.25, and
     # σ₁ = 0.5 is not greater than 1 / (2 · 1).
     kernel = LinearKernel(normalize=False)
-    chosen = choose([1.0], [[1.5]], 1, kernel=kernel, noise_variance=0.75, alpha=2.0)
+    chosen = choose([1.0], [[1.5]], 1, kernel=kernel, noise=0.75, alpha=2.0)
     assert chosen.positions.tolist() == [0]
     assert chosen.stop_reason is StopReason.N_SELECT
 
@@ -68,7 +68,7 @@ def test_stops_as_soon_as_the_variance_is_small_enough(stop, max_variance, n_cho
 
 def test_stops_before_a_choice_that_gains_too_little(choose):
     # q = (4, 2, 2, 1) / 5 and λ = 3: gains 0.16, 0.04, 0.04, 0.01.
-    chosen = choose([4.0, 2, 2, 1], np.eye(4), 4, noise_variance=3.0, min_gain=0.02)
+    chosen = choose([4.0, 2, 2, 1], np.eye(4), 4, noise=3.0, min_gain=0.02)
     assert chosen.positions.tolist() == [0, 1, 2]
     assert chosen.gains == pytest.approx([0.16, 0.04, 0.04])
     assert chosen.stop_reason is StopReason.MIN_GAIN
@@ -94,7 +94,7 @@ def test_of_several_stops_the_first_in_this_order_is_reported(stop, settings, re
 def test_the_stops_see_the_weighted_sum_of_the_targets(choose):
     # Targets e₁ and e₂ with weights 3 and 1 and λ = 3: x = e₁ lowers Σ w σ² by 3 / 4, then e₂
     # by 1 / 4: 4, 3.25, 3.
-    settings = {"noise_variance": 3.0, "weights": [3, 1]}
+    settings = {"noise": 3.0, "weights": [3, 1]}
     assert choose(np.eye(2), np.eye(2), 2, **settings).variances.tolist() == [4, 3.25, 3]
     assert len(choose(np.eye(2), np.eye(2), 2, **settings, max_variance=3.25)) == 1
     assert len(choose(np.eye(2), np.eye(2), 2, **settings, min_gain=0.26)) == 1

@@ -1,28 +1,26 @@
-"""Ties go to the lowest position: copies of a vector, and what differs by rounding alone."""
+"""Where a last digit would change the choice: ties go to the lowest position."""
 
 import numpy as np
 import pytest
 
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel
-
-KERNELS = {"linear": LinearKernel(), "rbf": RBFKernel()}
+from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
+from sift_core.types import StopReason
+from tests.selection.oracle import KERNELS, under
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_ties_go_to_the_lowest_position(choose, kernel):
     # e₂, e₃ and e₄ are equally far from the query by symmetry.
     candidates = np.eye(4)[[3, 1, 2, 0]]
-    chosen = choose([2.0, 1, 1, 1], candidates, 4, kernel=KERNELS[kernel], noise_variance=0.1)
+    chosen = choose([2.0, 1, 1, 1], candidates, 4, kernel=KERNELS[kernel], noise=0.1)
     assert chosen.positions.tolist() == [3, 0, 1, 2]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("allow_repeats", [True, False])
-@pytest.mark.parametrize("noise_variance", [1e-12, 1e-6, 1e-2, 1.0, 1e4])
+@pytest.mark.parametrize("noise", [1e-12, 1e-6, 1e-2, 1.0, 1e4])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_copies_are_chosen_from_the_lowest_position_up(
-    choose, kernel, noise_variance, allow_repeats, dtype
-):
+def test_copies_are_chosen_from_the_lowest_position_up(choose, kernel, noise, allow_repeats, dtype):
     # BLAS sums the last rows of a matrix in another order than the first, so that copies
     # need not tie bit for bit unless the selector sees to it. Small λ amplifies that.
     for seed in range(12):
@@ -35,7 +33,7 @@ def test_copies_are_chosen_from_the_lowest_position_up(
             originals[labels],
             30,
             kernel=KERNELS[kernel],
-            noise_variance=noise_variance,
+            noise=noise,
             allow_repeats=allow_repeats,
         ).positions
         for label in range(5):
@@ -68,7 +66,7 @@ def test_a_negative_zero_makes_no_difference_between_copies(choose):
         candidates = np.tile(rng.standard_normal(100), (203, 1))
         candidates[:, 0] = np.where(np.arange(203) < 202, 0.0, -0.0)  # the last sums differently
         query = rng.standard_normal(100)
-        chosen = choose(query, candidates, 5, noise_variance=1e-9, allow_repeats=True)
+        chosen = choose(query, candidates, 5, noise=1e-9, allow_repeats=True)
         assert set(chosen.positions.tolist()) == {0}
 
 
@@ -81,3 +79,47 @@ def test_vectors_that_tie_only_up_to_rounding_count_as_tied(choose):
         candidates = np.array([rng.permutation(numbers) for _ in range(50)])
         for kernel in KERNELS.values():
             assert choose(np.ones(101), candidates, 1, kernel=kernel).positions.tolist() == [0]
+
+
+class UnevenKernel:
+    """The linear kernel as a matrix product that sums every row in an order of its own."""
+
+    def features(self, embeddings):
+        return LinearKernel().features(embeddings)
+
+    def diagonal(self, features):
+        return np.ones(len(features))
+
+    def column(self, features, point):
+        return features @ point * (1 + 1e-15 * np.arange(len(features)))
+
+
+def test_copies_stay_equal_after_what_was_shown():
+    # With so little noise what is left of a copy is nothing but rounding, made huge by 1 / λ.
+    rng = np.random.default_rng(0)
+    originals = rng.standard_normal((6, 20))
+    candidates = np.tile(originals, (5, 1))
+    selector = SIFTSelector(**under(1e-13, UnevenKernel()))
+    chosen = selector.select(
+        rng.standard_normal(20), candidates, 30, conditioned_on=rng.standard_normal((3, 20))
+    )
+    for label in range(6):
+        picked = [position for position in chosen.positions.tolist() if position % 6 == label]
+        assert picked == list(range(label, 30, 6))
+
+
+def test_a_candidate_tells_no_more_than_all_of_the_query(choose):
+    # A cosine of 1 + 2e-16 times 1 / length_scale² would make k 9 instead of 1.
+    for seed in range(20):
+        query = np.random.default_rng(seed).standard_normal(50)
+        kernel = RBFKernel(length_scale=1e-8)
+        chosen = choose(query, [query, -query], 1, kernel=kernel, noise=1.0)
+        assert chosen.variances[-1] >= 0.5
+
+
+@pytest.mark.parametrize(("alpha", "n_chosen"), [(2.0, 1), (2.0 + 1e-12, 0)])
+def test_a_step_that_just_pays_is_taken(choose, alpha, n_chosen):
+    # 1 - 1 / (1 + 1/3) = 1/4 exactly: σ = 1/2 = 1 / (2 · 1)
+    chosen = choose([1.0, 0], [[1.0, 0]], 1, noise=1 / 3, alpha=alpha)
+    assert len(chosen) == n_chosen
+    assert (chosen.stop_reason is StopReason.ALPHA) == (n_chosen == 0)
