@@ -62,7 +62,6 @@ def assert_one_clear_error(finished, message):
     assert message in error
 
 
-@pytest.mark.slow
 def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
     command = [sys.executable, str(ROOT / "examples/demo.py"), "--docs", str(docs)]
     finished = subprocess.run(
@@ -76,22 +75,26 @@ def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
     assert_one_clear_error(finished, "no causal language model 'no/such-model'")
 
 
-def test_an_empty_folder_is_one_clear_error(run_demo, tmp_path):
-    (tmp_path / "empty").mkdir()
-    finished = run_demo("--docs", str(tmp_path / "empty"), "--cache", str(tmp_path))
-    assert_one_clear_error(finished, "no Python file below")
-
-
-def test_a_folder_without_docstrings_is_one_clear_error(run_demo, tmp_path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/a.py").write_text("x = 1\n", encoding="utf-8")
-    finished = run_demo("--docs", str(tmp_path / "docs"), "--cache", str(tmp_path / "cache"))
-    assert_one_clear_error(finished, "no docstring in the 1 Python files")
-
-
-def test_an_empty_question_is_one_clear_error(run_demo, docs, tmp_path):
-    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--question", "  ")
-    assert_one_clear_error(finished, "the question is empty")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--docs", "empty"], "no Python file below"),
+        (["--docs", "bare"], "no docstring in the 1 Python files"),
+        (["--question", "  "], "the question is empty"),
+        (["--qdrant", "http://127.0.0.1:1"], "is the server up"),
+        (["--qdrant", "ftp://nowhere"], "Qdrant"),
+        (["--cache", "/dev/null/cache"], "cannot open Qdrant"),
+        (["--embedder", "no/such"], "no embedding model 'no/such'"),
+    ],
+)
+def test_bad_input_is_one_clear_error(run_demo, docs, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "bare"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bare/a.py").write_text("x = 1\n", encoding="utf-8")
+    given = {"--docs": str(docs), "--cache": "cache"} | dict([options])
+    finished = run_demo(*(word for pair in given.items() for word in pair))
+    assert_one_clear_error(finished, message)
 
 
 def test_a_collection_of_another_dimension_is_one_clear_error(run_demo, docs, tmp_path):
@@ -101,12 +104,6 @@ def test_a_collection_of_another_dimension_is_one_clear_error(run_demo, docs, tm
     client.close()
     finished = run_demo("--docs", str(docs), "--cache", str(tmp_path))
     assert_one_clear_error(finished, "the dense vectors {'': 768}, the embedder makes 384")
-
-
-def test_a_qdrant_that_is_not_there_is_one_clear_error(run_demo, docs, tmp_path):
-    arguments = ["--docs", str(docs), "--cache", str(tmp_path)]
-    finished = run_demo(*arguments, "--qdrant", "http://127.0.0.1:1")
-    assert_one_clear_error(finished, "is the server up")
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file .*lock:ResourceWarning")  # Qdrant's own
@@ -133,22 +130,6 @@ def test_make_passes_the_question_on_as_it_was_typed(tmp_path):
     assert finished.stdout.splitlines() == ["--question", question]
 
 
-@pytest.mark.parametrize("url", ["ftp://nowhere", "http://localhost:abc"])
-def test_a_url_that_is_none_is_one_clear_error(run_demo, docs, tmp_path, url):
-    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--qdrant", url)
-    assert_one_clear_error(finished, "Qdrant")
-
-
-def test_a_cache_that_cannot_be_made_is_one_clear_error(run_demo, docs):
-    finished = run_demo("--docs", str(docs), "--cache", "/dev/null/cache")
-    assert_one_clear_error(finished, "cannot open Qdrant")
-
-
-def test_an_unknown_embedder_is_one_clear_error(run_demo, docs, tmp_path):
-    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--embedder", "no/such")
-    assert_one_clear_error(finished, "no embedding model 'no/such'")
-
-
 def test_only_what_changed_is_indexed_again(run_demo, docs, tmp_path):
     # The chunks are too short to score a model on, which shows after they are indexed.
     arguments = ["--docs", str(docs), "--cache", str(tmp_path / "cache"), "--question", "Sort?"]
@@ -162,7 +143,6 @@ def test_only_what_changed_is_indexed_again(run_demo, docs, tmp_path):
         assert_one_clear_error(finished, "none of the 3 nearest chunks has 300 bytes")
 
 
-@pytest.mark.slow
 def test_the_demo_answers_a_question(example_runs):
     demo = example_runs.of("demo")
     assert demo.returncode == 0, demo.stderr
@@ -180,7 +160,6 @@ def test_the_demo_answers_a_question(example_runs):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_a_second_run_is_quick_and_shows_brackets_and_quotes_as_they_are(run_demo, example_runs):
     example_runs.of("demo")
     folder = example_runs.folder

@@ -5,7 +5,7 @@ beside it, and its environment is `.cache/matrix/NAME`, made anew where that lis
 distributions require or the Python has changed, and with --fresh: "newest" is what was newest
 when the environment was made. Run `make test-matrix`, or
 
-    python integrations/matrix/run.py [--only NAME ...] [--fresh] [--without-torch]
+    python integrations/matrix/run.py [--only NAME ...] [--fresh]
 
 with the Python that the environments shall have. Ends with a table of versions and outcomes
 and, below it, why tests were skipped. The exit status is 1 if a test failed.
@@ -18,19 +18,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 import venv
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "matrix"
-
-CONSTRAINTS = ROOT / "constraints.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +40,16 @@ class Cell:
         name: Of the requirements file and of the environment.
         folder: The integration's folder in `integrations/`.
         shown: Packages whose versions the table has.
-        with_torch: Whether the tests that run a model can run.
     """
 
     name: str
     folder: str
     shown: tuple[str, ...]
-    with_torch: bool = True
 
     @property
     def home(self) -> Path:
         """Where the environment is."""
-        return CACHE / (self.name if self.with_torch else f"{self.name}-without-torch")
+        return CACHE / self.name
 
     @property
     def python(self) -> str:
@@ -100,17 +97,13 @@ class Outcome:
 def main() -> int:
     """Test the cells asked for; return 1 if a test failed or an environment cannot be made."""
     arguments = _arguments()
-    cells = [
-        replace(cell, with_torch=not arguments.without_torch)
-        for cell in CELLS
-        if not arguments.only or cell.name in arguments.only
-    ]
     outcomes = []
-    for cell in cells:
-        _say(f"== {cell.name}")
-        _prepare(cell, fresh=arguments.fresh)
-        outcomes.append(_test(cell))
-    _say("\n" + _table(outcomes))
+    for cell in CELLS:
+        if not arguments.only or cell.name in arguments.only:
+            print(f"== {cell.name}", flush=True)  # noqa: T201
+            _prepare(cell, fresh=arguments.fresh)
+            outcomes.append(_test(cell))
+    print("\n" + _table(outcomes))  # noqa: T201
     return int(any(outcome.status != 0 for outcome in outcomes))
 
 
@@ -119,9 +112,6 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Test the integrations with several versions.")
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--fresh", action="store_true", help="make the environments anew")
-    parser.add_argument(
-        "--without-torch", action="store_true", help="skip the tests that run a model"
-    )
     return parser.parse_args()
 
 
@@ -132,16 +122,14 @@ def _prepare(cell: Cell, *, fresh: bool) -> None:
     if not fresh and stamp.is_file() and stamp.read_text(encoding="utf-8") == described:
         return
     venv.create(cell.home, clear=True, with_pip=True)
-    if cell.with_torch:
-        # The tests of answers and chats run a model. Alone and first, as in the Makefile: where
-        # pip knows of a CPU wheel it takes that, not the CUDA build.
-        pins = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
-        _pip(cell, *(pin for pin in pins if pin.startswith("torch==")))
-    extras = "faiss,fine-tune,qdrant" if cell.with_torch else "faiss,qdrant"
+    # Torch alone and first, as in the Makefile: where pip knows of a CPU wheel it takes that,
+    # not the CUDA build.
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    _pip(cell, *(pin for pin in pins if pin.startswith("torch==")))
     # Editable: the environment then stays right when the code changes.
     _pip(
         cell,
-        *("--editable", f"{ROOT}[{extras}]"),
+        *("--editable", f"{ROOT}[faiss,fine-tune,qdrant]"),
         *("--editable", str(ROOT / "integrations" / cell.folder)),
         *("--requirement", str(HERE / f"{cell.name}.txt")),
     )
@@ -228,14 +216,8 @@ def _versions(cell: Cell) -> str:
         text=True,
     ).stdout.split()
     installed = dict(line.split("==") for line in listed if "==" in line)
-    python = subprocess.run(
-        [cell.python, "-c", "import platform; print(platform.python_version())"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
     found = [f"{name} {installed[name]}" for name in cell.shown if name in installed]
-    return ", ".join([f"Python {python}", *found])
+    return ", ".join([f"Python {platform.python_version()}", *found])
 
 
 def _table(outcomes: list[Outcome]) -> str:
@@ -251,11 +233,6 @@ def _table(outcomes: list[Outcome]) -> str:
             lines.append(f"\n{of.cell.name} skipped:")
             lines += [f"  {n} × {reason}" for reason, n in of.skips.most_common()]
     return "\n".join(lines)
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -48,24 +48,6 @@ def test_both_packages_are_looked_at_and_use_the_core():
         assert any(list(imports_of_the_core(source)) for source in sources), package
 
 
-@pytest.mark.parametrize(
-    ("statement", "found"),
-    [
-        ("from sift_core import select", []),
-        ("from sift_core.answering import AnswerEngine, Choice", []),
-        ("def f():\n    from sift_core.types import Query", [("sift_core.types", "Query")]),
-        ("from sift_core import errors", [("sift_core", "errors")]),
-        ("from sift_core.sources.qdrant import stored_vectors", []),
-        ("from sift_core.sources import qdrant", [("sift_core.sources", "qdrant")]),
-        ("import sift_core.selection.sift", [("sift_core.selection.sift", "*")]),
-        ("import sift_core_other", []),
-    ],
-    ids=["public", "answering", "nested", "module", "store", "part", "whole", "other"],
-)
-def test_what_is_private_is_told_from_what_is_public(statement, found):
-    assert private_imports(statement) == found
-
-
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_module_imports_public_names_of_the_core_alone(path):
     assert private_imports(path.read_text(encoding="utf-8")) == []
