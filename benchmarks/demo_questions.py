@@ -16,8 +16,6 @@ questions and for 80 of SQuAD and HotpotQA (`VariancePolicy` goes by the first t
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +28,7 @@ from sift_core.answering.policy import TOPIC_STEPS
 from sift_core.cli.index import chunker_for
 from sift_core.cli.search import Column, compared_columns
 from sift_core.embedders import SentenceTransformerEmbedder
+from sift_core.evaluation.data import read_json_lines
 from sift_core.evaluation.statistics import mean
 from sift_core.types import CandidatePool, Document, Query
 
@@ -40,11 +39,9 @@ N_OTHERS = 40  # of each of two sets
 MEASURES = ("recall", "recall_several", "copies", "alike", "variance")
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[Mapping[str, Any]]:
     """Return the records of a file of JSON lines, packed or not."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return [line.values for line in read_json_lines(path)]
 
 
 def chunks_of(

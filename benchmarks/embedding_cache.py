@@ -6,8 +6,6 @@ from pathlib import Path
 
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 
-__all__ = ["CACHE", "EmbeddingCache", "project_cache"]
-
 CACHE = Path(__file__).parents[1] / ".cache" / "embeddings"
 
 

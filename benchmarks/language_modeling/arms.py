@@ -21,6 +21,7 @@ from sift_core.selection import (
     RepeatedNeighborSelector,
     SIFTSelector,
     UncertaintySamplingSelector,
+    posterior_variances,
 )
 from sift_core.types import FloatArray, IntArray
 
@@ -92,11 +93,6 @@ class Arm:
             self, mode="context", scope=None, learning_rate=None, chunks_per_step=None, order=None
         )
 
-    @property
-    def kernel(self) -> LinearKernel:
-        """What SIFT and US choose by, and what σ² is computed with."""
-        return LinearKernel(normalize=self.is_normalized)
-
     def choose(self, query: FloatArray, candidates: FloatArray) -> IntArray:
         """Return positions of candidates that are sorted by inner product, repeats included."""
         if self.selector == "NN" and not self.is_normalized:
@@ -104,16 +100,27 @@ class Arm:
         selector = self._selector()
         return selector.select(query, candidates, self.n_steps).positions
 
+    def variances(self, query: FloatArray, chosen: FloatArray) -> FloatArray:
+        """Return σ² at the query before the first and after every choice, shape (n + 1,)."""
+        return posterior_variances(query, chosen, **self._gaussian_process)
+
+    @property
+    def _gaussian_process(self) -> dict[str, Any]:
+        """What SIFT and US choose by, and what σ² is computed with."""
+        return {
+            "kernel": LinearKernel(normalize=self.is_normalized),
+            "noise_variance": self.noise_variance or REFERENCE_NOISE_VARIANCE,
+        }
+
     def _selector(self) -> Selector:
-        noise = self.noise_variance or REFERENCE_NOISE_VARIANCE
-        sift = SIFTSelector(kernel=self.kernel, noise_variance=noise, allow_repeats=True)
+        sift = SIFTSelector(**self._gaussian_process, allow_repeats=True)
         return {
             "SIFT": sift,
             "other prompt": sift,
             "SIFT context": ContextSelector(),
             "NN": NearestNeighborSelector(),
             "NN-F": RepeatedNeighborSelector(),
-            "US": UncertaintySamplingSelector(kernel=self.kernel, noise_variance=noise),
+            "US": UncertaintySamplingSelector(**self._gaussian_process),
             "HullFT": HullReconstructionSelector(),
         }[self.selector]
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from peft import LoraConfig
 
-from benchmarks.language_modeling.arms import BASE, REFERENCE_NOISE_VARIANCE, Arm
+from benchmarks.language_modeling.arms import BASE, Arm
 from benchmarks.language_modeling.documents import (
     HEX_DIGITS,
     Document,
@@ -43,7 +43,6 @@ from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache, version_of
 from sift_core.evaluation.search import nearest, unit_rows
-from sift_core.selection import posterior_variances
 from sift_core.types import CandidatePool, FloatArray
 
 PACKAGES = ("numpy", "torch", "transformers", "sentence-transformers", "sift-rerank")
@@ -255,12 +254,7 @@ class PreparedExperiment:
         positions = arm.choose(query, space.chunks[candidates])
         seconds = time.perf_counter() - begin
         rows = candidates[positions]
-        variances = posterior_variances(
-            space.prompts[prompt.document_id],
-            space.chunks[rows],
-            kernel=arm.kernel,
-            noise_variance=arm.noise_variance or REFERENCE_NOISE_VARIANCE,
-        )
+        variances = arm.variances(space.prompts[prompt.document_id], space.chunks[rows])
         return Choice(rows=rows, variances=(variances / variances[0]).tolist(), seconds=seconds)
 
     def _embed(self, prompts: Sequence[Document], folder: Path) -> dict[bool, Space]:

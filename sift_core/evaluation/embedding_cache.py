@@ -106,12 +106,7 @@ class EmbeddingCache:
         return self._embed(texts, what, is_query=False)
 
     def embed_queries(self, texts: Sequence[str], what: str = "queries") -> FloatArray:
-        """Return what `embed` returns, with the texts embedded as questions.
-
-        Raises:
-            InvalidInputError: As `embed`.
-            MissingDependencyError: As `embed`.
-        """
+        """Return what `embed` returns and raises, with the texts embedded as questions."""
         return self._embed(texts, what, is_query=True)
 
     def path_of(self, block: Sequence[str], *, is_query: bool = False) -> Path:

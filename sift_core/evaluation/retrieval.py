@@ -141,7 +141,7 @@ def measure(
         queries: Their embeddings, unit rows, shape (n, d).
         versions: What is searched.
         methods: At least one.
-        n_candidates: As there, like what follows.
+        n_candidates: As there.
         per_query: As there.
         progress: As there.
 
