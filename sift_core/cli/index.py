@@ -108,11 +108,10 @@ def index(
         recorded = opened.source.embedder_name if opened else None
         name = embedder or recorded or DEFAULT_EMBEDDER
         memory = FileMemory(address, name)
-        recalled = memory.recall(found, stored)
-        reading, model = _read(console, recalled.to_read, name)
-        if not reading.documents and not recalled.unchanged:
+        reading, model = _read(console, memory.recall(found, stored), name)
+        if not reading.documents and not memory.unchanged:
             raise _nothing_to_read(paths, reading.skipped)
-        plan = Plan.of(reading, stored, recalled.unchanged)
+        plan = Plan.of(reading, stored, memory.unchanged)
         n_added, n_unchanged = 0, plan.n_chunks_unread
         if model is not None:
             dimension = len(model.embed_query("dimension"))
@@ -126,7 +125,7 @@ def index(
             n_added, n_unchanged = report.n_added, n_unchanged + report.n_unchanged
         assert opened is not None  # else there was nothing to read
         _delete_stale(plan, opened.source)
-        memory.remember(reading, recalled.unchanged)
+        memory.remember(reading)
     record = {
         "store": str(address),
         "embedder": name,

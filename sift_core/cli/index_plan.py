@@ -36,19 +36,6 @@ _PACKAGES = (  # whose next version may cut or read otherwise
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recalled:
-    """What is known before any file is read.
-
-    Args:
-        to_read: Files that are new or changed; with everything that is known to be left out.
-        unchanged: Content ids of the chunks of every file that is stored as it is.
-    """
-
-    to_read: FoundFiles
-    unchanged: Mapping[str, frozenset[str]]
-
-
 class FileMemory:
     """What was read into one store; empty where nothing is remembered, or of other readers.
 
@@ -58,11 +45,15 @@ class FileMemory:
     Args:
         address: The store. Nothing is kept for a server.
         embedder_name: The model, by which chunks are cut.
+
+    Attributes:
+        unchanged: After `recall`, content ids of the chunks of every file that is stored as it is.
     """
 
     def __init__(self, address: StoreAddress, embedder_name: str) -> None:
         self._path = None if address.is_server else Path(address.location, MEMORY_NAME)
         self._readers = {"embedder": embedder_name, "collection": address.collection, **_readers()}
+        self.unchanged: dict[str, frozenset[str]] = {}
         self._files: dict[str, Any] = {}
         self._seen: dict[str, str] = {}  # digests of the files found now
         # None yet, or no file of ours: everything is read.
@@ -72,21 +63,20 @@ class FileMemory:
                 if record["readers"] == self._readers:
                     self._files = dict(record["files"])
 
-    def recall(self, found: FoundFiles, stored: Mapping[str, str]) -> Recalled:
-        """Return which of the found files need to be read; each one's bytes are hashed.
+    def recall(self, found: FoundFiles, stored: Mapping[str, str]) -> FoundFiles:
+        """Return the files that are new or changed, with all that is known to be left out.
 
         Args:
-            found: Files.
+            found: Files, whose bytes are hashed.
             stored: File of each stored chunk, by content id.
         """
         if self._path is None:
-            return Recalled(to_read=found, unchanged={})
+            return found
         ids_of: dict[str, set[str]] = {}
         for key, source in stored.items():
             ids_of.setdefault(source, set()).add(key)
         to_read: list[FoundFile] = []
         skipped = list(found.skipped)
-        unchanged: dict[str, frozenset[str]] = {}
         for file in found.files:
             self._seen[file.source] = _digest_of(file)
             ids = frozenset(ids_of.get(file.source, ()))
@@ -94,7 +84,7 @@ class FileMemory:
                 case {"content": content} if content != self._seen[file.source]:
                     to_read.append(file)
                 case {"chunks": chunks} if ids and chunks == _digest(ids):
-                    unchanged[file.source] = ids
+                    self.unchanged[file.source] = ids
                 case {"reason": reason, "detail": str(detail)} if (
                     not ids and reason in SkipReason.__members__
                 ):
@@ -102,23 +92,16 @@ class FileMemory:
                     skipped.append(SkippedPath(source=file.source, reason=left_out, detail=detail))
                 case _:
                     to_read.append(file)
-        return Recalled(
-            to_read=FoundFiles(files=tuple(to_read), skipped=tuple(skipped)), unchanged=unchanged
-        )
+        return FoundFiles(files=tuple(to_read), skipped=tuple(skipped))
 
-    def remember(self, reading: FileReading, unchanged: Iterable[str]) -> None:
-        """Keep what was read, now that all of it is stored; a disk that is full is no error.
-
-        Args:
-            reading: What was read since `recall`.
-            unchanged: Files that were not read again.
-        """
+    def remember(self, reading: FileReading) -> None:
+        """Keep what was read since `recall` and is stored now; a full disk is no error."""
         if self._path is None:
             return
         ids_of: dict[str, set[str]] = {}
         for document in reading.documents:
             ids_of.setdefault(document.metadata["source"], set()).add(content_id(document))
-        files = {source: self._files[source] for source in unchanged}
+        files = {source: self._files[source] for source in self.unchanged}
         for source, ids in ids_of.items():
             files[source] = {"content": self._seen[source], "chunks": _digest(ids)}
         for path in reading.skipped:

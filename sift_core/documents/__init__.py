@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         SkipReason,
         find_files,
     )
-    from sift_core.documents.reader import FileReading, read_file, read_files, read_found
+    from sift_core.documents.reader import FileReading, read_files, read_found
 
 __all__ = [
     "FORMAT_OF_SUFFIX",
@@ -31,7 +31,6 @@ __all__ = [
     "TextFormat",
     "find_files",
     "index_documents",
-    "read_file",
     "read_files",
     "read_found",
 ]
@@ -46,7 +45,6 @@ _MODULES = {
     "SkippedPath": "finding",
     "TextFormat": "cutting",
     "find_files": "finding",
-    "read_file": "reader",
     "read_files": "reader",
     "read_found": "reader",
 }

@@ -110,7 +110,7 @@ def index_documents(
     _check_arguments(source, documents, embedder)
     batch_size = as_count("batch_size", batch_size, minimum=1)
     writer = _Writer(source, embedder)
-    stored = writer.content_ids()
+    stored = writer.ask(source.content_ids)
     _check_embedder(source, embedder)  # now the store has been asked
     try:
         n_documents = len(documents) if isinstance(documents, Sized) else None
@@ -131,7 +131,7 @@ def index_documents(
         writer.give_up()
         raise
     if seen:
-        writer.complete()
+        writer.ask(source.complete)
     return IndexingReport(
         n_documents=len(seen),
         n_added=writer.n_added,
@@ -153,7 +153,11 @@ def _write_new(
     batch: dict[str, Document] = {}
     n_read = 0
     for document in documents:
-        key = _checked_id(document, n_read)
+        if not isinstance(document, Document):
+            raise InvalidInputError(
+                f"`documents` must yield Document, got {type(document).__name__} at {n_read}"
+            )
+        key = content_id(document)
         n_read += 1
         if key in seen or key in stored:
             seen.add(key)
@@ -183,10 +187,6 @@ class _Writer:
         self._flushed_s = time.monotonic()
         self._flush_took_s = 0.0
 
-    def content_ids(self) -> set[str]:
-        """Return what is stored."""
-        return self._ask(self._source.content_ids)
-
     def add(self, batch: dict[str, Document]) -> None:
         """Embed and write documents, by their ids; all are checked before one is written."""
         documents = list(batch.values())
@@ -198,16 +198,16 @@ class _Writer:
         if self._dimension is None:
             dimension = embeddings.shape[1]
             prepare = partial(self._source.prepare, embedder_name=self._embedder.name)
-            self._ask(partial(prepare, dimension=dimension))
+            self.ask(partial(prepare, dimension=dimension))
             self._dimension = dimension
-        self._ask(partial(self._source.add, list(batch), documents, embeddings))
+        self.ask(partial(self._source.add, list(batch), documents, embeddings))
         self.n_added += len(documents)
         if time.monotonic() - self._flushed_s >= FLUSH_EVERY * self._flush_took_s:
             self._flush()
 
     def _flush(self) -> None:
         started_s = time.monotonic()
-        self._ask(self._source.flush)
+        self.ask(self._source.flush)
         self._n_stored = self.n_added
         self._flushed_s = time.monotonic()
         self._flush_took_s = self._flushed_s - started_s
@@ -216,11 +216,7 @@ class _Writer:
         """Delete documents, some at a time."""
         for start in range(0, len(content_ids), _N_IDS_A_DELETION):
             part = content_ids[start : start + _N_IDS_A_DELETION]
-            self._ask(partial(self._source.remove, part))
-
-    def complete(self) -> None:
-        """Tell the store that all documents are in."""
-        self._ask(self._source.complete)
+            self.ask(partial(self._source.remove, part))
 
     def give_up(self) -> None:
         """Keep what finished batches wrote; the error that ended them says more than one here."""
@@ -228,7 +224,7 @@ class _Writer:
             with suppress(SiftError):
                 self._source.complete()
 
-    def _ask(self, operation: Callable[[], _T]) -> _T:
+    def ask(self, operation: Callable[[], _T]) -> _T:
         """Return what `operation` returns, called again while the store says "later"."""
         n_waits = 0
         while True:
@@ -282,27 +278,15 @@ def _check_embedder(source: DocumentIndex, embedder: Embedder) -> None:
         )
 
 
-def _checked_id(document: object, position: int) -> str:
-    """Return the content id of what the iterable yielded at `position`."""
-    if not isinstance(document, Document):
-        raise InvalidInputError(
-            f"`documents` must yield Document, got {type(document).__name__} at {position}"
-        )
-    return content_id(document)
-
-
 def _checked_embeddings(
     embeddings: object, documents: Sequence[Document], dimension: int | None
 ) -> FloatArray:
-    """Return embeddings (n, d) as float32, one row for each of n documents.
+    """Return what the embedder made of n documents as float32, shape (n, d).
 
     Args:
-        embeddings: What the embedder returned.
-        documents: n of them, for the messages.
+        embeddings: What it returned.
+        documents: The documents, for the messages.
         dimension: d of the earlier batches; None for the first.
-
-    Raises:
-        InvalidInputError: If the shape is another, or a row is not finite or all zero.
     """
     try:
         array, cause = np.asarray(embeddings), None
