@@ -146,9 +146,8 @@ def cached_cost_model(
     Raises:
         AnswerError: If the model fails.
     """
-    path = (
-        Path(folder or default_cache_folder()) / f"cost-{cost_key(language_model, settings)}.json"
-    )
+    name = f"cost-{cost_key(language_model, settings)}.json"
+    path = Path(folder or default_cache_folder()) / name
     try:
         return CostModel(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -202,10 +201,9 @@ def _generation(language_model: LanguageModel, deadline: float) -> tuple[Curve, 
         # The first of its length allocates.
         return len(language_model.prompt_ids(prompt)), min(taken[1:])
 
-    n_short = _lengths(language_model)[0]
-    _, more = least_s(n_short, 1 + N_NEW)
+    (_, one), (_, more) = least_s(2, 1), least_s(2, 1 + N_NEW)
     prefill = _curve(language_model, lambda n_tokens: least_s(n_tokens, 1), deadline)
-    return prefill, max(0.0, more - prefill[0][1]) / N_NEW
+    return prefill, max(0.0, more - one) / N_NEW
 
 
 def _learning(
@@ -221,17 +219,12 @@ def _learning(
         with fine_tuned(
             language_model, texts, settings, on_step=lambda _: moments.append(time.perf_counter())
         ):
-            total = time.perf_counter() - moments[0]
+            over = time.perf_counter() - moments[-1]
         least = min(after - before for before, after in pairwise(moments[1:]))
-        setups.append(max(0.0, total - (moments[-1] - moments[1]) - least))
+        setups.append(max(0.0, moments[1] - moments[0] - least) + over)
         return language_model.n_tokens(texts[0]), least
 
     return _curve(language_model, step_s, deadline), min(setups)
-
-
-def _lengths(language_model: LanguageModel) -> list[int]:
-    longest = min(LONGEST, language_model.window)
-    return [max(1 + i, int(longest * share)) for i, share in enumerate(SHARES)]
 
 
 def _curve(
@@ -239,9 +232,10 @@ def _curve(
 ) -> Curve:
     """Return (tokens, seconds) by length, none quicker than a shorter one: that would be noise."""
     curve: dict[int, float] = {}
-    for length in _lengths(language_model):
-        if len(curve) < 2 or time.perf_counter() < deadline:
-            n, seconds = timed(length)
+    longest = min(LONGEST, language_model.window)
+    for i, share in enumerate(SHARES):
+        if i < 2 or time.perf_counter() < deadline:
+            n, seconds = timed(max(1 + i, int(longest * share)))
             curve[n] = max(seconds, *curve.values(), 0.0)
     if len(curve) == 1:  # a window so small that all lengths are one
         n, seconds = next(iter(curve.items()))

@@ -292,19 +292,6 @@ def test_an_adapter_above_both_limits_is_not_kept(tmp_path):
     assert not names_in(tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    cache = AdapterCache(tmp_path / "file" / "cache")
-    assert cache.get(KEYS[0]) is None
-    with pytest.warns(AdapterCacheWarning, match="could not be written"):
-        assert cache.put(KEYS[0], an_adapter(), REPORT)
-    assert cache.get(KEYS[0]).report.source == "memory"
-    cache.clear()
-    without_memory = AdapterCache(tmp_path / "file", max_memory_bytes=0)
-    with pytest.warns(AdapterCacheWarning, match="could not be written"):
-        assert not without_memory.put(KEYS[0], an_adapter(), REPORT)
-
-
 def use_at_random(folder, seed, n_rounds, errors):
     cache = AdapterCache(folder, max_memory_bytes=2 * N_BYTES, max_disk_bytes=6 * N_BYTES)
     generator = torch.Generator().manual_seed(seed)

@@ -137,12 +137,6 @@ def test_the_same_is_learned_again_and_the_model_stays_as_it_is(random_lm, scope
     assert max(max(counts) for counts in before[5]) <= 1
 
 
-def test_a_copied_model_learns_as_the_original_does(random_lm):
-    expected = fine_tune(random_lm, STEPS, SETTINGS).losses
-    copied = LanguageModel(copy.deepcopy(random_lm.model), byte_tokenizer())  # with its hooks
-    assert fine_tune(copied, STEPS, SETTINGS).losses == expected
-
-
 @pytest.mark.parametrize(
     ("outer", "inner"),
     [("all", "full"), ("full", "all"), ("full", "full"), ("head", "top:1"), ("top:1", None)],

@@ -273,16 +273,6 @@ def _fork_and_use(language_model):
         os._exit(1)
 
 
-def test_generation_settings_are_for_one_answer(engine):
-    long = engine.answer(QUESTION, mode="base")
-    short = engine.answer(QUESTION, mode="base", max_new_tokens=3)
-    assert (long.n_new_tokens, short.n_new_tokens) == (12, 3)
-    assert long.text.startswith(short.text)
-    stopped = engine.answer(QUESTION, mode="base", stop=[long.text[4:6]])
-    assert stopped.text == long.text[: long.text.index(long.text[4:6])]
-    assert stopped.finish_reason == "stop"
-
-
 def test_what_was_said_before_stands_before_the_question(engine):
     history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     answer = engine.answer(QUESTION, mode="base", history=history)

@@ -78,12 +78,12 @@ def generate_batch(
         model: A causal LM of transformers.
         tokenizer: The model's.
         prompts_ids: Tokens of each prompt, at least one.
-        max_new_tokens: Length of each continuation at most, >= 1.
+        max_new_tokens: As for `LanguageModel.generate`, like `stop` and `options`.
         pad_id: Fills what rows are shorter by; it is never seen, so any token will do.
         lock: Of the model: others have it between two steps, and while `on_text` runs.
-        stop: Texts that end a continuation; what is returned ends before them.
+        stop: Texts that end a continuation.
         on_text: Called with each new piece of the text; for one prompt alone.
-        **options: Passed to `transformers`' `generate` as they are; one continuation a prompt.
+        **options: Of `transformers`' `generate`; one continuation a prompt.
 
     Returns:
         In order of the prompts. A row that ended before others counts its own tokens only.

@@ -308,17 +308,7 @@ class LanguageModel:
         """Return what `generate` returns for each prompt, computed as one batch.
 
         Memory and time are those of the longest prompt, times their number. Greedy texts are
-        the same but for ties within rounding.
-
-        Args:
-            prompts: As for `generate`.
-            max_new_tokens: Length of each continuation at most, >= 1.
-            stop: As for `generate`.
-            **options: As for `generate`.
-
-        Raises:
-            InvalidInputError: As for `generate`.
-            AnswerError: If the model fails.
+        the same but for ties within rounding. Arguments and errors are those of `generate`.
         """
         return self._written(prompts, max_new_tokens, stop, options)
 
