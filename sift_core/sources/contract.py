@@ -39,50 +39,48 @@ class BatchFetching(ABC):
 
 
 def check_fetch_arguments(
-    query: Query, n_candidates: int, *, dimension: int | None, embedder_name: str | None
+    queries: Sequence[Query],
+    n_candidates: int,
+    *,
+    dimension: int | None,
+    embedder_name: str | None,
 ) -> int:
-    """Return `n_candidates` as an int, for a query that such a store can answer.
+    """Return `n_candidates` as an int, for queries that such a store can answer.
 
     Args:
-        query: Anything.
+        queries: Anything.
         n_candidates: Likewise.
         dimension: The store's; None where only the store knows, and says so itself.
         embedder_name: The store's; None where it is not known.
 
     Raises:
-        InvalidInputError: If `query` is no Query, `n_candidates` is not an integer >= 1, the
-            dimension differs, or both sides name their embedder and the names differ.
-    """
-    if not isinstance(query, Query):
-        raise InvalidInputError(
-            f"`query` must be a sift_core.Query, got {type(query).__name__}; make one of text and "
-            f"embedding"
-        )
-    n_candidates = as_count("n_candidates", n_candidates, minimum=1)
-    if dimension not in (None, len(query.vector)):
-        raise InvalidInputError(
-            f"the query has {len(query.vector)} dimensions, the store has {dimension}; "
-            f"were both embedded by one model?"
-        )
-    if None not in (embedder_name, query.embedder_name) and embedder_name != query.embedder_name:
-        raise InvalidInputError(
-            f"the query was embedded by {query.embedder_name!r}, the store by "
-            f"{embedder_name!r}; embed the query with the store's model"
-        )
-    return n_candidates
-
-
-def check_is_batch(queries: object) -> None:
-    """Refuse what is no sequence of queries.
-
-    Raises:
-        InvalidInputError: If it is one query, or nothing to go through.
+        InvalidInputError: If `queries` is no sequence of Query, `n_candidates` is not an integer
+            >= 1, the dimension differs, or both sides name their embedder and the names differ.
     """
     if isinstance(queries, Query | str) or not isinstance(queries, Sequence):
         raise InvalidInputError(
             f"`queries` must be a sequence of Query, got {type(queries).__name__}; `fetch` takes "
             f"one"
         )
+    n_candidates = as_count("n_candidates", n_candidates, minimum=1)
+    for query in queries:
+        if not isinstance(query, Query):
+            raise InvalidInputError(
+                f"`query` must be a sift_core.Query, got {type(query).__name__}; make one of text "
+                f"and embedding"
+            )
+        if dimension not in (None, len(query.vector)):
+            raise InvalidInputError(
+                f"the query has {len(query.vector)} dimensions, the store has {dimension}; "
+                f"were both embedded by one model?"
+            )
+        names = (embedder_name, query.embedder_name)
+        if None not in names and names[0] != names[1]:
+            raise InvalidInputError(
+                f"the query was embedded by {query.embedder_name!r}, the store by "
+                f"{embedder_name!r}; embed the query with the store's model"
+            )
+    return n_candidates
 
 
 def check_is_callable(filter: object) -> None:
@@ -129,11 +127,6 @@ def check_sample_arguments(n_documents: object, generator: object) -> int:
     return n
 
 
-def nothing_to_sample(place: str) -> InvalidInputError:
-    """Return what to raise where a store is empty."""
-    return InvalidInputError(f"there are no documents to sample in {place}; add some first")
-
-
 def as_sample(
     place: str,
     *,
@@ -157,7 +150,10 @@ def as_sample(
 
     Raises:
         CandidateSourceError: If a vector is not finite, with the document's name.
+        InvalidInputError: If there is no document.
     """
+    if not document_ids:
+        raise InvalidInputError(f"there are no documents to sample in {place}; add some first")
     broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if len(broken):
         raise CandidateSourceError(

@@ -13,10 +13,8 @@ from sift_core.sources.contract import (
     BatchFetching,
     as_sample,
     check_fetch_arguments,
-    check_is_batch,
     check_is_callable,
     check_sample_arguments,
-    nothing_to_sample,
 )
 from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
@@ -64,47 +62,6 @@ class InMemorySource(BatchFetching):
         """Return the number of documents."""
         return len(self._documents)
 
-    def fetch(
-        self,
-        query: Query,
-        n_candidates: int,
-        *,
-        filter: Callable[[Metadata], bool] | None = None,
-    ) -> CandidatePool:
-        """Return the nearest documents by cosine, nearest first, in O(nd) time.
-
-        Args:
-            query: What to look for.
-            n_candidates: How many at most, >= 1.
-            filter: Called with a document's metadata; only documents for which it is
-                true are considered.
-
-        Raises:
-            InvalidInputError: If query and documents do not fit together.
-        """
-        documents = self._documents
-        if len(documents) == 0:
-            raise InvalidInputError("there are no documents to fetch from; add some first")
-        check_is_callable(filter)
-        n_candidates = check_fetch_arguments(
-            query,
-            n_candidates,
-            dimension=documents.embeddings.shape[1],
-            embedder_name=self.embedder_name,
-        )
-        cosines = cosine_similarities(query.vector, documents.embeddings)
-        order = np.argsort(-cosines, kind="stable")
-        if filter is not None:
-            order = np.array([i for i in order if filter(documents.metadata[i])], dtype=np.intp)
-        nearest = order[:n_candidates]
-        return CandidatePool(
-            document_ids=[documents.document_ids[i] for i in nearest],
-            texts=[documents.texts[i] for i in nearest],
-            embeddings=documents.embeddings[nearest],
-            similarities=cosines[nearest],
-            metadata=CopiedOnRead([documents.metadata[i] for i in nearest]),
-        )
-
     def fetch_batch(
         self,
         queries: Sequence[Query],
@@ -112,9 +69,45 @@ class InMemorySource(BatchFetching):
         *,
         filter: Callable[[Metadata], bool] | None = None,
     ) -> list[CandidatePool]:
-        """Return what `fetch` returns for each query."""
-        check_is_batch(queries)
-        return [self.fetch(query, n_candidates, filter=filter) for query in queries]
+        """Return the nearest documents of each query by cosine, nearest first, in O(nd) time each.
+
+        Args:
+            queries: What to look for.
+            n_candidates: How many at most for each, >= 1.
+            filter: Called with a document's metadata; only documents for which it is
+                true are considered.
+
+        Raises:
+            InvalidInputError: If a query and the documents do not fit together.
+        """
+        check_is_callable(filter)
+        if queries and not len(self):
+            raise InvalidInputError("there are no documents to fetch from; add some first")
+        n_candidates = check_fetch_arguments(
+            queries,
+            n_candidates,
+            dimension=self._documents.embeddings.shape[1],
+            embedder_name=self.embedder_name,
+        )
+        return [self._nearest(query, n_candidates, filter) for query in queries]
+
+    def _nearest(
+        self, query: Query, n_candidates: int, keep: Callable[[Metadata], bool] | None
+    ) -> CandidatePool:
+        documents = self._documents
+        cosines = cosine_similarities(query.vector, documents.embeddings)
+        nearest = np.argsort(-cosines, kind="stable")
+        if keep is not None:
+            kept = [i for i in nearest if keep(documents.metadata[i])]
+            nearest = np.array(kept, dtype=np.intp)
+        nearest = nearest[:n_candidates]
+        return CandidatePool(
+            document_ids=[documents.document_ids[i] for i in nearest],
+            texts=[documents.texts[i] for i in nearest],
+            embeddings=documents.embeddings[nearest],
+            similarities=cosines[nearest],
+            metadata=CopiedOnRead([documents.metadata[i] for i in nearest]),
+        )
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random documents, all in random order where there are fewer.
@@ -128,8 +121,6 @@ class InMemorySource(BatchFetching):
         """
         n_documents = check_sample_arguments(n_documents, generator)
         documents = self._documents
-        if len(documents) == 0:
-            raise nothing_to_sample("memory")
         rows = generator.permutation(len(documents))[:n_documents]
         return as_sample(
             "memory",

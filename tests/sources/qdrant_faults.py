@@ -4,12 +4,11 @@ import json
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from typing import NamedTuple
 
 JSON = {"Content-Type": "application/json"}
-NO_TIME = "past or negative"  # a Retry-After that is as good as none
 TIMEOUT_S = 1  # of the clients in the tests: the least there is, as they count in whole seconds
 
 # Faults are functions of a call. Each answers it in its own way, or not at all.
@@ -18,11 +17,6 @@ TIMEOUT_S = 1  # of the clients in the tests: the least there is, as they count 
 def dropped(call):
     """Close the connection before any byte."""
     call.drop()
-
-
-def reset(call):
-    """Reset the connection before any byte."""
-    call.drop(reset=True)
 
 
 def cut(call):
@@ -125,127 +119,81 @@ MODEL = "model|dimension"
 VECTOR = "`vector_name`"
 
 
-def in_seconds(seconds):
-    """Return the hint to ask again at an HTTP date some seconds from now."""
-    then = datetime.now(timezone.utc) + timedelta(seconds=seconds)
-    return {"Retry-After": format_datetime(then, usegmt=True)}
+class Fault(NamedTuple):
+    """What a server does wrong, and what the error must tell of it."""
+
+    fault: object  # for `RestServer.fail`
+    cause: str  # regular expression of the cause in the message
+    advice: str  # and of what to do
+    retry_after_s: tuple | None = None  # range of seconds that the error must state
+    has_cause: bool = True  # whether an exception of the client lies behind the error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """What a server does wrong, and what the error must tell of it.
-
-    Args:
-        fault: For `RestServer.fail`.
-        cause: Regular expression of the cause in the message.
-        advice: Regular expression of what to do.
-        retry_after_s: Range of seconds that the error must state, None, or NO_TIME.
-        calls: The calls that can meet with it.
-        has_cause: Whether an exception of the client lies behind the error.
-    """
-
-    fault: object
-    cause: str
-    advice: str
-    retry_after_s: tuple | str | None = None
-    calls: tuple = ("fetch", "fetch_batch")
-    has_cause: bool = True
-
-
-def busy(status, headers, retry_after_s=None):
-    """Return the fault of a server that refuses for now; `headers` makes the hint anew."""
+def busy(hint, retry_after_s):
+    """Return the fault of a server that refuses for now; `hint` makes a Retry-After anew."""
     return Fault(
-        fault=lambda call: refused(status, "Too many requests", headers and headers())(call),
-        cause=f"{status}.*([Tt]oo [Mm]any|Retry-After)",
-        advice=ASK_AGAIN,
-        retry_after_s=retry_after_s,
+        lambda call: refused(429, "Too many requests", {"Retry-After": hint()})(call),
+        "429.*([Tt]oo [Mm]any|Retry-After)",
+        ASK_AGAIN,
+        retry_after_s,
     )
 
 
+def in_40_s():
+    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=40), usegmt=True)
+
+
+def result(content):
+    return answered(200, {"result": content, "status": "ok", "time": 0.0})
+
+
+WRONG_DIMENSION = refused(400, "Wrong input: Vector dimension error: expected dim: 4, got 16")
 FAULTS = {
-    "closed before any byte": Fault(fault=dropped, cause="disconnected|closed", advice=ASK_AGAIN),
-    "killed in mid-response": Fault(fault=cut, cause="reset|closed|ReadError", advice=ASK_AGAIN),
-    "truncated JSON": Fault(fault=truncated, cause="JSON|Expecting|Unterminated", advice=ADDRESS),
-    "first byte too late": Fault(
-        fault=late(TIMEOUT_S + 1.5), cause="timed out", advice=RAISE_TIMEOUT
-    ),
-    "body byte by byte": Fault(fault=trickled("body"), cause="timed out", advice=RAISE_TIMEOUT),
-    "head byte by byte": Fault(
-        fault=trickled("head"), cause="timed out", advice=RAISE_TIMEOUT, calls=("fetch",)
-    ),
-    "429, retry in 7 s": busy(429, lambda: {"Retry-After": "7"}, (7, 7)),
-    "429, retry at a date": busy(429, lambda: in_seconds(40), (30, 41)),
+    "closed before any byte": Fault(dropped, "disconnected|closed", ASK_AGAIN),
+    "killed in mid-response": Fault(cut, "reset|closed|ReadError", ASK_AGAIN),
+    "truncated JSON": Fault(truncated, "JSON|Expecting|Unterminated", ADDRESS),
+    "first byte too late": Fault(late(TIMEOUT_S + 1.5), "timed out", RAISE_TIMEOUT),
+    "body byte by byte": Fault(trickled("body"), "timed out", RAISE_TIMEOUT),
+    "head byte by byte": Fault(trickled("head"), "timed out", RAISE_TIMEOUT),
+    "429, retry in 7 s": busy(lambda: "7", (7, 7)),
+    "429, retry at a date": busy(in_40_s, (30, 41)),
     "500, disk full": Fault(
-        fault=refused(500, "Service internal error: No space left on device"),
-        cause="500.*No space left",
-        advice="log",
+        refused(500, "Service internal error: No space left on device"), "500.*No space left", "log"
     ),
     "200 with a proxy's page": Fault(
-        fault=answered(200, b"<html>Please log in</html>"),
-        cause="JSON|Expecting",
-        advice=ADDRESS,
+        answered(200, b"<html>Please log in</html>"), "JSON|Expecting", ADDRESS
     ),
     "200 with gzip that is none": Fault(
-        fault=answered(200, b"\x1f\x8bgarbage", {"Content-Encoding": "gzip"}),
-        cause="[Dd]ecod|decompress",
-        advice=ADDRESS,
+        answered(200, b"\x1f\x8bgarbage", {"Content-Encoding": "gzip"}),
+        "[Dd]ecod|decompress",
+        ADDRESS,
     ),
-    "redirect to itself": Fault(fault=redirected, cause="307|redirect", advice=ADDRESS),
-    "wrong dimension refused": Fault(
-        fault=refused(400, "Wrong input: Vector dimension error: expected dim: 4, got 16"),
-        cause="expected dim: 4, got 16",
-        advice=MODEL,
-    ),
-    "result is null": Fault(
-        fault=answered(200, {"result": None, "status": "ok", "time": 0.0}),
-        cause="None|null|no result|not Qdrant",
-        advice=ADDRESS,
-    ),
-    "result is empty": Fault(
-        fault=answered(200, {"result": {}, "status": "ok", "time": 0.0}),
-        cause="points|not Qdrant",
-        advice=ADDRESS,
-    ),
+    "redirect to itself": Fault(redirected, "307|redirect", ADDRESS),
+    "wrong dimension refused": Fault(WRONG_DIMENSION, "expected dim: 4, got 16", MODEL),
+    "result is null": Fault(result(None), "None|null|no result|not Qdrant", ADDRESS),
+    "result is empty": Fault(result({}), "points|not Qdrant", ADDRESS),
     "points without a score": Fault(
-        fault=altered(lambda points: [{"id": p["id"]} for p in points]),
-        cause="score|not Qdrant",
-        advice=ADDRESS,
+        altered(lambda points: [{"id": p["id"]} for p in points]), "score|not Qdrant", ADDRESS
     ),
     "points without a vector": Fault(
-        fault=altered_vectors(lambda vector: None),
-        cause="point .* got none",
-        advice=VECTOR,
-        has_cause=False,
+        altered_vectors(lambda vector: None), "point .* got none", VECTOR, has_cause=False
     ),
     "vectors of 15 numbers": Fault(
-        fault=altered_vectors(lambda vector: vector[:-1]),
-        cause=r"point .*\(15,\)",
-        advice=VECTOR,
-        has_cause=False,
+        altered_vectors(lambda vector: vector[:-1]), r"point .*\(15,\)", VECTOR, has_cause=False
     ),
     "vectors with NaN": Fault(
-        fault=altered_vectors(lambda vector: [float("nan"), *vector[1:]]),
-        cause="finite|NaN",
-        advice="points|vectors",
+        altered_vectors(lambda vector: [float("nan"), *vector[1:]]), "finite|NaN", "points|vectors"
     ),
     "vectors beyond float32": Fault(
-        fault=altered_vectors(lambda vector: [1e300, *vector[1:]]),
-        cause="finite|inf|range",
-        advice="points|vectors",
+        altered_vectors(lambda vector: [1e300, *vector[1:]]), "finite|inf|range", "points|vectors"
     ),
     "payload without a text": Fault(
-        fault=altered(lambda points: [{**p, "payload": {}} for p in points]),
-        cause="point .* no text",
-        advice="`text_key`",
+        altered(lambda points: [{**p, "payload": {}} for p in points]),
+        "point .* no text",
+        "`text_key`",
         has_cause=False,
     ),
-    "one answer too few": Fault(
-        fault=fewer_results,
-        cause="2 .* 3",
-        advice=ADDRESS,
-        calls=("fetch_batch",),
-        has_cause=False,
-    ),
+    "one answer too few": Fault(fewer_results, "2 .* 3", ADDRESS, has_cause=False),
 }
 
 

@@ -7,7 +7,6 @@ and the same source works again once the fault is over.
 import asyncio
 import re
 import ssl
-import threading
 from concurrent.futures import wait
 from contextlib import closing, contextmanager
 
@@ -18,6 +17,7 @@ from sift_core.errors import CandidateSourceError, SiftError
 from sift_core.sources import QdrantSource
 from tests.sources import qdrant_faults as faults
 from tests.sources.qdrant_faults import FAULTS, TIMEOUT_S
+from tests.sources.stores import running_loop
 
 qdrant_client = pytest.importorskip("qdrant_client")
 trustme = pytest.importorskip("trustme")
@@ -28,114 +28,94 @@ KEPT_ALIVE = httpx.Limits(max_connections=10, max_keepalive_connections=5)
 
 
 class Asker:
-    """A source over one of the real remote clients, asked with a hard limit of time."""
+    """A source over a real remote client: it works, fails while a fault lasts, and works again."""
 
-    kind: str
+    def __init__(self, client, loop):
+        self.source, self.loop = QdrantSource(client, "docs"), loop
 
-    def __init__(self, url, **options):
-        settings = {"timeout": TIMEOUT_S, "check_compatibility": False, **options}
-        self.client = self.connected(url, settings)
-        self.source = QdrantSource(self.client, "docs")
-
-    def ask(self, call, corpus):
-        """Return the pools that a call of the source brings; fail if it hangs."""
+    def pools(self, call, corpus):
+        """Return what a call of the source brings; fail if it hangs."""
         queries = [corpus.query(seed) for seed in range(3)]
         single = call == "fetch"
-        future = self.start(call, queries[0] if single else queries, 5)
-        done, _ = wait([future], timeout=HANG_S)
-        if not done:
+        arguments = (queries[0] if single else queries, 5)
+        if self.loop is None:
+            future = faults.started(getattr(self.source, call), *arguments)
+        else:
+            awaited = getattr(self.source, f"a{call}")(*arguments)
+            future = asyncio.run_coroutine_threadsafe(awaited, self.loop)
+        if not wait([future], timeout=HANG_S).done:
             future.cancel()  # no thread can be: it ends with the connection
-            pytest.fail(f"{self.kind} {call} hangs: no end within {HANG_S} s")
+            pytest.fail(f"{call} hangs: no end within {HANG_S} s")
         return [future.result()] if single else future.result()
 
 
-class SyncAsker(Asker):
-    kind = "sync"
-
-    def connected(self, url, settings):
-        return qdrant_client.QdrantClient(url=url, **settings)
-
-    def start(self, call, *arguments):
-        return faults.started(getattr(self.source, call), *arguments)
-
-    def close(self):
-        self.client.close()
-
-
-class AsyncAsker(Asker):
-    kind = "async"
-
-    def connected(self, url, settings):
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-        return qdrant_client.AsyncQdrantClient(url=url, **settings)
-
-    def start(self, call, *arguments):
-        awaited = getattr(self.source, f"a{call}")(*arguments)
-        return asyncio.run_coroutine_threadsafe(awaited, self.loop)
-
-    def close(self):
-        asyncio.run_coroutine_threadsafe(self.client.close(), self.loop).result(HANG_S)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
+@contextmanager
+def asking(kind, url, **options):
+    """Give an asker over a client that is called or awaited."""
+    settings = {"url": url, "timeout": TIMEOUT_S, "check_compatibility": False, **options}
+    if kind == "sync":
+        with closing(qdrant_client.QdrantClient(**settings)) as client:
+            yield Asker(client, None)
+        return
+    with running_loop() as loop:
+        client = qdrant_client.AsyncQdrantClient(**settings)
+        try:
+            yield Asker(client, loop)
+        finally:
+            asyncio.run_coroutine_threadsafe(client.close(), loop).result(HANG_S)
 
 
-@pytest.fixture(params=[SyncAsker, AsyncAsker], ids=["sync", "async"], scope="module")
-def client_kind(request):
+@pytest.fixture(params=["sync", "async"], scope="module")
+def kind(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def asker(client_kind, shared_rest_server):
+def asker(kind, shared_rest_server):
     """A source whose server's faults are switched on and off; the collection stays as it is."""
-    with closing(client_kind(shared_rest_server.url)) as asker:
+    with asking(kind, shared_rest_server.url) as asker:
         yield asker
 
 
 class Experiment:
-    """One fault: a source that works, the error while it lasts, the source that works again."""
+    """What a source finds, and the error that it ends in while a fault lasts."""
 
     def __init__(self, asker, call, corpus):
         self.asker, self.call, self.corpus = asker, call, corpus
 
-    def pools(self):
-        return self.asker.ask(self.call, self.corpus)
-
     def works(self):
-        """Return what is found."""
-        pools = self.pools()
+        """Return what is found; a busy machine may take longer than the client waits."""
+        for n_left in reversed(range(60)):
+            try:
+                pools = self.asker.pools(self.call, self.corpus)
+                break
+            except CandidateSourceError as error:
+                if "timed out" not in str(error) or not n_left:
+                    raise
         assert [len(pool) for pool in pools] == [5] * len(pools)
         return [pool.document_ids for pool in pools]
 
-    def fails(self, name, *, cause, advice, retry_after_s=None, has_cause=True):
+    def fails(self, cause, advice, retry_after_s=None, has_cause=True):
         """Assert that the call ends in the right error in time; return the message."""
         with pytest.raises(CandidateSourceError) as caught:
-            self.pools()
-        message = str(caught.value)
-        assert "'docs'" in message
-        assert_told(message, cause, advice)
+            self.asker.pools(self.call, self.corpus)
+        assert_told(caught.value, cause, advice, retry_after_s)
         assert (caught.value.__cause__ is not None) == has_cause
-        assert_seconds(caught.value.retry_after_s, retry_after_s)
-        return message
+        return str(caught.value)
 
 
-def assert_told(message, cause, advice):
-    """Assert that a message has the cause and, after it, the advice."""
+def assert_told(error, cause, advice, retry_after_s=None):
+    """Assert that an error has the place, the cause and, after it, the advice."""
+    message = str(error)
+    assert "'docs'" in message
     told = re.search(cause, message)
     assert told, message
     assert re.search(advice, message[told.end() :]), message
-
-
-def assert_seconds(seconds, expected):
-    if expected is faults.NO_TIME:
-        assert seconds in (None, 0)
-    elif expected is None:
-        assert seconds is None
+    if retry_after_s is None:
+        assert error.retry_after_s is None
     else:
-        low, high = expected
-        assert low <= seconds <= high
+        low, high = retry_after_s
+        assert low <= error.retry_after_s <= high
 
 
 @pytest.fixture(params=["fetch", "fetch_batch"])
@@ -143,29 +123,16 @@ def call(request):
     return request.param
 
 
-CASES = [
-    pytest.param(name, call, id=f"{name}-{call}")
-    for name, fault in FAULTS.items()
-    for call in fault.calls[:1]  # a batch is asked, and fails, in the same lines
-]
-
-
-@pytest.mark.parametrize(("name", "call"), CASES)
-def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(
-    shared_rest_server, asker, corpus, name, call
-):
-    case = FAULTS[name]
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(shared_rest_server, asker, corpus, name):
+    fault, *told = FAULTS[name]
+    # A batch is asked, and fails, in the same lines.
+    call = "fetch_batch" if name == "one answer too few" else "fetch"
     experiment = Experiment(asker, call, corpus)
     found = experiment.works()
-    shared_rest_server.fail(case.fault)
+    shared_rest_server.fail(fault)
     try:
-        experiment.fails(
-            name,
-            cause=case.cause,
-            advice=case.advice,
-            retry_after_s=case.retry_after_s,
-            has_cause=case.has_cause,
-        )
+        experiment.fails(*told)
     finally:
         shared_rest_server.fail(None)
     assert experiment.works() == found
@@ -175,38 +142,36 @@ def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(
     "name",
     ["closed before any byte", "killed in mid-response", "truncated JSON", "first byte too late"],
 )
-def test_a_fault_on_a_connection_that_is_kept_alive(rest_server, client_kind, corpus, name):
-    case = FAULTS[name]
-    with closing(client_kind(rest_server.url, limits=KEPT_ALIVE)) as asker:
+def test_a_fault_on_a_connection_that_is_kept_alive(rest_server, kind, corpus, name):
+    fault, *told = FAULTS[name]
+    with asking(kind, rest_server.url, limits=KEPT_ALIVE) as asker:
         experiment = Experiment(asker, "fetch", corpus)
         found = [experiment.works() for _ in range(3)]
         assert rest_server.n_connections == 1
-        rest_server.fail(case.fault, first=2, times=1)
+        rest_server.fail(fault, first=2, times=1)
         assert experiment.works() == found[0]
-        experiment.fails(f"{name}, kept alive", cause=case.cause, advice=case.advice)
+        experiment.fails(*told)
         assert experiment.works() == found[0]
 
 
 def test_a_slow_answer_within_the_timeout_is_an_answer(shared_rest_server, asker, corpus, call):
-    found = asker.ask(call, corpus)
+    experiment = Experiment(asker, call, corpus)
+    found = experiment.works()
     shared_rest_server.fail(faults.late(0.3), times=1)
-    again = asker.ask(call, corpus)
-    assert [pool.document_ids for pool in again] == [pool.document_ids for pool in found]
+    assert experiment.works() == found
 
 
 def test_an_answer_without_points_is_no_empty_pool(shared_rest_server, asker, corpus, call):
     shared_rest_server.fail(faults.altered(lambda points: []), times=1)
     with pytest.raises(SiftError, match="'docs'"):
-        asker.ask(call, corpus)
+        asker.pools(call, corpus)
 
 
 def test_asking_what_the_collection_has_costs_no_second_timeout(shared_rest_server, asker, corpus):
     def refused_late_and_then_silent(call):
         if call.command == "POST":
             call.server.stopping.wait(0.7 * TIMEOUT_S)
-            faults.refused(400, "Wrong input: Vector dimension error: expected dim: 4, got 16")(
-                call
-            )
+            faults.WRONG_DIMENSION(call)
         else:
             faults.late(TIMEOUT_S + 1)(call)
 
@@ -214,15 +179,15 @@ def test_asking_what_the_collection_has_costs_no_second_timeout(shared_rest_serv
     experiment.works()
     shared_rest_server.fail(refused_late_and_then_silent)
     try:
-        experiment.fails("refused late, then silent", cause="expected dim: 4", advice=faults.MODEL)
+        experiment.fails(cause="expected dim: 4", advice=faults.MODEL)
     finally:
         shared_rest_server.fail(None)
 
 
 @pytest.fixture
-def experiment(rest_server, client_kind, call, corpus):
+def experiment(rest_server, kind, call, corpus):
     """A source with a server of its own."""
-    with closing(client_kind(rest_server.url)) as asker:
+    with asking(kind, rest_server.url) as asker:
         yield Experiment(asker, call, corpus)
 
 
@@ -230,7 +195,7 @@ def test_a_collection_deleted_between_two_calls(experiment, qdrant, refill):
     found = experiment.works()
     qdrant.delete_collection("docs")
     cause = "404.*Not found: Collection `docs` doesn't exist!"
-    experiment.fails("collection deleted", cause=cause, advice="create the collection|name")
+    experiment.fails(cause=cause, advice="create the collection|name")
     refill(qdrant)
     assert experiment.works() == found
 
@@ -242,9 +207,7 @@ def test_a_collection_recreated_with_another_dimension_between_two_calls(
     qdrant.delete_collection("docs")
     four = models.VectorParams(size=4, distance=models.Distance.COSINE)
     qdrant.create_collection("docs", vectors_config=four)
-    message = experiment.fails(
-        "recreated with 4 dimensions", cause="400.*expected dim: 4, got 16", advice=faults.MODEL
-    )
+    message = experiment.fails(cause="400.*expected dim: 4, got 16", advice=faults.MODEL)
     assert "'' of 4" in message
     qdrant.delete_collection("docs")
     refill(qdrant)
@@ -254,7 +217,7 @@ def test_a_collection_recreated_with_another_dimension_between_two_calls(
 def test_a_server_that_stops_and_comes_back_on_its_port(experiment, rest_server):
     found = experiment.works()
     rest_server.stop()
-    experiment.fails("server stopped", cause="refused|ConnectError", advice=faults.SERVER_UP)
+    experiment.fails(cause="refused|ConnectError", advice=faults.SERVER_UP)
     rest_server.start()
     assert experiment.works() == found
 
@@ -280,51 +243,44 @@ def certified(authority, name="127.0.0.1"):
 
 
 @contextmanager
-def an_experiment_with_tls(client_kind, url, corpus, options):
-    with closing(client_kind(url.replace("http:", "https:"), **options)) as asker:
+def an_experiment_with_tls(kind, url, corpus, options):
+    with asking(kind, url.replace("http:", "https:"), **options) as asker:
         yield Experiment(asker, "fetch", corpus)
 
 
 @pytest.mark.parametrize("fault", ["no TLS", "untrusted certificate", "another host's certificate"])
-def test_a_server_whose_tls_is_wrong(rest_server, client_kind, corpus, authority, trusting, fault):
+def test_a_server_whose_tls_is_wrong(rest_server, kind, corpus, authority, trusting, fault):
     right = certified(authority)
-    wrong = {
-        "no TLS": None,
-        "untrusted certificate": certified(trustme.CA()),
-        "another host's certificate": certified(authority, "elsewhere.example"),
+    wrong, cause = {
+        "no TLS": (None, "SSL"),
+        "untrusted certificate": (certified(trustme.CA()), "CERTIFICATE_VERIFY_FAILED"),
+        "another host's certificate": (
+            certified(authority, "elsewhere.example"),
+            "CERTIFICATE_VERIFY_FAILED.*127.0.0.1",
+        ),
     }[fault]
-    cause = {
-        "no TLS": "SSL",
-        "untrusted certificate": "CERTIFICATE_VERIFY_FAILED",
-        "another host's certificate": "CERTIFICATE_VERIFY_FAILED.*127.0.0.1",
-    }[fault]
-    arguments = (client_kind, rest_server.url, corpus, trusting)
+    arguments = (kind, rest_server.url, corpus, trusting)
     with an_experiment_with_tls(*arguments) as experiment:
         rest_server.tls = right
         found = experiment.works()
         rest_server.tls = wrong
-        experiment.fails(f"TLS: {fault}", cause=cause, advice=faults.CERTIFICATE)
+        experiment.fails(cause=cause, advice=faults.CERTIFICATE)
         rest_server.tls = right
         assert experiment.works() == found
 
 
 @pytest.mark.parametrize(
-    ("fault", "key", "cause"),
-    [
-        ("no API key", None, "401.*Must provide an API key"),
-        ("wrong API key", "wrong", "401.*Invalid API key"),
-    ],
+    ("key", "cause"),
+    [(None, "401.*Must provide an API key"), ("wrong", "401.*Invalid API key")],
 )
-def test_an_api_key_that_is_refused(
-    rest_server, client_kind, corpus, authority, trusting, fault, key, cause
-):
+def test_an_api_key_that_is_refused(rest_server, kind, corpus, authority, trusting, key, cause):
     options = {**trusting, **({"api_key": key} if key else {})}
-    arguments = (client_kind, rest_server.url, corpus, options)
+    arguments = (kind, rest_server.url, corpus, options)
     rest_server.tls = certified(authority)
     with an_experiment_with_tls(*arguments) as experiment:
         found = experiment.works()
         rest_server.api_key = "right"
-        experiment.fails(fault, cause=cause, advice=faults.KEY)
+        experiment.fails(cause=cause, advice=faults.KEY)
         rest_server.api_key = key
         assert experiment.works() == found
 
@@ -358,15 +314,13 @@ SLOW_WRITES = [("first byte too late", "add"), ("body byte by byte", "add")]
 )
 def test_a_fault_while_writing_ends_in_an_error(rest_server, corpus, name, action):
     case = FAULTS[name]
-    with closing(SyncAsker(rest_server.url)) as asker:
+    with asking("sync", rest_server.url) as asker:
         rest_server.fail(case.fault)
         future = faults.started(WRITES[action], asker.source, corpus)
         assert wait([future], timeout=HANG_S).done, "hangs"
         with pytest.raises(CandidateSourceError) as caught:
             future.result()
-        assert "'docs'" in str(caught.value)
-        assert_told(str(caught.value), case.cause, case.advice)
+        assert_told(caught.value, case.cause, case.advice, case.retry_after_s)
         assert caught.value.__cause__ is not None
-        assert_seconds(caught.value.retry_after_s, case.retry_after_s)
         rest_server.fail(None)
         WRITES[action](asker.source, corpus)

@@ -63,10 +63,6 @@ class DocumentTable(Mapping[int, Document]):
             del self._documents[key], self._contents[key]
         return np.array(keys, dtype=np.int64)
 
-    def content_ids(self) -> set[str]:
-        """Return the content ids of all documents."""
-        return set(self._keys)
-
     def rows(self) -> Iterator[Row]:
         """Yield all documents with their ids."""
         for key, document in self._documents.items():

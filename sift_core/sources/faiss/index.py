@@ -18,10 +18,8 @@ from sift_core.sources.contract import (
     as_float32,
     as_sample,
     check_fetch_arguments,
-    check_is_batch,
     check_is_callable,
     check_sample_arguments,
-    nothing_to_sample,
 )
 from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
 from sift_core.sources.faiss.entries import (
@@ -47,15 +45,12 @@ class FaissSource(BatchFetching):
     """Nearest neighbours from any Faiss index that can give its vectors back.
 
     Flat, IVF, HNSW, NSG and codes (PQ, SQ, ...), whatever wraps them (IDMap, PreTransform,
-    Refine); none needs a direct map. An index that compresses gives back approximations: they are
-    brought to unit length, a `LossyVectorsWarning` says so once, and the selection is as
-    approximate as they are.
+    Refine); none needs a direct map. One that compresses gives back approximations, here of unit
+    length: a `LossyVectorsWarning` says so once, and the selection is as approximate as they are.
 
-    Any number of threads may fetch at once; on a GPU, whose indexes one thread may search and
-    nobody save, they wait for one another. `add` and `remove` change index and documents in
-    memory, and a fetch sees the state before or after a call; `save` keeps both in a folder. Who
-    needs every write to be durable at once is better served by a database, `QdrantSource` for
-    instance.
+    Any number of threads may fetch at once; on a GPU they wait for one another. `add` and `remove`
+    change index and documents in memory, and a fetch sees the state before or after a call; `save`
+    keeps both in a folder. Who needs every write to be durable at once takes `QdrantSource`.
 
     Args:
         index: A trained index, which `add` and `remove` change in place. Whoever changes it
@@ -83,20 +78,19 @@ class FaissSource(BatchFetching):
             self._documents = documents
         else:
             self._documents = CallersDocuments(documents)
-        if isinstance(self._documents, CallersDocuments) and index.ntotal > len(documents):
-            raise InvalidInputError(
-                f"the index holds {index.ntotal} vectors but there are {len(documents)} "
-                f"`documents`; pass one document for each vector"
-            )
+            if index.ntotal > len(documents):
+                raise InvalidInputError(
+                    f"the index holds {index.ntotal} vectors but there are {len(documents)} "
+                    f"`documents`; pass one document for each vector"
+                )
         self._index = index
         self._lock = ReadWriteLock()
         self._turn = threading.Lock() if is_on_gpu(index) else nullcontext()
         self._folder: IndexFolder | None = None  # where `flush` saves
         self._has_changes = False
         self._next_id: int | None = None  # the least that was never given to an entry
-        self._name = embedder_name
-        lossy = lossy_part(index)
-        if lossy is not None:
+        self.embedder_name = embedder_name
+        if (lossy := lossy_part(index)) is not None:
             warnings.warn(
                 f"{lossy} gives back approximations of the vectors that were added, which are "
                 f"brought to unit length; for exact ones put IndexRefineFlat around the index, or "
@@ -105,39 +99,30 @@ class FaissSource(BatchFetching):
                 stacklevel=3 if isinstance(documents, DocumentTable) else 2,
             )
 
-    @property
-    def embedder_name(self) -> str | None:
-        """Name of the model behind the vectors; None where it is not known."""
-        return self._name
-
     def fetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Filter | None = None
     ) -> list[CandidatePool]:
         """Return the index's nearest documents of each query, nearest first by its own metric.
 
-        By one search of Faiss, which is faster than one by one: an exact index multiplies
-        matrices, and Faiss takes all cores. `similarities` are cosines, whatever the metric. HNSW
-        looks at `n_candidates` nodes at least, whatever its efSearch; IVF returns fewer documents
-        where the lists that it probes (nprobe) hold fewer.
+        By one search of Faiss, which takes all cores. `similarities` are cosines, whatever the
+        metric. HNSW looks at `n_candidates` nodes at least, whatever its efSearch; IVF returns
+        fewer documents where the lists that it probes (nprobe) hold fewer.
 
         Args:
             queries: What to look for.
             n_candidates: How many at most for each, >= 1.
-            filter: Called with a document's metadata; only documents for which it is
-                true are returned, as many as without a filter if there are as many. Where a
-                good part passes, it is called some 4 times for each candidate; where few do,
-                once for every document, which are all read, and their vectors compared.
+            filter: Called with a document's metadata; only documents for which it is true are
+                returned, as many as without a filter if there are as many. Where a good part
+                passes, it is called some 4 times a candidate; where few do, once a document.
 
         Raises:
             CandidateSourceError: If Faiss fails or an id has no document.
             InvalidInputError: If query and index do not fit together.
         """
         check_is_callable(filter)
-        check_is_batch(queries)
-        for query in queries:
-            n_candidates = check_fetch_arguments(
-                query, n_candidates, dimension=self._index.d, embedder_name=self.embedder_name
-            )
+        n_candidates = check_fetch_arguments(
+            queries, n_candidates, dimension=self._index.d, embedder_name=self.embedder_name
+        )
         if not queries:
             return []
         vectors = np.stack([as_float32(query.vector) for query in queries])
@@ -150,8 +135,7 @@ class FaissSource(BatchFetching):
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random documents, all in random order where there are fewer.
 
-        Reads the drawn documents and their vectors alone; where the index compresses, these are
-        approximations of unit length.
+        Where the index compresses, their vectors are approximations of unit length.
 
         Args:
             n_documents: >= 1.
@@ -163,19 +147,16 @@ class FaissSource(BatchFetching):
             InvalidInputError: If there is no document, or an argument cannot be used.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        place = f"the Faiss {type(self._index).__name__}"
         with self._lock.reading(), self._turn:
             entries = entry_ids(self._index)
             ids = entries[generator.permutation(len(entries))]
             if isinstance(self._documents, DocumentTable):
                 ids = ids[np.isin(ids, self._documents.ids())]  # others are deleted
             n_stored, ids = len(ids), ids[:n_documents]
-            if n_stored == 0:
-                raise nothing_to_sample(place)
             vectors = stored_vectors(self._index, ids)
             drawn = [each for each in self._documents.of_ids(ids.tolist()) if each is not None]
         return as_sample(
-            place,
+            f"the Faiss {type(self._index).__name__}",
             document_ids=[document.document_id for document in drawn],
             texts=[document.text for document in drawn],
             embeddings=vectors if lossy_part(self._index) is None else unit_rows(vectors),
@@ -187,8 +168,7 @@ class FaissSource(BatchFetching):
         """Check that the index suits an embedder, and note its name where nothing is stored yet.
 
         Raises:
-            CandidateSourceError: If another writes into the source's folder, or has since it was
-                loaded.
+            CandidateSourceError: As `add`.
             InvalidInputError: If the index is not trained, or has another dimension or embedder.
         """
         check_is_trained(self._index)
@@ -197,15 +177,15 @@ class FaissSource(BatchFetching):
                 f"the index has {self._index.d} dimensions, the embedder {embedder_name!r} makes "
                 f"{dimension}; pass that index's embedder, or index into a new folder"
             )
-        _check_same_embedder(self._name, embedder_name)
-        if self._name is None and self._index.ntotal:
+        _check_same_embedder(self.embedder_name, embedder_name)
+        if self.embedder_name is None and self._index.ntotal:
             raise InvalidInputError(
                 f"the index holds {self._index.ntotal} vectors of an embedder that is not "
                 f"known; pass its `embedder_name` when you construct or load the source"
             )
         with self._changing():
-            if self._name is None:
-                self._name = embedder_name
+            if self.embedder_name is None:
+                self.embedder_name = embedder_name
                 self._has_changes = True
 
     def content_ids(self) -> set[str]:
@@ -217,8 +197,7 @@ class FaissSource(BatchFetching):
         Raises:
             InvalidInputError: If JSON cannot hold the metadata of a document.
         """
-        with self._lock.reading():
-            return self._table().content_ids()
+        return set(self.documents())
 
     def documents(self) -> dict[str, Document]:
         """Return all documents by content id; of several with one id, one.
@@ -276,12 +255,11 @@ class FaissSource(BatchFetching):
         """Delete documents, in memory; ids that are not there are ignored.
 
         Graphs, and indexes that count their ids, keep the vectors and leave them out of every
-        answer: searches get slower as they become many. Build a new index of what is left then.
+        answer: where they become many, searches get slower, and a new index helps.
 
         Raises:
             CandidateSourceError: As `add`.
         """
-        content_ids = list(content_ids)
         if not content_ids:
             return
         with self._changing() as table, self._lock.writing():
@@ -290,12 +268,7 @@ class FaissSource(BatchFetching):
 
     @contextmanager
     def _changing(self) -> Iterator[DocumentTable]:
-        """Be the only writer, of the folder as well; gives the documents.
-
-        Raises:
-            CandidateSourceError: If another writes into the folder, or has since it was read.
-            InvalidInputError: If this thread is fetching, or JSON cannot hold a document.
-        """
+        """Be the only writer, of the folder as well; gives the documents."""
         with self._lock.turn():
             if self._folder is not None:
                 self._folder.acquire()
@@ -315,10 +288,7 @@ class FaissSource(BatchFetching):
         return np.arange(start, start + n, dtype=np.int64)
 
     def flush(self) -> None:
-        """Save what was added and removed into the folder that this source was loaded from.
-
-        Writes index and documents anew, as `save` does; fetches go on meanwhile. Does nothing
-        where nothing changed, or there is no such folder.
+        """Save what was added and removed, if anything, into the folder that this was loaded from.
 
         Raises:
             CandidateSourceError: If a file cannot be written; the folder is then as before.
@@ -326,15 +296,11 @@ class FaissSource(BatchFetching):
         if self._folder is None or not self._has_changes:
             return
         with self._changing() as table:
-            self._folder.write(self._index, table.rows(), embedder_name=self._name)
+            self._folder.write(self._index, table.rows(), embedder_name=self.embedder_name)
             self._has_changes = False
 
     def complete(self) -> None:
-        """Do what `flush` does, and let others write into the folder.
-
-        Raises:
-            CandidateSourceError: As `flush`.
-        """
+        """Do what `flush` does, with its errors, and let others write into the folder."""
         try:
             self.flush()
         finally:
@@ -345,12 +311,10 @@ class FaissSource(BatchFetching):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write index, documents and embedder name into a folder, atomically.
 
-        A process that dies at any moment leaves what was there before or the new state, and so
-        does another one that loads meanwhile. Fetches go on. An empty index of flat codes is put
-        into an `IndexIDMap2`, so that documents can be removed later.
-
-        Only documents of ids in the index are saved. This source stays as it is; one that was
-        loaded from this folder does what `complete` does.
+        A process that dies at any moment leaves what was there before or the new state, and
+        another one that loads meanwhile finds either. Fetches go on. An empty index of flat codes
+        is put into an `IndexIDMap2`, so that documents can be removed later. Only documents of ids
+        in the index are saved. A source that was loaded from this folder does `complete`.
 
         Args:
             folder: Created if it is missing. What was saved in it before is replaced; other
@@ -370,15 +334,13 @@ class FaissSource(BatchFetching):
         with self._lock.turn():
             table = self._table()
             with place.writing():
-                place.write(self._index, table.rows(), embedder_name=self._name)
+                place.write(self._index, table.rows(), embedder_name=self.embedder_name)
 
     @classmethod
     def load(
         cls, folder: str | os.PathLike[str], *, embedder_name: str | None = None
     ) -> FaissSource:
         """Return the source that was saved in a folder; `flush` saves its changes there.
-
-        Takes the time to read the files twice, once for their checksums.
 
         Args:
             folder: What `save` was given.
@@ -390,10 +352,9 @@ class FaissSource(BatchFetching):
         """
         place = IndexFolder(Path(folder))
         saved = place.read()
-        _check_same_embedder(saved.embedder_name, embedder_name or saved.embedder_name)
-        source = cls(
-            saved.index, saved.documents, embedder_name=embedder_name or saved.embedder_name
-        )
+        name = embedder_name or saved.embedder_name
+        _check_same_embedder(saved.embedder_name, name)
+        source = cls(saved.index, saved.documents, embedder_name=name)
         source._folder = place
         return source
 
@@ -403,8 +364,7 @@ class FaissSource(BatchFetching):
     ) -> FaissSource:
         """Return the source in a folder; where there is none, save an empty index there first.
 
-        Of several processes that do this at once, one begins the collection and the others load
-        it.
+        Of several processes that do this at once, one begins it and the others load it.
 
         Args:
             folder: Created if it is missing.
@@ -417,7 +377,7 @@ class FaissSource(BatchFetching):
         """
         place = IndexFolder(Path(folder))
         if not place.holds_index():
-            begun = cls(empty_index, DocumentTable(), embedder_name=embedder_name)
+            check_index(empty_index)
             if empty_index.ntotal:
                 raise InvalidInputError(
                     f"`empty_index` must hold no vectors, got {empty_index.ntotal}; `save` writes "
@@ -425,7 +385,7 @@ class FaissSource(BatchFetching):
                 )
             with place.writing():
                 if not place.holds_index():  # looked at again, now that nobody else writes
-                    place.write(begun._index, (), embedder_name=embedder_name)
+                    place.write(empty_index, (), embedder_name=embedder_name)
         return cls.load(folder, embedder_name=embedder_name)
 
 

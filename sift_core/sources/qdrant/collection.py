@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
-from sift_core.sources.contract import nothing_to_sample
 from sift_core.sources.qdrant.calls import STORE_ERRORS, failure, timeout_s, within
 from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, PointReader, vectors_wanted
 from sift_core.types import Document, DocumentSample, FloatArray
@@ -163,8 +162,6 @@ class Collection:
             InvalidInputError: If the collection is empty, or has no such dense vector.
         """
         n_stored = int(self.ask("sample", "count").count)
-        if n_stored == 0:
-            raise nothing_to_sample(self.reader.place)
         sizes = self.dense_sizes()
         name = self.reader.vector_name
         if name not in sizes:

@@ -16,7 +16,7 @@ from sift_core.checks import as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
 from sift_core.pacing import paced
 from sift_core.selection.kernels import cosine_similarities
-from sift_core.sources.contract import as_sample, nothing_to_sample
+from sift_core.sources.contract import as_sample
 from sift_core.sources.qdrant.calls import (
     STORE_ERRORS,
     Deadline,
@@ -98,8 +98,6 @@ class PointReader:
                 finite.
             InvalidInputError: If there is no point.
         """
-        if not points:
-            raise nothing_to_sample(self.place)
         columns = self._columns(points, None)
         return as_sample(self.place, **columns, n_stored=n_stored, is_seeded=is_seeded)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.sources.contract import as_float32, check_fetch_arguments, check_is_batch
+from sift_core.sources.contract import as_float32, check_fetch_arguments
 from sift_core.sources.qdrant.points import vectors_wanted
 from sift_core.types import Query
 
@@ -65,19 +65,15 @@ class RequestMaker:
         Raises:
             InvalidInputError: If an argument or an option cannot be used.
         """
-        check_is_batch(queries)
         if not isinstance(condition, models.Filter | None):
             raise InvalidInputError(
                 f"`filter` must be a qdrant_client.models.Filter, got {type(condition).__module__}."
                 f"{type(condition).__name__}; each kind of store has its own kind of filter"
             )
-        requests = []
-        for query in queries:
-            n = check_fetch_arguments(
-                query, n_candidates, dimension=None, embedder_name=embedder_name
-            )
-            requests.append(self._request(query, n, condition))
-        return requests
+        n_candidates = check_fetch_arguments(
+            queries, n_candidates, dimension=None, embedder_name=embedder_name
+        )
+        return [self._request(query, n_candidates, condition) for query in queries]
 
     def _request(
         self, query: Query, n: int, condition: models.Filter | None
