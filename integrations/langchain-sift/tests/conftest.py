@@ -1,6 +1,5 @@
 """Real stores over a deterministic model that counts how often it is asked."""
 
-import asyncio
 import hashlib
 import threading
 import warnings
@@ -205,38 +204,19 @@ def sparse_embeddings():
 
 
 @pytest.fixture
-async def wait_for_the_loop():
-    """A function to be called from a thread: in the event loop it would wait in vain."""
-    arrived, allowed = threading.Semaphore(0), threading.Semaphore(0)
+def off_the_loop(monkeypatch):
+    """A function that puts another in its place, which may not run in the event loop's thread."""
 
-    def wait():
-        arrived.release()
-        assert allowed.acquire(timeout=10), "the event loop was blocked"
+    def watch(owner, name):
+        function = getattr(owner, name)
 
-    async def let_go():
-        while True:
-            await asyncio.sleep(0.001)
-            if arrived.acquire(blocking=False):
-                allowed.release()
+        def watched(*arguments, **options):
+            assert threading.current_thread() is not threading.main_thread()
+            return function(*arguments, **options)
 
-    letting_go = asyncio.create_task(let_go())
-    yield wait
-    letting_go.cancel()
+        monkeypatch.setattr(owner, name, watched)
 
-
-@pytest.fixture
-def stored_vectors_by_id():
-    """Reads a store's vectors by document id, another way than the retriever does."""
-
-    def read(store):
-        if isinstance(store, QdrantVectorStore):
-            points, _ = store.client.scroll(store.collection_name, limit=1000, with_vectors=True)
-            return {str(point.id): np.array(point.vector) for point in points}
-        if isinstance(store, InMemoryVectorStore):
-            return {key: np.array(entry["vector"]) for key, entry in store.store.items()}
-        return {key: store.index.reconstruct(i) for i, key in store.index_to_docstore_id.items()}
-
-    return read
+    return watch
 
 
 @pytest.fixture(scope="session")

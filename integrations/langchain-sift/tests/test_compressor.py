@@ -1,9 +1,7 @@
-import copy
 import logging
 
 import numpy as np
 import pytest
-from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_text_splitters import CharacterTextSplitter
 
@@ -18,21 +16,12 @@ except ModuleNotFoundError:  # LangChain before 1.0
     from langchain.retrievers.document_compressors import DocumentCompressorPipeline
 
 
-class LengthReranker(BaseDocumentCompressor):
-    """Prefers short texts and says so where Cohere's and Flashrank's rerankers do."""
-
-    keep: int = 100
-
-    def compress_documents(self, documents, query, callbacks=None):
-        ranked = sorted(documents, key=lambda document: len(document.page_content))
-        return [
-            Document(
-                page_content=each.page_content,
-                id=each.id,
-                metadata={**each.metadata, "relevance_score": np.float32(-i)},
-            )
-            for i, each in enumerate(ranked[: self.keep])
-        ]
+@pytest.fixture
+def ranked(documents):
+    """Documents with scores where Cohere's and Flashrank's rerankers put them, the last best."""
+    for i, document in enumerate(documents):
+        document.metadata["relevance_score"] = np.float32(i)
+    return documents
 
 
 def texts(documents):
@@ -63,65 +52,41 @@ def test_the_choice_equals_the_retrievers(make_vector_store, documents, question
         assert one.metadata["sift"] == pytest.approx(told, abs=1e-6)
 
 
-async def test_stored_vectors_are_not_embedded_again(
-    make_vector_store, documents, embeddings, question, caplog
+@pytest.mark.parametrize("n_stored", [5, 12])
+async def test_what_is_not_stored_is_embedded_in_one_batch_with_a_warning(
+    make_vector_store, documents, embeddings, question, caplog, n_stored
 ):
-    store = make_vector_store(documents)
-    found = store.similarity_search(question, k=12)
-    compressor = SIFTCompressor(vectorstore=store)
+    compressor = SIFTCompressor(vectorstore=make_vector_store(documents[:n_stored]))
     embeddings.queries, embeddings.document_batches = 0, []
-    compressor.compress_documents(found, question)
-    await compressor.acompress_documents(found, question)
-    assert (embeddings.queries, embeddings.document_batches) == (2, [])
-    assert caplog.records == []
-
-
-async def test_the_rest_is_embedded_in_one_batch_with_a_warning(
-    make_vector_store, documents, embeddings, question, caplog
-):
-    compressor = SIFTCompressor(vectorstore=make_vector_store(documents[:5]))
-    embeddings.document_batches = []
     compressor.compress_documents(documents, question)
-    assert embeddings.document_batches == [7]
-    (record,) = caplog.records
-    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.documents")
-    assert "no stored vector for 7 of 12 documents" in record.message
     await compressor.acompress_documents(documents, question)
-    assert embeddings.document_batches == [7, 7]
+    n_missing = 12 - n_stored
+    assert embeddings.queries == 2
+    assert embeddings.document_batches == [n_missing] * 2 * bool(n_missing)
+    assert len(caplog.records) == len(embeddings.document_batches)
+    for record in caplog.records:
+        assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.documents")
+        assert f"no stored vector for {n_missing} of 12 documents" in record.message
 
 
-def test_mixed_vectors_belong_to_their_documents(
-    make_vector_store, documents, embeddings, question
-):
-    store = make_vector_store(documents[1::2])
-    mixed = SIFTCompressor(vectorstore=store, top_n=12).compress_documents(documents, question)
+async def test_mixed_vectors_belong_to_their_documents(make_store, documents, embeddings, question):
+    compressor = SIFTCompressor(vectorstore=make_store(documents[1::2]), top_n=12)
+    mixed = compressor.compress_documents(documents, question)
     query = embeddings.embed_query(question)
     for each in mixed:
         cosine = np.dot(query, embeddings.embed_query(each.page_content))
         assert each.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
-
-
-async def test_async_equals_sync(make_store, documents, question):
-    compressor = SIFTCompressor(vectorstore=make_store(documents[:6]), top_n=5)
-    expected = compressor.compress_documents(documents, question)
-    assert await compressor.acompress_documents(documents, question) == expected
+    assert await compressor.acompress_documents(documents, question) == mixed
 
 
 async def test_the_event_loop_is_not_blocked(
-    make_qdrant, documents, embeddings, question, wait_for_the_loop
+    make_qdrant, documents, embeddings, question, off_the_loop
 ):
-    class WaitingSelector(ContextSelector):
-        def select(self, *arguments, **options):
-            wait_for_the_loop()
-            return super().select(*arguments, **options)
-
     store = make_qdrant(documents[:6])
-    retrieve, embed = store.client.retrieve, embeddings.embed_documents
-    store.client.retrieve = lambda *arguments, **options: (
-        wait_for_the_loop() or retrieve(*arguments, **options)
-    )
-    embeddings.embed_documents = lambda texts: wait_for_the_loop() or embed(texts)
-    compressor = SIFTCompressor(vectorstore=store, top_n=3, selector=WaitingSelector())
+    compressor = SIFTCompressor(vectorstore=store, top_n=3)
+    off_the_loop(store.client, "retrieve")
+    off_the_loop(embeddings, "embed_documents")
+    off_the_loop(ContextSelector, "select")
     assert len(await compressor.acompress_documents(documents, question)) == 3
 
 
@@ -132,56 +97,31 @@ async def test_no_documents_stay_none(embeddings, question):
     assert embeddings.queries == 0
 
 
-def test_the_originals_are_not_modified(documents, embeddings, question):
-    before = copy.deepcopy(documents)
-    for found in SIFTCompressor(embeddings=embeddings).compress_documents(documents, question):
-        found.metadata["tags"].append("mine")
-    assert documents == before
-
-
-def test_duplicates_come_last(documents, embeddings, question):
-    twice = [*documents[4:8], *documents[4:8]]
-    compressor = SIFTCompressor(embeddings=embeddings, top_n=8)
-    found = texts(compressor.compress_documents(twice, question))
-    assert sorted(found[:4]) == sorted(found[4:]) == sorted(texts(documents[4:8]))
-
-
-def test_scores_of_an_earlier_reranker_say_what_is_relevant(documents, embeddings, question):
-    ranked = LengthReranker().compress_documents(documents, question)
+@pytest.mark.parametrize("key", ["relevance_score", "points"])
+def test_scores_of_an_earlier_reranker_say_what_is_relevant(ranked, embeddings, question, key):
+    for each in ranked:
+        each.metadata[key] = each.metadata["relevance_score"]
     cosines_alone = chosen_by(ContextSelector(), embeddings, question, texts(ranked), 4)
     expected = chosen_by(
-        ContextSelector(), embeddings, question, texts(ranked), 4, relevance=-np.arange(12.0)
+        ContextSelector(), embeddings, question, texts(ranked), 4, relevance=np.arange(12.0)
     )
     assert expected != cosines_alone
-    compressor = SIFTCompressor(embeddings=embeddings, top_n=4)
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=4, relevance_key=key)
     found = compressor.compress_documents(ranked, question)
     assert texts(found) == expected
     for each in found:
-        given = each.metadata["relevance_score"]
-        assert each.metadata["sift"]["relevance"] == each.metadata["sift"]["score"] == given
+        told = each.metadata["sift"]
+        assert told["relevance"] == told["score"] == each.metadata[key]
     disregarding = SIFTCompressor(embeddings=embeddings, top_n=4, relevance_key=None)
     assert texts(disregarding.compress_documents(ranked, question)) == cosines_alone
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), "0.5", True], ids=repr)
-def test_scores_that_not_all_documents_have_are_disregarded(
-    documents, embeddings, question, missing
-):
-    ranked = LengthReranker().compress_documents(documents, question)
+def test_scores_that_not_all_documents_have_are_disregarded(ranked, embeddings, question, missing):
     ranked[3].metadata["relevance_score"] = missing
     expected = chosen_by(ContextSelector(), embeddings, question, texts(ranked), 4)
     compressor = SIFTCompressor(embeddings=embeddings, top_n=4)
     assert texts(compressor.compress_documents(ranked, question)) == expected
-
-
-def test_the_key_of_the_scores_can_be_chosen(documents, embeddings, question):
-    for i, document in enumerate(documents):
-        document.metadata["points"] = i
-    expected = chosen_by(
-        ContextSelector(), embeddings, question, texts(documents), 4, relevance=np.arange(12.0)
-    )
-    compressor = SIFTCompressor(embeddings=embeddings, top_n=4, relevance_key="points")
-    assert texts(compressor.compress_documents(documents, question)) == expected
 
 
 def test_the_stores_score_that_the_retriever_kept_is_kept(make_qdrant, documents, question):

@@ -56,32 +56,17 @@ def test_a_filter_widens_the_search_until_enough_documents_pass(make_faiss, docu
     assert numbers(retriever.invoke(question, filter={"number": 11})) == [11]
 
 
-def test_a_filtered_search_keeps_to_fetch_k(make_faiss, documents, question, embeddings):
-    store = make_faiss(documents)
-    condition = {"number": {"$gte": 4}}
-    nearest = store.similarity_search(question, k=3, filter=condition, fetch_k=12)
-    query = Query(text=question, embedding=np.array(embeddings.embed_query(question)))
-    found = VectorStoreSource(store).fetch(query, 3, filter=condition)
-    assert numbers(row["document"] for row in found.metadata) == numbers(nearest)
-    np.testing.assert_array_equal(
-        found.embeddings, [store.index.reconstruct(number) for number in numbers(nearest)]
-    )
-
-
 def test_a_filtered_score_is_the_documents_own(make_faiss, documents, question, embeddings):
     store = make_faiss(documents)
-    query = np.array(embeddings.embed_query(question), dtype=np.float32)
-    found = SIFTRetriever(vectorstore=store, k=12, filter={"number": {"$gte": 4}}).invoke(question)
-    assert len(found) == 8
-    for each in found:  # this index's score is the squared distance
-        distance = float(np.sum((rows_of(store)[each.metadata["number"]] - query) ** 2))
-        assert each.metadata["sift"]["score"] == pytest.approx(distance, abs=1e-5)
-
-
-def test_an_unknown_operator_of_a_filter_is_invalid_input(make_faiss, documents, question):
-    retriever = SIFTRetriever(vectorstore=make_faiss(documents))
-    with pytest.raises(InvalidInputError, match=r"cannot be read by FAISS.*\$near"):
-        retriever.invoke(question, filter={"number": {"$near": 3}})
+    condition = {"number": {"$gte": 4}}
+    nearest = store.similarity_search_with_score(question, k=3, filter=condition, fetch_k=12)
+    query = Query(text=question, embedding=np.array(embeddings.embed_query(question)))
+    found = VectorStoreSource(store).fetch(query, 3, filter=condition)
+    expected = numbers(document for document, _ in nearest)
+    assert numbers(row["document"] for row in found.metadata) == expected
+    np.testing.assert_array_equal(found.embeddings, rows_of(store)[expected])
+    scores = [row["score"] for row in found.metadata]
+    assert scores == pytest.approx([score for _, score in nearest], abs=1e-5)
 
 
 def test_an_error_in_the_users_filter_is_the_users_own(make_faiss, documents, question):

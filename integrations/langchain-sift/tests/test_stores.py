@@ -21,21 +21,17 @@ def query(embeddings, question):
     return Query(text=question, embedding=LangChainEmbedder(embeddings).embed_query(question))
 
 
-def test_the_pool_has_the_stores_nearest_in_order(make_store, documents, query):
+def test_the_pool_has_the_stores_nearest_in_order(make_store, documents, query, embeddings):
     store = make_store(documents)
     nearest = store.similarity_search(query.text, k=7)
-    pool = VectorStoreSource(store).fetch(query, 7)
-    ids = [each.id or each.metadata["_id"] for each in nearest]
+    source = VectorStoreSource(store)
+    assert isinstance(source, CandidateSource)
+    pool = source.fetch(query, 7)
+    found = [row["document"] for row in pool.metadata]
     assert list(pool.texts) == [each.page_content for each in nearest]
-    assert list(pool.document_ids) == [row["document"].id for row in pool.metadata] == ids
-    assert [row["document"].metadata for row in pool.metadata] == [
-        each.metadata for each in nearest
-    ]
+    assert list(pool.document_ids) == [each.id for each in found]
+    assert [each.metadata for each in found] == [each.metadata for each in nearest]
     assert pool.relevance is None
-
-
-def test_the_pool_has_cosines_and_vectors(make_store, documents, query, embeddings):
-    pool = VectorStoreSource(make_store(documents)).fetch(query, 12)
     expected = np.array([embeddings.embed_query(text) for text in pool.texts])
     np.testing.assert_allclose(pool.embeddings, expected, atol=1e-6)
     np.testing.assert_allclose(pool.similarities, expected @ query.embedding, atol=1e-6)
@@ -52,30 +48,14 @@ def test_the_pool_has_the_stores_own_scores(make_vector_store, documents, query)
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-async def test_async_equals_sync(make_store, documents, query, first_half):
-    store = make_store(documents)
-    source = VectorStoreSource(store)
-    assert isinstance(source, CandidateSource)
-    for filter in (None, first_half(store)):
-        expected = source.fetch(query, 5, filter=filter)
-        pool = await source.afetch(query, 5, filter=filter)
-        assert pool.document_ids == expected.document_ids
-        assert pool.metadata == expected.metadata
-        np.testing.assert_array_equal(pool.embeddings, expected.embeddings)
-
-
-async def test_an_empty_store_gives_an_empty_pool_of_the_questions_dimension(make_store, query):
+async def test_an_empty_store_gives_an_empty_pool_of_the_questions_dimension(
+    make_store, query, embeddings, caplog
+):
     source = VectorStoreSource(make_store([]))
+    embeddings.document_batches = []
     assert source.fetch(query, 5).embeddings.shape == (0, 64)
     assert (await source.afetch(query, 5)).embeddings.shape == (0, 64)
-
-
-def test_a_filter_of_the_source_holds_where_a_call_gives_none(
-    make_store, documents, query, first_half
-):
-    store = make_store(documents)
-    source = VectorStoreSource(store, {"filter": first_half(store)})
-    assert len(source.fetch(query, 12)) == 6
+    assert (embeddings.document_batches, caplog.records) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["k", "fetch_k", "lambda_mult"])
@@ -132,15 +112,11 @@ async def test_another_stores_filter_is_refused(request, documents, query, kind,
     await assert_refused(source, query, SiftError, "filter", filter=wrong)
 
 
-def test_vectors_by_id_are_those_of_the_store(
-    make_vector_store, documents, question, stored_vectors_by_id
-):
+def test_vectors_by_id_are_those_of_the_store(make_vector_store, documents, question, embeddings):
     store = make_vector_store(documents)
-    expected = stored_vectors_by_id(store)
     found = store.similarity_search(question, k=12)  # Qdrant leaves `id` out
-    vectors = reader_of(store).vectors(found)
-    ids = [each.id or each.metadata["_id"] for each in found]
-    np.testing.assert_allclose(vectors, [expected[each] for each in ids], atol=1e-6)
+    expected = [embeddings.embed_query(each.page_content) for each in found]
+    np.testing.assert_allclose(reader_of(store).vectors(found), expected, atol=1e-6)
 
 
 def test_what_is_not_in_the_store_has_no_vector(make_vector_store, documents):
