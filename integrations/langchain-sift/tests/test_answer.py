@@ -90,12 +90,6 @@ def test_documents_are_copies(make_answer, make_in_memory, documents, question):
         assert all(each.metadata["tags"] == ["a", "b"] for each in answer.invoke(asked)["context"])
 
 
-def test_auto_gives_its_reasons(answer, question):
-    result = answer.invoke(question)
-    assert result["mode"] != "auto"
-    assert "of the variance at the query" in result["reasons"][0]
-
-
 def test_a_filter_restricts_what_is_fetched(
     make_vector_store, make_answer, documents, question, first_half
 ):
@@ -204,14 +198,6 @@ def test_a_setting_that_cannot_be_used_is_refused(answer, language_model):
 def test_the_engine_is_neither_shown_nor_dumped(answer):
     assert "engine" not in repr(answer)
     assert answer.model_dump() == {"name": None, "mode": "auto", "generation": {}}
-
-
-def test_a_model_can_be_named(tiny_lm, make_in_memory, documents, question):
-    answer = SIFTAnswer.from_vectorstore(
-        make_in_memory(documents), str(tiny_lm), mode="context", max_new_tokens=2
-    )
-    assert answer.mode == "context"
-    assert answer.invoke(question)["answer"]
 
 
 async def drained(stream):

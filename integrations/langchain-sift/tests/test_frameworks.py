@@ -102,17 +102,6 @@ async def test_a_retriever_tool_gives_the_texts_and_reports_to_the_callers_callb
     assert listener.ended == [K]
 
 
-async def test_a_fallback_takes_over_where_the_store_is_gone(
-    call, make_qdrant, make_faiss, documents, question
-):
-    store = make_qdrant(documents)
-    gone = SIFTRetriever(vectorstore=store, k=K)
-    spare = SIFTRetriever(vectorstore=make_faiss(documents), k=K)
-    store.client.delete_collection("docs")
-    found = await call(gone.with_fallbacks([spare]), question)
-    assert numbers(found) == numbers(spare.invoke(question))
-
-
 async def test_a_retrieval_chain_answers_with_sift(call, retriever, answer, answered, question):
     chain = of_langchain("chains").create_retrieval_chain(retriever, answer.pick("answer"))
     result = await call(chain, {"input": question})
