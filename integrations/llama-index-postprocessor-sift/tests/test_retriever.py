@@ -251,22 +251,18 @@ def test_points_without_a_dense_vector_are_embedded_with_a_warning(
     assert "embedding 1 of 5 nodes" in record.getMessage()
 
 
-@pytest.mark.parametrize("use_async", [False, True], ids=["called", "awaited"])
 async def test_it_fetches_more_where_candidates_are_versions_of_few_texts(
-    use_async, store_kind, build_index, new_nodes, embed_model
+    build_index, new_nodes, embed_model
 ):
     copies = [f"bees find the way home by the sun{'!' * i}" for i in range(30)]
     others = [f"bees find the way to flower number {i} by smell" for i in range(6)]
-    index = build_index(store_kind, new_nodes(copies + others), embed_model)
-
-    async def distinct(**settings):
-        retriever = SIFTRetriever.from_index(index, top_n=4, candidates=8, **settings)
-        question = "bees find the way home by the sun"
-        found = await retriever.aretrieve(question) if use_async else retriever.retrieve(question)
-        return {node.text.rstrip("!") for node in found}
-
-    assert len(await distinct()) == 1
-    assert len(await distinct(max_candidates=64)) == 4
+    index = build_index("faiss", new_nodes(copies + others), embed_model)
+    question = copies[0]
+    few = SIFTRetriever.from_index(index, top_n=4, candidates=8)
+    assert len({node.text.rstrip("!") for node in few.retrieve(question)}) == 1
+    more = SIFTRetriever.from_index(index, top_n=4, candidates=8, max_candidates=64)
+    for found in (more.retrieve(question), await more.aretrieve(question)):
+        assert len({node.text.rstrip("!") for node in found}) == 4
 
 
 async def test_an_empty_index_finds_nothing(build_index, embed_model):

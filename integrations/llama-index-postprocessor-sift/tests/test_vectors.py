@@ -5,18 +5,17 @@ import sys
 import uuid
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context
 from types import SimpleNamespace
 
 import faiss
 import numpy as np
 import pytest
-from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core import Settings
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore
 from llama_index.vector_stores.qdrant import QdrantVectorStore
-from qdrant_client import QdrantClient, models
+from qdrant_client import QdrantClient
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
 from llama_index.postprocessor.sift.tracking import (
@@ -92,11 +91,6 @@ async def test_the_vector_of_an_earlier_retrieval_is_not_taken_for_a_later_ones(
 ):
     await index.as_retriever().aretrieve(question)
     await index.as_retriever().aretrieve("ants")
-    assert embedded_query([question], embed_model) is None
-
-
-def test_another_context_knows_nothing(index, embed_model, question):
-    Context().run(index.as_retriever().retrieve, question)
     assert embedded_query([question], embed_model) is None
 
 
@@ -178,18 +172,6 @@ def test_a_node_that_a_store_does_not_have_is_left_out(
     nothing, vector = stored_vectors(index, [unknown, nodes[0].node_id])
     assert nothing is None
     assert_are_vectors_of([vector], nodes[:1], embed_model)
-
-
-def test_points_with_numbers_for_ids_are_found(embed_model):
-    client = QdrantClient(":memory:")
-    parameters = models.VectorParams(size=embed_model.dimension, distance=models.Distance.DOT)
-    client.create_collection("docs", vectors_config=parameters)
-    node = TextNode(id_="7", text="seven")
-    point = models.PointStruct(id=7, vector=embed_model.vector("seven"), payload={"text": "seven"})
-    client.upsert("docs", [point])
-    store = QdrantVectorStore("docs", client=client)
-    index = VectorStoreIndex.from_vector_store(store, embed_model=embed_model)
-    assert_are_vectors_of(stored_vectors(index, ["7"]), [node], embed_model)
 
 
 @pytest.mark.parametrize(
