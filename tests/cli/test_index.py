@@ -64,8 +64,8 @@ def long_text(n_parts):
     return "\n\n".join(f"# Part {n}\n\n" + f"word{n} " * 40 for n in range(n_parts))
 
 
-def test_a_second_run_loads_no_model_and_a_change_replaces_what_changed(
-    record, store, loads, elsewhere
+def test_a_second_run_loads_no_model_and_reads_and_replaces_only_what_changed(
+    record, refusal, store, loads, elsewhere, monkeypatch
 ):
     first = record("index", "docs", "--store", store)
     assert (first["n_files"], counts(first)) == (2, (2, 0, 0))
@@ -73,13 +73,18 @@ def test_a_second_run_loads_no_model_and_a_change_replaces_what_changed(
         ("docs/data.txt", "binary"),
         ("docs/logo.png", "unknown_suffix"),
     ]
+    refused = refusal("index", "docs", "--store", store, "--embedder", "no-such-model")
+    assert "not 'no-such-model'" in refused
     again = record("index", "docs", "--store", store)
     assert counts(again) == (0, 2, 0)
     assert sorted(map(str, again["skipped"])) == sorted(map(str, first["skipped"]))
     assert len(loads) == 1
     (elsewhere / "docs/cats.md").write_text("# Cats\n\nThey hunt mice.\n", encoding="utf-8")
+    read, real = [], reader.read_file
+    monkeypatch.setattr(reader, "read_file", lambda f, c: read.append(f.source) or real(f, c))
     changed = record("index", "docs", "--store", store)
     assert (counts(changed), changed["deleted_files"]) == ((1, 1, 1), [])
+    assert read == ["docs/cats.md"]
     assert len(loads) == 2
     (elsewhere / "docs/dogs.md").unlink()
     gone = record("index", "docs", "--store", store)
@@ -87,19 +92,11 @@ def test_a_second_run_loads_no_model_and_a_change_replaces_what_changed(
     assert (len(loads), stored(store)) == (2, 1)
 
 
-def test_only_a_changed_file_is_read(record, store, monkeypatch, elsewhere):
-    record("index", "docs", "--store", store)
-    (elsewhere / "docs/cats.md").write_text("# Cats\n\nThey hunt.\n", encoding="utf-8")
-    read, real = [], reader.read_file
-    monkeypatch.setattr(reader, "read_file", lambda f, c: read.append(f.source) or real(f, c))
-    record("index", "docs", "--store", store)
-    assert read == ["docs/cats.md"]
-
-
-def test_the_summary_says_what_was_done_left_out_and_comes_next(sift):
+def test_the_summary_says_what_was_done_left_out_and_comes_next(sift, elsewhere):
+    (elsewhere / "docs/\x1b[31mred[bold].xyz").touch()
     out, err = sift("index", "docs")
     assert f"2 files, 2 chunks in faiss:.sift ({SmallEmbedder(32).name}): 2 new, 0 unchanged" in out
-    assert "  1 unknown suffix: docs/logo.png\n" in out
+    assert "  2 unknown suffix: docs/[31mred[bold].xyz, docs/logo.png\n" in out
     assert out.endswith('Next: sift search "your question"\n')
     assert err == ""
     assert "\x1b" not in out + err
@@ -160,12 +157,6 @@ def test_what_is_left_out_now_is_deleted_and_said(sift, elsewhere):
     out = sift("index", "docs", "--max-file-size", "0.005").out
     assert "deleted: docs/dogs.md" in out
     assert "1 too large: docs/dogs.md" in out
-
-
-def test_another_embedder_is_refused_before_it_is_loaded(sift, refusal, loads):
-    sift("index", "docs")
-    assert "not 'no-such-model'" in refusal("index", "docs", "--embedder", "no-such-model")
-    assert len(loads) == 1
 
 
 def test_ctrl_c_keeps_what_was_stored_and_the_same_command_goes_on(
@@ -252,13 +243,6 @@ def test_a_memory_that_cannot_be_written_is_no_error(record, elsewhere):
     (elsewhere / ".sift" / MEMORY_NAME).unlink()
     (elsewhere / ".sift" / f"{MEMORY_NAME}.new").mkdir()
     assert counts(record("index", "docs")) == (0, 2, 0)
-
-
-def test_names_of_files_cannot_steer_a_terminal(sift, elsewhere):
-    (elsewhere / "docs/\x1b[31mred[bold].xyz").touch()
-    out = sift("index", "docs").out
-    assert "\x1b" not in out
-    assert "[31mred[bold].xyz" in out
 
 
 def test_chunks_are_embedded_to_their_end(minilm):

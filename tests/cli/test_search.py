@@ -65,8 +65,9 @@ def test_search_prints_what_the_selector_chooses(store, minilm, record, options,
     assert (told["question"], told["n_candidates"]) == (QUESTION, len(TEXTS))
 
 
-def test_search_chooses_copies_last_and_marks_them(sift):
-    out = sift("search", QUESTION).out
+def test_search_chooses_copies_last_and_marks_them(sift, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTION}\n"))
+    out = sift("search", "-").out
     lines = out.splitlines()
     assert "gzip" in lines[1] or "csv" in lines[1]
     assert sum("≡" in line or "≈" in line for line in lines[:12]) == 2
@@ -124,11 +125,6 @@ def test_what_the_nearest_neighbours_lack_is_marked(sift, monkeypatch):
     nearest, _, chosen = "\n".join(lines).split("\n\n")[:3]
     assert "+" not in nearest
     assert chosen.count("+0.") == 1  # shutil instead of the third gzip
-
-
-def test_a_question_may_come_from_stdin(record, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTION}\n"))
-    assert record("search", "-")["question"] == QUESTION
 
 
 def test_every_kind_of_store_finds_the_same(record, fill):
