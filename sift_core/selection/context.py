@@ -66,8 +66,7 @@ class ContextSelector(GreedySelector):
         alpha: As in `SIFTSelector`, with σ² the weighted mean variance of the region.
         max_variance: Likewise, in (0, 1): how much of the region may stay untold.
         min_gain: Likewise.
-        backend: "numba", "numpy", or "auto" for Numba where it is installed; the choices
-            are the same.
+        backend: Likewise.
 
     Raises:
         InvalidInputError: If a number is out of its range.

@@ -32,16 +32,7 @@ CHOSEN = 127  # the tier of what may not be chosen (again)
 class GreedySelector:
     """What the greedy selectors have in common. Holds settings alone: safe in threads.
 
-    Args:
-        noise_variance: λ > 0 in squared kernel units. Larger values trust a single text
-            less and so allow more overlap.
-        alpha: Adaptive stop: end before the first step n at which σ_n > 1 / (alpha · n).
-            Larger values stop earlier. None never stops.
-        max_variance: Stop as soon as the variance is at most this. None never stops.
-        min_gain: Stop before a choice that would lower the variance by less than this.
-            None never stops.
-        backend: "numba" runs compiled code (the extra `fast`), "numpy" never does, "auto"
-            does where Numba is installed. The choices are the same.
+    `SIFTSelector` says what the settings mean.
     """
 
     noise_variance: float = 0.1

@@ -37,8 +37,9 @@ class SIFTSelector(GreedySelector):
         max_variance: Stop as soon as the variance is at most this. None never stops.
         min_gain: Stop before a choice that would lower the variance by less than this.
             None never stops.
-        backend: "numba", "numpy", or "auto" for Numba where it is installed; the choices
-            are the same. Numba runs the kernels of this package, on float32 and float64.
+        backend: "numba" runs compiled code (the extra `fast`; kernels of this package, float32
+            and float64), "numpy" never does, "auto" does where Numba is installed. The choices
+            are the same.
 
     Raises:
         InvalidInputError: If a number is out of its range.

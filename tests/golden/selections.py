@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from zlib import crc32
 
 import numpy as np
@@ -141,11 +142,11 @@ def _relevance(generator, number, query, rows):
     )[number % 4]
 
 
-def _sift(every=1, *, given=(), target="query", **settings):
-    """Return a row for `SIFTSelector`; `given` names what else it takes from the pool."""
+def _compiled_too(make, every=1, *, given=(), target="query", **settings):
+    """Return a row for a selector with two backends; `given` names what else it takes."""
 
     def choose(pool, backend):
-        return SIFTSelector(backend=backend, **settings).select(
+        return make(backend=backend, **settings).select(
             getattr(pool, target),
             pool.candidates,
             pool.n_select,
@@ -155,19 +156,9 @@ def _sift(every=1, *, given=(), target="query", **settings):
     return Case(choose=choose, every=every)
 
 
+_sift = partial(_compiled_too, SIFTSelector)
+_context = partial(_compiled_too, ContextSelector)
 _ARGUMENTS = {"weights": "weights", "shown": "conditioned_on", "relevance": "relevance"}
-
-
-def _context(every=1, *, given=(), **settings):
-    def choose(pool, backend):
-        return ContextSelector(backend=backend, **settings).select(
-            pool.query,
-            pool.candidates,
-            pool.n_select,
-            **{_ARGUMENTS[name]: getattr(pool, name) for name in given},
-        )
-
-    return Case(choose=choose, every=every)
 
 
 def _other(selector, every=1, target="query"):
@@ -175,19 +166,6 @@ def _other(selector, every=1, target="query"):
         return selector.select(getattr(pool, target), pool.candidates, pool.n_select)
 
     return Case(choose=choose, every=every, has_backends=False)
-
-
-def _for_fine_tuning(pool, backend):
-    """Choose with the paper's setting: its own constructor knows no backend."""
-    selector = SIFTSelector.for_fine_tuning()
-    if backend != "auto":
-        selector = SIFTSelector(
-            kernel=selector.kernel,
-            noise_variance=selector.noise_variance,
-            allow_repeats=selector.allow_repeats,
-            backend=backend,
-        )
-    return selector.select(pool.query, pool.candidates, pool.n_select)
 
 
 def _function(**settings):
@@ -199,7 +177,7 @@ def _function(**settings):
 
 LONG = RBFKernel(length_scale=1.0)
 CASES = {
-    "sift": Case(choose=_for_fine_tuning),
+    "sift": _sift(noise_variance=0.01, allow_repeats=True),  # the paper's setting
     "sift, noise .1": _sift(noise_variance=0.1),
     "sift, targets": _sift(target="targets"),
     "sift, weighted": _sift(4, target="targets", given=["weights"], allow_repeats=True),

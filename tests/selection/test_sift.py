@@ -165,21 +165,7 @@ def unaligned(array):
         lambda a: a.astype(object),
         unaligned,
     ],
-    ids=[
-        "float64",
-        "float32",
-        "float16",
-        "longdouble",
-        "int16",
-        "uint8",
-        "list",
-        "fortran",
-        "strided",
-        "backwards",
-        "big endian",
-        "objects",
-        "unaligned",
-    ],
+    ids=lambda convert: convert.__name__,
 )
 def test_numbers_of_any_type_give_the_same_choice(backend, kernel, convert):
     query, candidates = (np.abs(np.rint(20 * a)) for a in random_pool(4))  # exact in every type

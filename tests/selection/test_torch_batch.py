@@ -4,11 +4,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from sift_core.errors import InvalidInputError  # noqa: E402
-from sift_core.selection import LinearKernel, RBFKernel, SIFTSelector  # noqa: E402
+from sift_core.selection import LinearKernel, SIFTSelector  # noqa: E402
 from sift_core.selection.torch_batch import select_batch  # noqa: E402
 from sift_core.types import StopReason  # noqa: E402
+from tests.selection.oracle import KERNELS, assert_same, under  # noqa: E402
 
-KERNELS = {"linear": LinearKernel(), "rbf": RBFKernel()}
 REPEATS = pytest.mark.parametrize("allow_repeats", [True, False], ids=["repeats", "no repeats"])
 EACH_KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
@@ -28,33 +28,25 @@ def sequential(queries, pools, n_select, **settings):
     ]
 
 
-def assert_same(batch, expected):
+def assert_all_same(batch, expected):
     for found, one in zip(batch.selections(), expected, strict=True):
-        assert found.positions.tolist() == one.positions.tolist()
-        assert found.stop_reason == one.stop_reason
-        np.testing.assert_allclose(found.variances, one.variances, atol=1e-10)
+        assert_same(found, one)
 
 
 @REPEATS
-@pytest.mark.parametrize("noise_variance", [1e-6, 1e-2, 10.0])
+@pytest.mark.parametrize("noise", [1e-6, 1e-2, 10.0])
 @EACH_KERNEL
-def test_equals_the_sequential_selector(kernel, noise_variance, allow_repeats):
-    settings = {
-        "kernel": kernel,
-        "noise_variance": noise_variance,
-        "allow_repeats": allow_repeats,
-    }
+def test_equals_the_sequential_selector(kernel, noise, allow_repeats):
+    settings = under(noise, kernel, allow_repeats=allow_repeats)
     queries, pools = problems()
     for n_select in (0, 5, 40):
         batch = select_batch(queries, pools, n_select, **settings)
-        assert_same(batch, sequential(queries, pools, n_select, **settings))
+        assert_all_same(batch, sequential(queries, pools, n_select, **settings))
 
 
 def test_one_observation_by_hand():
     # k(q, x)² / (k(x, x) + λ) = .6² / 1.5 = .24
-    batch = select_batch(
-        torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8]]]), 1, noise_variance=0.5
-    )
+    batch = select_batch(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8]]]), 1, **under(0.5))
     assert batch.positions.tolist() == [[0]]
     np.testing.assert_allclose(batch.variances, [[1.0, 0.76]])
 
@@ -64,9 +56,9 @@ def test_one_observation_by_hand():
 def test_copies_tie_to_the_lowest_position(kernel, allow_repeats):
     queries, pools = problems(n=10)
     pools = torch.cat([pools, pools, pools], dim=1)
-    settings = {"kernel": kernel, "noise_variance": 0.01, "allow_repeats": allow_repeats}
+    settings = under(0.01, kernel, allow_repeats=allow_repeats)
     batch = select_batch(queries, pools, 12, **settings)
-    assert_same(batch, sequential(queries, pools, 12, **settings))
+    assert_all_same(batch, sequential(queries, pools, 12, **settings))
 
 
 @REPEATS
@@ -76,7 +68,7 @@ def test_masked_rows_do_not_exist(allow_repeats):
     pools = pools.masked_fill(~mask[..., None], torch.nan)
     batch = select_batch(queries, pools, 9, mask=mask, allow_repeats=allow_repeats)
     shorter = [pool[keep] for pool, keep in zip(pools, mask, strict=True)]
-    assert_same(batch, sequential(queries, shorter, 9, allow_repeats=allow_repeats))
+    assert_all_same(batch, sequential(queries, shorter, 9, allow_repeats=allow_repeats))
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3)], ids=["no query", "no candidate"])
@@ -92,7 +84,7 @@ def test_nothing_gives_nothing(shape):
 def test_embeddings_of_few_bits_are_taken_as_they_are(dtype):
     queries, pools = ((8 * part).to(dtype) for part in problems())
     batch = select_batch(queries, pools, 6)
-    assert_same(batch, sequential(queries.double(), pools.double(), 6, allow_repeats=True))
+    assert_all_same(batch, sequential(queries.double(), pools.double(), 6, allow_repeats=True))
     assert batch.variances.dtype == torch.float64
 
 
@@ -105,7 +97,7 @@ def test_inputs_are_not_changed_and_gradients_not_followed():
     assert torch.equal(queries, before[0])
     assert torch.equal(pools, before[1])
     assert not batch.variances.requires_grad
-    assert_same(batch, sequential(*before, 5, allow_repeats=True))
+    assert_all_same(batch, sequential(*before, 5, allow_repeats=True))
 
 
 QUERIES, POOLS = torch.ones(2, 3), torch.ones(2, 4, 3)
@@ -122,7 +114,7 @@ QUERIES, POOLS = torch.ones(2, 3), torch.ones(2, 4, 3)
         ((QUERIES * torch.nan, POOLS, 1), {}, "`queries` must be finite"),
         ((QUERIES, POOLS * 0, 1), {}, "`candidates` must be finite and not all zero"),
         ((QUERIES, POOLS, -1), {}, "n_select"),
-        ((QUERIES, POOLS, 1), {"noise_variance": 0.0}, "noise_variance"),
+        ((QUERIES, POOLS, 1), under(0.0), "must be a finite number > 0"),
         ((QUERIES, POOLS, 1), {"kernel": LinearKernel(normalize=False)}, "any kernel"),
         ((QUERIES, POOLS, 1), {"mask": torch.ones(2, 4)}, "tensor of bool"),
         ((QUERIES, POOLS, 1), {"mask": torch.ones(2, 3, dtype=torch.bool)}, r"shape \(2, 4\)"),
@@ -138,6 +130,6 @@ def test_refuses_what_it_cannot_use(arguments, settings, message):
 @EACH_KERNEL
 def test_cuda_gives_the_same(kernel, allow_repeats):
     queries, pools = problems(b=64, n=200, d=384)
-    settings = {"kernel": kernel, "noise_variance": 0.01, "allow_repeats": allow_repeats}
+    settings = under(0.01, kernel, allow_repeats=allow_repeats)
     batch = select_batch(queries.cuda(), pools.cuda(), 50, **settings)
-    assert_same(batch, sequential(queries, pools, 50, **settings))
+    assert_all_same(batch, sequential(queries, pools, 50, **settings))
