@@ -20,6 +20,14 @@ from sift_core.errors import InvalidInputError
 from sift_core.selection import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, FineTuningReport, Message, Query
 
+# Whether something was read, and learned → the mode that an answer came to be in.
+_MODES = {
+    (False, False): AnswerMode.BASE,
+    (True, False): AnswerMode.CONTEXT,
+    (False, True): AnswerMode.FINE_TUNE,
+    (True, True): AnswerMode.BOTH,
+}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Session:
@@ -179,29 +187,19 @@ class Session:
             if choice.mode in READING:
                 reasons += ("none of the chosen chunks fits into the window",)
         used = _joined(read, learned)
+        deviation = float("nan")
+        if len(used):
+            variances = posterior_variances(choice.query.vector, used.embeddings)
+            deviation = float(variances[-1] ** 0.5)
         return replace(
             answer,
-            mode=_mode(reads=len(read) > 0, learns=len(learned) > 0),
+            mode=_MODES[len(read) > 0, len(learned) > 0],
             chunks=used,
             n_read=len(read),
-            standard_deviation=_standard_deviation(choice.query, used),
+            standard_deviation=deviation,
             reasons=reasons,
             fine_tuning=report,
         )
-
-
-def _mode(*, reads: bool, learns: bool) -> AnswerMode:
-    """Return the mode that an answer came to be in."""
-    if learns:
-        return AnswerMode.BOTH if reads else AnswerMode.FINE_TUNE
-    return AnswerMode.CONTEXT if reads else AnswerMode.BASE
-
-
-def _standard_deviation(query: Query, used: CandidatePool) -> float:
-    """Return σ at the query given these documents; NaN without any."""
-    if not len(used):
-        return float("nan")
-    return float(posterior_variances(query.vector, used.embeddings)[-1] ** 0.5)
 
 
 def _common_beginning(rows: Sequence[Sequence[int]]) -> list[int]:

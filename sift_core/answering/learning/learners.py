@@ -240,7 +240,7 @@ class FullLearner(Learner):
 
 
 def _fresh(layout: AdapterLayout, seed: int, device: torch.device) -> torch.Tensor:
-    """Return a fresh adapter's weights, shape (n_values,)."""
+    """Return a fresh adapter's weights, shape (n_values,): A as PEFT draws it, B zero."""
     values = torch.zeros(layout.n_values, device=device)
     halves = _random_halves(layout, seed)
     for name, (a, _) in layout.pairs(values).items():
@@ -251,7 +251,11 @@ def _fresh(layout: AdapterLayout, seed: int, device: torch.device) -> torch.Tens
 @lru_cache(maxsize=1)
 def _random_halves(layout: AdapterLayout, seed: int) -> dict[str, torch.Tensor]:
     """Return each A of a fresh adapter, kept, since drawing them takes longer than a copy."""
-    return {name: a.clone() for name, (a, _) in layout.pairs(layout.initial(seed)).items()}
+    generator = torch.Generator().manual_seed(seed)
+    halves = {layer.name: torch.empty(layout.rank, layer.n_in) for layer in layout.layers}
+    for half in halves.values():
+        torch.nn.init.kaiming_uniform_(half, a=math.sqrt(5), generator=generator)
+    return halves
 
 
 def _is_finite(tensors: Sequence[torch.Tensor]) -> bool:

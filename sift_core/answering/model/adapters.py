@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,14 +66,6 @@ class AdapterLayout:
             pairs[layer.name] = (a, b)
             start = end
         return pairs
-
-    def initial(self, seed: int) -> torch.Tensor:
-        """Return a fresh adapter's weights, shape (n_values,): A as PEFT draws it, B zero."""
-        generator = torch.Generator().manual_seed(seed)
-        values = torch.zeros(self.n_values)
-        for a, _ in self.pairs(values).values():
-            torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5), generator=generator)
-        return values
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
