@@ -81,10 +81,6 @@ def fetch_all(
         queries: What to ask.
         n_candidates: As for `fetch`.
         on_progress: Called with how many queries were answered, and of how many.
-
-    Raises:
-        CandidateSourceError: If the store fails.
-        InvalidInputError: If queries and store do not fit together.
     """
     step = max(1, _CANDIDATES_AT_ONCE // n_candidates)
     for start in range(0, len(queries), step):
@@ -104,10 +100,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
 
     Args:
         query: The question.
-        pool: Its candidates, at least one.
-
-    Raises:
-        InvalidInputError: If a vector is all zero.
+        pool: Its candidates, at least one, none all zero.
     """
     own = distinct(query.vector, pool.embeddings)
     nearest = NearestNeighborSelector().select(query.vector, pool.embeddings, N_SELECT)

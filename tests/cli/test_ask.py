@@ -90,6 +90,13 @@ def test_a_mode_answers_from_what_it_reads_and_learns(answered, mode, n_steps, n
     assert record["model"] == TINY_LM
 
 
+def test_what_is_read_and_learned_is_described_as_a_pick_for_the_prompt(answered):
+    context, both = (answered(QUESTION, "--mode", mode, "-n", "3") for mode in ("context", "both"))
+    read = [chunk for chunk in both["chunks"] if chunk["is_read"]]
+    for chunk, alone in zip(read, context["chunks"], strict=True):
+        assert [chunk[key] for key in PICK_KEYS] == [alone[key] for key in PICK_KEYS]
+
+
 def test_auto_gives_the_reasons_for_its_choice(answered):
     record = answered(QUESTION)
     assert record["mode"] == "context"
