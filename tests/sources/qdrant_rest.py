@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib.metadata import version
@@ -24,7 +23,7 @@ from pydantic_core import to_jsonable_python
 from qdrant_client import models
 from qdrant_client.http.models import CountRequest, CreateCollection, ScrollRequest
 
-from tests.sources.qdrant_faults import JSON, answered
+from tests.sources.qdrant_faults import JSON
 
 
 class Refusal(Exception):
@@ -97,9 +96,6 @@ class Api:
     def update(self, collection, *, body, **_):
         changes = models.UpdateCollection.model_validate_json(body)
         return self.client.update_collection(collection, metadata=changes.metadata)
-
-    def drop(self, collection, **_):
-        return self.client.delete_collection(collection)
 
     def describe(self, collection, **_):
         return self.client.get_collection(collection)
@@ -186,7 +182,6 @@ ROUTES = [
     ("PUT", COLLECTION, Api.create),
     ("PATCH", COLLECTION, Api.update),
     ("GET", COLLECTION, Api.describe),
-    ("DELETE", COLLECTION, Api.drop),
     ("GET", f"{COLLECTION}/exists", Api.exists),
     ("PUT", f"{COLLECTION}/points", Api.upsert),
     ("POST", f"{COLLECTION}/points", Api.retrieve),
@@ -196,7 +191,7 @@ ROUTES = [
     ("POST", f"{COLLECTION}/points/query", Api.query),
     ("POST", f"{COLLECTION}/points/query/batch", Api.query_batch),
 ]
-NEED_NO_COLLECTION = {Api.create, Api.drop, Api.exists}
+NEED_NO_COLLECTION = {Api.create, Api.exists}
 
 
 def prefetches(request):
@@ -278,20 +273,6 @@ class Call(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
-@dataclass
-class Spell:
-    """A fault and the requests that it falls on, counted from now on."""
-
-    fault: object
-    first: int = 1
-    last: float = float("inf")
-    seen: int = 0
-
-    def meets(self):
-        self.seen += 1
-        return self.first <= self.seen <= self.last
-
-
 class RestServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """A local client's collections on a port of this machine, with faults at will.
 
@@ -313,28 +294,22 @@ class RestServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.errors = []  # what went wrong in the server itself
         self.n_connections = 0
         self.stopping = threading.Event()
-        self._spell = None
+        self._fault, self._from, self._until = None, 0, 0  # from which request to before which
+        self._n_seen = 0
         self._connections = set()
         self._lock = threading.Lock()
         self._thread = None
 
-    @property
-    def fault(self):
-        """The fault of every request, or None; assign (status, body) to answer just that."""
-        return self._spell and self._spell.fault
-
-    @fault.setter
-    def fault(self, fault):
-        self.fail(answered(*fault) if isinstance(fault, tuple) else fault)
-
     def fail(self, fault, *, first=1, times=float("inf")):
         """Let `fault` answer `times` requests from the first-th on, counted from now."""
         with self._lock:
-            self._spell = fault and Spell(fault, first, first + times - 1)
+            self._fault, self._from, self._until = fault, first, first + times
+            self._n_seen = 0
 
     def next_fault(self):
         with self._lock:
-            return self._spell.fault if self._spell and self._spell.meets() else None
+            self._n_seen += 1
+            return self._fault if self._from <= self._n_seen < self._until else None
 
     def start(self):
         """Listen, on the same port as before where the server was stopped."""

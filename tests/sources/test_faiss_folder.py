@@ -80,15 +80,6 @@ def test_a_lossy_index_warns_again_when_it_is_loaded(folder):
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_settings_of_index_and_source_are_kept(folder):
-    index = built("IVF10,Flat")
-    index.nprobe = 7
-    FaissSource(index, documents(100)).save(folder)
-    loaded = FaissSource.load(folder)
-    expected = FaissSource(index, documents(100)).fetch(elsewhere(), 100)
-    assert loaded.fetch(elsewhere(), 100).document_ids == expected.document_ids
-
-
 @pytest.mark.parametrize("description", ["Flat", "HNSW8,Flat", "PQ4x4,RFlat"])
 def test_a_source_that_was_changed_is_saved_as_it_is(folder, tmp_path, description):
     source = source_of(30, description)

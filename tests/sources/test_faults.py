@@ -23,6 +23,7 @@ qdrant_client = pytest.importorskip("qdrant_client")
 trustme = pytest.importorskip("trustme")
 models = qdrant_client.models
 
+PATIENT_S = 30  # for clients whose timeout no fault is to meet
 HANG_S = 120  # an answer that takes longer is a hang, and the test gives up
 KEPT_ALIVE = httpx.Limits(max_connections=10, max_keepalive_connections=5)
 
@@ -52,7 +53,7 @@ class Asker:
 @contextmanager
 def asking(kind, url, **options):
     """Give an asker over a client that is called or awaited."""
-    settings = {"url": url, "timeout": TIMEOUT_S, "check_compatibility": False, **options}
+    settings = {"url": url, "timeout": PATIENT_S, "check_compatibility": False, **options}
     if kind == "sync":
         with closing(qdrant_client.QdrantClient(**settings)) as client:
             yield Asker(client, None)
@@ -73,8 +74,13 @@ def kind(request):
 @pytest.fixture(scope="module")
 def asker(kind, shared_rest_server):
     """A source whose server's faults are switched on and off; the collection stays as it is."""
-    with asking(kind, shared_rest_server.url) as asker:
+    with asking(kind, shared_rest_server.url, timeout=TIMEOUT_S) as asker:
         yield asker
+
+
+def patience(name):
+    """Return the timeout of a client that is to meet with a fault."""
+    return TIMEOUT_S if FAULTS[name].cause == "timed out" else PATIENT_S
 
 
 class Experiment:
@@ -124,18 +130,19 @@ def call(request):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(shared_rest_server, asker, corpus, name):
+def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(shared_rest_server, kind, corpus, name):
     fault, *told = FAULTS[name]
     # A batch is asked, and fails, in the same lines.
     call = "fetch_batch" if name == "one answer too few" else "fetch"
-    experiment = Experiment(asker, call, corpus)
-    found = experiment.works()
-    shared_rest_server.fail(fault)
-    try:
-        experiment.fails(*told)
-    finally:
-        shared_rest_server.fail(None)
-    assert experiment.works() == found
+    with asking(kind, shared_rest_server.url, timeout=patience(name)) as asker:
+        experiment = Experiment(asker, call, corpus)
+        found = experiment.works()
+        shared_rest_server.fail(fault)
+        try:
+            experiment.fails(*told)
+        finally:
+            shared_rest_server.fail(None)
+        assert experiment.works() == found
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,8 @@ def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(shared_rest_server, a
 )
 def test_a_fault_on_a_connection_that_is_kept_alive(rest_server, kind, corpus, name):
     fault, *told = FAULTS[name]
-    with asking(kind, rest_server.url, limits=KEPT_ALIVE) as asker:
+    options = {"limits": KEPT_ALIVE, "timeout": patience(name)}
+    with asking(kind, rest_server.url, **options) as asker:
         experiment = Experiment(asker, "fetch", corpus)
         found = [experiment.works() for _ in range(3)]
         assert rest_server.n_connections == 1
@@ -314,7 +322,7 @@ SLOW_WRITES = [("first byte too late", "add"), ("body byte by byte", "add")]
 )
 def test_a_fault_while_writing_ends_in_an_error(rest_server, corpus, name, action):
     case = FAULTS[name]
-    with asking("sync", rest_server.url) as asker:
+    with asking("sync", rest_server.url, timeout=patience(name)) as asker:
         rest_server.fail(case.fault)
         future = faults.started(WRITES[action], asker.source, corpus)
         assert wait([future], timeout=HANG_S).done, "hangs"

@@ -156,20 +156,6 @@ def test_a_pool_of_one_text_in_many_versions_has_one_content(n, noise):
     assert len(distinct(query, rows)) == 1
 
 
-@pytest.mark.parametrize(
-    ("query", "candidates", "message"),
-    [
-        (np.ones((2, 3)), np.ones((4, 3)), "`query` must have 1 dimension"),
-        (np.ones(3), np.ones((4, 2)), "3"),
-        (np.ones(3), np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), "all zero"),
-        (np.ones(3), np.full((4, 3), np.nan), "finite"),
-    ],
-)
-def test_contents_refuse_what_a_selector_refuses(query, candidates, message):
-    with pytest.raises(InvalidInputError, match=message):
-        distinct(query, candidates)
-
-
 # One query
 
 
