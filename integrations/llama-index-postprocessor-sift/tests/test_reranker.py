@@ -352,6 +352,12 @@ def test_an_empty_query_is_refused(embed_model):
         SIFTReranker(embed_model=embed_model).postprocess_nodes(with_vectors([[1.0]]), query_str="")
 
 
+def test_a_node_that_arrives_twice_is_kept_once():
+    given = with_vectors([[1.0, 0.0], [0.0, 1.0]])
+    kept = SIFTReranker().postprocess_nodes(given + given, bundle([1.0, 0.0]))
+    assert sorted(ids(kept)) == ["0", "1"]
+
+
 def test_too_few_nodes_are_warned_of_once(caplog):
     reranker = SIFTReranker(top_n=2)
     for _ in range(2):

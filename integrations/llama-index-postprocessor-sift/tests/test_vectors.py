@@ -22,6 +22,7 @@ from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
     embedded_query,
     query_embedding,
+    sources_of,
     track_retrievals,
 )
 from llama_index.postprocessor.sift.vectors import astored_vectors, stored_vectors
@@ -144,6 +145,24 @@ def test_a_fused_retriever_does_not_take_the_query_of_another_model(
     of_second = [n for n in fusion.retrieve(question) if "sift" in n.node.metadata]
     assert len(of_second) == 3
     assert_compared_by(other_model, of_second, question)
+
+
+def test_stored_vectors_decide_which_model_the_query_is_for(
+    index, embed_model, other_model, question
+):
+    found = index.as_retriever(similarity_top_k=20).retrieve(question)
+    reranker = SIFTReranker(top_n=3, embed_model=other_model)
+    assert_compared_by(embed_model, reranker.postprocess_nodes(found, query_str=question), question)
+    assert other_model.queries == []
+
+
+def test_an_index_with_another_model_than_the_latest_is_left_out(
+    build_index, nodes, embed_model, other_model, question
+):
+    parts = [(nodes[:10], embed_model), (nodes[10:], other_model)]
+    first, second = (build_index("simple", *part) for part in parts)
+    found = [node for each in (first, second) for node in each.as_retriever().retrieve(question)]
+    assert [s.index for s in sources_of([node.node.node_id for node in found])] == [second]
 
 
 async def test_no_model_where_one_is_needed_is_an_error_that_says_what_to_do(monkeypatch):
