@@ -1,9 +1,10 @@
 """Tokens of texts and chats, in which what a text spells never becomes a control token.
 
-A control token is one that ends a text or opens a turn: every special token, and what else the
-chat template writes by name. A retrieved chunk that spells one ("<|im_end|>", "</s>") is read as
-those characters, so that it can't end the user's turn and speak for the system. What such a
-text asks for in plain words is not, and cannot be, filtered here.
+A control token is one that ends a text or opens a turn: every special token, whatever else it is
+for, what the chat template writes by name, and what is written like one ("<|…|>"). A retrieved
+chunk that spells one ("<|im_end|>", "</s>") is read as those characters, so that it can't end
+the user's turn and speak for the system. What such a text asks for in plain words is not, and
+cannot be, filtered here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import copy
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -35,6 +36,10 @@ Prompt: TypeAlias = str | Sequence[Message]
 # Encoded before a text from the middle of another one: SentencePiece's tokenizers add a space at
 # the start of whatever they read. The second is for texts that merge with a newline.
 _ANCHORS = ("\n", "a")
+
+# How control tokens are written that are not marked special and no template names: Qwen's
+# "<|fim_prefix|>", "<tool_call>". Gemma's "<h1>" and runs of spaces are ordinary text.
+_MARKUP = re.compile(r"<.*[|\uff5c_].*>|\[.+\]", re.DOTALL)
 
 _twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _twins_lock = threading.Lock()
@@ -79,7 +84,7 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
     hider = _Hider(tokenizer)
     safe = hider.hidden(messages)
     if hider.n_hidden:
-        return hider.ids(_applied(tokenizer, safe, add_generation_prompt=True, tokenize=False))
+        return hider.answered_ids(messages, safe)
     encoded = _applied(tokenizer, safe, add_generation_prompt=True, return_dict=True)
     return list(encoded["input_ids"])
 
@@ -170,17 +175,35 @@ def _as_plain_text(messages: Sequence[Message]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Controls:
-    """The control tokens of a tokenizer: their ids, and a pattern of how they are spelled."""
+    """The control tokens of a tokenizer.
+
+    Args:
+        ids: Those that no text may have among its tokens.
+        pattern: How they are spelled, and the unknown token.
+        unknown: Id and spelling of the token that stands for characters without one, where that
+            is all that it stands for; a text may have it unless it spells it.
+        normalize: What the tokenizer makes of a text before it looks for tokens.
+    """
 
     ids: frozenset[int]
     pattern: re.Pattern[str]
+    unknown: tuple[int, str] | None
+    normalize: Callable[[str], str]
 
-    def are_in(self, ids: Sequence[int]) -> bool:
-        return not self.ids.isdisjoint(ids)
+    def among(self, ids: Sequence[int]) -> list[int]:
+        return [token_id for token_id in ids if token_id in self.ids]
+
+    def are_in(self, ids: Sequence[int], text: str) -> bool:
+        """Tell whether the text's tokens have one that the text may not have."""
+        if not self.ids.isdisjoint(ids):
+            return True
+        if self.unknown is None or self.unknown[0] not in ids:
+            return False
+        return self.unknown[1] in text or self.unknown[1] in self.normalize(text)
 
 
-def _controls(tokenizer: Any, *, special_only: bool = False) -> _Controls:
-    """Return the control tokens; `special_only` leaves out what just the template names."""
+def _controls(tokenizer: Any) -> _Controls:
+    """Return the control tokens of a tokenizer."""
     found = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     template = str(getattr(tokenizer, "chat_template", None) or "")
     declared = getattr(tokenizer, "chat_control_tokens", None) or ()  # of transformers 5
@@ -188,15 +211,22 @@ def _controls(tokenizer: Any, *, special_only: bool = False) -> _Controls:
         word = token.content
         # Gemma adds runs of newlines and the like, which templates write as ordinary text.
         is_named = word in template and not word.isspace() and not word.isalnum()
-        if token.special or (not special_only and (word in declared or is_named)):
+        if token.special or word in declared or is_named or _MARKUP.fullmatch(word):
             found[token_id] = word
     longest_first = sorted((word for word in found.values() if word), key=len, reverse=True)
     ends = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-    if tokenizer.unk_token_id not in ends:  # stands for characters without a token
-        found.pop(tokenizer.unk_token_id, None)
+    unknown = None
+    # GPT-2 and SmolLM2 name a control token, "<|endoftext|>", where there is no unknown one.
+    unk_id, unk_token = tokenizer.unk_token_id, tokenizer.unk_token or ""
+    if unk_id not in ends and "unk" in unk_token.lower():
+        found.pop(unk_id, None)
+        unknown = (unk_id, unk_token)
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     return _Controls(
         ids=frozenset(found),
         pattern=re.compile("|".join(map(re.escape, longest_first)) or "(?!)"),
+        unknown=unknown,
+        normalize=normalizer.normalize_str if normalizer else str,
     )
 
 
@@ -210,7 +240,6 @@ class _Hider:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self.controls = _controls(tokenizer)
-        self._special = _controls(tokenizer, special_only=True)
         self._nonce = f"{secrets.randbelow(10**24):024d}"  # nobody's text can contain it
         self._hidden: list[str] = []
 
@@ -224,8 +253,35 @@ class _Hider:
         return f"{self._nonce}{len(self._hidden) - 1:09d}"
 
     def hidden(self, messages: Sequence[Message]) -> list[dict[str, str]]:
-        """Return the messages with their control tokens hidden."""
-        return [{**message, "content": self._safe(message)} for message in messages]
+        """Return role and content of the messages, with their control tokens hidden."""
+        return [{"role": m["role"], "content": self._safe(m["content"])} for m in messages]
+
+    def answered_ids(
+        self, messages: Sequence[Message], hidden: Sequence[Mapping[str, str]]
+    ) -> list[int]:
+        """Return the tokens of a chat to be answered, with what was hidden read as text.
+
+        A template may look for a "</think>" in what the model said itself, to leave its thoughts
+        out: it is shown that, unless a control token of what was said then comes through.
+
+        Args:
+            messages: As they are.
+            hidden: The same, hidden.
+        """
+        shown = [
+            {**safe, "content": message["content"]} if safe["role"] == "assistant" else safe
+            for message, safe in zip(messages, hidden, strict=True)
+        ]
+        ways = [hidden] if shown == hidden else [shown, hidden]
+        texts = [
+            _applied(self._tokenizer, way, add_generation_prompt=True, tokenize=False)
+            for way in ways
+        ]
+        ids = [self.ids(text) for text in texts]
+        find = self.controls.pattern.findall
+        is_same = find(texts[0]) == find(texts[-1])
+        is_same &= self.controls.among(ids[0]) == self.controls.among(ids[-1])
+        return ids[0] if is_same else ids[-1]
 
     def ids(self, rendered: str) -> list[int]:
         """Return the tokens of a rendered chat, with what was hidden read as text."""
@@ -245,21 +301,19 @@ class _Hider:
                 ids += _ids(self._tokenizer, piece, inside=inside)
         return ids
 
-    def _safe(self, message: Message) -> str:
-        content = message["content"]
-        # What the model said itself: a template looks for its "</think>".
-        controls = self._special if message["role"] == "assistant" else self.controls
-        if not controls.are_in(_ids(self._tokenizer, content)):
+    def _safe(self, content: str) -> str:
+        controls = self.controls
+        if not controls.are_in(_ids(self._tokenizer, content), content):
             return content
         rest = set(controls.pattern.split(content))
-        if not any(controls.are_in(_ids(self._tokenizer, piece)) for piece in rest):
+        if not any(controls.are_in(_ids(self._tokenizer, piece), piece) for piece in rest):
             return controls.pattern.sub(lambda found: self.hide(found.group()), content)
         core = content.strip()  # a control token that only normalising the text brings about
         start = content.find(core)
         return content[:start] + self.hide(core) + content[start + len(core) :]
 
 
-def _applied(tokenizer: Any, messages: Sequence[Message], **options: Any) -> Any:
+def _applied(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> Any:
     try:
         return tokenizer.apply_chat_template([dict(message) for message in messages], **options)
     except (TemplateError, TypeError, ValueError) as error:
@@ -285,11 +339,11 @@ def _ids(tokenizer: Any, text: str, *, inside: bool = False) -> list[int]:
 def _literal_ids(tokenizer: Any, text: str, controls: _Controls, *, inside: bool) -> list[int]:
     """Return the tokens of `text` as characters; no control token is among them."""
     ids = _ids(tokenizer, text, inside=inside)
-    if not controls.are_in(ids):
+    if not controls.are_in(ids, text):
         return ids
     twin = _twin(tokenizer)
     ids = _ids(twin, text, inside=inside)
-    if not controls.are_in(ids):
+    if not controls.are_in(ids, text):
         return ids
     # Unigram models find special tokens in their vocabulary even so, and added tokens that are
     # not marked special are found always: cut behind the first character of each.
@@ -303,7 +357,7 @@ def _literal_ids(tokenizer: Any, text: str, controls: _Controls, *, inside: bool
 def _halved_ids(tokenizer: Any, text: str, controls: _Controls, *, inside: bool) -> list[int]:
     """Return the tokens of `text`, cut in halves until no half has a control token."""
     ids = _ids(tokenizer, text, inside=inside)
-    if not controls.are_in(ids):
+    if not controls.are_in(ids, text):
         return ids
     if len(text) < 2:
         return []
