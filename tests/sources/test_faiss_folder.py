@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -316,6 +318,43 @@ def test_a_second_writer_is_refused_until_the_first_has_completed(folder, monkey
     assert contents(FaissSource.load(folder)) == [0, 1, 2, 3, 4]
     with pytest.raises(CandidateSourceError, match="saved anew"):
         add(first, [6])
+
+
+def test_a_writer_that_is_refused_keeps_nobody_out(folder):
+    """Whatever the reason: at the next try it looks again, and others may write."""
+    source, other = saved(folder, 3), FaissSource.load(folder)
+    manifest = folder / "manifest.json"
+    right = manifest.read_bytes()
+    manifest.write_bytes(b"damaged")
+    for _ in range(2):
+        with pytest.raises(CandidateSourceError, match="damaged"):
+            add(source, [3])
+    manifest.write_bytes(right)
+    add(other, [4])
+    other.complete()
+    with pytest.raises(CandidateSourceError, match="saved anew"):
+        add(source, [3])
+    assert contents(source) == [0, 1, 2]
+
+
+def test_nothing_is_left_over_of_a_write_that_has_ended(folder):
+    place = IndexFolder(folder)
+    before = len(weakref.finalize._registry)
+    for _ in range(20):
+        with place.writing():
+            pass
+    assert len(weakref.finalize._registry) == before
+
+
+def test_a_folder_that_cannot_be_listed_is_saved_all_the_same(folder, monkeypatch):
+    source_of(3).save(folder)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    source_of(4).save(folder)
+    assert contents(FaissSource.load(folder)) == [0, 1, 2, 3]
 
 
 def test_loading_while_others_save_gives_one_state_or_the_other(folder):

@@ -57,7 +57,7 @@ class IndexFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self._known: str | None = None  # the manifest that was last read or written
-        self._lock: sqlite3.Connection | None = None
+        self._lock: weakref.finalize[Any, IndexFolder] | None = None  # lets go when it is called
 
     def is_same_as(self, path: Path) -> bool:
         """Return whether a path leads here."""
@@ -103,24 +103,27 @@ class IndexFolder:
         """Become the only writer, until `release` or the death of the process.
 
         Raises:
-            CandidateSourceError: If another writes, or has written since this folder was read.
+            CandidateSourceError: If another writes, or has written since this folder was read, or
+                what it holds cannot be used; others may write then.
         """
         if self._lock is not None:
             return
-        self._lock = _locked(self.path)
-        weakref.finalize(self, self._lock.close)
-        manifest = self._manifest()  # looked at again, now that nobody else writes
-        if self._known is not None and (manifest or {}).get("sha256") != self._known:
+        self._lock = weakref.finalize(self, _locked(self.path).close)
+        try:
+            manifest = self._manifest()  # looked at again, now that nobody else writes
+            if self._known is not None and (manifest or {}).get("sha256") != self._known:
+                raise CandidateSourceError(
+                    f"{str(self.path)!r} was saved anew by something else since this source was "
+                    f"loaded; load it again"
+                )
+        except BaseException:
             self.release()
-            raise CandidateSourceError(
-                f"{str(self.path)!r} was saved anew by something else since this source was "
-                f"loaded; load it again"
-            )
+            raise
 
     def release(self) -> None:
         """Let others write."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock()
             self._lock = None
 
     @contextmanager
@@ -171,11 +174,12 @@ class IndexFolder:
             if isinstance(error, OSError):
                 raise _failed("save into", self.path, error) from error
             raise
-        _delete(
-            path
-            for path in sorted(self.path.iterdir())
-            if _OURS.fullmatch(path.name) and path not in (index_path, documents_path)
-        )
+        with suppress(OSError):  # the next save deletes them
+            _delete(
+                path
+                for path in sorted(self.path.iterdir())
+                if _OURS.fullmatch(path.name) and path not in (index_path, documents_path)
+            )
 
     def _manifest(self) -> dict[str, Any] | None:
         """Return the manifest, its form checked; None where there is none."""
