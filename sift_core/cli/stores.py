@@ -161,13 +161,14 @@ def open_for_writing(
     if address.kind == "faiss":
         from sift_core.sources import FaissSource
 
-        if dimension is not None:
+        if dimension is None:
+            source = FaissSource.load(address.location)
+        else:
             from sift_core.sources.faiss.entries import faiss
 
             # Exact, and every document can be removed again; fast enough to some 100,000 chunks.
             index = faiss.IndexFlatIP(dimension)
-            FaissSource.open(address.location, index, embedder_name=embedder_name)
-        source = FaissSource.load(address.location)
+            source = FaissSource.open(address.location, index, embedder_name=embedder_name)
         _check_embedder(address, source.embedder_name, embedder_name)
         yield OpenedStore(source=source, files=partial(_faiss_files, source))
         return

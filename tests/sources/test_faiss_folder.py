@@ -74,12 +74,13 @@ def test_what_was_saved_is_loaded(folder, description):
     )
 
 
-def test_a_lossy_index_warns_again_when_it_is_loaded(folder):
+def test_a_lossy_index_warns_again_when_it_is_loaded_once_and_at_the_callers_line(folder):
     with pytest.warns(UserWarning, match="IndexScalarQuantizer"):
         source_of(50, "SQ8").save(folder)
-    with pytest.warns(UserWarning, match="IndexScalarQuantizer") as caught:
-        FaissSource.load(folder)
-    assert [warning.filename for warning in caught] == [__file__]
+    for call in (FaissSource.load, lambda folder: FaissSource.open(folder, faiss.IndexFlatIP(8))):
+        with pytest.warns(UserWarning, match="IndexScalarQuantizer") as caught:
+            call(folder)
+        assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("description", ["Flat", "HNSW8,Flat", "PQ4x4,RFlat"])

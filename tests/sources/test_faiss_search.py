@@ -10,7 +10,7 @@ faiss = pytest.importorskip("faiss")
 from sift_core.errors import CandidateSourceError, InvalidInputError  # noqa: E402
 from sift_core.sources import FaissSource  # noqa: E402
 from sift_core.sources.faiss.entries import lossy_part  # noqa: E402
-from sift_core.sources.faiss.nearest import unit_rows  # noqa: E402
+from sift_core.sources.faiss.nearest import of_unit_length  # noqa: E402
 from sift_core.sources.faiss.search import search  # noqa: E402
 from sift_core.types import Document, Query  # noqa: E402
 from tests.sources.faiss_corpus import built, vectors  # noqa: E402
@@ -73,7 +73,7 @@ def serialized(description, metric):
 
 
 def rows_of(hits, rows):
-    return np.array([[rows[key] for key in found] for found in hits.rows.tolist()])
+    return np.array([[rows[key] for key in found] for found in hits.ids.tolist()])
 
 
 def nearest(queries, k, metric, among=None):
@@ -109,9 +109,9 @@ def test_every_kind_can_be_restricted_to_some_ids(description):
     index, rows = filled(description)
     allowed = np.array(sorted(rows))[::6]  # 50 of 300
     hits = search(index, QUERIES, K, allowed=allowed)
-    assert hits.rows.shape == (3, K)
-    assert np.isin(hits.rows, allowed).all()
-    assert all(len(set(found)) == K for found in hits.rows.tolist())
+    assert hits.ids.shape == (3, K)
+    assert np.isin(hits.ids, allowed).all()
+    assert all(len(set(found)) == K for found in hits.ids.tolist())
     if description in EXACT:
         among = [rows[key] for key in allowed.tolist()]
         expected = nearest(QUERIES, K, faiss.METRIC_INNER_PRODUCT, among)
@@ -124,7 +124,7 @@ def test_a_compressing_index_gives_back_something_near(description):
     index, rows = filled(description)
     hits = search(index, QUERIES, K)
     originals = vectors(N, D)[rows_of(hits, rows)]
-    cosines = (unit_rows(hits.embeddings) * originals).sum(axis=2)
+    cosines = (of_unit_length(hits.embeddings) * originals).sum(axis=2)
     assert cosines.mean() > 0.6
 
 
@@ -133,8 +133,8 @@ def test_lists_that_hold_fewer_leave_places_empty():
     index.nprobe = 1
     hits = search(index, QUERIES, 200)
     _, ids = index.search(QUERIES, 200)
-    np.testing.assert_array_equal(hits.rows, ids)
-    assert (hits.rows[:, -1] == -1).all()
+    np.testing.assert_array_equal(hits.ids, ids)
+    assert (hits.ids[:, -1] == -1).all()
 
 
 def test_settings_of_an_ivf_index_hold_when_it_is_restricted():
@@ -142,10 +142,10 @@ def test_settings_of_an_ivf_index_hold_when_it_is_restricted():
     every = np.array(sorted(rows))
     index.nprobe = 1
     few = search(index, QUERIES, N, allowed=every)
-    assert ((few.rows >= 0).sum(axis=1) < N).all()
-    np.testing.assert_array_equal(few.rows, index.search(QUERIES, N)[1])
+    assert ((few.ids >= 0).sum(axis=1) < N).all()
+    np.testing.assert_array_equal(few.ids, index.search(QUERIES, N)[1])
     index.nprobe = 4
-    assert (search(index, QUERIES, N, allowed=every).rows >= 0).all()
+    assert (search(index, QUERIES, N, allowed=every).ids >= 0).all()
 
 
 def test_a_graph_with_a_narrow_beam_fills_the_list(monkeypatch):
@@ -156,12 +156,12 @@ def test_a_graph_with_a_narrow_beam_fills_the_list(monkeypatch):
     for k in (200, N):
         hits = search(index, QUERIES, k)
         expected = nearest(QUERIES, k, faiss.METRIC_INNER_PRODUCT)
-        assert (hits.rows >= 0).all()
-        recall = np.mean([len(np.intersect1d(*p)) for p in zip(hits.rows, expected, strict=True)])
+        assert (hits.ids >= 0).all()
+        recall = np.mean([len(np.intersect1d(*p)) for p in zip(hits.ids, expected, strict=True)])
         assert recall >= 0.98 * k
     assert index.hnsw.efSearch == 16
     monkeypatch.setattr("sift_core.sources.faiss.search.GRAPHS", ())
-    assert (search(index, QUERIES, 200).rows >= 0).all()  # without comparing all vectors
+    assert (search(index, QUERIES, 200).ids >= 0).all()  # without comparing all vectors
 
 
 def test_a_graph_whose_nodes_nothing_leads_to_is_left_aside():
@@ -169,7 +169,7 @@ def test_a_graph_whose_nodes_nothing_leads_to_is_left_aside():
     index.add(vectors(N, D))
     links = faiss.vector_to_array(index.hnsw.neighbors)
     faiss.copy_array_to_vector(np.full_like(links, -1), index.hnsw.neighbors)
-    assert (search(index, QUERIES, 9).rows == nearest(QUERIES, 9, faiss.METRIC_INNER_PRODUCT)).all()
+    assert (search(index, QUERIES, 9).ids == nearest(QUERIES, 9, faiss.METRIC_INNER_PRODUCT)).all()
 
 
 def test_an_id_map_whose_change_was_interrupted_is_not_searched():

@@ -144,20 +144,20 @@ def test_faiss_gives_back_the_vectors_of_rows(description):
 
 
 @pytest.mark.parametrize("description", KINDS)
-def test_a_search_of_faiss_brings_rows_scores_and_vectors(description):
+def test_a_search_of_faiss_brings_ids_scores_and_vectors(description):
     index = built(description, N, d=D, ids=np.arange(N) + 10 if "IDMap" in description else None)
     query = 2 * vectors(1, D, seed=9)[0]
     hits = of_faiss.search_with_vectors(index, query, 9)
     _, rows = index.search(query[np.newaxis], 9)
-    np.testing.assert_array_equal(hits.rows, rows[0][rows[0] >= 0])
+    np.testing.assert_array_equal(hits.ids, rows[0][rows[0] >= 0])
     if "PQ" not in description:
         np.testing.assert_allclose(hits.scores, hits.embeddings @ query, atol=1e-5)
         np.testing.assert_array_equal(
-            hits.embeddings, of_faiss.stored_vectors(index, hits.rows.tolist())
+            hits.embeddings, of_faiss.stored_vectors(index, hits.ids.tolist())
         )
-    allowed = np.sort(hits.rows)[:3]
+    allowed = np.sort(hits.ids)[:3]
     some = of_faiss.search_with_vectors(index, query, 9, allowed=allowed)
-    assert sorted(some.rows) == allowed.tolist()
+    assert sorted(some.ids) == allowed.tolist()
     assert (np.diff(some.scores) <= 0).all() or index.metric_type == faiss.METRIC_L2
 
 

@@ -31,13 +31,13 @@ class FaissReader(StoreReader):
         self.refuse_options(list(options))
         index, vector, keep = self._store.index, self._as_stored(query.vector), self._test(filter)
         hits = search_with_vectors(index, vector, n if keep is None else WIDENING * n)
-        documents = self._documents(hits.rows.tolist())
+        documents = self._documents(hits.ids.tolist())
         kept = list(range(len(documents)))
         if keep is not None:
             kept = [i for i in kept if keep(documents[i].metadata)][:n]
             if len(kept) < n and len(documents) < index.ntotal:
                 hits = search_with_vectors(index, vector, n, allowed=self._rows_that_pass(keep))
-                documents = self._documents(hits.rows.tolist())
+                documents = self._documents(hits.ids.tolist())
                 kept = list(range(len(documents)))
         return as_pool(
             query,

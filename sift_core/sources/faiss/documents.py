@@ -15,7 +15,7 @@ Filter: TypeAlias = Callable[[Metadata], bool]
 Row: TypeAlias = tuple[int, str, Document]  # Faiss id, content id, document
 
 
-class DocumentTable(Mapping[int, Document]):
+class DocumentTable:
     """Documents in memory that also knows their content ids; an entry without one is deleted.
 
     Args:
@@ -26,21 +26,21 @@ class DocumentTable(Mapping[int, Document]):
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._documents: dict[int, Document] = {}
         self._contents: dict[int, str] = {}
-        self._keys: dict[str, list[int]] = {}
-        for key, content, document in rows:
-            self.put(key, content, document)
-
-    def __getitem__(self, key: int) -> Document:
-        """Return the document of a Faiss id."""
-        return self._documents[key]
-
-    def __iter__(self) -> Iterator[int]:
-        """Iterate over the Faiss ids."""
-        return iter(self._documents)
+        self._ids: dict[str, list[int]] = {}  # of a content id
+        for faiss_id, content, document in rows:
+            self.put(faiss_id, content, document)
 
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self._documents)
+
+    def n_deleted(self, n_entries: int) -> int:
+        """Return how many of an index's entries have no document."""
+        return max(0, n_entries - len(self._documents))
+
+    def without_deleted(self, ids: IntArray) -> IntArray:
+        """Return those of the ids that have a document, in their order, in O(n)."""
+        return ids[np.isin(ids, self.ids())]
 
     def of_ids(self, ids: Sequence[int]) -> list[Document | None]:
         """Return the document of each id; None for one that is deleted."""
@@ -50,23 +50,27 @@ class DocumentTable(Mapping[int, Document]):
         """Return the ids of all documents whose metadata `keep` accepts, in O(n)."""
         return _ids_of(self._documents.items(), keep)
 
-    def put(self, key: int, content: str, document: Document) -> None:
+    def as_table(self, entry_ids: Callable[[], IntArray]) -> DocumentTable:
+        """Return itself; entries without a document are deleted."""
+        return self
+
+    def put(self, faiss_id: int, content: str, document: Document) -> None:
         """Add a document."""
-        self._documents[key] = document
-        self._contents[key] = content
-        self._keys.setdefault(content, []).append(key)
+        self._documents[faiss_id] = document
+        self._contents[faiss_id] = content
+        self._ids.setdefault(content, []).append(faiss_id)
 
     def take_out(self, contents: Iterable[str]) -> IntArray:
         """Delete the documents with these content ids; return their Faiss ids."""
-        keys = [key for content in contents for key in self._keys.pop(content, ())]
-        for key in keys:
-            del self._documents[key], self._contents[key]
-        return np.array(keys, dtype=np.int64)
+        ids = [each for content in contents for each in self._ids.pop(content, ())]
+        for faiss_id in ids:
+            del self._documents[faiss_id], self._contents[faiss_id]
+        return np.array(ids, dtype=np.int64)
 
     def rows(self) -> Iterator[Row]:
         """Yield all documents with their ids."""
-        for key, document in self._documents.items():
-            yield key, self._contents[key], document
+        for faiss_id, document in self._documents.items():
+            yield faiss_id, self._contents[faiss_id], document
 
 
 class CallersDocuments:
@@ -92,6 +96,14 @@ class CallersDocuments:
         """Return the number of documents."""
         return len(self._documents)
 
+    def n_deleted(self, n_entries: int) -> int:
+        """Return 0: every entry has a document."""
+        return 0
+
+    def without_deleted(self, ids: IntArray) -> IntArray:
+        """Return the ids as they are: every entry has a document."""
+        return ids
+
     def of_ids(self, ids: Sequence[int]) -> list[Document | None]:
         """Return the document of each id.
 
@@ -103,45 +115,53 @@ class CallersDocuments:
             # Runs in C, where the processor waits for several cold documents at once.
             found = list(map(self._documents.__getitem__, ids))
         except LookupError as error:
-            missing = next(key for key in ids if not self._has(key))
+            missing = next(faiss_id for faiss_id in ids if not self._has(faiss_id))
             raise CandidateSourceError(
                 f"Faiss returned id {missing}, for which there is no document; index and "
                 f"`documents` must be built together"
             ) from error
         if set(map(type, found)) == {Document}:
             return found
-        return [_as_document(key, kept) for key, kept in zip(ids, found, strict=True)]
+        return [_as_document(faiss_id, kept) for faiss_id, kept in zip(ids, found, strict=True)]
 
     def ids(self, keep: Filter | None = None) -> IntArray:
         """Return the ids of all documents whose metadata `keep` accepts, in O(n)."""
         kept = self._documents
         return _ids_of(kept.items() if isinstance(kept, Mapping) else enumerate(kept), keep)
 
-    def as_table(self, ids: IntArray) -> DocumentTable:
-        """Return the documents of these ids as a table, of which JSON can hold each.
+    def as_table(self, entry_ids: Callable[[], IntArray]) -> DocumentTable:
+        """Return the documents of an index's entries as a table, of which JSON can hold each.
+
+        Args:
+            entry_ids: Returns the ids of all entries.
 
         Raises:
             CandidateSourceError: If an id has no document.
             InvalidInputError: If JSON cannot hold the metadata of one.
         """
-        keys = ids.tolist()
+        ids = np.unique(entry_ids()).tolist()
         return DocumentTable(
-            (key, content_id(document), document)
-            for key, document in zip(keys, self.of_ids(keys), strict=True)
+            (faiss_id, content_id(document), document)
+            for faiss_id, document in zip(ids, self.of_ids(ids), strict=True)
             if document is not None
         )
 
-    def _has(self, key: int) -> bool:
+    def _has(self, faiss_id: int) -> bool:
         try:
-            self._documents[key]
+            self._documents[faiss_id]
         except LookupError:
             return False
         return True
 
 
+# What an index has its documents in.
+Documents: TypeAlias = CallersDocuments | DocumentTable
+
+
 def _ids_of(pairs: Iterable[tuple[int, Document | str]], keep: Filter | None) -> IntArray:
     return np.fromiter(
-        (key for key, kept in pairs if keep is None or keep(_metadata_of(kept))), dtype=np.int64
+        (faiss_id for faiss_id, kept in pairs if keep is None or keep(_metadata_of(kept))),
+        dtype=np.int64,
     )
 
 
@@ -150,11 +170,11 @@ def _metadata_of(kept: Document | str) -> Metadata:
     return {} if isinstance(kept, str) else kept.metadata
 
 
-def _as_document(key: int, kept: object) -> Document:
+def _as_document(faiss_id: int, kept: object) -> Document:
     if isinstance(kept, Document):
         return kept
     if not isinstance(kept, str):
         raise InvalidInputError(
-            f"`documents` must hold Document or texts, got {type(kept).__name__} for id {key}"
+            f"`documents` must hold Document or texts, got {type(kept).__name__} for id {faiss_id}"
         )
-    return Document(document_id=str(key), text=kept)
+    return Document(document_id=str(faiss_id), text=kept)

@@ -264,8 +264,9 @@ def _write_index(path: Path, index: Any) -> dict[str, str]:
 
 def _write_documents(path: Path, rows: Iterable[Row]) -> dict[str, str]:
     with _writing(path) as file:
-        for key, content, document in rows:
-            columns = [key, content, document.document_id, document.text, dict(document.metadata)]
+        for faiss_id, content, document in rows:
+            about = [document.document_id, document.text, dict(document.metadata)]
+            columns = [faiss_id, content, *about]
             file.write(json.dumps(columns, ensure_ascii=False).encode() + b"\n")
     return file.entry()
 
@@ -273,10 +274,11 @@ def _write_documents(path: Path, rows: Iterable[Row]) -> dict[str, str]:
 def _read_documents(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
         for line in file:
-            key, content, document_id, text, metadata = columns = json.loads(line)
+            faiss_id, content, document_id, text, metadata = columns = json.loads(line)
             if tuple(map(type, columns)) != (int, str, str, str, dict):
                 raise TypeError(f"line {line[:80]!r}")
-            yield key, content, Document(document_id=document_id, text=text, metadata=metadata)
+            document = Document(document_id=document_id, text=text, metadata=metadata)
+            yield faiss_id, content, document
 
 
 class _NewFile:

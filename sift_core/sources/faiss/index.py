@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sift_core.sources.contract import (
     check_is_callable,
     check_sample_arguments,
 )
-from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
+from sift_core.sources.faiss.documents import CallersDocuments, Documents, DocumentTable, Filter
 from sift_core.sources.faiss.entries import (
     add_entries,
     check_index,
@@ -35,7 +36,7 @@ from sift_core.sources.faiss.entries import (
     takes_ids,
 )
 from sift_core.sources.faiss.folder import IndexFolder
-from sift_core.sources.faiss.nearest import Documents, as_pool, find, unit_rows
+from sift_core.sources.faiss.nearest import as_pool, find, of_unit_length
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
 from sift_core.sources.faiss.search import stored_vectors
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, IntArray, Query
@@ -73,31 +74,30 @@ class FaissSource(BatchFetching):
         embedder_name: str | None = None,
     ) -> None:
         check_index(index)
-        self._documents: Documents
-        if isinstance(documents, DocumentTable):  # of `load`: a vector without one is deleted
-            self._documents = documents
-        else:
-            self._documents = CallersDocuments(documents)
-            if index.ntotal > len(documents):
-                raise InvalidInputError(
-                    f"the index holds {index.ntotal} vectors but there are {len(documents)} "
-                    f"`documents`; pass one document for each vector"
-                )
+        callers = CallersDocuments(documents)
+        if index.ntotal > len(callers):
+            raise InvalidInputError(
+                f"the index holds {index.ntotal} vectors but there are {len(callers)} "
+                f"`documents`; pass one document for each vector"
+            )
+        self._begin(index, callers, embedder_name)
+        _warn_if_lossy(index)
+
+    def _begin(
+        self,
+        index: Any,
+        documents: Documents,
+        embedder_name: str | None,
+        folder: IndexFolder | None = None,
+    ) -> None:
         self._index = index
+        self._documents = documents
         self._lock = ReadWriteLock()
-        self._turn = threading.Lock() if is_on_gpu(index) else nullcontext()
-        self._folder: IndexFolder | None = None  # where `flush` saves
+        self._gpu = threading.Lock() if is_on_gpu(index) else nullcontext()
+        self._folder = folder  # where `flush` saves
         self._has_changes = False
         self._next_id: int | None = None  # the least that was never given to an entry
         self.embedder_name = embedder_name
-        if (lossy := lossy_part(index)) is not None:
-            warnings.warn(
-                f"{lossy} gives back approximations of the vectors that were added, which are "
-                f"brought to unit length; for exact ones put IndexRefineFlat around the index, or "
-                f"take Flat, IVFFlat or HNSWFlat",
-                LossyVectorsWarning,
-                stacklevel=3 if isinstance(documents, DocumentTable) else 2,
-            )
 
     def fetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Filter | None = None
@@ -126,7 +126,7 @@ class FaissSource(BatchFetching):
         if not queries:
             return []
         vectors = np.stack([as_float32(query.vector) for query in queries])
-        with self._lock.reading(), self._turn:
+        with self._lock.reading(), self._gpu:
             if not (self._index.ntotal and len(self._documents)):
                 raise InvalidInputError("there are no documents to fetch from; add some first")
             found = find(self._index, self._documents, vectors, n_candidates, filter)
@@ -147,11 +147,9 @@ class FaissSource(BatchFetching):
             InvalidInputError: If there is no document, or an argument cannot be used.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        with self._lock.reading(), self._turn:
+        with self._lock.reading(), self._gpu:
             entries = entry_ids(self._index)
-            ids = entries[generator.permutation(len(entries))]
-            if isinstance(self._documents, DocumentTable):
-                ids = ids[np.isin(ids, self._documents.ids())]  # others are deleted
+            ids = self._documents.without_deleted(entries[generator.permutation(len(entries))])
             n_stored, ids = len(ids), ids[:n_documents]
             vectors = stored_vectors(self._index, ids)
             drawn = [each for each in self._documents.of_ids(ids.tolist()) if each is not None]
@@ -159,7 +157,7 @@ class FaissSource(BatchFetching):
             f"the Faiss {type(self._index).__name__}",
             document_ids=[document.document_id for document in drawn],
             texts=[document.text for document in drawn],
-            embeddings=vectors if lossy_part(self._index) is None else unit_rows(vectors),
+            embeddings=vectors if lossy_part(self._index) is None else of_unit_length(vectors),
             metadata=[dict(document.metadata) for document in drawn],
             n_stored=n_stored,
         )
@@ -210,9 +208,7 @@ class FaissSource(BatchFetching):
 
     def _table(self) -> DocumentTable:
         """Return the documents of the index's entries with their content ids."""
-        if isinstance(self._documents, DocumentTable):
-            return self._documents
-        return self._documents.as_table(np.unique(entry_ids(self._index)))
+        return self._documents.as_table(partial(entry_ids, self._index))
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
@@ -247,8 +243,8 @@ class FaissSource(BatchFetching):
             self._has_changes = True
             add_entries(self._index, ids, vectors[list(rows.values())])
             replaced = table.take_out(rows)
-            for key, (content, row) in zip(ids.tolist(), rows.items(), strict=True):
-                table.put(key, content, documents[row])
+            for faiss_id, (content, row) in zip(ids.tolist(), rows.items(), strict=True):
+                table.put(faiss_id, content, documents[row])
             remove_entries(self._index, replaced)
 
     def remove(self, content_ids: Sequence[str]) -> None:
@@ -350,12 +346,8 @@ class FaissSource(BatchFetching):
             CandidateSourceError: If files are missing, damaged or of another format.
             InvalidInputError: If it was made by another embedder.
         """
-        place = IndexFolder(Path(folder))
-        saved = place.read()
-        name = embedder_name or saved.embedder_name
-        _check_same_embedder(saved.embedder_name, name)
-        source = cls(saved.index, saved.documents, embedder_name=name)
-        source._folder = place
+        source = cls._loaded(IndexFolder(Path(folder)), embedder_name)
+        _warn_if_lossy(source._index)
         return source
 
     @classmethod
@@ -386,7 +378,31 @@ class FaissSource(BatchFetching):
             with place.writing():
                 if not place.holds_index():  # looked at again, now that nobody else writes
                     place.write(empty_index, (), embedder_name=embedder_name)
-        return cls.load(folder, embedder_name=embedder_name)
+        source = cls._loaded(place, embedder_name)
+        _warn_if_lossy(source._index)
+        return source
+
+    @classmethod
+    def _loaded(cls, folder: IndexFolder, embedder_name: str | None) -> FaissSource:
+        saved = folder.read()
+        name = embedder_name or saved.embedder_name
+        _check_same_embedder(saved.embedder_name, name)
+        check_index(saved.index)
+        source = cls.__new__(cls)
+        source._begin(saved.index, saved.documents, name, folder)
+        return source
+
+
+def _warn_if_lossy(index: Any) -> None:
+    """Warn whoever calls the method that calls this."""
+    if (lossy := lossy_part(index)) is not None:
+        warnings.warn(
+            f"{lossy} gives back approximations of the vectors that were added, which are brought "
+            f"to unit length; for exact ones put IndexRefineFlat around the index, or take Flat, "
+            f"IVFFlat or HNSWFlat",
+            LossyVectorsWarning,
+            stacklevel=3,
+        )
 
 
 def _check_same_embedder(stored: str | None, name: str | None) -> None:

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from sift_core.selection.kernels import cosine_similarities
 from sift_core.sources.copied_on_read import CopiedOnRead
-from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
+from sift_core.sources.faiss.documents import Documents, Filter
 from sift_core.sources.faiss.entries import MOST_HITS_ON_GPU, is_on_gpu, lossy_part
 from sift_core.sources.faiss.search import Hits, search
 from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Query
-
-Documents: TypeAlias = CallersDocuments | DocumentTable
 
 # With a filter, this many times the hits wanted are looked at first; beyond this share of the
 # index, comparing only what passes the filter is cheaper. Guesses.
@@ -61,10 +59,8 @@ def find(
     """
     most = min(index.ntotal, MOST_HITS_ON_GPU) if is_on_gpu(index) else index.ntotal
     k = min(n_candidates, most)
-    n_deleted = 0
-    if isinstance(documents, DocumentTable):
-        n_deleted = max(0, index.ntotal - len(documents))
-    n_first = min(k * (_WIDER if keep else 1) + min(n_deleted, _WIDER * k), most)
+    n_deleted = min(documents.n_deleted(index.ntotal), _WIDER * k)
+    n_first = min(k * (_WIDER if keep else 1) + n_deleted, most)
     largest = min(max(_WIDER * k, int(index.ntotal * _LARGEST_SHARE)), most)
     every = cache(lambda: documents.ids(keep))  # read once, and only where it is needed
 
@@ -78,15 +74,15 @@ def find(
                 if n_wanted == 0:
                     return found
                 hits = _search(index, queries[[row]], n_wanted, allowed=every())
-                return _kept(documents, hits.rows[0], hits.embeddings[0], k, None)
+                return _kept(documents, hits.ids[0], hits.embeddings[0], k, None)
             hits = _search(index, queries[[row]], n_asked)
-            ids = hits.rows[0]
+            ids = hits.ids[0]
             found = _kept(documents, ids, hits.embeddings[0], k, keep)
         return found
 
     hits = _search(index, queries, n_first)
     return [
-        of_one(row, *each) for row, each in enumerate(zip(hits.rows, hits.embeddings, strict=True))
+        of_one(row, *each) for row, each in enumerate(zip(hits.ids, hits.embeddings, strict=True))
     ]
 
 
@@ -95,8 +91,8 @@ def _search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None
     hits = search(index, queries, k, allowed=allowed)
     if lossy_part(index) is None:
         return hits
-    hits.embeddings[hits.rows < 0] = 0  # Faiss leaves NaN there
-    return replace(hits, embeddings=unit_rows(hits.embeddings))
+    hits.embeddings[hits.ids < 0] = 0  # Faiss leaves NaN there
+    return replace(hits, embeddings=of_unit_length(hits.embeddings))
 
 
 def _kept(
@@ -131,7 +127,7 @@ def as_pool(query: Query, found: Found) -> CandidatePool:
     )
 
 
-def unit_rows(vectors: FloatArray) -> FloatArray:
+def of_unit_length(vectors: FloatArray) -> FloatArray:
     """Return the vectors (..., d) with unit length, float32; zeros stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
     scaled: FloatArray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

@@ -18,7 +18,7 @@ class ReadWriteLock:
     """
 
     def __init__(self) -> None:
-        self._turn = threading.RLock()  # of writers
+        self._writer = threading.RLock()
         self._gate = threading.Lock()  # held by a writer that waits or writes
         self._left = threading.Condition()
         self._n_readings = 0
@@ -51,7 +51,7 @@ class ReadWriteLock:
                 "a source cannot be written to while it is being read in the same thread, for "
                 "instance from within a filter; write after the fetch"
             )
-        with self._turn:
+        with self._writer:
             yield
 
     @contextmanager

@@ -31,13 +31,13 @@ class Hits:
     """Nearest neighbours of one query, nearest first; of b queries with one more axis in front.
 
     Args:
-        rows: Shape (n,), the index's ids; -1 where one of b queries has fewer than n.
+        ids: Shape (n,), of the index's entries; -1 where one of b queries has fewer than n.
         scores: Shape (n,), inner products or distances, by the index's own metric.
         embeddings: Shape (n, d), float32; approximations where the index compresses, of no
-            meaning where the row is -1.
+            meaning where the id is -1.
     """
 
-    rows: IntArray
+    ids: IntArray
     scores: FloatArray
     embeddings: FloatArray
 
@@ -45,18 +45,18 @@ class Hits:
 def search_with_vectors(
     index: Any, query: FloatArray, n: int, *, allowed: Sequence[int] | IntArray | None = None
 ) -> Hits:
-    """Return the nearest rows of an index with their vectors, in one search where it can.
+    """Return the nearest entries of an index with their vectors, in one search where it can.
 
     Flat, IVF, HNSW, NSG and codes, whatever wraps them; none needs a direct map. HNSW looks at
-    n nodes at least, whatever its efSearch; IVF returns fewer rows where the lists that it probes
+    n nodes at least, whatever its efSearch; IVF returns fewer where the lists that it probes
     (nprobe) hold fewer.
 
     Args:
         index: Any trained Faiss index of floats.
         query: Shape (d,), as the index's vectors are scaled.
-        n: How many rows at most, >= 1.
-        allowed: The only rows that may be returned. Costs O(ntotal) more; graphs (HNSW) are left
-            aside then, and all allowed rows compared.
+        n: How many at most, >= 1.
+        allowed: The only ids that may be returned. Costs O(ntotal) more; graphs (HNSW) are left
+            aside then, and all allowed vectors compared.
 
     Raises:
         CandidateSourceError: If Faiss fails, or the index cannot give vectors back.
@@ -74,44 +74,44 @@ def search_with_vectors(
     n = min(n, index.ntotal if ids is None else len(ids))
     if n == 0:
         empty = np.empty((0, index.d), dtype=np.float32)
-        return Hits(rows=np.empty(0, dtype=np.int64), scores=empty[:, 0], embeddings=empty)
+        return Hits(ids=np.empty(0, dtype=np.int64), scores=empty[:, 0], embeddings=empty)
     hits = search(index, np.ascontiguousarray(vector[np.newaxis]), n, allowed=ids)
-    is_hit = hits.rows[0] >= 0
+    is_hit = hits.ids[0] >= 0
     return Hits(
-        rows=hits.rows[0][is_hit],
+        ids=hits.ids[0][is_hit],
         scores=hits.scores[0][is_hit],
         embeddings=hits.embeddings[0][is_hit],
     )
 
 
-def stored_vectors(index: Any, rows: Sequence[int] | IntArray) -> FloatArray:
-    """Return the vectors of rows of an index, shape (n, d), float32, in the order asked for.
+def stored_vectors(index: Any, ids: Sequence[int] | IntArray) -> FloatArray:
+    """Return the vectors of entries of an index, shape (n, d), float32, in the order asked for.
 
     Whatever wraps the index: an `IndexIDMap` and an IVF index without a direct map are read too,
     in O(ntotal). One that compresses gives back approximations.
 
     Args:
         index: Any Faiss index of floats.
-        rows: n ids of the index; one may come twice.
+        ids: n ids of its entries; one may come twice.
 
     Raises:
-        CandidateSourceError: If the index has no such row, cannot give vectors back, or fails.
-        InvalidInputError: If `index` is none, or a row is no integer.
+        CandidateSourceError: If the index has no such id, cannot give vectors back, or fails.
+        InvalidInputError: If `index` is none, or an id is no integer.
     """
     check_index(index)
-    ids = np.asarray(rows)
-    if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
+    asked = np.asarray(ids)
+    if asked.size and (asked.ndim != 1 or asked.dtype.kind not in "iu"):
         raise InvalidInputError(
-            f"`rows` must be integers, shape (n,), got {ids.dtype} of shape {ids.shape}"
+            f"`ids` must be integers, shape (n,), got {asked.dtype} of shape {asked.shape}"
         )
-    if not ids.size:
+    if not asked.size:
         return np.empty((0, index.d), dtype=np.float32)
     try:
-        return _vectors(index, np.ascontiguousarray(ids, dtype=np.int64))
+        return _vectors(index, np.ascontiguousarray(asked, dtype=np.int64))
     except LookupError as error:
         raise CandidateSourceError(
             f"Faiss {type(index).__name__} of {index.ntotal} vectors does not hold what was asked "
-            f"for: {error}; do the index and what names its rows belong together?"
+            f"for: {error}; do the index and what names its entries belong together?"
         ) from error
     except _FAULTS as error:
         raise _failed(index, error) from error
@@ -151,14 +151,14 @@ def _search(index: Any, queries: FloatArray, k: int, allowed: IntArray | None) -
         ids = id_map(index)
         positions = None if allowed is None else np.flatnonzero(np.isin(ids, allowed))
         hits = _search(index.index, queries, k, positions)
-        return replace(hits, rows=np.where(hits.rows >= 0, ids[hits.rows], -1))
+        return replace(hits, ids=np.where(hits.ids >= 0, ids[hits.ids], -1))
     if isinstance(index, faiss.IndexPreTransform):
         for transform in transforms(index):
             queries = transform.apply(queries)
         hits = _search(index.index, queries, k, allowed)
-        vectors = hits.embeddings.reshape(hits.rows.size, -1)
-        vectors[hits.rows.ravel() < 0] = 0  # not the NaN that Faiss leaves there
-        vectors = _reversed(index, vectors).reshape(*hits.rows.shape, index.d)
+        vectors = hits.embeddings.reshape(hits.ids.size, -1)
+        vectors[hits.ids.ravel() < 0] = 0  # not the NaN that Faiss leaves there
+        vectors = _reversed(index, vectors).reshape(*hits.ids.shape, index.d)
         return replace(hits, embeddings=vectors)
     if allowed is not None:
         return _search_among(all_vectors(index), queries, k, allowed)
@@ -170,7 +170,7 @@ def _search(index: Any, queries: FloatArray, k: int, allowed: IntArray | None) -
     scores, ids, vectors = index.search_and_reconstruct(queries, k, **options)
     if isinstance(index, GRAPHS) and (ids < 0).any():  # parts that no path leads to
         return _search(index.storage, queries, k, None)
-    return Hits(rows=ids, scores=scores, embeddings=vectors)
+    return Hits(ids=ids, scores=scores, embeddings=vectors)
 
 
 def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) -> Hits:
@@ -193,7 +193,7 @@ def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) ->
     vectors = np.zeros((*ids.shape, index.d), dtype=np.float32)
     if (ids >= 0).any():
         vectors[ids >= 0] = _vectors(index, ids[ids >= 0])
-    return Hits(rows=ids, scores=scores, embeddings=vectors)
+    return Hits(ids=ids, scores=scores, embeddings=vectors)
 
 
 def _vectors(index: Any, ids: IntArray) -> FloatArray:
