@@ -1,4 +1,4 @@
-"""Twenty answers of the tiny model over a small store in memory, for `engine_answers.json`.
+"""Twenty answers of a random model over a small store in memory, for `engine_answers.json`.
 
 On the CPU in float32, one thread: the same texts come again on one machine. Another one rounds
 otherwise, and could write another token where two are almost equally likely.
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from peft import LoraConfig
 
 from sift_core import InMemorySource, NearestNeighborSelector
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
 from sift_core.testing import HashingEmbedder
+from tests.random_model import save_random_model
 
-TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 TOPICS = {
     "table": "The {verb} function of a table goes through its rows in order and returns a list "
     "with one dictionary a row, at most {n} of them. An empty table gives an empty list.",
@@ -83,7 +84,7 @@ CASES = {
         WATER, "fine_tune", settings=FineTuningSettings(scope="full"), n_steps=3
     ),
     "rows, nearest, stop": _case(
-        ROWS, "context", context_selector=NearestNeighborSelector(), ask={"stop": [" same"]}
+        ROWS, "context", context_selector=NearestNeighborSelector(), ask={"stop": [" count"]}
     ),
     "water, history, filter": _case(
         WATER, "context", ask={"history": HISTORY, "filter": lambda row: row["topic"] != "kettle"}
@@ -109,7 +110,9 @@ def one_thread():
 
 def record():
     """Return all lines of `engine_answers.json`."""
-    language_model = LanguageModel.from_pretrained(TINY_LM, device="cpu", dtype="float32")
+    with TemporaryDirectory() as folder:
+        place = save_random_model(Path(folder))
+        language_model = LanguageModel.from_pretrained(place, device="cpu", dtype="float32")
     with one_thread():
         return {name: _answered(language_model, case) for name, case in CASES.items()}
 
