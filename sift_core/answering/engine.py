@@ -14,6 +14,7 @@ from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
 from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import (
     LEARNING,
@@ -103,7 +104,7 @@ class AnswerEngine:
     @classmethod
     def from_pretrained(
         cls,
-        model: str | Path,
+        model: str | Path = SMOLLM2,
         *,
         device: str | None = None,
         dtype: str | None = None,

@@ -31,6 +31,7 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.plain import plain
 from sift_core.cli.settings import (
+    DEFAULT_MODEL,
     DEFAULT_STORE,
     EmbedderOption,
     JsonOption,
@@ -77,7 +78,7 @@ def ask(
     mode: Annotated[
         ModeName, typer.Option(help="How documents reach the model; auto chooses per question.")
     ] = ModeName.AUTO,
-    model: ModelOption = None,
+    model: ModelOption = DEFAULT_MODEL,
     chat: Annotated[
         bool, typer.Option("--chat", help="Go on asking: one question a line on stdin.")
     ] = False,
@@ -102,17 +103,17 @@ def ask(
     """Answer QUESTION from the index, and say from which chunks and why so.
 
     Examples:
-    sift ask "How do I upload a file?" --model Qwen/Qwen2.5-0.5B-Instruct
+    sift ask "How do I upload a file?"
     sift ask "How do I upload a file?" --mode fine_tune --steps 20
     sift ask --chat --mode context
     """
     question = _checked_question(question, chat=chat)
     with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as (known, options):
-        with working("Loading the language model …"):
+        with working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine  # with torch
 
             engine = AnswerEngine(
-                language_model=load_language_model(model, device),
+                language_model=load_language_model(model, device, console=status.console),
                 n_context=n_context,
                 n_candidates=candidates,
                 n_steps=steps,

