@@ -36,12 +36,17 @@ class ExplainedMetadata(dict[str, Any]):
         return str({key: value for key, value in self.items() if key != METADATA_KEY})
 
 
+def ids_of(nodes: Sequence[NodeWithScore]) -> list[str]:
+    """Return the ids of nodes, in their order."""
+    return [node.node.id_ for node in nodes]  # the same as `node_id`, a slow property
+
+
 def distinct_nodes(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
     """Return the nodes without those that came before, as from two retrievers, in their order.
 
     Of one node are those with its id and its text: pieces of a node may share its id.
     """
-    if len({node.node.node_id for node in nodes}) == len(nodes):
+    if len(set(ids_of(nodes))) == len(nodes):
         return list(nodes)
     first: dict[tuple[str, str], NodeWithScore] = {}
     for node in nodes:
@@ -86,7 +91,7 @@ def node_pool(
     if with_texts:
         texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
     return CandidatePool(
-        document_ids=[node.node.node_id for node in nodes],
+        document_ids=ids_of(nodes),
         texts=texts,
         embeddings=embeddings,
         similarities=similarities,
@@ -123,7 +128,7 @@ def relevance_of(
     """
     if use_scores is False:
         return None
-    scores = np.array([np.nan if node.score is None else node.score for node in nodes], dtype=float)
+    scores = np.array([node.score for node in nodes], dtype=float)  # NaN for None
     missing = np.flatnonzero(~np.isfinite(scores))
     if use_scores and len(missing):
         first = nodes[missing[0]]

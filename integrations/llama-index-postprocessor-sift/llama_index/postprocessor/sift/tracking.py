@@ -163,7 +163,7 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
             retrieval.is_open = False
             nodes = result if isinstance(result, list) else []
             retrieval.node_ids = frozenset(
-                node.node.node_id for node in nodes if isinstance(node, NodeWithScore)
+                node.node.id_ for node in nodes if isinstance(node, NodeWithScore)
             )
         elif isinstance(instance, BaseEmbedding) and result is not None:
             if ".get_query_embedding-" in id_ or ".aget_query_embedding-" in id_:
