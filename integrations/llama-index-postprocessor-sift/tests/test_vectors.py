@@ -18,6 +18,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
+from llama_index.postprocessor.sift.stores import store_of
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
     embedded_query,
@@ -25,7 +26,6 @@ from llama_index.postprocessor.sift.tracking import (
     sources_of,
     track_retrievals,
 )
-from llama_index.postprocessor.sift.vectors import astored_vectors, stored_vectors
 from sift_core import CandidateSourceError, InvalidInputError
 
 
@@ -177,15 +177,15 @@ async def test_every_store_gives_the_vectors_it_was_given(
 ):
     index = build_index(store_kind, nodes, embed_model)
     some = nodes[3:9]
-    assert_are_vectors_of(stored_vectors(index, ids_of(some)), some, embed_model)
-    found = await astored_vectors(index, ids_of(some), dimension=96)
+    assert_are_vectors_of(store_of(index).vectors(ids_of(some)), some, embed_model)
+    found = await store_of(index).avectors(ids_of(some), dimension=96)
     assert_are_vectors_of(found, some, embed_model)
 
 
 async def test_an_async_client_alone_gives_them_awaited(async_qdrant_index, nodes, embed_model):
-    found = await astored_vectors(async_qdrant_index, ids_of(nodes), dimension=96)
+    found = await store_of(async_qdrant_index).avectors(ids_of(nodes), dimension=96)
     assert_are_vectors_of(found, nodes, embed_model)
-    assert stored_vectors(async_qdrant_index, ids_of(nodes[:1])) == [None]
+    assert store_of(async_qdrant_index).vectors(ids_of(nodes[:1])) == [None]
 
 
 @pytest.mark.parametrize("unknown", ["not a uuid", "99999999-0000-4000-8000-000000000000", "17"])
@@ -193,7 +193,7 @@ def test_a_node_that_a_store_does_not_have_is_left_out(
     unknown, store_kind, build_index, nodes, embed_model
 ):
     index = build_index(store_kind, nodes, embed_model)
-    nothing, vector = stored_vectors(index, [unknown, nodes[0].node_id])
+    nothing, vector = store_of(index).vectors([unknown, nodes[0].node_id])
     assert nothing is None
     assert_are_vectors_of([vector], nodes[:1], embed_model)
 
@@ -210,21 +210,21 @@ def test_ids_that_qdrant_spells_its_own_way_are_found(spelling, index_over, embe
     ]
     store = QdrantVectorStore("docs", client=QdrantClient(":memory:"), index_doc_id=False)
     index = index_over(store, nodes, embed_model)
-    assert_are_vectors_of(stored_vectors(index, ids_of(nodes)), nodes, embed_model)
+    assert_are_vectors_of(store_of(index).vectors(ids_of(nodes)), nodes, embed_model)
     embed_model.forget()
     assert len(SIFTRetriever(index).retrieve("bees")) == 3
     assert embed_model.texts == []
 
 
 def test_another_kind_of_store_gives_nothing():
-    assert stored_vectors(SimpleNamespace(vector_store=object()), ["1"]) == [None]
+    assert store_of(SimpleNamespace(vector_store=object())).vectors(["1"]) == [None]
 
 
 def test_a_failing_store_is_an_error_that_names_its_collection(build_index, nodes, embed_model):
     index = build_index("qdrant", nodes, embed_model)
     index.vector_store.client.delete_collection("docs")
     with pytest.raises(CandidateSourceError, match="'docs'") as raised:
-        stored_vectors(index, ids_of(nodes[:1]))
+        store_of(index).vectors(ids_of(nodes[:1]))
     assert isinstance(raised.value.__cause__, ValueError)
 
 
@@ -241,14 +241,14 @@ def test_a_faiss_index_that_cannot_reconstruct_by_itself_is_read_all_the_same(
         ivf.train(np.random.default_rng(0).normal(size=(100, size)).astype(np.float32))
         store = FaissVectorStore(ivf)
     index = index_over(store, nodes, embed_model)
-    assert_are_vectors_of(stored_vectors(index, ids_of(nodes)), nodes, embed_model)
+    assert_are_vectors_of(store_of(index).vectors(ids_of(nodes)), nodes, embed_model)
 
 
 def test_a_faiss_index_emptied_meanwhile_is_an_error(build_index, nodes, embed_model):
     index = build_index("faiss", nodes, embed_model)
     index.vector_store.client.reset()
     with pytest.raises(CandidateSourceError, match="does not hold"):
-        stored_vectors(index, ids_of(nodes[:1]))
+        store_of(index).vectors(ids_of(nodes[:1]))
 
 
 def test_a_faiss_id_given_twice_is_not_confused(index_over, nodes, embed_model):
@@ -257,7 +257,7 @@ def test_a_faiss_id_given_twice_is_not_confused(index_over, nodes, embed_model):
     index = index_over(store, nodes[:3], embed_model)
     index.delete_nodes([nodes[0].node_id], delete_from_docstore=True)
     index.insert_nodes([nodes[9]])  # gets the Faiss id of nodes[2]
-    found = stored_vectors(index, ids_of([nodes[0], nodes[1], nodes[2], nodes[9]]))
+    found = store_of(index).vectors(ids_of([nodes[0], nodes[1], nodes[2], nodes[9]]))
     assert found[0] is None
     assert found[2] is None
     assert_are_vectors_of([found[1], found[3]], [nodes[1], nodes[9]], embed_model)
@@ -277,19 +277,19 @@ class CountingDict(dict):
 def faiss_index(build_index, nodes, embed_model):
     index = build_index("faiss", nodes[:10], embed_model)
     index.index_struct.nodes_dict = CountingDict(index.index_struct.nodes_dict)
-    stored_vectors(index, ids_of(nodes[:1]))
+    store_of(index).vectors(ids_of(nodes[:1]))
     return index
 
 
 def test_all_ids_of_a_faiss_index_are_read_once_for_any_number_of_queries(faiss_index, nodes):
     for node in nodes[:15] * 3:  # five of them are nowhere
-        stored_vectors(faiss_index, [node.node_id])
+        store_of(faiss_index).vectors([node.node_id])
     assert faiss_index.index_struct.nodes_dict.n_copies == 1
 
 
 def test_nodes_added_after_the_first_query_are_found(faiss_index, nodes, embed_model):
     faiss_index.insert_nodes(nodes[10:12])
-    found = stored_vectors(faiss_index, ids_of(nodes[:12]))
+    found = store_of(faiss_index).vectors(ids_of(nodes[:12]))
     assert_are_vectors_of(found, nodes[:12], embed_model)
     assert faiss_index.index_struct.nodes_dict.n_copies == 2
 
@@ -299,19 +299,19 @@ def test_a_node_added_again_with_another_text_has_its_newest_vector(
 ):
     changed = nodes[0].model_copy(update={"text": "bees dance no more", "embedding": None})
     faiss_index.insert_nodes([changed])
-    found = stored_vectors(faiss_index, ids_of(nodes[:1]))
+    found = store_of(faiss_index).vectors(ids_of(nodes[:1]))
     assert_are_vectors_of(found, [changed], embed_model)
 
 
 def test_a_row_that_has_come_to_mean_another_node_is_not_given(faiss_index, nodes):
     faiss_index.index_struct.nodes_dict["0"] = nodes[12].node_id
-    assert stored_vectors(faiss_index, ids_of(nodes[:1])) == [None]
+    assert store_of(faiss_index).vectors(ids_of(nodes[:1])) == [None]
 
 
 @left_by_others
 def test_a_faiss_index_is_not_kept_alive(build_index, nodes, embed_model):
     index = build_index("faiss", nodes, embed_model)
-    stored_vectors(index, ids_of(nodes[:1]))
+    store_of(index).vectors(ids_of(nodes[:1]))
     gone = weakref.ref(index)
     del index
     gc.collect()
@@ -329,7 +329,7 @@ def test_threads_that_ask_while_nodes_are_added_get_right_vectors(
     sys.setswitchinterval(1e-6)
 
     def ask(_):
-        return stored_vectors(index, ids_of(nodes + late))
+        return store_of(index).vectors(ids_of(nodes + late))
 
     try:
         with ThreadPoolExecutor(4) as pool:

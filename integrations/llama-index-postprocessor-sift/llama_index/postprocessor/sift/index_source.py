@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -14,24 +14,9 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.nodes import node_pool
-from llama_index.postprocessor.sift.tracking import VectorSource
-from llama_index.postprocessor.sift.vectors import (
-    StoreKind,
-    anode_embeddings,
-    node_embeddings,
-    store_kind,
-)
-from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query, paced
-
-if TYPE_CHECKING:
-    from llama_index.postprocessor.sift.qdrant_store import VectorHits
-
-# What these stores take without a word and do not look at, or refuse in every query.
-_IGNORED: dict[StoreKind, tuple[str, ...]] = {
-    "faiss": ("filters", "node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k"),
-    "faiss map": ("filters", "node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k"),
-    "simple": ("doc_ids", "alpha", "sparse_top_k", "hybrid_top_k"),
-}
+from llama_index.postprocessor.sift.stores import Known, Matrix, store_of
+from llama_index.postprocessor.sift.vectors import NodeVectors
+from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
 
 
 class IndexSource:
@@ -66,23 +51,19 @@ class IndexSource:
                 f"`index` must be a VectorStoreIndex, got {type(index).__name__}; "
                 f"VectorStoreIndex.from_vector_store makes one of a store"
             )
-        self._index = index
-        self._store: Any = index.vector_store
-        self._kind = store_kind(self._store)
+        self._store = store_of(index)
+        self._store_name = type(index.vector_store).__name__
         self._embed_model = embed_model or index._embed_model  # no public accessor
         self._use_scores = use_scores
         self._options = {name: value for name, value in options.items() if value is not None}
         self._check_options()
-        # Where vectors are that need no further trip.
-        self._sources = [] if self._kind == "qdrant" else [VectorSource.of_index(index)]
-        self._knows_names = False
 
     def _check_options(self) -> None:
-        store, options = type(self._store).__name__, self._options
-        for name in _IGNORED.get(self._kind, ()):
+        options = self._options
+        for name in self._store.ignored:
             if name in options:
                 raise InvalidInputError(
-                    f"{store} cannot take `{name}` into account; "
+                    f"{self._store_name} cannot take `{name}` into account; "
                     f"leave it out, or keep the nodes in a store that can, such as Qdrant"
                 )
         for name in ("node_ids", "doc_ids"):
@@ -95,14 +76,10 @@ class IndexSource:
                 "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
                 "Qdrant and Faiss ignore it; leave it out"
             )
-        has = [VectorStoreQueryMode.DEFAULT]
-        if self._kind == "qdrant" and self._store.enable_hybrid:
-            has += [VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SPARSE]
-        # Other kinds of stores refuse what they cannot do.
-        if mode not in has and self._kind in ("qdrant", "faiss", "faiss map"):
+        if mode not in self._store.modes:
             raise InvalidInputError(
-                f"{store} would not search by `vector_store_query_mode` {mode.value!r}; leave it "
-                f"out (Qdrant has 'hybrid' and 'sparse' with `enable_hybrid=True`)"
+                f"{self._store_name} would not search by `vector_store_query_mode` {mode.value!r}; "
+                f"leave it out (Qdrant has 'hybrid' and 'sparse' with `enable_hybrid=True`)"
             )
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
@@ -118,93 +95,58 @@ class IndexSource:
             InvalidInputError: If the store has an async client alone, or a Faiss index holds
                 vectors of another length than the query's.
         """
-        if self._kind == "qdrant" and self._store._client is None:
-            raise InvalidInputError(
-                "this QdrantVectorStore has an async client alone; await the retriever "
-                "(aretrieve, aquery), or give the store a `client` as well as its `aclient`"
-            )
-        if self._kind.startswith("faiss"):
-            faiss_index = self._store.client
-            if len(query.vector) != faiss_index.d:
-                raise InvalidInputError(
-                    f"the query's embedding must have {faiss_index.d} numbers like the vectors in "
-                    f"the Faiss index, got {len(query.vector)}; were both made by one model?"
-                )
-            if faiss_index.ntotal == 0:  # LlamaIndex 0.13 fails over it
-                return CandidatePool.empty(dimension=faiss_index.d)
-        with self._search(n_candidates) as (retriever, hits):
+        self._store.check_query(len(query.vector))
+        if self._store.is_empty:
+            return CandidatePool.empty(dimension=len(query.vector))
+        with self._search(n_candidates) as (retriever, vectors_of):
             nodes = retriever._retrieve(_bundle(query))
-        embeddings = node_embeddings(
-            nodes, self._sources, lambda: self._embed_model, known=_vectors_of(hits, nodes)
-        )
-        return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
+        rows = NodeVectors(nodes)
+        rows.fill(vectors_of(rows.ids))
+        return self._pool(query, nodes, rows.embedded(lambda: self._embed_model))
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` does; a store without an async side is asked in a thread.
 
         Qdrant at a pace (`sift_core.paced`), so that many answers do not block the event loop.
         """
-        if self._kind == "qdrant":
-            async with paced(n_candidates, len(query.vector)):
-                if self._store._aclient is not None:
-                    return await self._afetch(query, n_candidates)
+        async with self._store.turn(n_candidates, len(query.vector)):
+            if not self._store.is_awaited:
                 return await asyncio.to_thread(self.fetch, query, n_candidates)
-        if self._kind == "other":
-            return await self._afetch(query, n_candidates)
-        return await asyncio.to_thread(self.fetch, query, n_candidates)
-
-    async def _afetch(self, query: Query, n_candidates: int) -> CandidatePool:
-        if self._kind == "qdrant" and not self._knows_names:  # else it asks in every query
-            if self._store._legacy_vector_format is None:
-                await self._store._adetect_vector_format(self._store.collection_name)
-            self._knows_names = True
-        with self._search(n_candidates) as (retriever, hits):
-            nodes = await retriever._aretrieve(_bundle(query))
-        embeddings = await anode_embeddings(
-            nodes,
-            self._sources,
-            lambda: self._embed_model,
-            dimension=len(query.vector),
-            known=_vectors_of(hits, nodes),
-        )
-        return await asyncio.to_thread(
-            node_pool, query.vector, nodes, embeddings, use_scores=self._use_scores
-        )
+            with self._search(n_candidates) as (retriever, vectors_of):
+                nodes = await retriever._aretrieve(_bundle(query))
+            rows = NodeVectors(nodes)
+            rows.fill(vectors_of(rows.ids))
+            embeddings = await rows.aembedded(lambda: self._embed_model)
+            return await asyncio.to_thread(self._pool, query, nodes, embeddings)
 
     @contextmanager
-    def _search(self, n: int) -> Iterator[tuple[VectorIndexRetriever, VectorHits | None]]:
-        """Yield what searches for n nodes once, and where the vectors of hits will be.
+    def _search(
+        self, n: int
+    ) -> Iterator[tuple[VectorIndexRetriever, Callable[[Sequence[str]], Known]]]:
+        """Yield what searches for n nodes once, and what then tells the vectors of hits.
 
         Raises:
             CandidateSourceError: If the body fails, whatever it fails of.
         """
-        options = dict(self._options)
-        if self._kind == "simple" and "node_ids" not in options:
-            # Like `index.as_retriever`: the store may hold nodes of other indexes.
-            options["node_ids"] = list(self._index.index_struct.nodes_dict.values())
         retriever = VectorIndexRetriever(
-            self._index, similarity_top_k=n, embed_model=self._embed_model, **options
+            self._store.index, similarity_top_k=n, embed_model=self._embed_model, **self._options
         )
-        hits = None
-        if self._kind == "qdrant":
-            from llama_index.postprocessor.sift.qdrant_store import VectorHits
-
-            hits = VectorHits(self._store)
-            retriever._vector_store = hits.store
+        vectors_of = self._store.prepare(retriever)
         try:
-            yield retriever, hits
+            yield retriever, vectors_of
         except Exception as error:  # each store has exceptions of its own; none is swallowed
-            collection = getattr(self._store, "collection_name", "")
+            collection = getattr(self._store.store, "collection_name", "")
             reason = str(error) or type(error).__name__
             raise CandidateSourceError(
-                f"{type(self._store).__name__} {collection!r} could not find {n} nodes: {reason}; "
+                f"{self._store_name} {collection!r} could not find {n} nodes: {reason}; "
                 f"is it up, and does it still hold what was retrieved?"
             ) from error
+
+    def _pool(
+        self, query: Query, nodes: Sequence[NodeWithScore], embeddings: Matrix
+    ) -> CandidatePool:
+        return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
 
 
 def _bundle(query: Query) -> QueryBundle:
     return QueryBundle(query.text, embedding=query.vector.tolist())
-
-
-def _vectors_of(hits: VectorHits | None, nodes: Sequence[NodeWithScore]) -> Sequence[Any] | None:
-    return None if hits is None else hits.vectors_of([node.node.node_id for node in nodes])
