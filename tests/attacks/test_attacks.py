@@ -1,0 +1,29 @@
+"""A sample of each attack, with a seed that stays; `python -m tests.attacks` tries more."""
+
+import sys
+
+import pytest
+
+from tests.attacks.frame import KINDS, attacks, outcome
+
+# What is known to fail with this seed, and is being mended (issue 18).
+KNOWN = {
+    "damage.qdrant",
+    "full_disk.output",
+    "fuzz.answers",
+    "fuzz.arguments",
+    "hostile_files.contents",
+    "hostile_files.names",
+    "injection.received",
+    "injection.secrets",
+    "injection.terminal",
+    "interruptions.interrupted",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_promises_hold_under_attack(kind):
+    told = {name: outcome(attack, seed=1) for name, attack in attacks([kind]).items()}
+    assert {name: what for name, what in told.items() if what and name not in KNOWN} == {}
