@@ -1,5 +1,7 @@
 """Addresses of stores, and what opening says where something is wrong."""
 
+import os
+
 import pytest
 
 from sift_core import Document
@@ -38,6 +40,14 @@ WRONG = {
     "a password": ("qdrant:https://me:hunter2@host", "QDRANT_API_KEY"),
     "a key": ("qdrant:https://host?api_key=hunter2", "QDRANT_API_KEY"),
     "a bare password": ("https://me:hunter2@host", "a store must be"),
+    "a password without http": ("qdrant://me:hunter2@host", "a store must be"),
+    "a password for Faiss": ("faiss://me:hunter2@host", "a store must be"),
+    "a password before a host": ("qdrant:me:hunter2@host:6333/x", "a user and password"),
+    "a password with a hash": ("qdrant:https://me:hunt#hunter2@host", "QDRANT_API_KEY"),
+    "a key of a collection": ("qdrant:https://host#docs?key=hunter2", "QDRANT_API_KEY"),
+    "half an address": ("qdrant:http://[::1", "a store must be"),
+    "no port": ("qdrant:http://host:99999999", "a store must be"),
+    "no user's home": ("faiss:~no-such-user/x", "no user '~no-such-user'"),
     "another scheme": ("qdrant:ftp://host", "a store must be"),
     "a URL for Faiss": ("faiss:http://host", "a store must be"),
 }
@@ -48,6 +58,15 @@ def test_a_wrong_address_is_refused_and_secrets_are_not_repeated(text, message):
     with pytest.raises(InvalidInputError, match=message) as refusal:
         StoreAddress.parse(text)
     assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["faiss", "qdrant"])
+def test_a_tilde_is_the_home_folder(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    address = StoreAddress.parse(f"{kind}:~/x")
+    assert address.location == os.path.expanduser("~/x") != "~/x"
+    assert StoreAddress.parse(str(address)) == address
 
 
 @pytest.fixture(params=["faiss", "qdrant"])

@@ -160,9 +160,23 @@ def test_a_grpc_code_has_its_advice(code, advice):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{"api_key": "hunter2"}, {"headers": {"authorization": "hunter2"}}],
+    ids=["key", "header"],
+)
+@pytest.mark.parametrize("content", [b"no such key: hunter2", b'{"status": {"error": "hunter2?"}}'])
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+def test_a_key_that_a_server_echoes_is_not_told(options, content):
+    error = told(httpx.Response(401, content=content), **options)
+    assert "(a key)" in str(error)
+    assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize(
     "raised", [sqlite3.OperationalError("disk I/O error"), OSError("gone"), RuntimeError("closed")]
 )
 def test_a_folder_that_cannot_be_read(raised):
-    told_by = failure(raised)
+    with closing(qdrant_client.QdrantClient(":memory:")) as client:
+        told_by = failure(raised, client)
     assert "let no other process hold its folder" in told_by.advice
     assert str(raised) in told_by.cause

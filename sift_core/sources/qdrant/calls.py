@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
@@ -192,8 +192,18 @@ class Failure:
         return CandidateSourceError(told, retry_after_s=self.retry_after_s)
 
 
-def failure(error: Exception) -> Failure:
-    """Return what an exception of `STORE_ERRORS` means."""
+def failure(error: Exception, client: QdrantClient | AsyncQdrantClient) -> Failure:
+    """Return what an exception of `STORE_ERRORS` means, without the keys that the client sends."""
+    found = _meaning(error)
+    options = client.init_options
+    secrets = [options.get("api_key"), *(options.get("headers") or {}).values()]
+    cause = found.cause
+    for secret in sorted({str(one) for one in secrets if one}, key=len, reverse=True):
+        cause = cause.replace(secret, "(a key)")
+    return replace(found, cause=cause)
+
+
+def _meaning(error: Exception) -> Failure:
     if isinstance(error, ResourceExhaustedResponse):
         seconds = max(0.0, float(error.retry_after_s))
         return Failure(cause=f"429, {error.message}", advice=BUSY, retry_after_s=seconds)

@@ -59,7 +59,8 @@ class Collection:
         try:
             return within(timeout_s(self.client), call)
         except STORE_ERRORS as error:
-            raise failure(error).as_error(action, f"collection {self.name!r}") from error
+            place = f"collection {self.name!r}"
+            raise failure(error, self.client).as_error(action, place) from error
 
     def points(self, action: str, *, payload: bool | list[str]) -> Iterator[Any]:
         """Yield all points, a page of 10,000 a request, with these keys of their payload.

@@ -189,7 +189,7 @@ def stored_vectors(
         for request in lookup.requests():
             lookup.keep(within(deadline.left_s, partial(client.retrieve, **request)))
     except STORE_ERRORS as error:
-        raise lookup.refusal(error) from error
+        raise lookup.refusal(error, client) from error
     return lookup.vectors()
 
 
@@ -225,7 +225,7 @@ async def astored_vectors(
             for request in lookup.requests():
                 lookup.keep(await awithin(deadline.left_s, client.retrieve(**request)))
         except STORE_ERRORS as error:
-            raise lookup.refusal(error) from error
+            raise lookup.refusal(error, client) from error
     return lookup.vectors()
 
 
@@ -280,9 +280,12 @@ class _Lookup:
             vectors.append(vector if is_same else None)
         return vectors
 
-    def refusal(self, error: Exception) -> CandidateSourceError:
+    def refusal(
+        self, error: Exception, client: AsyncQdrantClient | QdrantClient
+    ) -> CandidateSourceError:
         place = f"collection {self._collection_name!r} (vector name {self._vector_name or ''!r})"
-        return failure(error).as_error(f"return the vectors of {len(self._ids)} points of", place)
+        action = f"return the vectors of {len(self._ids)} points of"
+        return failure(error, client).as_error(action, place)
 
 
 def point_id(value: object) -> int | str | None:

@@ -149,7 +149,7 @@ class QdrantSource(BatchFetching):
             raise
         except STORE_ERRORS as error:
             found = None
-            if failure(error).is_refusal:
+            if failure(error, client).is_refusal:
                 with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
                     found = within(deadline.left_s, lambda: client.get_collection(self._collection))
             raise self._refusal(error, queries[0], found) from error
@@ -179,7 +179,7 @@ class QdrantSource(BatchFetching):
                 responses = await awithin(deadline.left_s, self._send(client, requests))
             except STORE_ERRORS as error:
                 found = None
-                if failure(error).is_refusal:
+                if failure(error, client).is_refusal:
                     with suppress(*STORE_ERRORS):
                         asked = client.get_collection(self._collection)
                         found = await awithin(deadline.left_s, asked)
@@ -317,4 +317,4 @@ class QdrantSource(BatchFetching):
             f"(vector name {self._vector_name!r})"
         )
         advice = None if found is None else vector_advice(found)
-        return failure(error).as_error("search", place, advice)
+        return failure(error, self._client).as_error("search", place, advice)
