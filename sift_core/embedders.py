@@ -18,6 +18,7 @@ except ImportError as error:
     raise MissingDependencyError("sentence-transformers", extra="demo") from error
 
 MINILM = "all-MiniLM-L6-v2"
+_PICKLES = {".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"}
 
 
 class SentenceTransformerEmbedder:
@@ -33,8 +34,11 @@ class SentenceTransformerEmbedder:
             that would scale them is left out: for experiments; stores and selectors are best
             served with unit length.
 
+    No code of the model's runs, and none of its weights are unpickled: one whose modules are its
+    own, or whose weights are not safetensors, is refused.
+
     Raises:
-        InvalidInputError: If there is no such model.
+        InvalidInputError: If there is no such model, or it is refused.
     """
 
     def __init__(
@@ -45,8 +49,15 @@ class SentenceTransformerEmbedder:
         batch_size: int = 64,
         normalize: bool = True,
     ) -> None:
+        place = packaged_path(model) or model
+        _check_weights(model, Path(place))
         try:
-            self._model = SentenceTransformer(packaged_path(model) or model, device=device)
+            self._model = SentenceTransformer(
+                place,
+                device=device,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
@@ -98,6 +109,17 @@ class SentenceTransformerEmbedder:
             convert_to_numpy=True,
         )
         return embeddings
+
+
+def _check_weights(model: str, folder: Path) -> None:
+    """Refuse a folder with weights that are pickles alone."""
+    for path in folder.rglob("*") if folder.is_dir() else ():
+        if path.suffix in _PICKLES and not any(path.parent.glob("*.safetensors")):
+            raise InvalidInputError(
+                f"no embedding model {model!r}: {path.relative_to(folder)} is a pickle, which can "
+                f"run code; save the model as safetensors (`save_pretrained` of a recent "
+                f"sentence-transformers)"
+            )
 
 
 def packaged_path(model: str) -> str | None:
