@@ -9,8 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from sift_core.cli.settings import default_map, settings_file, wrong_setting
-from sift_core.errors import MissingDependencyError
+from sift_core.cli.settings import (
+    FILE_NAME,
+    check_word,
+    default_map,
+    settings_file,
+    wrong_setting,
+)
+from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
     import typer
@@ -18,6 +24,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("typer", extra="cli") from error
 
+_NUMBA_SETTINGS = ".numba_config.yaml"  # names where Numba keeps, and unpickles, compiled code
 _PREFIX = "SIFT"  # of environment variables: SIFT_SEARCH_N_SELECT
 
 # Name → module below sift_core.cli and what to call in it; line in `sift --help`.
@@ -42,17 +49,21 @@ class _Command(TyperCommand):
         """Read the file, then the arguments; help shows in spite of a wrong file."""
         assert self.name is not None
         if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
-            ctx.obj = settings_file(ctx.find_root().params.get("config"))
+            root = ctx.find_root().params
+            ctx.obj = settings_file(root.get("config"))
             if ctx.obj is not None:
                 options = [str(one.name) for one in self.params if _is_option(one)]
                 ctx.default_map = default_map(ctx.obj, self.name, options, _WITH_TABLES)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             wrong = error.param and wrong_setting(ctx, error.param, error.message)
             if wrong:
                 raise wrong from error
             raise
+        if ctx.obj == Path(FILE_NAME) and not root.get("config"):
+            check_word(ctx, self.params, is_trusted=bool(root.get("trust")))
+        return rest
 
 
 class _UnloadedCommand(TyperCommand):
@@ -122,7 +133,8 @@ app = typer.Typer(
     epilog="Settings: flags go before environment variables (SIFT_STORE, SIFT_EMBEDDER, "
     "SIFT_MODEL; SIFT_SEARCH_COMPARE for `sift search --compare`), these before one TOML file "
     "(--config, else ./sift.toml, else sift.toml in your configuration folder; a table a "
-    "command), and that before the defaults. "
+    "command), and that before the defaults. A ./sift.toml chooses stores, models and files with "
+    "--trust alone. "
     "Begin with: sift index FOLDER, then sift search QUESTION.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -152,5 +164,18 @@ def _root(
         Path | None,
         typer.Option(envvar="SIFT_CONFIG", metavar="FILE", help="Settings, in TOML"),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Let the sift.toml of the current folder choose stores, models, servers and "
+            "files: they can run code.",
+        ),
+    ] = False,
 ) -> None:
     """Take what stands before the command; a command reads the settings file itself."""
+    if not trust and Path(_NUMBA_SETTINGS).exists():
+        raise InvalidInputError(
+            f"the current folder has {_NUMBA_SETTINGS}, which Numba obeys: it can make it run code "
+            f"that lies here. If you trust this folder: sift --trust …; or work from another"
+        )

@@ -28,6 +28,7 @@ from sift_core.cli.settings import (
     ModelOption,
     StoreOption,
     origin_of,
+    shown,
 )
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.errors import SiftError
@@ -163,8 +164,8 @@ def _settings(context: typer.Context) -> dict[str, Any]:
     for parameter in context.command.params:
         if parameter.name in ("store", "embedder", "model"):
             value = context.params[parameter.name]
-            if parameter.name == "store" and ("@" in value or "?" in value):
-                value = "(not shown: it may hold a secret)"
+            if parameter.name == "store":
+                value = shown(value)
             kind, place = origin_of(context, parameter)
             told[parameter.name] = {"value": value, "from": kind, "name": place}
     return told

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sift_core.cli.index_plan import FileMemory, Plan, refuse_to_drop, some_of
-from sift_core.cli.models import load_embedder
+from sift_core.cli.models import check_known, load_embedder
 from sift_core.cli.output import (
     Terminal,
     counted,
@@ -107,6 +107,8 @@ def index(
                 refuse_to_drop(address, set(stored.values()), found)
         recorded = opened.source.embedder_name if opened else None
         name = embedder or recorded or DEFAULT_EMBEDDER
+        if recorded and recorded != embedder:
+            check_known(recorded, str(address))
         memory = FileMemory(address, name)
         reading, model = _read(console, memory.recall(found, stored), name)
         if not reading.documents and not memory.unchanged:

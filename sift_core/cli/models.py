@@ -7,12 +7,15 @@ try for most of a minute before they say that there is no network.
 from __future__ import annotations
 
 import logging
+import os
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
 from sift_core.cli.output import stderr_console
+from sift_core.cli.settings import DEFAULT_EMBEDDER, DEFAULT_MODEL
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -21,7 +24,39 @@ if TYPE_CHECKING:
     from sift_core.answering import LanguageModel
     from sift_core.embedders import SentenceTransformerEmbedder
 
+_HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
 HUB_TIMEOUT_S = 5.0  # a hub that is there answers in a fraction of one
+
+
+def is_known(name: str) -> bool:
+    """Return whether a model may be loaded though the user has not named it.
+
+    That is a default, or one that was downloaded to this machine before; never what could be a
+    folder here.
+    """
+    ids = [name] if "/" in name else [name, f"sentence-transformers/{name}"]
+    if not _HUB_NAME.fullmatch(name) or any(map(os.path.lexists, ids)):
+        return False
+    if name in (DEFAULT_EMBEDDER, f"sentence-transformers/{DEFAULT_EMBEDDER}", DEFAULT_MODEL):
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    files = ("config.json", "modules.json")
+    return any(isinstance(try_to_load_from_cache(one, f), str) for one in ids for f in files)
+
+
+def check_known(name: str, store: str) -> None:
+    """Refuse an embedder that a store names and the user does not, unless it is a known one.
+
+    Raises:
+        InvalidInputError: If it is none that may be loaded though the user has not named it.
+    """
+    if not is_known(name):
+        raise InvalidInputError(
+            f"the store {store} names the embedder {name!r}, which is a folder, or was not "
+            f"downloaded to this machine before. A model of unknown origin can do harm; if you "
+            f"trust it, say --embedder {name!r}"
+        )
 
 
 def load_embedder(name: str) -> SentenceTransformerEmbedder:

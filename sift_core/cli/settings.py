@@ -2,17 +2,21 @@
 
 The order is Click's: flags, environment, the file, defaults. Secrets are not settings: they come
 from the environment alone (QDRANT_API_KEY).
+
+A sift.toml in the current folder may be whoever's made that folder. It chooses counts, switches and
+modes; what is opened, loaded, read or written it chooses with `--trust` alone.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.cli.plain import one_line
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -26,6 +30,9 @@ DEFAULT_MODEL = SMOLLM2
 FILE_NAME = "sift.toml"
 
 SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for every command
+
+# What is opened, loaded, read, written or deleted.
+NEEDS_WORD = {*SHARED, "plot", "prune", "queries"}
 
 StoreOption = Annotated[
     str,
@@ -154,6 +161,46 @@ def origin_of(context: typer.Context, parameter: Any) -> tuple[str, str | None]:
     if source is not None and source.name == "DEFAULT_MAP":
         return "file", str(context.obj)
     return "default", None
+
+
+def check_word(context: typer.Context, parameters: Iterable[Any], *, is_trusted: bool) -> None:
+    """Refuse what ./sift.toml must not decide by itself; say what else it opens or loads.
+
+    Without trust it may name a model that was used on this machine before; a store only if it is
+    the one that is used without a word.
+
+    Args:
+        context: Of the command, whose `obj` is the file; one that the user has not named.
+        parameters: The command's, as Click has them.
+        is_trusted: Whether the user trusts the file.
+
+    Raises:
+        InvalidInputError: If it decides more. The message tells what, and no secret.
+    """
+    from sift_core.cli.models import is_known
+
+    told = []
+    for one in parameters:
+        if one.name not in NEEDS_WORD or origin_of(context, one)[0] != "file":
+            continue
+        key, value = one.name, (context.default_map or {})[one.name]
+        if (key, value) == ("store", DEFAULT_STORE):
+            continue
+        told.append(f"{key} = {shown(value)!r}")
+        if not is_trusted and not (key in ("embedder", "model") and is_known(value)):
+            raise InvalidInputError(
+                f"the settings file {str(context.obj)!r} of the current folder has {told[-1]}. "
+                f"Opening stores, loading models and reaching servers can run code of whoever "
+                f"made them, so a file that merely lies here does not choose them. If you trust "
+                f"it: sift --trust {context.info_name} …; or say --{key} yourself"
+            )
+    if told:
+        typer.echo(f"note: {one_line(str(context.obj))} sets {one_line(', '.join(told))}", err=True)
+
+
+def shown(value: str) -> str:
+    """Return the value of a setting as it may be printed: without what could be a secret."""
+    return "(not shown: it may hold a secret)" if "@" in value or "?" in value else value
 
 
 def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidInputError | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from sift_core.cli.models import load_embedder
+from sift_core.cli.models import check_known, load_embedder
 from sift_core.cli.output import working
 from sift_core.cli.settings import DEFAULT_STORE
 from sift_core.errors import CandidateSourceError, InvalidInputError
@@ -29,6 +29,7 @@ DEFAULT_COLLECTION = "sift"
 API_KEY_VARIABLE = "QDRANT_API_KEY"
 TIMEOUT_S = 20  # of one call to a Qdrant server: a guess between patience and a dead host
 
+_WITH_PASSWORD = re.compile(r"(?![A-Za-z]:[\\/]).*:.*@", re.DOTALL)  # the first is a drive
 _FORMS = "faiss:FOLDER, qdrant:FOLDER or qdrant:http://HOST:6333"
 
 
@@ -55,19 +56,27 @@ class StoreAddress:
         """
         kind, _, rest = text.partition(":")
         location, _, collection = rest.partition("#") if kind == "qdrant" else (rest, "", "")
-        if kind not in ("faiss", "qdrant") or not location.strip():
+        if kind not in ("faiss", "qdrant") or not location.strip() or location.startswith("//"):
             shown = repr(text) if "@" not in text else "one with an @ in it"
             raise InvalidInputError(f"a store must be {_FORMS}, got {shown}")
         if "://" in location:
-            _check_url(kind, location)
+            _check_url(kind, location, collection)
+        elif _WITH_PASSWORD.match(location):
+            raise InvalidInputError(f"a store must be {_FORMS}, got one with a user and password")
         elif re.fullmatch(r"[\w.-]+:\d+", location):
             raise InvalidInputError(
                 f"{location!r} looks like a host with a port; a server is written "
                 f"qdrant:http://{location}"
             )
+        folder = os.path.expanduser(location)
+        if folder.startswith("~"):
+            raise InvalidInputError(
+                f"there is no user {location.split('/')[0]!r}; a folder of that name is written "
+                f"{kind}:./{location}"
+            )
         return cls(
             kind="faiss" if kind == "faiss" else "qdrant",
-            location=location,
+            location=folder,
             collection=collection or DEFAULT_COLLECTION,
         )
 
@@ -202,30 +211,37 @@ def embedder_of(
     Args:
         source: From `open_store`, which has compared it with what the caller asked for.
         address: Where it is, for messages.
-        name: What to load where the store names none.
+        name: What the user asked for: what to load where the store names none.
 
     Raises:
-        InvalidInputError: If nobody said which model that is, or there is no such model.
+        InvalidInputError: If nobody said which model that is, there is no such model, or the store
+            alone names one that is not known here.
     """
-    name = source.embedder_name or name
-    if name is None:
+    recorded = source.embedder_name or name
+    if recorded is None:
         raise InvalidInputError(
             f"the store {address} does not say which model embedded its documents; pass it with "
             f"--embedder"
         )
-    with working(f"Loading the embedder {name} …"):
-        return load_embedder(name)
+    if recorded != name:
+        check_known(recorded, str(address))
+    with working(f"Loading the embedder {recorded} …"):
+        return load_embedder(recorded)
 
 
-def _check_url(kind: str, url: str) -> None:
+def _check_url(kind: str, url: str, collection: str) -> None:
     """Refuse what is no URL of a Qdrant server; a message never repeats a secret."""
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query:
+    if any(sign in f"{url}#{collection}" for sign in "@?"):  # also in a password with a "#"
         raise InvalidInputError(
             f"the URL of a store must hold no user, password or key; put the server's key into "
             f"the environment variable {API_KEY_VARIABLE}"
         )
-    if kind == "faiss" or parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, or no port
+        is_url = False
+    if kind == "faiss" or not is_url:
         raise InvalidInputError(f"a store must be {_FORMS}, got {f'{kind}:{url}'!r}")
 
 

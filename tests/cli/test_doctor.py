@@ -105,7 +105,7 @@ def test_settings_are_told_with_their_origin(record, monkeypatch, tmp_path):
     text = 'store = "faiss:filed"\nembedder = "of-file"\nmodel = "of-file"\n'
     (tmp_path / "sift.toml").write_text(text, encoding="utf-8")
     monkeypatch.setenv("SIFT_EMBEDDER", "of-variable")
-    assert record("doctor", "--model", "of-flag")["settings"] == {
+    assert record("--config", "sift.toml", "doctor", "--model", "of-flag")["settings"] == {
         "file": "sift.toml",
         "store": {"value": "faiss:filed", "from": "file", "name": "sift.toml"},
         "embedder": {"value": "of-variable", "from": "environment", "name": "SIFT_EMBEDDER"},

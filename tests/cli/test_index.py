@@ -42,6 +42,7 @@ def loads(monkeypatch, elsewhere):
         return SmallEmbedder(32)
 
     monkeypatch.setattr(index_module, "load_embedder", load)
+    monkeypatch.setattr(index_module, "check_known", lambda *_: None)
     monkeypatch.setattr(index_module, "DEFAULT_EMBEDDER", SmallEmbedder(32).name)
     return names
 
