@@ -20,6 +20,8 @@ from typing import Any
 import sift_core.documents
 from sift_core.cli.stores import StoreAddress
 from sift_core.documents import FileReading, FoundFile, FoundFiles, SkippedPath, SkipReason
+from sift_core.documents.finding import SkipError
+from sift_core.documents.reader import content_of
 from sift_core.errors import InvalidInputError
 from sift_core.sources import content_id
 
@@ -226,8 +228,8 @@ def _folders(sources: Sequence[str]) -> tuple[str, ...]:
 def _digest_of(file: FoundFile) -> str:
     """Return the digest of a file's bytes; "" where it cannot be read, which its reader tells."""
     try:
-        return sha256(file.path.read_bytes()).hexdigest()
-    except OSError:
+        return sha256(content_of(file)).hexdigest()
+    except SkipError:
         return ""
 
 

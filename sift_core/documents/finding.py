@@ -30,7 +30,7 @@ class SkipReason(Enum):
     ENCODING = "no valid text in its encoding"
     ENCRYPTED = "encrypted"
     HIDDEN = "hidden"
-    LINK = "links to folders"
+    LINK = "links"
     MISSING_PACKAGE = "need a package (pip install 'sift-rerank[files]')"
     NO_TEXT = "no text in it (scanned pages?)"
     TOO_LARGE = "too large"
@@ -45,6 +45,12 @@ class SkipError(Exception):
         super().__init__(detail or reason.value)
         self.reason = reason
         self.detail = detail
+
+
+def broken(error: Exception) -> SkipError:
+    """Return what says of a file that its format's reader failed with some error."""
+    detail = " ".join(str(error).split())[:200]
+    return SkipError(SkipReason.BROKEN, f"{type(error).__name__}: {detail}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +105,10 @@ def find_files(
     """Return the files at some paths: files themselves, and those in folders and below.
 
     In folders are left out, and listed: hidden files and folders, caches and installed packages
-    (`__pycache__`, `node_modules`, `site-packages`, virtual environments), links to folders (so
-    that a loop is no danger), suffixes that are not read, and what is larger than `max_bytes`. What
-    is named itself is not left out for its name: a file of an unknown suffix is read as text.
+    (`__pycache__`, `node_modules`, `site-packages`, virtual environments), links (which may lead
+    out of the folder, or in a loop), suffixes that are not read, what is larger than `max_bytes`,
+    and what cannot be read. What is named itself is followed where it is a link, and not left out
+    for its name: a file of an unknown suffix is read as text.
 
     Args:
         paths: Files and folders.
@@ -111,22 +118,23 @@ def find_files(
         max_bytes: The largest file to read, in bytes.
 
     Raises:
-        InvalidInputError: If there is nothing at a path, or it is no path.
+        InvalidInputError: If there is nothing at a path, it is no path, or paths are relative and
+            the current folder was deleted.
     """
-    root = Path(os.path.abspath(base or "."))
+    root = _absolute(base or ".")
     files: dict[str, FoundFile] = {}
     skipped: dict[str, SkippedPath] = {}
     for one in paths:
         given = os.fspath(one)
         if not given:
             raise InvalidInputError("a path to read must not be empty; the current folder is .")
-        path = Path(os.path.abspath(given))
+        path = _absolute(given)
         if not os.path.lexists(path):
             raise InvalidInputError(
-                f"there is no file or folder {given!r}; correct the path (the current folder is "
-                f"{os.getcwd()!r})"
+                f"there is no file or folder {given!r}; correct the path (names are relative to "
+                f"{str(_absolute('.'))!r})"
             )
-        for found in _walk(path, root) if path.is_dir() else [path]:
+        for found in _walk(path, root) if os.path.isdir(path) else [path]:
             entry: FoundFile | SkippedPath
             if isinstance(found, SkippedPath):
                 entry = found
@@ -140,30 +148,60 @@ def find_files(
     return FoundFiles(files=tuple(files.values()), skipped=tuple(left_out))
 
 
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(os.path.abspath(path))
+    except FileNotFoundError as error:
+        raise InvalidInputError(
+            "the current folder was deleted; change to one that exists (cd)"
+        ) from error
+
+
 def _walk(folder: Path, base: Path) -> Iterable[Path | SkippedPath]:
-    """Yield the files in a folder and below, by name, and what is left out at first sight."""
-    failed: list[OSError] = []
-    for here, subfolders, names in os.walk(folder, onerror=failed.append):
-        for name in sorted(subfolders):
-            path = Path(here, name)
-            reason = SkipReason.LINK if path.is_symlink() else None
-            if name in _CACHE_FOLDERS or (path / "pyvenv.cfg").is_file():
-                reason = SkipReason.CACHE
-            if name.startswith("."):
-                reason = SkipReason.HIDDEN
-            if reason:
-                subfolders.remove(name)
-                yield SkippedPath(source=f"{_source(path, base)}/", reason=reason)
-        subfolders.sort()
-        for name in sorted(names):
-            path = Path(here, name)
-            if name.startswith("."):
-                yield SkippedPath(source=_source(path, base), reason=SkipReason.HIDDEN)
+    """Yield the files in a folder and below, by name, and what is left out at first sight.
+
+    Without recursion and `os.walk`, which end at some thousand folders in one another.
+    """
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        try:
+            with os.scandir(here) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
+        except OSError as error:  # rights, a name that is too long, a folder that vanished
+            detail = error.strerror or str(error)
+            source = f"{_source(here, base)}/"
+            yield SkippedPath(source=source, reason=SkipReason.UNREADABLE, detail=detail)
+            continue
+        subfolders = []
+        for entry in entries:
+            path = here / entry.name
+            is_folder = _is_folder(entry)
+            if reason := _left_out(entry, path, is_folder):
+                mark = "/" if is_folder else ""
+                yield SkippedPath(source=f"{_source(path, base)}{mark}", reason=reason)
+            elif is_folder:
+                subfolders.append(path)
             else:
                 yield path
-    for error in failed:
-        source = f"{_source(Path(error.filename), base)}/"
-        yield SkippedPath(source=source, reason=SkipReason.UNREADABLE, detail=error.strerror or "")
+        waiting += reversed(subfolders)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder or a link to one; what cannot be looked at is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _left_out(entry: os.DirEntry[str], path: Path, is_folder: bool) -> SkipReason | None:
+    """Return why an entry of a folder is left out whatever it holds."""
+    if entry.name.startswith("."):
+        return SkipReason.HIDDEN
+    if is_folder and (entry.name in _CACHE_FOLDERS or os.path.isfile(path / "pyvenv.cfg")):
+        return SkipReason.CACHE
+    return SkipReason.LINK if entry.is_symlink() else None
 
 
 def _file(path: Path, base: Path, max_bytes: int, *, is_named: bool) -> FoundFile | SkippedPath:

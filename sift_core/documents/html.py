@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from sift_core.documents.finding import SkipError, SkipReason
+from sift_core.documents.finding import SkipError, SkipReason, broken
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -36,7 +36,7 @@ def markdown_of_html(content: bytes) -> str:
             what the XML declaration or a `<meta>` says, Windows-1252.
 
     Raises:
-        SkipError: If the page is binary, is nested too deeply, or has no text.
+        SkipError: If the page is binary, is nested too deeply, cannot be parsed, or has no text.
     """
     with warnings.catch_warnings():
         # XHTML is read as HTML on purpose; a page that looks like a URL or a path is one line.
@@ -47,6 +47,11 @@ def markdown_of_html(content: bytes) -> str:
             return _markdown(page)
         except RecursionError as error:
             raise SkipError(SkipReason.BROKEN, "its elements are nested too deeply") from error
+        except SkipError:
+            raise
+        # Python's parser and codecs raise what they please: AssertionError for "<![", ...
+        except Exception as error:
+            raise broken(error) from error
 
 
 def _decoded(content: bytes) -> str:
@@ -57,7 +62,8 @@ def _decoded(content: bytes) -> str:
     # Browsers read Latin-1 as Windows-1252, which adds the quotation marks that people type.
     others = [] if declared in (None, "iso-8859-1", "latin-1", "ascii") else [declared]
     found = bs4.UnicodeDammit(content, user_encodings=["utf-8", *others, "windows-1252"])
-    return found.unicode_markup or content.decode("cp1252", "replace")
+    text = found.unicode_markup or content.decode("cp1252", "replace")
+    return text.replace("\0", "")  # no store takes it, and a codec may make it
 
 
 def _markdown(page: bs4.BeautifulSoup) -> str:

@@ -22,6 +22,7 @@ from sift_core.documents.finding import (
     SkipError,
     SkippedPath,
     SkipReason,
+    broken,
     find_files,
 )
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -113,10 +114,7 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
 
 
 def _chunks(file: FoundFile, chunker: Chunker) -> list[Document]:
-    try:
-        content = file.path.read_bytes()
-    except OSError as error:
-        raise SkipError(SkipReason.UNREADABLE, error.strerror or str(error)) from error
+    content = content_of(file)
     suffix = file.path.suffix.lower()
     format: TextFormat = FORMAT_OF_SUFFIX.get(suffix, "text")
     starts: list[int] = []
@@ -135,6 +133,27 @@ def _chunks(file: FoundFile, chunker: Chunker) -> list[Document]:
     except InvalidInputError as error:  # half a surrogate pair, which an escape can bring in
         raise SkipError(SkipReason.ENCODING, str(error)) from error
     return [_with_pages(chunk, starts) for chunk in chunks] if starts else chunks
+
+
+def content_of(file: FoundFile) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        SkipError: If it cannot be read, or has become endless since it was found.
+    """
+    limit = max(file.n_bytes, MAX_BYTES)
+    try:
+        with open(file.path, "rb", opener=_open_at_once) as opened:
+            content = opened.read(limit + 1)
+    except OSError as error:
+        raise SkipError(SkipReason.UNREADABLE, error.strerror or str(error)) from error
+    if len(content) > limit:
+        raise SkipError(SkipReason.UNREADABLE, "it grew while it was read")
+    return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # it may be a pipe by now
 
 
 def _with_pages(chunk: Document, starts: list[int]) -> Document:
@@ -174,8 +193,7 @@ def _pages_of_pdf(content: bytes) -> list[str]:
     # pypdf raises errors of its own, and whatever a broken file leads to in its middle: KeyError,
     # TypeError, ValueError, RecursionError, zlib.error ... One broken file must not end a run.
     except Exception as error:
-        detail = " ".join(str(error).split())[:200]
-        raise SkipError(SkipReason.BROKEN, f"{type(error).__name__}: {detail}") from error
+        raise broken(error) from error
     # No store takes null characters and halves of surrogate pairs.
     pages = [text.replace("\0", "").encode("utf-8", "replace").decode().strip() for text in texts]
     if not any(pages):
@@ -197,6 +215,8 @@ def _text(content: bytes, format: TextFormat) -> str:
         elif format == "python":
             encoding, _ = tokenize.detect_encoding(BytesIO(content).readline)
         text = content.decode(encoding)
+        if "\0" in text:
+            raise SkipError(SkipReason.BINARY)
     except (UnicodeError, LookupError, SyntaxError) as error:
         raise SkipError(SkipReason.ENCODING, f"{error}; save it as UTF-8") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -7,7 +7,7 @@ import pypdf
 import pytest
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from sift_core.documents import Chunker, SkipReason, read_files
+from sift_core.documents import Chunker, SkipReason, read_files, read_found
 from sift_core.documents.finding import find_files
 from sift_core.documents.html import markdown_of_html
 from sift_core.errors import InvalidInputError
@@ -79,6 +79,7 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         picture_dot_png=b"\x89PNG",
         LICENSE="x",
         binary_dot_txt=b"a\0b",
+        wide_dot_txt="a\0b".encode("utf-16"),
         latin_dot_txt="café".encode("latin-1"),
         empty_dot_md="",
         blank_dot_md=" \n\n",
@@ -91,6 +92,7 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         bytes_dot_py="# coding: base64\n",
     )
     (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "alias.md").symlink_to("good.md")
     (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere.md")
     (tmp_path / "circle.md").symlink_to(tmp_path / "circle.md")
     os.mkfifo(tmp_path / "pipe.txt")
@@ -102,9 +104,11 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         "node_modules/": SkipReason.CACHE,
         "venv2/": SkipReason.CACHE,
         "loop/": SkipReason.LINK,
+        "alias.md": SkipReason.LINK,
         "picture.png": SkipReason.UNKNOWN_SUFFIX,
         "LICENSE": SkipReason.UNKNOWN_SUFFIX,
         "binary.txt": SkipReason.BINARY,
+        "wide.txt": SkipReason.BINARY,
         "latin.txt": SkipReason.ENCODING,
         "bad.py": SkipReason.ENCODING,
         "bytes.py": SkipReason.ENCODING,
@@ -115,8 +119,8 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         "scanned.pdf": SkipReason.NO_TEXT,
         "secret.pdf": SkipReason.ENCRYPTED,
         "large.md": SkipReason.TOO_LARGE,
-        "gone.md": SkipReason.UNREADABLE,
-        "circle.md": SkipReason.UNREADABLE,
+        "gone.md": SkipReason.LINK,
+        "circle.md": SkipReason.LINK,
         "pipe.txt": SkipReason.UNREADABLE,
     }
 
@@ -156,10 +160,96 @@ def test_encodings_and_line_ends_of_files(tmp_path, name, content, text):
     assert document.text == text
 
 
-def test_links_to_files_are_followed(tmp_path):
+def test_links_are_followed_where_they_are_named_and_never_out_of_a_folder(tmp_path):
     fill(tmp_path, docs__a_dot_md="text", other__b_dot_md="linked")
     (tmp_path / "docs/link.md").symlink_to("../other/b.md")
-    assert read_files([tmp_path / "docs"], base=tmp_path).sources == ("docs/a.md", "docs/link.md")
+    (tmp_path / "link").symlink_to("docs")
+    reading = read_files([tmp_path / "docs"], base=tmp_path)
+    assert reading.sources == ("docs/a.md",)
+    assert reasons(reading) == {"docs/link.md": SkipReason.LINK}
+    paths = [tmp_path / "docs/link.md", tmp_path / "link"]
+    assert read_files(paths, base=tmp_path).sources == ("docs/link.md", "link/a.md")
+
+
+def deep_folder(top, depth):
+    """Make folders in one another, each with a page, however long their path becomes."""
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        with open(os.open("x.md", os.O_CREAT | os.O_WRONLY, dir_fd=below), "w") as page:
+            page.write("text")
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def remove_deep_folder(top):
+    """Remove, from outside to inside, what `shutil.rmtree` cannot."""
+    while (top / "d" / "d").exists():
+        os.rename(top / "d" / "d", top / "inner")
+        (top / "d" / "x.md").unlink()
+        (top / "d").rmdir()
+        os.rename(top / "inner", top / "d")
+
+
+@pytest.mark.slow
+def test_folders_thousands_deep_are_read_as_far_as_paths_go(tmp_path):
+    fill(tmp_path, z_dot_md="text")
+    deep_folder(tmp_path, 2_500)
+    try:
+        reading = read_files([tmp_path], base=tmp_path)
+    finally:
+        remove_deep_folder(tmp_path)
+    assert len(reading.sources) > 1_900
+    assert "z.md" in reading.sources
+    assert set(reasons(reading).values()) == {SkipReason.UNREADABLE}
+
+
+def test_a_folder_that_vanishes_while_it_is_read_is_listed(tmp_path, monkeypatch):
+    fill(tmp_path, a__x_dot_md="text", b__x_dot_md="text", z_dot_md="text")
+    scan = os.scandir
+
+    def vanish(path):
+        if str(path).endswith("a"):
+            (tmp_path / "a/x.md").unlink()
+            (tmp_path / "a").rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    reading = read_files([tmp_path], base=tmp_path)
+    assert reading.sources == ("z.md", "b/x.md")
+    assert reasons(reading) == {"a/": SkipReason.UNREADABLE}
+
+
+def test_what_becomes_endless_after_it_was_found_is_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr("sift_core.documents.reader.MAX_BYTES", 10)
+    fill(tmp_path, a_dot_md="text", b_dot_md="text", c_dot_md="text")
+    found = find_files([tmp_path], base=tmp_path)
+    (tmp_path / "b.md").write_text("text" * 10)
+    (tmp_path / "c.md").unlink()
+    os.mkfifo(tmp_path / "c.md")
+    reading = read_found(found, Chunker())
+    assert reading.sources == ("a.md",)
+    assert reasons(reading) == {"b.md": SkipReason.UNREADABLE, "c.md": SkipReason.EMPTY}
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "é" * 200, "x/" * 3_000, "a\0b"])
+def test_a_name_that_cannot_exist_is_an_error_of_ours(tmp_path, name):
+    with pytest.raises(InvalidInputError, match="no file or folder"):
+        find_files([tmp_path / name])
+    fill(tmp_path, a_dot_md="text")
+    assert len(read_files([tmp_path], base=tmp_path / name).documents) == 1
+
+
+def test_a_current_folder_that_was_deleted_is_an_error_of_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InvalidInputError, match="the current folder was deleted"):
+        read_files(["x.md"])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -238,3 +328,23 @@ def test_a_page_nested_too_deeply_is_left_out_and_ends_nothing(tmp_path):
     reading = read_files([tmp_path], base=tmp_path)
     assert reading.sources == ("good.md",)
     assert reasons(reading) == {"deep.html": SkipReason.BROKEN}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<![" * 9,
+        b"<!DOCTYPE [<!",
+        b"<meta charset=punycode><p>caf\xe9-999999999",
+        b"<meta charset=unicode_escape><p>caf\xe9 \\x00 \\ud800",
+        b"<ol start=" + b"9" * 5_000 + b"><li>x",
+        b"<td colspan=" + b"9" * 5_000 + b">x",
+    ],
+    ids=["marked section", "declaration", "punycode", "escapes", "number", "span"],
+)
+def test_a_page_that_python_cannot_parse_ends_nothing(tmp_path, page):
+    fill(tmp_path, odd_dot_html=page, good_dot_md="text")
+    reading = read_files([tmp_path], base=tmp_path)
+    assert "good.md" in reading.sources
+    assert {*reading.sources, *reasons(reading)} == {"good.md", "odd.html"}
+    assert not any("\0" in document.text for document in reading.documents)
