@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.llms.generic_utils import (
     astream_chat_response_to_completion_response,
-    chat_response_to_completion_response,
     prompt_to_messages,
     stream_chat_response_to_completion_response,
 )
@@ -73,12 +72,12 @@ class EngineLLM(LLM):
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return the answer to the last message."""
-        return self._answered(messages, kwargs)
+        return _said(self._engine.answer(_request(messages), **kwargs).text)
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return the answer to the last message."""
-        return await self._aanswered(messages, kwargs)
+        return _said((await self._engine.aanswer(_request(messages), **kwargs)).text)
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
@@ -95,16 +94,16 @@ class EngineLLM(LLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Return the answer to a prompt."""
-        answer = self._answered(prompt_to_messages(prompt), kwargs)
-        return chat_response_to_completion_response(answer)
+        request = _request(prompt_to_messages(prompt))
+        return CompletionResponse(text=self._engine.answer(request, **kwargs).text)
 
     @llm_completion_callback()
     async def acomplete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
         """Return the answer to a prompt."""
-        answer = await self._aanswered(prompt_to_messages(prompt), kwargs)
-        return chat_response_to_completion_response(answer)
+        request = _request(prompt_to_messages(prompt))
+        return CompletionResponse(text=(await self._engine.aanswer(request, **kwargs)).text)
 
     @llm_completion_callback()
     def stream_complete(
@@ -121,14 +120,6 @@ class EngineLLM(LLM):
         """Return the answer to a prompt in pieces."""
         pieces = self._astreamed(prompt_to_messages(prompt), kwargs)
         return astream_chat_response_to_completion_response(pieces)
-
-    def _answered(self, messages: Sequence[ChatMessage], settings: dict[str, Any]) -> ChatResponse:
-        return _said(self._engine.answer(_request(messages), **settings).text)
-
-    async def _aanswered(
-        self, messages: Sequence[ChatMessage], settings: dict[str, Any]
-    ) -> ChatResponse:
-        return _said((await self._engine.aanswer(_request(messages), **settings)).text)
 
     def _streamed(
         self, messages: Sequence[ChatMessage], settings: dict[str, Any]

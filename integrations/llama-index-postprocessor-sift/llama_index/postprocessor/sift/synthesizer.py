@@ -111,7 +111,7 @@ class SIFTSynthesizer(BaseSynthesizer):
             callback_manager=callback_manager,
             streaming=streaming,
         )
-        self.mode = _checked_mode(mode)
+        self.mode: str = _checked_mode(mode)
         self._engine = engine
         self._use_scores = use_scores
         self._lookup = VectorLookup(index=index, embed_model=embed_model)
@@ -150,12 +150,11 @@ class SIFTSynthesizer(BaseSynthesizer):
             AnswerError: If the model fails; it is as before.
         """
         bundle, wanted = self._asked(query)
-        if not nodes and wanted != AnswerMode.BASE:
+        if not nodes and wanted is not AnswerMode.BASE:
             return _with_report(super().synthesize(bundle, []), _empty_report())
         with self._reported(bundle) as reported:
             choice = self._choose(bundle, nodes, wanted)
-            report = self._report_of(choice)
-            text = self._write(choice, report, response_kwargs)
+            text, report = self._write(choice, response_kwargs)
             reported.append(self._response(choice, text, report, additional_source_nodes))
         return reported[0]
 
@@ -168,12 +167,11 @@ class SIFTSynthesizer(BaseSynthesizer):
     ) -> RESPONSE_TYPE:
         """Return what `synthesize` returns, without blocking the event loop."""
         bundle, wanted = self._asked(query)
-        if not nodes and wanted != AnswerMode.BASE:
+        if not nodes and wanted is not AnswerMode.BASE:
             return _with_report(await super().asynthesize(bundle, []), _empty_report())
         with self._reported(bundle) as reported:
             choice = await self._achoose(bundle, nodes, wanted)
-            report = self._report_of(choice)
-            text = await self._awrite(choice, report, response_kwargs)
+            text, report = await self._awrite(choice, response_kwargs)
             reported.append(self._response(choice, text, report, additional_source_nodes))
         return reported[0]
 
@@ -181,38 +179,46 @@ class SIFTSynthesizer(BaseSynthesizer):
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return the text of an answer from texts, which are embedded, or its pieces."""
-        choice = self._choose(QueryBundle(query_str), _nodes_of(text_chunks), self.mode)
-        return self._write(choice, self._report_of(choice), response_kwargs)
+        bundle, wanted = self._asked(query_str)
+        choice = self._choose(bundle, _nodes_of(text_chunks), wanted)
+        return self._write(choice, response_kwargs)[0]
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return what `get_response` returns, without blocking the event loop."""
-        choice = await self._achoose(QueryBundle(query_str), _nodes_of(text_chunks), self.mode)
-        return await self._awrite(choice, self._report_of(choice), response_kwargs)
+        bundle, wanted = self._asked(query_str)
+        choice = await self._achoose(bundle, _nodes_of(text_chunks), wanted)
+        return (await self._awrite(choice, response_kwargs))[0]
 
-    def _asked(self, query: str | QueryBundle) -> tuple[QueryBundle, str]:
+    def _asked(self, query: str | QueryBundle) -> tuple[QueryBundle, AnswerMode]:
         """Return the query, and its own mode or else the default."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
         mode = bundle.mode if isinstance(bundle, SIFTQueryBundle) else None
         return bundle, _checked_mode(self.mode if mode is None else mode)
 
-    def _choose(self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: str) -> Choice:
+    def _choose(
+        self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: AnswerMode
+    ) -> Choice:
         """Return the choice among `nodes`, perhaps none; mode "base" looks at no node."""
-        distinct = [] if mode == AnswerMode.BASE else distinct_nodes(nodes)
+        distinct = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
         vectors = self._lookup.vectors(query, distinct) if distinct else None
         return self._chosen(query, distinct, vectors, mode)
 
     async def _achoose(
-        self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: str
+        self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: AnswerMode
     ) -> Choice:
         """Return what `_choose` does; stores and models are awaited, the rest is in a thread."""
-        distinct = [] if mode == AnswerMode.BASE else distinct_nodes(nodes)
+        distinct = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
         vectors = await self._lookup.avectors(query, distinct) if distinct else None
         return await asyncio.to_thread(self._chosen, query, distinct, vectors, mode)
 
     def _chosen(
-        self, query: QueryBundle, nodes: Sequence[NodeWithScore], found: Vectors | None, mode: str
+        self,
+        query: QueryBundle,
+        nodes: Sequence[NodeWithScore],
+        found: Vectors | None,
+        mode: AnswerMode,
     ) -> Choice:
         if found is None:
             bare = Query(text=query.query_str)
@@ -223,37 +229,33 @@ class SIFTSynthesizer(BaseSynthesizer):
         embedded = Query(text=query.query_str, embedding=found.query)
         return self._engine.choose_from(embedded, pool, mode=mode)
 
-    def _report_of(self, choice: Choice) -> dict[str, Any]:
-        """Return what a response says of itself before its answer is there."""
-        chunks = _chunks(choice)
-        deviation = math.nan
-        if len(chunks):
-            variances = posterior_variances(choice.query.vector, chunks.embeddings)
-            deviation = float(variances[-1]) ** 0.5
-        model = "llm" if choice.mode in self._readers else "engine"
-        return _empty_report() | {"model": model} | _said_by(choice, chunks, deviation)
-
     def _write(
-        self, choice: Choice, report: dict[str, Any], settings: dict[str, Any]
-    ) -> RESPONSE_TEXT_TYPE:
-        """Return the text, or a generator of its pieces; complete `report` in place at its end."""
+        self, choice: Choice, settings: dict[str, Any]
+    ) -> tuple[RESPONSE_TEXT_TYPE, dict[str, Any]]:
+        """Return the text, or a generator of its pieces that completes the report at its end."""
         if choice.mode in self._readers:
             reader, texts = self._readers[choice.mode], _chunks(choice).texts
-            return reader.get_response(choice.query.text, text_chunks=texts, **settings)
+            text = reader.get_response(choice.query.text, text_chunks=texts, **settings)
+            return text, _report_of(choice, "llm")
         if self._streaming:
-            return _pieces(self._engine.stream_from(choice, **settings), report)
-        return _completed(report, self._engine.answer_from(choice, **settings))
+            report = _report_of(choice, "engine")
+            return _pieces(self._engine.stream_from(choice, **settings), report), report
+        answer = self._engine.answer_from(choice, **settings)
+        return answer.text, _report_of_answer(answer)
 
     async def _awrite(
-        self, choice: Choice, report: dict[str, Any], settings: dict[str, Any]
-    ) -> RESPONSE_TEXT_TYPE:
+        self, choice: Choice, settings: dict[str, Any]
+    ) -> tuple[RESPONSE_TEXT_TYPE, dict[str, Any]]:
         """Return what `_write` returns, without blocking the event loop."""
         if choice.mode in self._readers:
             reader, texts = self._readers[choice.mode], _chunks(choice).texts
-            return await reader.aget_response(choice.query.text, text_chunks=texts, **settings)
+            text = await reader.aget_response(choice.query.text, text_chunks=texts, **settings)
+            return text, _report_of(choice, "llm")
         if self._streaming:
-            return _apieces(self._engine.astream_from(choice, **settings), report)
-        return _completed(report, await self._engine.aanswer_from(choice, **settings))
+            report = _report_of(choice, "engine")
+            return _apieces(self._engine.astream_from(choice, **settings), report), report
+        answer = await self._engine.aanswer_from(choice, **settings)
+        return answer.text, _report_of_answer(answer)
 
     def _response(
         self,
@@ -294,11 +296,12 @@ class SIFTSynthesizer(BaseSynthesizer):
         return {f"{mode.value}_reader": reader for mode, reader in self._readers.items()}
 
 
-def _checked_mode(mode: str) -> str:
-    known = [each.value for each in AnswerMode]
-    if mode not in known:
-        raise InvalidInputError(f"`mode` must be one of {known}, got {mode!r}")
-    return mode
+def _checked_mode(mode: str) -> AnswerMode:
+    try:
+        return AnswerMode(mode)
+    except ValueError:
+        known = [each.value for each in AnswerMode]
+        raise InvalidInputError(f"`mode` must be one of {known}, got {mode!r}") from None
 
 
 def _empty_report() -> dict[str, Any]:
@@ -336,11 +339,34 @@ def _chunks(choice: Choice) -> CandidatePool:
     return choice.pool.take(_positions(choice))
 
 
-def _said_by(made: Choice | Answer, chunks: CandidatePool, deviation: float) -> dict[str, Any]:
+def _report_of(choice: Choice, model: str) -> dict[str, Any]:
+    """Return what a response says of itself while, or where, the engine has no answer."""
+    chunks = _chunks(choice)
+    deviation = math.nan
+    if len(chunks):
+        variances = posterior_variances(choice.query.vector, chunks.embeddings)
+        deviation = float(variances[-1]) ** 0.5
+    return _empty_report() | _said_by(choice, model, chunks, deviation)
+
+
+def _report_of_answer(answer: Answer) -> dict[str, Any]:
+    """Return what a response says of an answer of the engine."""
+    chunks = CandidatePool.empty() if answer.chunks is None else answer.chunks
+    return _said_by(answer, "engine", chunks, answer.standard_deviation) | {
+        "finish_reason": answer.finish_reason,
+        "n_prompt_tokens": answer.n_prompt_tokens,
+        "n_new_tokens": answer.n_new_tokens,
+    }
+
+
+def _said_by(
+    made: Choice | Answer, model: str, chunks: CandidatePool, deviation: float
+) -> dict[str, Any]:
     """Return what a choice and an answer both say; `deviation` is NaN without chunks."""
     is_known = not math.isnan(deviation)
     return {
         "mode": made.mode.value,
+        "model": model,
         "reasons": list(made.reasons),
         "variance": deviation**2 if is_known else None,
         "standard_deviation": deviation if is_known else None,
@@ -349,26 +375,15 @@ def _said_by(made: Choice | Answer, chunks: CandidatePool, deviation: float) -> 
     }
 
 
-def _completed(report: dict[str, Any], answer: Answer) -> str:
-    """Return an answer's text after writing into `report` what only the answer says."""
-    chunks = CandidatePool.empty() if answer.chunks is None else answer.chunks
-    report |= _said_by(answer, chunks, answer.standard_deviation) | {
-        "finish_reason": answer.finish_reason,
-        "n_prompt_tokens": answer.n_prompt_tokens,
-        "n_new_tokens": answer.n_new_tokens,
-    }
-    return answer.text
-
-
 # Generators, since LlamaIndex tells streams by that type.
 def _pieces(stream: AnswerStream, report: dict[str, Any]) -> Generator[str, None, None]:
     with stream:
         yield from stream
-        _completed(report, stream.answer())
+        report |= _report_of_answer(stream.answer())
 
 
 async def _apieces(stream: AsyncAnswerStream, report: dict[str, Any]) -> AsyncGenerator[str, None]:
     async with stream:
         async for piece in stream:
             yield piece
-        _completed(report, await stream.answer())
+        report |= _report_of_answer(await stream.answer())
