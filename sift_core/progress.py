@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -28,5 +29,7 @@ def progress_bar(
         yield lambda n_steps: None
         return
     # smoothing 0: the mean speed, since steps take very different times
-    with tqdm(total=total, desc=what, unit=f" {unit}", smoothing=0, disable=None) as bar:
+    what = "".join(character for character in what if character.isprintable())
+    file = getattr(sys.stderr, "rich_proxied_file", None)  # the `sift` command cleans stderr
+    with tqdm(total=total, desc=what, unit=f" {unit}", smoothing=0, disable=None, file=file) as bar:
         yield bar.update

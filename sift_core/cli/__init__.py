@@ -1,19 +1,19 @@
 """The `sift` command: thin, over the public API.
 
-Exit code 0: done; 1: a defect of ours; 2: bad input, a missing part, or a dead store; 130: stopped
-by Ctrl-C.
+Exit code 0: done; 1: a defect of ours; 2: bad input, a missing part, a dead store, or a system that
+refuses (a full disk); 130: stopped by Ctrl-C; 141: nobody reads stdout any more.
 """
 
+# What is imported here is imported before `main` can make Ctrl-C end in silence: next to nothing.
 from __future__ import annotations
 
+import signal
 import sys
-import traceback
-import warnings
-from collections.abc import Callable
-from typing import Any
 
-from sift_core.cli.plain import one_line
-from sift_core.errors import SiftError
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _INTERRUPTED = 130  # as shells count a death by SIGINT
 
@@ -24,31 +24,45 @@ def run(command: Callable[[], Any]) -> int:
     Args:
         command: A Typer application or anything else to call without arguments.
     """
-    for stream in (sys.stdout, sys.stderr):  # σ² must not end a run in a latin-1 terminal
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _note
-            command()
-    except SiftError as error:
-        sys.stderr.write(f"error: {one_line(str(error))}\n")
-        return 2
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except SystemError as error:
-        # What Python makes of Ctrl-C inside compiled code.
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            return _INTERRUPTED
-        raise
-    except SystemExit as stop:  # Typer's own way to end, also after a usage error
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return 0
+    from sift_core.cli.streams import clean_streams
+
+    with clean_streams():
+        return _code_of(command)
 
 
-def _note(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning as one line, without the place in the code that Python would add."""
-    sys.stderr.write(f"note: {one_line(str(message))}\n")
+def main() -> None:
+    """Run the `sift` command."""
+    _die_of_interrupts()
+    from sift_core.cli.streams import clean_streams, open_closed_streams
+
+    open_closed_streams()
+    with clean_streams():
+        try:
+            code = _code_of(_application)
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+            sys.stderr.write("This is a defect of sift-rerank: report it with the lines above.\n")
+            code = 1
+    _die_of_interrupts()
+    sys.exit(code)
+
+
+def raise_interrupts() -> None:
+    """Have Ctrl-C raise KeyboardInterrupt again, after `main` had it end the process at once."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _die_of_interrupts() -> None:
+    """Have Ctrl-C end the process without a word while there is nothing to tidy up.
+
+    An exception inside an import or while Python ends would be shown with its traceback. Where
+    Ctrl-C is ignored, as in a shell's background, it stays ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _application() -> None:
@@ -58,11 +72,62 @@ def _application() -> None:
     app()
 
 
-def main() -> None:
-    """Run the `sift` command."""
+def _code_of(command: Callable[[], Any]) -> int:
+    import warnings
+
+    from sift_core.errors import SiftError
+
     try:
-        sys.exit(run(_application))
-    except Exception:
-        traceback.print_exc()
-        sys.stderr.write("This is a defect of sift-rerank: report it with the lines above.\n")
-        sys.exit(1)
+        with warnings.catch_warnings():
+            warnings.showwarning = _note
+            try:
+                command()
+            finally:  # a full disk may show only now
+                sys.stdout.flush()
+    except SiftError as error:
+        _tell("error", error)
+        return 2
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except SystemExit as stop:  # Typer's own way to end, also after a usage error
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception as error:
+        if _is_interrupt(error):
+            return _INTERRUPTED
+        if isinstance(error, OSError):  # of the machine: a full disk, a name that is too long
+            _tell("error", _refusal(error))
+            return 2
+        raise
+    return 0
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return whether an error is what compiled code or an import made of Ctrl-C."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _refusal(error: OSError) -> str:
+    """Return what to say where the system refused something and nobody foresaw it."""
+    import os
+
+    try:
+        os.getcwd()
+    except OSError:
+        return "the current folder is no longer there; go to one that is"
+    return (
+        f"the system refused: {error}; is the path right, is there space, and may this user read "
+        f"and write there?"
+    )
+
+
+def _note(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without the place in the code that Python would add."""
+    _tell("note", message)
+
+
+def _tell(kind: str, message: object) -> None:
+    from sift_core.cli.plain import one_line
+
+    sys.stderr.write(f"{kind}: {one_line(str(message))}\n")

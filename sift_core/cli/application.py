@@ -5,10 +5,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
+from sift_core.cli import raise_interrupts
+from sift_core.cli.plain import plain
 from sift_core.cli.settings import (
     FILE_NAME,
     check_word,
@@ -109,8 +115,31 @@ class _LazyGroup(TyperGroup):
         """Return name, command and remaining arguments of a call; the command is loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, _UnloadedCommand):
+            os.getcwd()  # raises where the folder is gone, in which torch cannot be loaded
             command = self.commands[command.name or ""] = command.load()
+        raise_interrupts()
         return name, command, rest
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the arguments; what is refused is told without what steers a terminal."""
+        with _clean_refusals():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command; what is refused is told without what steers a terminal."""
+        with _clean_refusals():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _clean_refusals() -> Iterator[None]:
+    """Clean Click's usage errors, which Typer prints itself."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = plain(message)  # type: ignore[attr-defined]
+        raise
 
 
 def _is_option(parameter: Any) -> bool:
@@ -145,7 +174,7 @@ def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
-        typer.echo(f"sift-rerank {version('sift-rerank')}")
+        sys.stdout.write(f"sift-rerank {version('sift-rerank')}\n")
         raise typer.Exit
 
 

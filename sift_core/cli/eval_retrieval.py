@@ -120,7 +120,7 @@ def retrieval_command(
     for table in (one for metric in shown for one in retrieval_tables(rows, metric)):
         write(f"{table.as_text()}\n")
     if results:
-        typer.echo(f"Rows: {results}")
+        write(f"Rows: {results}\n")
 
 
 def _read_set(

@@ -127,8 +127,8 @@ def model_place(name: str, library: str) -> str:
         InvalidInputError: If there is no such folder, the hub does not give such a model, or it
             cannot be reached and the model was not downloaded before.
     """
-    if Path(name).expanduser().is_dir():
-        return str(Path(name).expanduser())
+    if os.path.isdir(path := os.path.expanduser(name)):  # a ~ that means nobody's stays
+        return path
     if name.startswith((".", "/", "~", "\\")) or name.count("/") > 1:
         raise InvalidInputError(
             f"there is no model folder {name!r}; pass a folder with a model of {library}, or an "

@@ -7,19 +7,21 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sift_core.cli.plain import one_line, plain
+from sift_core.cli.streams import undecorated
 from sift_core.errors import MissingDependencyError
 from sift_core.types import CandidatePool, FloatArray
 
 try:
     from rich.cells import cell_len, set_cell_size
     from rich.console import Console
+    from rich.segment import Segment
     from rich.status import Status
     from rich.text import Text
 except ImportError as error:
@@ -50,11 +52,20 @@ class Terminal(Console):
     """A console without markup, on which no text that is printed can steer the terminal."""
 
     def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)
+        file = undecorated(sys.stderr if stderr else sys.stdout)
+        super().__init__(file=file, highlight=False, emoji=False, markup=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a text as it is printed."""
         return super().render_str(plain(text), **options)
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        """Yield the pieces of what is printed: clean, and without links, which Rich may find."""
+        for piece in super().render(*arguments, **options):
+            style = piece.style
+            if style is not None and style.link:
+                style = style.update_link(None)
+            yield piece if piece.control else Segment(plain(piece.text), style)
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print words of our own, wrapped at words; in a pipe without COLUMNS a line stays one."""
@@ -72,9 +83,24 @@ def stderr_console() -> Terminal:
     return Terminal(stderr=True)
 
 
-def working(text: str) -> Status:
-    """Return a line on stderr that says what takes its time, and vanishes; none in a pipe."""
-    return stderr_console().status(text)
+class Working(Status):
+    """A line on stderr that says what takes its time, and vanishes; none in a pipe."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_unmarked(text), console=stderr_console())
+
+    def update(self, status: Any = None, **options: Any) -> None:
+        """Say something else: a text, none of which is markup."""
+        super().update(_unmarked(status), **options)
+
+
+def _unmarked(text: str) -> Text:
+    return Text(one_line(text))
+
+
+def working(text: str) -> Working:
+    """Return a line that says what takes its time, to be shown by `with`."""
+    return Working(text)
 
 
 def write(text: str) -> None:
