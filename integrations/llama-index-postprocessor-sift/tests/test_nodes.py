@@ -81,11 +81,6 @@ def test_vectors_that_cannot_be_compared_are_an_error(vector, message):
         node_pool(QUERY, scored([None] * 2), np.array([first, vector]))
 
 
-def test_a_vector_at_a_right_angle_to_the_query_is_no_error():
-    pool = node_pool(QUERY, scored([None]), np.array([[0.0, 1.0]]))
-    assert pool.similarities.tolist() == [0.0]
-
-
 def test_nodes_that_came_before_are_left_out_and_pieces_of_one_node_are_not():
     def node(node_id, text, score):
         return NodeWithScore(node=TextNode(id_=node_id, text=text), score=score)
@@ -144,17 +139,9 @@ def test_nodes_put_into_another_order_after_a_plain_search_say_nothing(scores):
     assert relevance_of(reordered, similarities) is None
 
 
-def test_two_similar_nodes_in_rising_order_are_not_taken_for_distances():
-    assert relevance_of(scored([0.3, 0.5]), np.array([0.3, 0.5])) is None
-
-
 def test_scores_that_must_be_used_are_used_even_if_they_say_nothing_new():
     scores = [0.9, 0.7, 0.6, 0.1]
     assert relevance_of(scored(scores), COSINES, use_scores=True).tolist() == scores
-
-
-def test_scores_that_must_not_be_used_are_not():
-    assert relevance_of(scored([1.0, 4.0]), COSINES[:2], use_scores=False) is None
 
 
 def test_scores_and_metadata_by_hand():
@@ -177,17 +164,12 @@ def test_scores_and_metadata_by_hand():
     assert second.node.metadata["sift"]["redundancy"] == pytest.approx(0.6)
 
 
-def test_a_score_that_says_more_is_the_relevance():
-    embeddings = np.array([[3.0, 4.0], [2.0, 0.0]])
-    (kept,) = chosen(scored([7.0, 5.0]), [0], [1.0, 0.5], embeddings)
-    assert kept.metadata["sift"]["relevance"] == 7.0
-
-
 def test_the_order_survives_any_descending_sort_even_among_ties():
     kept = chosen(scored([None] * 5), [4, 1, 3, 0, 2], [1.0, 0.5, 0.5, 0.5, 0.0, 0.0])
     shuffled = random.Random(0).sample(kept, k=5)
-    resorted = sorted(shuffled, key=lambda node: node.score, reverse=True)
-    assert [node.node.node_id for node in resorted] == ["4", "1", "3", "0", "2"]
+    for precision in (float, np.float32):  # BEIR's evaluation compares in single precision
+        resorted = sorted(shuffled, key=lambda node: precision(node.score), reverse=True)
+        assert [node.node.node_id for node in resorted] == ["4", "1", "3", "0", "2"]
 
 
 def test_nodes_are_reranked_twice_without_repeating_the_hidden_key():

@@ -68,7 +68,7 @@ async def test_a_query_is_embedded_once_and_no_document(
 
 
 @pytest.fixture
-def served(index_over, nodes, embed_model):
+async def served(index_over, nodes, embed_model):
     """An index over a Qdrant server, built over HTTP, and the paths that were asked for."""
     rest = pytest.importorskip("tests.sources.qdrant_rest", reason="is in the repository alone")
     with rest.serving(QdrantClient(":memory:")) as server:
@@ -89,27 +89,21 @@ def served(index_over, nodes, embed_model):
         server.api.answer = noted
         yield index, paths
         client.close()
+        await aclient.close()
 
 
-def test_one_trip_to_the_store_a_query(served, embed_model, question):
+@pytest.mark.parametrize("use_async", [False, True], ids=["called", "awaited"])
+async def test_one_trip_to_the_store_a_query(use_async, served, embed_model, question):
     index, paths = served
     retriever = SIFTRetriever.from_index(index, top_n=4)
+    if use_async:
+        await retriever.aretrieve(question)  # LlamaIndex asks for the names of vectors as well
+        paths.clear()
     for _ in range(3):
-        assert len(retriever.retrieve(question)) == 4
+        found = await retriever.aretrieve(question) if use_async else retriever.retrieve(question)
+        assert len(found) == 4
     assert paths == ["/collections/docs/points/query"] * 3
     assert embed_model.texts == []
-
-
-async def test_one_awaited_trip_to_the_store_a_query(served, embed_model, question):
-    index, paths = served
-    retriever = SIFTRetriever.from_index(index, top_n=4)
-    await retriever.aretrieve(question)  # LlamaIndex asks for the names of vectors as well
-    paths.clear()
-    for _ in range(3):
-        assert len(await retriever.aretrieve(question)) == 4
-    assert paths == ["/collections/docs/points/query"] * 3
-    assert embed_model.texts == []
-    await index.vector_store._aclient.close()
 
 
 @pytest.mark.slow
@@ -120,7 +114,6 @@ async def test_concurrent_queries_over_one_retriever_do_not_mix(served, nodes):
     alone = [ids(retriever.retrieve(question)) for question in questions]
     together = await asyncio.gather(*(retriever.aretrieve(question) for question in questions))
     assert [ids(found) for found in together] == alone
-    await index.vector_store._aclient.close()
 
 
 @pytest.fixture
