@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 
@@ -13,12 +14,23 @@ from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FloatArray
 
 try:
+    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 except ImportError as error:
     raise MissingDependencyError("sentence-transformers", extra="demo") from error
 
 MINILM = "all-MiniLM-L6-v2"
-_PICKLES = {".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"}
+_LOADING_ERRORS = (
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    UnpicklingError,
+    ValueError,
+)
 
 
 class SentenceTransformerEmbedder:
@@ -56,9 +68,10 @@ class SentenceTransformerEmbedder:
                 place,
                 device=device,
                 trust_remote_code=False,
-                model_kwargs={"use_safetensors": True},
+                # Both, or the model's own files could say otherwise.
+                model_kwargs={"use_safetensors": True, "weights_only": True},
             )
-        except (OSError, ValueError, RuntimeError, ImportError) as error:
+        except _LOADING_ERRORS as error:
             first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
                 f"no embedding model {model!r}: {first_line} Pass a folder, or a name that the "
@@ -113,8 +126,8 @@ class SentenceTransformerEmbedder:
 
 def _check_weights(model: str, folder: Path) -> None:
     """Refuse a folder with weights that are pickles alone."""
-    for path in folder.rglob("*") if folder.is_dir() else ():
-        if path.suffix in _PICKLES and not any(path.parent.glob("*.safetensors")):
+    for path in folder.rglob("pytorch_model*.bin") if folder.is_dir() else ():
+        if not any(path.parent.glob("*.safetensors")):
             raise InvalidInputError(
                 f"no embedding model {model!r}: {path.relative_to(folder)} is a pickle, which can "
                 f"run code; save the model as safetensors (`save_pretrained` of a recent "

@@ -1,4 +1,5 @@
 import copy
+import json
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import LanguageModel
 from sift_core.answering.model.parts import ModelParts
+from tests.evil import Evil
 
 
 def windows_of(lm, n_tokens, *, window, context="", monkeypatch):
@@ -96,6 +98,20 @@ def test_a_broken_weights_file_is_one_of_our_errors(make_random_lm, byte_tokeniz
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(InvalidInputError, match="no causal language model"):
         LanguageModel.from_pretrained(tmp_path, device="cpu")
+
+
+def test_weights_that_are_a_pickle_by_another_name_are_not_run(
+    make_random_lm, byte_tokenizer, tmp_path
+):
+    model = make_random_lm().model
+    model.config.save_pretrained(tmp_path)
+    byte_tokenizer.save_pretrained(tmp_path)
+    parts = {"metadata": {}, "weight_map": dict.fromkeys(model.state_dict(), "part.dat")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(parts), encoding="utf-8")
+    torch.save(Evil(str(tmp_path / "code-ran")), tmp_path / "part.dat")
+    with pytest.raises(InvalidInputError, match="no causal language model"):
+        LanguageModel.from_pretrained(tmp_path, device="cpu")
+    assert not (tmp_path / "code-ran").exists()
 
 
 def test_running_out_of_memory_while_scoring_is_one_of_our_errors(make_random_lm, monkeypatch):

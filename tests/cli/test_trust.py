@@ -2,7 +2,6 @@
 
 import base64
 import inspect
-import os
 import pickle
 import sqlite3
 import typing
@@ -18,6 +17,7 @@ from sift_core.cli.application import _WITH_TABLES
 from sift_core.cli.models import is_known
 from sift_core.cli.settings import DEFAULT_MODEL, NEEDS_WORD
 from sift_core.cli.stores import StoreAddress, open_for_writing
+from tests.evil import Evil
 
 COMMANDS = {
     "doctor": ["doctor"],
@@ -26,16 +26,6 @@ COMMANDS = {
     "diagnose": ["diagnose"],
     "index": ["index", "text.md"],
 }
-
-
-class Evil:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return os.mkdir, (self.mark,)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME
@@ -24,6 +25,7 @@ _LOADING_ERRORS = (
     OSError,
     RuntimeError,
     SafetensorError,
+    UnpicklingError,  # torch: a pickle that is more than tensors
     ValueError,
 )
 
