@@ -1,9 +1,12 @@
-"""Where this library keeps what it would be slow to make again."""
+"""Where this library keeps what it would be slow to make again, and whether it is whole."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from sift_core.errors import InvalidInputError
 
@@ -23,3 +26,28 @@ def default_cache_folder() -> Path:
         )
     root = Path(base) if os.path.isabs(base) else Path(home, ".cache")
     return root / "sift-rerank"
+
+
+def sealed(content: Any, name: str) -> str:
+    """Return what JSON can hold as JSON, with its name and a checksum."""
+    return json.dumps({"sha256": _checksum([name, content]), "name": name, "content": content})
+
+
+def unsealed(text: bytes, name: str) -> Any:
+    """Return what `sealed` was given under this name.
+
+    Raises:
+        ValueError: If it is not as it was written, or something else's.
+    """
+    try:
+        record = json.loads(text)
+        content = record["content"]
+        if (record["name"], record["sha256"]) == (name, _checksum([name, content])):
+            return content
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ValueError(f"it is none of ours, or damaged: {error!r}") from error
+    raise ValueError("its name or its checksum is another one")
+
+
+def _checksum(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -18,7 +18,7 @@ from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, PolicyFeatures
-from sift_core.cache_folder import default_cache_folder
+from sift_core.cache_folder import default_cache_folder, sealed, unsealed
 from sift_core.errors import MissingDependencyError
 from sift_core.types import AnswerMode
 
@@ -32,7 +32,7 @@ SHARES = (1 / 16, 1 / 4, 1.0)  # of the longest length: where the lines bend
 N_NEW = 8  # tokens written to time one
 REPEATS = 3  # what is kept is the least: a busy moment must not stay in a cache for ever
 SENTENCE = "Seven of the 38 old ships were sold; nobody asked why, or at what price.\n"
-FORMAT = 1  # of the file and of what is measured: raise it when either changes
+FORMAT = 2  # of the file and of what is measured: raise it when either changes
 
 _logger = logging.getLogger(__name__)
 _numbers = count()  # of texts that were made to be timed
@@ -149,15 +149,15 @@ def cached_cost_model(
     name = f"cost-{cost_key(language_model, settings)}.json"
     path = Path(folder or default_cache_folder()) / name
     try:
-        return CostModel(**json.loads(path.read_text(encoding="utf-8")))
+        return CostModel(**unsealed(path.read_bytes(), name))
     except FileNotFoundError:
         pass
-    except (OSError, TypeError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         _logger.warning("the cost model in %s is of no use and is measured again: %s", path, error)
     measured = CostModel.measure(language_model, settings)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(measured)), encoding="utf-8")
+        path.write_text(sealed(asdict(measured), name), encoding="utf-8")
     except OSError as error:
         _logger.warning("the cost model could not be kept in %s: %s", path, error)
     return measured

@@ -7,7 +7,6 @@ all its chunks.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import sift_core.documents
+from sift_core.cache_folder import sealed, unsealed
 from sift_core.cli.stores import StoreAddress
 from sift_core.documents import FileReading, FoundFile, FoundFiles, SkippedPath, SkipReason
 from sift_core.documents.finding import SkipError
@@ -58,12 +58,11 @@ class FileMemory:
         self.unchanged: dict[str, frozenset[str]] = {}
         self._files: dict[str, Any] = {}
         self._seen: dict[str, str] = {}  # digests of the files found now
-        # None yet, or no file of ours: everything is read.
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        with suppress(OSError, ValueError):  # none yet, or damaged: everything is read
             if self._path is not None:
-                record = json.loads(self._path.read_text(encoding="utf-8"))
-                if record["readers"] == self._readers:
-                    self._files = dict(record["files"])
+                kept = unsealed(self._path.read_bytes(), MEMORY_NAME)
+                if kept["readers"] == self._readers:
+                    self._files = kept["files"]
 
     def recall(self, found: FoundFiles, stored: Mapping[str, str]) -> FoundFiles:
         """Return the files that are new or changed, with all that is known to be left out.
@@ -115,7 +114,8 @@ class FileMemory:
                 }
         new = self._path.with_name(f"{MEMORY_NAME}.new")
         with suppress(OSError):
-            new.write_text(json.dumps({"readers": self._readers, "files": files}), encoding="utf-8")
+            record = {"readers": self._readers, "files": files}
+            new.write_text(sealed(record, MEMORY_NAME), encoding="utf-8")
             os.replace(new, self._path)
 
 

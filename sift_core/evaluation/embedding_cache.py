@@ -1,8 +1,8 @@
 """Embeddings of texts, kept on disk so that no text is embedded twice.
 
 Each block of `BLOCK` texts is a file of its own, named by a hash of the model's name and of the
-texts. What is interrupted loses one block at most; a text put in the middle moves all that
-follow it into other blocks.
+texts: NumPy's format, and a checksum behind it. What is interrupted loses one block at most; a text
+put in the middle moves all that follow it into other blocks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ MINILM = "all-MiniLM-L6-v2"
 BLOCK = 1024  # texts a file: what an interruption may lose, a minute or two of work
 BATCH = 256  # texts a step of the progress bar
 _PIECE = 2**20  # bytes of a file that are read at once
+_CHECKSUM = 32  # bytes at the end of a file
 _logger = logging.getLogger(__name__)
 
 
@@ -195,10 +197,14 @@ def _checked(rows: Any, n: int) -> FloatArray:
 def _read(path: Path, n: int) -> FloatArray | None:
     """Return the n rows of a file; None where it is missing or of no use."""
     try:
-        rows: FloatArray = np.load(path)
+        content = path.read_bytes()
+        array, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
+        if checksum != _checksum(path, array):
+            raise ValueError("its checksum is another one")
+        rows: FloatArray = np.load(BytesIO(array))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError) as error:
         _logger.warning("%s is of no use and is made again: %s", path, error)
         return None
     return rows if rows.ndim == 2 and len(rows) == n else None
@@ -210,8 +216,10 @@ def _write(path: Path, rows: FloatArray) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with unfinished.open("wb") as file:
-                np.save(file, rows)
+            array = BytesIO()
+            np.save(array, rows)
+            content = array.getvalue()
+            unfinished.write_bytes(content + _checksum(path, content))
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -220,3 +228,8 @@ def _write(path: Path, rows: FloatArray) -> None:
             f"embeddings cannot be kept in {path.parent}: {error.strerror or error}; make room, or "
             f"name another folder"
         ) from error
+
+
+def _checksum(path: Path, array: bytes) -> bytes:
+    """Return the checksum of a file's array under its name: another's file is none."""
+    return hashlib.sha256(path.name.encode() + array).digest()

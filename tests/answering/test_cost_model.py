@@ -1,5 +1,6 @@
-import json
 import logging
+import re
+from dataclasses import asdict
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from sift_core import AnswerMode
 from sift_core.answering import FineTuningSettings
 from sift_core.answering.cost_model import CostModel, cached_cost_model, cost_key, seconds_at
 from sift_core.answering.policy import MODES, PolicyFeatures
-from sift_core.cache_folder import default_cache_folder
+from sift_core.cache_folder import default_cache_folder, sealed
 from tests.answering.plain_peft import lora
 
 BY_HAND = CostModel(
@@ -89,15 +90,29 @@ def test_costs_are_measured_once(make_random_lm, tmp_path):
     assert file.name == f"cost-{cost_key(model)}.json"
 
 
-@pytest.mark.parametrize("content", ["no json", '{"prefill": 3}', "[" * 10**5])
-def test_a_spoilt_file_is_reported_and_rebuilt(make_random_lm, tmp_path, caplog, content):
+SPOILT = {
+    "no JSON": lambda text: "no json",
+    "another form": lambda text: '{"prefill": 3}',
+    "a list": lambda text: "[]",
+    "deep": lambda text: "[" * 10**5,
+    "no text": lambda text: b"\xff\xfe",
+    "cut": lambda text: text[:-1],
+    "another number": lambda text: re.sub(r'(?<="setup_s": )\d', "9", text),
+    "of another model": lambda text: text.replace("cost-", "cost-0"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_a_spoilt_file_is_reported_and_rebuilt(make_random_lm, tmp_path, caplog, spoil):
     model = make_random_lm()
     path = tmp_path / f"cost-{cost_key(model)}.json"
-    path.write_text(content)
+    content = spoil(sealed(asdict(BY_HAND), path.name))
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with caplog.at_level(logging.WARNING):
         measured = cached_cost_model(model, folder=tmp_path)
     assert "of no use and is measured again" in caplog.text
-    assert CostModel(**json.loads(path.read_text())) == measured
+    assert measured != BY_HAND
+    assert cached_cost_model(model, folder=tmp_path) == measured
 
 
 def test_a_folder_that_cannot_be_written_is_reported_and_does_no_harm(

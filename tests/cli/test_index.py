@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sift_core.cache_folder import sealed
 from sift_core.cli import index as index_module
 from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
 from sift_core.cli.index_plan import MEMORY_NAME
@@ -220,13 +221,20 @@ def test_what_someone_deleted_from_the_store_is_read_again(record, store, elsewh
     assert counts(record("index", "docs/long.md", "--store", store)) == (1, n_chunks - 1, 0)
 
 
+def edited(text, change):
+    """Return the memory as another version may have written it, with a checksum to match."""
+    content = json.loads(text)["content"]
+    return sealed({**content, **change(content)}, MEMORY_NAME)
+
+
 SPOILED = {
     "empty": lambda text: "",
     "no JSON": lambda text: "{",
-    "no readers": lambda text: '{"readers": null}',
-    "other readers": lambda text: text.replace('"sources": "', '"sources": "0'),
-    "unknown reason": lambda text: text.replace("BINARY", "GONE"),
-    "no file": lambda text: json.dumps({**json.loads(text), "files": {"docs/cats.md": None}}),
+    "a list": lambda text: "[]",
+    "deep": lambda text: "[" * 100_000,
+    "a digit": lambda text: text.replace('"content": "', '"content": "0', 1),
+    "something else's": lambda text: sealed({"prefill": 3}, "cost.json"),
+    "other readers": lambda text: edited(text, lambda _: {"readers": {"sources": "0"}}),
 }
 
 
