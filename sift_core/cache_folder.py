@@ -45,7 +45,7 @@ def unsealed(text: bytes, name: str) -> Any:
         if (record["name"], record["sha256"]) == (name, _checksum([name, content])):
             return content
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise ValueError(f"it is none of ours, or damaged: {error!r}") from error
+        raise ValueError(f"it is none of ours, or damaged: {type(error).__name__}") from error
     raise ValueError("its name or its checksum is another one")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -183,8 +182,10 @@ def open_for_writing(
         return
     with _qdrant_client(address) as client:
         from sift_core.sources.qdrant.collection import Collection
+        from sift_core.sources.qdrant.points import PointReader
 
-        collection = Collection(client=client, name=address.collection)
+        reader = PointReader(place=f"the store {address}")
+        collection = Collection(client=client, name=address.collection, reader=reader)
         try:
             is_there = collection.exists()
         except CandidateSourceError as error:
@@ -261,7 +262,7 @@ def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | No
 @contextmanager
 def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
     # The source's own module first: it names the extra where qdrant-client is missing.
-    from sift_core.sources.qdrant.calls import STORE_ERRORS
+    import sift_core.sources.qdrant  # noqa: F401
 
     from qdrant_client import QdrantClient  # isort: skip
 
@@ -275,10 +276,11 @@ def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
             )
         else:
             client = QdrantClient(path=address.location)
-    except (*STORE_ERRORS, sqlite3.Error) as error:
+    except Exception as error:  # whatever unpickling a damaged folder raises
         raise CandidateSourceError(
-            f"cannot open Qdrant at {address.location!r}: {error}; is it a folder that this user "
-            f"may write, and no other process's?"
+            f"cannot open Qdrant at {address.location!r}: {type(error).__name__}: {error}; is it a "
+            f"folder that this user may write, and no other process's? One that is damaged is to "
+            f"be restored, or indexed again into another"
         ) from error
     try:
         yield client
@@ -297,12 +299,10 @@ def _qdrant_files(collection: Collection) -> dict[str, str]:
     """Return the file of each chunk in a collection; points of others are left out."""
     from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY
 
-    found: dict[str, str] = {}
-    for point in collection.points("list the points of", payload=[DOCUMENT_ID_KEY, "source"]):
-        payload = point.payload or {}
-        if DOCUMENT_ID_KEY in payload:
-            found[str(point.id)] = _file_of(payload, str(payload[DOCUMENT_ID_KEY]))
-    return found
+    return {
+        str(point.id): _file_of(point.payload, str(point.payload[DOCUMENT_ID_KEY]))
+        for point in collection.stored(payload=[DOCUMENT_ID_KEY, "source"])
+    }
 
 
 def _file_of(metadata: Mapping[str, Any], document_id: str) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 
 from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError
-from sift_core.types import Document
+from sift_core.types import Document, Metadata
 
 # Drawn once at random. Another value gives every stored document another id.
 _NAMESPACE = uuid.UUID("c86f83b2-0a6c-4d4a-9d01-3396e7ba8253")
+_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_VERSION = "5"  # the 15th character of a UUID
 
 
 def content_id(document: Document) -> str:
@@ -39,13 +41,7 @@ def content_id(document: Document) -> str:
     metadata = dict(document.metadata)
     try:
         _check_value(metadata, f"metadata of {place}")
-        content = json.dumps(
-            [document.document_id, document.text, metadata],
-            sort_keys=True,
-            ensure_ascii=False,
-            allow_nan=False,
-            separators=(",", ":"),
-        )
+        return _id_of(document.document_id, document.text, metadata)
     except InvalidInputError:
         raise
     except ValueError as error:  # an integer of thousands of digits
@@ -57,7 +53,20 @@ def content_id(document: Document) -> str:
         raise InvalidInputError(
             f"the metadata of {place} is nested too deeply for JSON, or contains itself; flatten it"
         ) from error
-    return str(uuid.uuid5(_NAMESPACE, content))
+
+
+def is_content_of(stored_under: str, document_id: str, text: str, metadata: Metadata) -> bool:
+    """Return whether a document is what was stored under an id; true for an id of another kind."""
+    if stored_under[14:15] != _VERSION:
+        return True
+    try:
+        return _id_of(document_id, text, metadata) == stored_under
+    except (TypeError, ValueError, RecursionError):  # nothing that was ever stored
+        return False
+
+
+def _id_of(document_id: str, text: str, metadata: Metadata) -> str:
+    return str(uuid.uuid5(_NAMESPACE, _JSON.encode([document_id, text, metadata])))
 
 
 def _check_value(value: Any, place: str) -> None:

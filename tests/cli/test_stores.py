@@ -1,10 +1,14 @@
 """Addresses of stores, and what opening says where something is wrong."""
 
 import os
+import pickle
+import sqlite3
+from contextlib import closing
 
+import numpy as np
 import pytest
 
-from sift_core import Document
+from sift_core import Document, Query
 from sift_core.cli.stores import StoreAddress, open_for_writing, open_store
 from sift_core.documents import index_documents
 from sift_core.errors import CandidateSourceError, InvalidInputError
@@ -134,3 +138,66 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
             open_for_writing(address, embedder_name="x", dimension=3),
         ):
             pass
+
+
+def in_points(change):
+    """Return the damage of what Qdrant's SQLite file holds of a point."""
+
+    def damage(path):
+        with closing(sqlite3.connect(path)) as file, file:
+            for row, point in file.execute("SELECT rowid, point FROM points").fetchall():
+                file.execute("UPDATE points SET point = ? WHERE rowid = ?", (change(point), row))
+
+    return damage
+
+
+POINTS, META = "collection/sift/storage.sqlite", "meta.json"
+DAMAGES = {
+    "a list": (META, lambda path: path.write_bytes(b"[1, 2]")),
+    "deep": (META, lambda path: path.write_bytes(b"[" * 100_000)),
+    "no text": (META, lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes())),
+    "an empty mapping": (META, lambda path: path.write_bytes(b"{}")),
+    "no pickle": (POINTS, in_points(lambda point: b"damaged")),
+    "half a pickle": (POINTS, in_points(lambda point: point[: len(point) // 2])),
+    "another class": (
+        POINTS,
+        in_points(lambda point: point.replace(b"PointStruct", b"PointStrict")),
+    ),
+    "no point": (POINTS, in_points(lambda point: pickle.dumps({"id": 3}))),
+    "another text": (POINTS, in_points(lambda point: point.replace(b"cats purr", b"cats bark"))),
+    "another key": (POINTS, in_points(lambda point: point.replace(b"source", b"sourse"))),
+    "no database": (POINTS, lambda path: path.write_bytes(b"damaged" * 999)),
+    "half a database": (POINTS, lambda path: path.write_bytes(path.read_bytes()[:5000])),
+}
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_folder_of_qdrant_is_named(tmp_path, name, damage):
+    """It counts neither as empty nor as unchanged; `sift index` asks for the files first."""
+    address = StoreAddress.parse(f"qdrant:{tmp_path / 'store'}")
+    fill(address)
+    damage(tmp_path / "store" / name)
+    with (
+        pytest.raises(CandidateSourceError, match=r"store'?.*(restore|be restored)") as told,
+        open_for_writing(address) as store,
+    ):
+        store.files()
+    assert str(tmp_path / "store") in str(told.value)
+    assert len(str(told.value)) < 1000
+
+
+def test_a_text_that_was_damaged_is_not_returned(tmp_path):
+    address = StoreAddress.parse(f"qdrant:{tmp_path / 'store'}")
+    fill(address)
+    path, damage = DAMAGES["another text"]
+    damage(tmp_path / "store" / path)
+    embedder = HashingEmbedder()
+    query = Query(text="cats", embedding=embedder.embed_query("cats"))
+    with open_store(address) as source:
+        for read in (
+            lambda: source.fetch(query, 2),
+            lambda: source.sample(2, np.random.default_rng(0)),
+            lambda: index_documents(source, DOCUMENTS, embedder, progress=False),
+        ):
+            with pytest.raises(CandidateSourceError, match="not the document that was stored"):
+                read()

@@ -201,13 +201,15 @@ class IndexFolder:
             state = manifest["state"]
             if manifest["sha256"] != _checksum(state):
                 raise ValueError("its checksum is another")
+            if not isinstance(state["embedder_name"], str | None):
+                raise TypeError("its `embedder_name` is no text")
             for kind in ("index", "documents"):
-                if not _OURS.fullmatch(state[kind]["name"]):
+                if not _OURS.fullmatch(state[kind]["name"]) or not state[kind]["sha256"]:
                     raise ValueError(f"it names {state[kind]['name']!r}")
         except _DAMAGED as error:
             raise CandidateSourceError(
-                f"{str(path)!r} is no manifest of this library, or damaged: {error!r}; restore it, "
-                f"or index again into another folder"
+                f"{str(path)!r} is no manifest of this library, or damaged: "
+                f"{type(error).__name__}: {error}; restore it, or index again into another folder"
             ) from error
         return manifest
 
@@ -229,8 +231,8 @@ class IndexFolder:
             name = state["embedder_name"]
         except _DAMAGED as error:
             raise CandidateSourceError(
-                f"{str(documents_path)!r} holds other than documents: {error!r}; restore it, or "
-                f"index again into another folder"
+                f"{str(documents_path)!r} holds other than documents: {type(error).__name__}: "
+                f"{error}; restore it, or index again into another folder"
             ) from error
         return SavedIndex(index=index, documents=documents, embedder_name=name)
 

@@ -94,6 +94,12 @@ def is_local(client: QdrantClient | AsyncQdrantClient) -> bool:
     return options.get("location") == ":memory:" or options.get("path") is not None
 
 
+def folder_of(client: QdrantClient | AsyncQdrantClient) -> str | None:
+    """Return the folder that a local client keeps its collections in; None for any other."""
+    path = client.init_options.get("path")
+    return None if path is None else str(path)
+
+
 def timeout_s(client: QdrantClient | AsyncQdrantClient) -> float | None:
     """Return the longest time for an answer; None for a local client, which cannot stall."""
     if is_local(client):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
-from sift_core.sources.qdrant.calls import STORE_ERRORS, failure, timeout_s, within
+from sift_core.sources.qdrant.calls import STORE_ERRORS, failure, folder_of, timeout_s, within
 from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, PointReader, vectors_wanted
 from sift_core.types import Document, DocumentSample, FloatArray
 
@@ -125,8 +125,22 @@ class Collection:
         """Return the ids of points that have the payload of `add`."""
         if not self.exists():
             return set()
-        points = self.points("list the points of", payload=[DOCUMENT_ID_KEY])
-        return {str(point.id) for point in points if DOCUMENT_ID_KEY in (point.payload or {})}
+        return {str(point.id) for point in self.stored(payload=[DOCUMENT_ID_KEY])}
+
+    def stored(self, *, payload: list[str]) -> Iterator[Any]:
+        """Yield the points that `add` wrote, with these keys of their payload; others are left out.
+
+        Those of a folder come with all keys, and are checked.
+
+        Raises:
+            CandidateSourceError: As `ask`, or if a document is not what was stored.
+        """
+        is_checked = folder_of(self.client) is not None
+        for point in self.points("list the points of", payload=True if is_checked else payload):
+            if DOCUMENT_ID_KEY in (point.payload or {}):
+                if is_checked:
+                    self.reader.check(point)
+                yield point
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray

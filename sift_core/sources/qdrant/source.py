@@ -22,6 +22,7 @@ from sift_core.sources.qdrant.calls import (
     Deadline,
     awithin,
     failure,
+    folder_of,
     is_local,
     timeout_s,
     within,
@@ -95,8 +96,12 @@ class QdrantSource(BatchFetching):
         self._client = client
         self._collection = collection
         self._vector_name = vector_name
+        folder = folder_of(client)
         self._reader = PointReader(
-            place=f"Qdrant collection {collection!r}", vector_name=vector_name, text_key=text_key
+            place=f"Qdrant collection {collection!r}{f' in {folder!r}' if folder else ''}",
+            vector_name=vector_name,
+            text_key=text_key,
+            checks_contents=folder is not None,
         )
         self.embedder_name = embedder_name
         self._requests = RequestMaker(
