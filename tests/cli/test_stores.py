@@ -151,6 +151,12 @@ def in_points(change):
     return damage
 
 
+def without_payload(point):
+    record = pickle.loads(point)
+    record.__dict__["payload"] = [1]
+    return pickle.dumps(record)
+
+
 POINTS, META = "collection/sift/storage.sqlite", "meta.json"
 DAMAGES = {
     "a list": (META, lambda path: path.write_bytes(b"[1, 2]")),
@@ -164,6 +170,7 @@ DAMAGES = {
         in_points(lambda point: point.replace(b"PointStruct", b"PointStrict")),
     ),
     "no point": (POINTS, in_points(lambda point: pickle.dumps({"id": 3}))),
+    "no payload": (POINTS, in_points(without_payload)),
     "another text": (POINTS, in_points(lambda point: point.replace(b"cats purr", b"cats bark"))),
     "another key": (POINTS, in_points(lambda point: point.replace(b"source", b"sourse"))),
     "no database": (POINTS, lambda path: path.write_bytes(b"damaged" * 999)),
@@ -186,10 +193,11 @@ def test_a_damaged_folder_of_qdrant_is_named(tmp_path, name, damage):
     assert len(str(told.value)) < 1000
 
 
-def test_a_text_that_was_damaged_is_not_returned(tmp_path):
+@pytest.mark.parametrize("name", ["another text", "no payload"])
+def test_a_text_that_was_damaged_is_not_returned(tmp_path, name):
     address = StoreAddress.parse(f"qdrant:{tmp_path / 'store'}")
     fill(address)
-    path, damage = DAMAGES["another text"]
+    path, damage = DAMAGES[name]
     damage(tmp_path / "store" / path)
     embedder = HashingEmbedder()
     query = Query(text="cats", embedding=embedder.embed_query("cats"))
@@ -199,5 +207,5 @@ def test_a_text_that_was_damaged_is_not_returned(tmp_path):
             lambda: source.sample(2, np.random.default_rng(0)),
             lambda: index_documents(source, DOCUMENTS, embedder, progress=False),
         ):
-            with pytest.raises(CandidateSourceError, match="not the document that was stored"):
+            with pytest.raises(CandidateSourceError, match=r"store'?.*(restore)"):
                 read()

@@ -39,9 +39,13 @@ LONGEST_WAIT_S = 60.0  # for a whole answer where the client has no timeout of i
 
 # Local mode raises ValueError, REST ApiException and QdrantException, gRPC RpcError; OSError
 # and sqlite3.Error are a folder that cannot be read, RuntimeError a client that was closed,
-# AssertionError an answer without a result.
+# AssertionError an answer without a result; AttributeError, LookupError and TypeError are what the
+# client makes of points that are none.
 STORE_ERRORS = (
     AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
     ApiException,
     QdrantException,
     ValueError,
@@ -61,7 +65,10 @@ NO_RIGHTS = "check the client's `api_key` and its rights for this collection"
 NOT_THERE = "create the collection, or correct its name (and the client's `prefix`)"
 BROKEN_OFF = "ask again; if it stays, see the log of the server or of a proxy before it"
 BUSY = "ask again later, or less at a time"
-NOT_QDRANT = "does the address lead to a Qdrant server, and do its version and the client's fit?"
+NOT_QDRANT = (
+    "does the address lead to a Qdrant server, and do its version and the client's fit? A folder "
+    "may be damaged: restore it, or index again into another"
+)
 TLS = "do `https`, host name and certificate authority of client and server fit?"
 REFUSED = "are collection, vector name, filter and dimension right?"
 CLOSED = "open the client (again), and let no other process hold its folder"
@@ -98,6 +105,12 @@ def folder_of(client: QdrantClient | AsyncQdrantClient) -> str | None:
     """Return the folder that a local client keeps its collections in; None for any other."""
     path = client.init_options.get("path")
     return None if path is None else str(path)
+
+
+def place_of(client: QdrantClient | AsyncQdrantClient, collection: str) -> str:
+    """Return what messages call a collection: its folder, too, where it is in one."""
+    folder = folder_of(client)
+    return f"collection {collection!r}" + ("" if folder is None else f" in {folder!r}")
 
 
 def timeout_s(client: QdrantClient | AsyncQdrantClient) -> float | None:
@@ -230,6 +243,9 @@ def _meaning(error: Exception) -> Failure:
         return Failure(cause=f"timed out, {error}", advice=TOO_SLOW)
     if isinstance(error, OSError | RuntimeError | sqlite3.Error):
         return Failure(cause=str(error) or repr(error), advice=CLOSED)
+    if isinstance(error, AttributeError | LookupError | TypeError):
+        cause = f"{type(error).__name__}: {error}"
+        return Failure(cause=f"the answer is not Qdrant's: {cause}", advice=NOT_QDRANT)
     if isinstance(error, AssertionError | ValidationError | json.JSONDecodeError):
         return Failure(cause=f"the answer is not Qdrant's: {error}", advice=NOT_QDRANT)
     return Failure(cause=str(error), advice=REFUSED)

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
-from sift_core.sources.qdrant.calls import STORE_ERRORS, failure, folder_of, timeout_s, within
+from sift_core.sources.qdrant.calls import (
+    STORE_ERRORS,
+    failure,
+    folder_of,
+    place_of,
+    timeout_s,
+    within,
+)
 from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, PointReader, vectors_wanted
 from sift_core.types import Document, DocumentSample, FloatArray
 
@@ -59,7 +66,7 @@ class Collection:
         try:
             return within(timeout_s(self.client), call)
         except STORE_ERRORS as error:
-            place = f"collection {self.name!r}"
+            place = place_of(self.client, self.name)
             raise failure(error, self.client).as_error(action, place) from error
 
     def points(self, action: str, *, payload: bool | list[str]) -> Iterator[Any]:

@@ -24,6 +24,7 @@ from sift_core.sources.qdrant.calls import (
     failure,
     folder_of,
     is_local,
+    place_of,
     timeout_s,
     within,
 )
@@ -96,12 +97,11 @@ class QdrantSource(BatchFetching):
         self._client = client
         self._collection = collection
         self._vector_name = vector_name
-        folder = folder_of(client)
         self._reader = PointReader(
-            place=f"Qdrant collection {collection!r}{f' in {folder!r}' if folder else ''}",
+            place=f"Qdrant {place_of(client, collection)}",
             vector_name=vector_name,
             text_key=text_key,
-            checks_contents=folder is not None,
+            checks_contents=folder_of(client) is not None,
         )
         self.embedder_name = embedder_name
         self._requests = RequestMaker(
@@ -318,8 +318,8 @@ class QdrantSource(BatchFetching):
     ) -> CandidateSourceError:
         """Return what to raise; with what the collection has, where that could be asked for."""
         place = (
-            f"collection {self._collection!r} with a vector of {len(query.vector)} numbers "
-            f"(vector name {self._vector_name!r})"
+            f"{place_of(self._client, self._collection)} with a vector of {len(query.vector)} "
+            f"numbers (vector name {self._vector_name!r})"
         )
         advice = None if found is None else vector_advice(found)
         return failure(error, self._client).as_error("search", place, advice)
