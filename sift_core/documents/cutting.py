@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -27,6 +27,9 @@ _NO_WORD, _HEADS, _STUMP, _LEADS_ON = 4, 3, 2, 1
 
 # How much a place breaks, least first.
 _AT_WORD, _IN_PARAGRAPH, _AT_SENTENCE, _AT_CODE_LINE, _AT_LINE, _AT_BLOCK = range(6)
+
+_LONGEST_LINE = 20_000  # characters given to the library at once; of one line it takes .01 s
+_LONG_LINE = re.compile(rf"[^\n]{{{_LONGEST_LINE + 1},}}")
 
 _WORD = re.compile(r"\w")
 _VISIBLE = re.compile(r"\S")
@@ -70,6 +73,8 @@ class Cutter:
         self._minimum = capacity // 8
         self._sizes: dict[Span, int] = {}
         self._titles = [(heading.start, heading.end) for heading in headings]
+        self._indented: dict[int, int] = {}
+        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
         is_markdown = format == "markdown"
         self._fences = list(fences(text)) if is_markdown else []
         tables = [table.span() for table in _TABLE.finditer(text)] if is_markdown else []
@@ -90,7 +95,7 @@ class Cutter:
             first, parts = mended
             spans[first : first + 2] = parts
             i = max(0, first - 1)
-        return spans
+        return [s for s in spans if _VISIBLE.search(self._text, *s)]
 
     def _size(self, span: Span) -> int:
         if span not in self._sizes:
@@ -102,10 +107,20 @@ class Cutter:
 
     def _split(self, span: Span, format: TextFormat, capacity: int) -> list[Span]:
         """Return the library's cut of a part of the text."""
-        part = self._text[slice(*span)]
         splitter = _splitter(format, capacity, self._count)
-        starts = [span[0] + start for start, _ in splitter.chunk_indices(part)]
+        starts = [
+            window + start
+            for window, end in self._windows(span)
+            for start, _ in splitter.chunk_indices(self._text[window:end])
+        ]
         return list(pairwise([*starts, span[1]]))
+
+    def _windows(self, span: Span) -> list[Span]:
+        """Return a part in pieces, of which the library, quadratic in a line, can cut each."""
+        places = [span[0]]
+        for line in _LONG_LINE.finditer(self._text, *span):
+            places += range(line.start() + _LONGEST_LINE, line.end(), _LONGEST_LINE)
+        return list(pairwise([*places, span[1]]))
 
     def _cut(self, span: Span, capacity: int | None = None) -> list[Span]:
         """Return the best cut of a part of the text.
@@ -118,10 +133,11 @@ class Cutter:
         if self._format != "rst":
             return spans
         blocks = [start for start, _ in spans[1:] if self._depth(start) == 0]
-        starts = {start for start, _ in spans}
+        starts = [start for start, _ in spans]
         cut: list[Span] = []
         for start, end in pairwise([span[0], *blocks, span[1]]):
-            is_cut = any(start < inner < end for inner in starts)
+            after = bisect_right(starts, start)
+            is_cut = after < len(starts) and starts[after] < end
             cut += self._split((start, end), "text", capacity) if is_cut else [(start, end)]
         return cut
 
@@ -234,7 +250,8 @@ class Cutter:
         text = self._text[start:end]
         position = start
         first = bisect_left(self._headings, start, key=lambda heading: heading.start)
-        for heading in self._headings[first:]:
+        for i in range(first, len(self._headings)):
+            heading = self._headings[i]
             if heading.end > end or _WORD.search(self._text, position, heading.start):
                 break
             position = heading.end
@@ -284,17 +301,37 @@ class Cutter:
         """Return the start of the line whose indentation or first word an offset is before."""
         visible = _VISIBLE.search(self._text, offset)
         at = visible.start() if visible else offset
-        line = self._text.rfind("\n", 0, at) + 1
-        return at if self._text[line:at].strip() else line
+        line = self._line_of(at)
+        return line if self._first_visible(line) >= at else at
+
+    def _line_of(self, offset: int) -> int:
+        """Return the start of the line that an offset is in."""
+        return self._lines[bisect_right(self._lines, offset) - 1]
+
+    def _first_visible(self, line: int) -> int:
+        """Return where what is visible begins from the start of a line on."""
+        if line not in self._indented:
+            visible = _VISIBLE.search(self._text, line)
+            self._indented[line] = visible.start() if visible else len(self._text)
+        return self._indented[line]
+
+    def _end_before(self, place: int, start: int) -> int:
+        """Return where what is visible before a place ends; `start` if there is nothing from it."""
+        width = 100  # the text from `start` on may be all of it
+        while True:
+            at = max(start, place - width)
+            if (end := at + len(self._text[at:place].rstrip())) > at or at == start:
+                return end
+            width *= 2
 
     def _depth(self, offset: int) -> int | None:
         """Return the indentation of the line that starts at an offset, None inside of a line."""
         visible = _VISIBLE.search(self._text, offset)
         if visible is None:
             return 0
-        line = self._text.rfind("\n", 0, visible.start()) + 1
-        indentation = self._text[line : visible.start()]
-        return None if indentation.strip() else len(indentation)
+        line = self._line_of(visible.start())
+        depth = visible.start() - line
+        return depth if self._first_visible(line) == visible.start() else None
 
     def _is_deep(self, place: int, cut: int) -> bool:
         """Whether a place is inside of a line, or deeper than a line from there to `cut`."""
@@ -307,9 +344,9 @@ class Cutter:
 
     def _strength(self, place: int, start: int) -> int:
         """Return how much the text from `start` on breaks at a place, from a word to a block."""
-        before = self._text[start:place]
-        gap = before[len(before.rstrip()) :] + self._text[place : self._line_start(place)]
-        is_sentence = before.rstrip()[-1:] in (".", "!", "?")
+        end = self._end_before(place, start)
+        gap = self._text[end : max(place, self._line_start(place))]
+        is_sentence = self._text[max(start, end - 1) : end] in (".", "!", "?")
         if gap.count("\n") > 1:
             return _AT_BLOCK
         if "\n" not in gap:

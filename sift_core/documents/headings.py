@@ -14,7 +14,7 @@ Span: TypeAlias = tuple[int, int]
 _FENCE = re.compile(r"^[ \t]*(`{3,}(?=[^`\n]*$)|~{3,})(.*)", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?s:.*?)^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
 _MARKDOWN = re.compile(
-    r"^ {0,3}(?:(?P<marks>#{1,6})(?:[ \t]+(?P<title>.*?))??(?:[ \t]+#+)?[ \t]*\r?$"
+    r"^ {0,3}(?:(?P<marks>#{1,6})(?P<title>(?:[ \t].*|\r)?)$"
     r"|(?![-*+>|#\s]|\d+[.)]\s)(?P<underlined>.+)\n {0,3}(?P<line>=+|-+)[ \t]*\r?$)",
     re.MULTILINE,
 )
@@ -69,6 +69,9 @@ def markdown_headings(text: str) -> list[Heading]:
             continue
         level = len(match["marks"]) if match["marks"] else 1 + (match["line"][0] == "-")
         title = (match["title"] or match["underlined"] or "").strip()
+        unclosed = title.rstrip("#") if match["marks"] else title
+        if unclosed != title and unclosed[-1:] in ("", " ", "\t"):  # "# Title ##"
+            title = unclosed.rstrip()
         found.append((match.start(), match.end() + 1, level, title))
     return _with_paths(found)
 

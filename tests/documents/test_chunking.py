@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("semantic_text_splitter")
 
-from sift_core.documents import Chunker
+from sift_core.documents import Chunker, cutting
 from sift_core.documents.headings import markdown_headings, rst_headings
 from sift_core.errors import InvalidInputError
 from tests.documents.texts import GUIDE_MD, GUIDE_RST, MODULE
@@ -401,3 +401,67 @@ def test_a_missing_library_names_its_extra(missing):
     package = missing.replace("_", "-")
     assert run.stdout.startswith(f"MissingDependencyError `{package}` could not be imported")
     assert "sift-rerank[index]" in run.stdout
+
+
+def test_a_part_of_only_whitespace_is_no_chunk():
+    chunks = Chunker(11).split("00000000:\n: ", format="text", document_id="x")
+    assert [chunk.text for chunk in chunks] == ["00000000:\n:"]
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "python", "rst"])
+@pytest.mark.parametrize("text", ["x" * 90_000, "ab " * 30_000, '{"a":[1],"b":"c"},' * 5_000])
+def test_no_line_that_the_library_would_take_long_for_is_given_to_it(monkeypatch, format, text):
+    given = []
+    splitter = cutting._splitter
+
+    class Recorded:
+        def __init__(self, *arguments):
+            self.splitter = splitter(*arguments)
+
+        def chunk_indices(self, part):
+            given.append(len(part))
+            return self.splitter.chunk_indices(part)
+
+    monkeypatch.setattr(cutting, "_splitter", Recorded)
+    chunks = Chunker(1000).split(text, format=format, document_id="x")
+    assert "".join("".join(chunk.text.split()) for chunk in chunks) == "".join(text.split())
+    assert max(given) <= 20_000
+    assert sum(given) <= 4 * len(text)
+
+
+def test_headings_looked_at_grow_no_faster_than_the_text():
+    class Counted(list):
+        n_looks = 0
+
+        def __getitem__(self, key):
+            Counted.n_looks += len(range(*key.indices(len(self)))) if isinstance(key, slice) else 1
+            return super().__getitem__(key)
+
+    looks = []
+    for n in (200, 400):
+        text = "# A\n\nsome text of it\n" * n
+        Counted.n_looks = 0
+        cutter = cutting.Cutter(
+            text, "markdown", Counted(markdown_headings(text)), capacity=100, count=len
+        )
+        assert len(cutter.spans()) >= n // 5
+        looks.append(Counted.n_looks)
+    assert looks[1] <= 2.5 * looks[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("# a ##", "a"),
+        ("# a#", "a#"),
+        ("# #", ""),
+        ("#\ta \t#\r", "a"),
+        ("###", ""),
+        ("# a # b", "a # b"),
+        ("# a" + " " * 100_000 + "x", "a" + " " * 100_000 + "x"),  # took hours
+    ],
+    ids=range(7),
+)
+def test_titles_are_read_in_one_pass(line, title):
+    (heading,) = markdown_headings(f"{line}\n")
+    assert heading.path == (title,)
