@@ -378,3 +378,12 @@ def test_a_simple_store_that_indexes_share_gives_nodes_of_its_own_index_only(
     second = index_over(first.vector_store, nodes[9:], embed_model)
     found = SIFTRetriever.from_index(second, top_n=50).retrieve("bees")
     assert set(ids(found)) == {node.node_id for node in nodes[9:]}
+
+
+def test_a_query_of_another_length_than_a_faiss_indexs_vectors_is_refused(
+    build_index, nodes, embed_model, new_model
+):
+    index = build_index("faiss", nodes, embed_model)
+    retriever = SIFTRetriever.from_index(index, embed_model=new_model(dimension=32))
+    with pytest.raises(InvalidInputError, match=r"must have 96 numbers .* got 32"):
+        retriever.retrieve("bees")
