@@ -6,10 +6,10 @@ they need NumPy alone.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in `typing`, whose import takes most of the start of `sift`
-if TYPE_CHECKING:
-    from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
     from sift_core.errors import (
         AdapterCacheWarning,
         AnswerError,
@@ -192,8 +192,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> Any:
         """Import a public name, or the module that has it, when it is asked for (PEP 562)."""
-        from importlib import import_module
-
         if name in _SUBMODULES:
             return import_module(f"sift_core.{name}")
         if name not in _MODULE_OF_NAME:

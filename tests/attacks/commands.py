@@ -5,13 +5,24 @@ import re
 import resource
 import signal
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass
 
+import peft  # noqa: F401  # like the next, imported once for all
+import sentence_transformers  # noqa: F401
+import tqdm
+
+import sift_core.cli.doctor
+import sift_core.cli.index
+import sift_core.cli.search
+import sift_core.documents.html  # noqa: F401
+from sift_core.cli import main
 from tests.attacks.frame import HANG_S, Failed
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+tqdm.tqdm.set_lock(threading.RLock())  # semaphores between processes would outlive the killed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +49,10 @@ class Ended:
         return self
 
 
-def forked(work, folder, *, kill_after_s=None, stdout=None):
+def forked(work, folder, *, kill_after_s=HANG_S / 2, stdout=None):
     """Run something in a child of this process, and return how it ended.
 
-    Args:
-        work: Returns an exit code, or None for 0.
-        folder: Beside it is noted what is written.
-        kill_after_s: When to kill it; None for never.
-        stdout: Where to write to instead, for instance /dev/full.
+    What it writes is noted beside the folder, or goes to `stdout`, for instance /dev/full.
     """
     out, err = folder.parent / "out", folder.parent / "err"
     for path in (out, err):
@@ -57,8 +64,7 @@ def forked(work, folder, *, kill_after_s=None, stdout=None):
         _become(work, stdout or out, err)
     ended = 0
     while not ended:
-        passed = time.monotonic() - started
-        if passed > (HANG_S / 2 if kill_after_s is None else kill_after_s):
+        if time.monotonic() - started > kill_after_s:
             os.kill(child, signal.SIGKILL)
         time.sleep(0.002)
         ended, status, usage = os.wait4(child, os.WNOHANG)
@@ -75,9 +81,9 @@ def _become(work, out, err):
     """Do the work with these files for standard streams, and end as Python would."""
     code = 1
     try:
-        for number, path in ((1, out), (2, err)):
-            os.dup2(os.open(path, os.O_WRONLY), number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(out, os.O_WRONLY), 1)
+        os.dup2(os.open(err, os.O_WRONLY), 2)
         sys.stdin = open(0, closefd=False)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
         code = work() or 0
@@ -97,19 +103,15 @@ def _become(work, out, err):
 
 def environment(folder, settings=()):
     """Return the variables of a user whose home is beside a folder, and who has no settings."""
-    ours = ("SIFT_", "XDG_", "QDRANT_", "FORCE_COLOR")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    home = str(folder.parent / "home")
-    return {**kept, "COLUMNS": "100", "TERM": "dumb", "HOME": home, **dict(settings)}
+    names = [name for name in os.environ if not name.startswith(("SIFT_", "XDG_", "QDRANT_"))]
+    home = {"COLUMNS": "100", "TERM": "dumb", "HOME": str(folder.parent / "home")}
+    return {**{name: os.environ[name] for name in names}, **home, **dict(settings)}
 
 
 def sift(folder, *arguments, settings=(), **options):
-    """Run `sift` in a folder, in a forked process that has its imports; `options` of `forked`."""
+    """Run `sift` in a folder, in a forked process; the options are those of `forked`."""
 
     def work():
-        from sift_core.cli import main
-
-        os.chdir(folder)
         changed = environment(folder, settings)
         os.environ.clear()
         os.environ.update(changed)
@@ -118,3 +120,17 @@ def sift(folder, *arguments, settings=(), **options):
 
     (folder.parent / "home").mkdir(exist_ok=True)
     return forked(work, folder, **options)
+
+
+def write_cats(folder, numbers, says="Cats purr"):
+    """Write a file a number into the folder's docs, each of one chunk."""
+    (folder / "docs").mkdir(exist_ok=True)
+    for i in numbers:
+        (folder / f"docs/{i}.md").write_text(f"# Part {i}\n\n{says}, {i} times.\n")
+
+
+def assert_cats(folder, numbers):
+    """Raise unless `sift search` finds what was written."""
+    found = sift(folder, "search", "How often do cats purr?", "-n", "60").checked(0)
+    if any(f"Cats purr, {i} times" not in found.out for i in numbers):
+        raise Failed(f"a text is missing or another: {found.out[:300]}")

@@ -5,7 +5,6 @@ import warnings
 from contextlib import closing, suppress
 from dataclasses import replace
 
-import faiss as library
 import numpy as np
 import torch
 from qdrant_client import QdrantClient
@@ -17,29 +16,16 @@ from sift_core.errors import AdapterCacheWarning, SiftError
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.sources import FaissSource, QdrantSource
 from sift_core.sources.content_ids import content_id
-from sift_core.testing import HashingEmbedder
 from sift_core.types import Document, FineTuningReport, Query
-from tests.attacks.commands import sift
+from tests.attacks.commands import assert_cats, sift, write_cats
 from tests.attacks.frame import Failed
+from tests.documents.kill_indexing import EMBEDDER, STORES, documents_of
 
-EMBEDDER = HashingEmbedder(16)
 DEEP = (b"[" * 100_000, b'{"a":' * 50_000, b'{"format":2,"state":' + b"[" * 20_000)
 OTHER = (b"", b"null", b"[1]", b'{"format":2}', b"\x80\x04N.", b"\xff\xfe\0\0", b"1" * 5_000, b"{}")
 LAYOUT = AdapterLayout(layers=(AdaptedLayer(name="layer", n_in=64, n_out=64),), rank=8)
 REPORT = FineTuningReport(losses=(1.5, 0.25), n_steps=2, n_skipped=1, rows_per_pass=3)
 KEY = f"{7:064x}"
-
-
-def documents_of(n, first=0):
-    numbers = range(first, first + n)
-    texts = {
-        i: f"Section {i}: {' '.join(f'word{i * k % 97}' for k in range(1, 9))}." for i in numbers
-    }
-    about = {"tags": ["ä", None, 0.25]}
-    return [
-        Document(document_id=f"page-{i}.md#0", text=texts[i], metadata={**about, "number": i})
-        for i in numbers
-    ]
 
 
 def adapter_of(seed):
@@ -49,6 +35,13 @@ def adapter_of(seed):
 
 def embedding_cache(folder):
     return EmbeddingCache(folder, EMBEDDER.name, make_embedder=lambda: EMBEDDER, progress=False)
+
+
+def check_cache(cache, n):
+    """Embed n texts, and raise unless those are the embeddings."""
+    texts = [document.text for document in documents_of(0)[:n]]
+    if not np.array_equal(cache.embed(texts), EMBEDDER.embed_documents(texts)):
+        raise Failed("cached embeddings are not those of the texts")
 
 
 def damaged(rng, content):
@@ -67,7 +60,7 @@ def damaged(rng, content):
 
 
 def damage(rng, folder, older=None):
-    """Change, swap, delete or bring back one file of a folder; return its name."""
+    """Change, swap, delete or bring back one file of a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path, other, way = rng.choice(files), rng.choice(files), rng.random()
     if way < 0.08:
@@ -81,7 +74,6 @@ def damage(rng, folder, older=None):
         shutil.copy(old, rng.choice([path, path.parent / old.name]))
     else:
         path.write_bytes(damaged(rng, path.read_bytes()))
-    return path.name
 
 
 def compared(source, wanted):
@@ -108,41 +100,39 @@ def assert_whole(source, wanted):
         raise Failed("a vector is another one")
 
 
+def damaged_store(rng, folder, kind):
+    """Index in two runs, then damage a file; return the store and what it held."""
+    store, wanted = folder / "store", documents_of(0)[: rng.randint(1, 40)]
+    for part in (wanted[: len(wanted) // 2 + 1], wanted):
+        with STORES[kind](store, "none") as source:
+            index_documents(source, part, EMBEDDER, progress=False)
+        if part is not wanted:
+            shutil.copytree(store, folder / "older")
+    damage(rng, store, folder / "older")
+    return store, wanted
+
+
 def faiss(rng, folder):
     """A Faiss folder is whole, or refused; after an indexing that says it was done, whole."""
-    store, older, wanted = folder / "store", folder / "older", documents_of(rng.randint(1, 40))
-
-    def index(documents):
-        source = FaissSource.open(store, library.IndexFlatIP(16), embedder_name=EMBEDDER.name)
-        index_documents(source, documents, EMBEDDER, progress=False)
-
-    index(wanted[: len(wanted) // 2 + 1])
-    shutil.copytree(store, older)
-    index(wanted)
-    damage(rng, store, older)
+    store, wanted = damaged_store(rng, folder, "faiss")
     for again in (False, True):
         with suppress(SiftError):
             if again and (store / "manifest.json").exists():  # else nothing says: an index
-                index(wanted)
+                with STORES["faiss"](store, "none") as source:
+                    index_documents(source, wanted, EMBEDDER, progress=False)
             assert_whole(FaissSource.load(store), wanted)
 
 
 def qdrant(rng, folder):
     """A Qdrant folder gives texts that were stored, or an error; its vectors are Qdrant's."""
-    store, wanted = folder / "store", documents_of(rng.randint(1, 15))
-    for part in (wanted[: len(wanted) // 2 + 1], wanted):
-        with closing(QdrantClient(path=str(store))) as client:
-            index_documents(QdrantSource(client, "docs"), part, EMBEDDER, progress=False)
-        if part is not wanted:
-            shutil.copytree(store, folder / "older")
-    damage(rng, store, folder / "older")
-    sift(folder, "doctor", "--store", "qdrant:store#docs", "--json").checked()
+    store, wanted = damaged_store(rng, folder, "qdrant-folder")
+    sift(folder, "doctor", "--store", "qdrant:store#documents", "--json").checked()
     try:
         client = QdrantClient(path=str(store))
     except Exception:
         return  # the caller's own call of somebody else's code
     with closing(client), suppress(SiftError):
-        source = QdrantSource(client, "docs")
+        source = QdrantSource(client, "documents")
         compared(source, wanted)
         index_documents(source, wanted, EMBEDDER, progress=False)
         compared(source, wanted)
@@ -158,8 +148,7 @@ def adapters(rng, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AdapterCacheWarning)
         for again in (False, True):
-            if again:
-                assert cache.put(KEY, adapter, REPORT), "it cannot be kept again"
+            assert not again or cache.put(KEY, adapter, REPORT), "it cannot be kept again"
             found = cache.get(KEY)
             assert found or not again, "what was kept again is not found"
             if found:
@@ -171,31 +160,23 @@ def adapters(rng, folder):
 
 def embeddings(rng, folder):
     """Cached embeddings are those of the texts, or made again."""
-    texts = [document.text for document in documents_of(rng.randint(1, 30))]
-    cache = embedding_cache(folder / "cache")
-    cache.embed(texts)
+    n, cache = rng.randint(1, 30), embedding_cache(folder / "cache")
+    check_cache(cache, n)
     damage(rng, folder / "cache")
     with suppress(SiftError):
-        for _ in range(2):
-            if not np.array_equal(cache.embed(texts), EMBEDDER.embed_documents(texts)):
-                raise Failed("cached embeddings are not those of the texts")
+        check_cache(cache, n)
+        check_cache(cache, n)
 
 
 def indexed_folder(rng, folder):
     """`sift index` over a damaged store: whole afterwards, or one line that says why not."""
-    (folder / "docs").mkdir()
-    for i in range(3):
-        (folder / f"docs/{i}.md").write_text(f"# Part {i}\n\nCats purr, {i} times.\n")
+    write_cats(folder, range(3))
     sift(folder, "index", "docs").checked(0)
-    name = damage(rng, folder / ".sift")
-    search = ("search", "How often do cats purr?", "--json")
-    looked, again = sift(folder, *search).checked(), sift(folder, "index", "docs").checked()
-    found = sift(folder, *search).checked()
-    if again.code == 0 and found.code != 0:
-        raise Failed(f"{name}: indexed, but {found.err}")
-    for one in (looked, found):
-        if one.code == 0 and any(f"Cats purr, {i} times" not in one.out for i in range(3)):
-            raise Failed(f"{name}: a text is missing or another: {one.out[:200]}")
+    damage(rng, folder / ".sift")
+    if sift(folder, "search", "cats").checked().code == 0:
+        assert_cats(folder, range(3))
+    if sift(folder, "index", "docs").checked().code == 0:
+        assert_cats(folder, range(3))
 
 
-ATTACKS = {one.__name__: one for one in (faiss, qdrant, adapters, embeddings, indexed_folder)}
+ATTACKS = (faiss, qdrant, adapters, embeddings, indexed_folder)

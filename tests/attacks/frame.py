@@ -1,11 +1,10 @@
 """Attempts, each in a process of its own: what it does to itself is seen, and hurts no other.
 
 The promise is the right result or an error of ours, and no loss of what was stored. A kind is a
-module whose `ATTACKS` names functions `attack(rng, folder)`, called in an empty current folder,
+module whose `ATTACKS` are functions `attack(rng, folder)`, called in an empty current folder,
 which raise `Failed`, or anything else, where that does not hold.
 """
 
-import faulthandler
 import multiprocessing
 import os
 import random
@@ -21,12 +20,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-KINDS = ["fuzz", "answers", "kill", "full_disk", "damage", "injection"]
-KINDS += ["hostile_files", "interruptions"]
+KINDS = ["fuzz", "kill", "full_disk", "damage", "injection", "hostile"]
 HANG_S = 600  # no attempt takes as long, on a busy machine either
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.attacks.preloaded"])  # torch and others, imported once
+_processes.set_forkserver_preload([f"tests.attacks.{kind}" for kind in KINDS])
 
 
 class Failed(Exception):
@@ -49,26 +47,21 @@ class Tally:
         self.seconds += time.monotonic() - started
         self.n_tried += 1
         if what:  # under the first that differs in a number or in its end alone
-            known = (one for one in self.failures if _kind(one) == _kind(what))
-            self.failures.setdefault(next(known, what), []).append(seed)
+            kinds = {re.sub(r"\d+", "", known)[:60]: known for known in self.failures}
+            known = kinds.get(re.sub(r"\d+", "", what)[:60], what)
+            self.failures.setdefault(known, []).append(seed)
         return what
-
-
-def _kind(what):
-    return re.sub(r"\d+", "", what)[:60]
 
 
 def attacks(only=None):
     """Return the attacks by name, "damage.faiss"; all, or those of some kinds or names."""
     found = {}
     for kind in KINDS:
-        module = import_module(f"tests.attacks.{kind}")
-        found |= {f"{kind}.{name}": attack for name, attack in module.ATTACKS.items()}
-    return {
-        name: found[name]
-        for name in found
-        if not only or name in only or name.partition(".")[0] in only
-    }
+        for attack in import_module(f"tests.attacks.{kind}").ATTACKS:
+            name = f"{kind}.{attack.__name__}"
+            if not only or kind in only or name in only:
+                found[name] = attack
+    return found
 
 
 def outcome(attack, seed):
@@ -94,42 +87,32 @@ def outcome(attack, seed):
 
 def _attempted(attack, seed, folder, pipe):
     os.setpgid(0, 0)
-    log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    for number in (1, 2):
+        os.dup2(os.open(folder / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
-    faulthandler.enable()
-    here = folder / "here"
+    here, told = folder / "here", ""
     here.mkdir()
     os.chdir(here)
-    told = ""
     try:
         attack(random.Random(seed), here)
     except Failed as failed:
         told = str(failed)
     except Exception as error:
-        told = f"{type(error).__name__}{_place(error)}: {error}"
+        frames = traceback.extract_tb(error.__traceback__)
+        last = ([one for one in frames if "/sift_core/" in one.filename] or frames)[-1]
+        told = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {error}"
     pipe.send(told)
     signal.pause()  # until killed, with all that was started
-
-
-def _place(error):
-    """Return the last line of ours, or of the attack, that an error came through."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [one for one in frames if "/sift_core/" in one.filename]
-    tests = [one for one in frames if "/tests/" in one.filename]
-    return "".join(f" at {Path(one.filename).name}:{one.lineno}" for one in (ours or tests)[-1:])
 
 
 def table(tallies):
     """Return attack × number tried × outcome, and the seeds of what failed."""
     lines = [f"{'attack':<28} {'tried':>7} {'seconds':>8}  outcome"]
+    notes = []
     for tally in tallies:
         n = sum(map(len, tally.failures.values()))
         end = f"{n} FAILED" if n else "held"
         lines.append(f"{tally.attack:<28} {tally.n_tried:>7,} {tally.seconds:>8.0f}  {end}")
-    for tally in tallies:
         for what, seeds in tally.failures.items():
-            some = ", ".join(map(str, seeds[:5]))
-            lines.append(f"\n--only {tally.attack} --seed {some} ({len(seeds)} in all)\n  {what}")
-    return "\n".join(lines)
+            notes.append(f"--only {tally.attack} --seed {seeds[0]} (also {seeds[1:5]})\n  {what}")
+    return "\n".join([*lines, *notes])

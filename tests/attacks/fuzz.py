@@ -1,30 +1,26 @@
-"""Odd selections and arguments: a right choice, or an error of ours."""
+"""Odd selections and arguments, concurrent answers: the right result, or an error of ours."""
 
+import asyncio
 import inspect
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import torch
 
 from sift_core import selection as library
-from sift_core.answering import (
-    AdapterCache,
-    AnswerEngine,
-    FineTuningSettings,
-    LanguageModel,
-    VariancePolicy,
-)
+from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
 from sift_core.documents import Chunker
-from sift_core.errors import InvalidInputError, NumericalError, SiftError
+from sift_core.errors import SiftError
 from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
 from sift_core.sources import InMemorySource
-from sift_core.sources.oversampling import OversamplingSource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query
 from tests.answering.shapes import SHAPES, byte_tokenizer
-from tests.answering.test_isolation import pool_about
+from tests.answering.test_isolation import FAST, ask, ask_awaiting, outcome, pool_about
 from tests.attacks.frame import Failed
 from tests.selection.oracle import dense_greedy, under
-from tests.selection.test_fuzz import NOT_ARRAYS, Fuzzer, assert_valid
+from tests.selection.test_fuzz import NOT_ARRAYS, Fuzzer, outcome_of
 
 ODD = [
     *(None, "x", "", b"x", object(), {}, [], (), {1}, [None], -1, 0, 2.5, 10**400, -(10**400)),
@@ -32,18 +28,19 @@ ODD = [
     *(np.array(2), np.array([1, 2]), np.array("x"), np.int8(-1), np.datetime64("2020-01-01")),
     *(torch.tensor(1.5, requires_grad=True), torch.tensor([1.0]), "\ud800", "a\0b", print, type),
 ]
+TOPICS = ("dogs", "cows", "hens", "the cat", "</s> <s>")
+MODES = ("base", "context", "fine_tune", "both", "auto")
 ROWS = np.random.default_rng(0).standard_normal((9, 5))
 TENSORS = [
     *(torch.tensor(ROWS, requires_grad=True), torch.tensor(ROWS).bfloat16()),
     *(torch.tensor(ROWS).half(), torch.tensor(ROWS).to_sparse(), torch.empty(9, 5, device="meta")),
 ]
 SELECTORS = [getattr(library, name) for name in library.__all__ if name.endswith("Selector")]
-SELECTORS = [made for made in SELECTORS if hasattr(made, "select") and inspect.isclass(made)]
-MADE = [*SELECTORS, RBFKernel, LinearKernel, FineTuningSettings, VariancePolicy, Chunker]
-MADE += [AdapterCache, HashingEmbedder]
+MADE = [*SELECTORS, RBFKernel, FineTuningSettings, VariancePolicy, Chunker, HashingEmbedder]
 SETTINGS = [(made, name) for made in MADE for name in inspect.signature(made).parameters]
-GENERATION = ("num_beams", "temperature", "top_k", "top_p", "repetition_penalty", "do_sample")
-ASKED = ("mode", "max_new_tokens", "stop", "history", "n_context", "n_steps", *GENERATION)
+SETTINGS = [one for one in SETTINGS if one[1] not in ("folder", "size", "kernel", "lora")]
+ASKED = ("mode", "stop", "history", "num_beams", "temperature", "top_k", "top_p", "do_sample")
+ENGINE = ("n_candidates", "n_context", "n_steps", "max_new_tokens", "generation")
 CALLS = {
     "select(…, it)": lambda it: select(ROWS[0], it, 3),
     "select(it, …)": lambda it: select(it, ROWS, 3),
@@ -52,13 +49,11 @@ CALLS = {
     "relevance": lambda it: ContextSelector().select(ROWS[0], ROWS, 3, relevance=it),
     "posterior_variances": lambda it: library.posterior_variances(ROWS[0], it),
     "explain": lambda it: library.explain(ROWS[0], ROWS, it),
-    "irreducible_variance": lambda it: library.irreducible_variance(ROWS[0], it),
     "length_scale": lambda it: library.selector_from_settings(length_scale=it),
     "kernel": lambda it: library.selector_from_settings(kernel=it),
     "embedding": lambda it: SOURCE.fetch(Query(text="?", embedding=it), 3),
     "fetch": lambda it: SOURCE.fetch(Query(text="?", embedding=ROWS[0]), it),
     "InMemorySource": lambda it: InMemorySource(it, ["a"] * 9),
-    "OversamplingSource": lambda it: OversamplingSource(SOURCE, n_select=it),
     "split": lambda it: Chunker().split(it, format="text", document_id="a"),
 }
 SOURCE = InMemorySource(ROWS, [f"text {i}" for i in range(9)])
@@ -68,20 +63,7 @@ def selections(rng, folder):
     """Odd pools and settings, of which most are sound but for one thing."""
     fuzzer = Fuzzer(rng.getrandbits(32))
     for _ in range(60):
-        kind = fuzzer.one_of(["paper", "context", "select"])
-        query, candidates, dimension = fuzzer.pool(kind)
-        settings = fuzzer.settings(kind)
-        may_repeat = settings.get("allow_repeats", False)
-        n_select, options = fuzzer.n_select(may_repeat), fuzzer.options(kind, candidates, dimension)
-        try:
-            if kind == "select":
-                chosen = select(query, candidates, n_select, **settings)
-            else:
-                selector = (SIFTSelector if kind == "paper" else ContextSelector)(**settings)
-                chosen = selector.select(query, candidates, n_select, **options)
-            assert_valid(chosen, len(candidates), int(n_select), may_repeat)
-        except (InvalidInputError, NumericalError):
-            pass
+        outcome_of(fuzzer)
 
 
 def oracle(rng, folder):
@@ -104,16 +86,9 @@ def oracle(rng, folder):
 def arguments(rng, folder):
     """One odd argument to what is public, fifty times."""
     for _ in range(50):
-        odd = rng.choice([*ODD, *NOT_ARRAYS, *TENSORS])
-        if rng.random() < 0.5:
-            (made, name) = rng.choice(SETTINGS)
-            what, call = (
-                f"{made.__name__}({name})",
-                lambda it, made=made, name=name: made(**{name: it}),
-            )
-        else:
-            what, call = rng.choice(list(CALLS.items()))
-        refusal(what, odd, lambda it, call=call: chosen_by(call(it)))
+        odd, (made, name) = rng.choice([*ODD, *NOT_ARRAYS, *TENSORS]), rng.choice(SETTINGS)
+        what, call = rng.choice([*CALLS.items(), *[(f"{made.__name__}({name})", made)] * 15])
+        refused(what, odd, lambda: chosen_by(call(**{name: odd}) if call is made else call(odd)))  # noqa: B023
 
 
 def chosen_by(thing):
@@ -125,25 +100,22 @@ def chosen_by(thing):
 
 def answers(rng, folder):
     """One odd argument to an engine, or to its answer."""
-    model = LanguageModel(SHAPES["llama, tied head"](), byte_tokenizer())
-    engine = {"language_model": model, "n_context": 1, "n_steps": 1, "max_new_tokens": 2}
-    names = [
-        name for name in inspect.signature(AnswerEngine).parameters if name != "language_model"
-    ]
-    name, is_engine = rng.choice(names), rng.random() < 0.3
-    name = name if is_engine else rng.choice(ASKED)
+    model, odd = LanguageModel(SHAPES["llama, tied head"](), byte_tokenizer()), rng.choice(ODD)
+    of_engine = {"language_model": model, "n_context": 1, "n_steps": 1, "max_new_tokens": 2}
+    asked, name = {"mode": "both"}, rng.choice((*ENGINE, *ASKED))
+    (of_engine if name in ENGINE else asked)[name] = odd
 
-    def answer(odd):
-        made = AnswerEngine(**{**engine, **({name: odd} if is_engine else {})})
-        asked = {"mode": "both", **({} if is_engine else {name: odd})}
-        made.answer_from(made.choose_from(*pool_about("dogs"), **asked))
+    def answer():
+        engine = AnswerEngine(**of_engine)
+        engine.answer_from(engine.choose_from(*pool_about("dogs"), **asked))
 
-    refusal(name, rng.choice(ODD), answer)
+    refused(name, odd, answer)
 
 
-def refusal(what, odd, call):
+def refused(what, odd, call):
+    """Call, and raise unless it works or raises an error of ours."""
     try:
-        call(odd)
+        call()
     except SiftError:
         pass
     except Exception as error:
@@ -151,4 +123,69 @@ def refusal(what, odd, call):
         raise Failed(f"{what} = {shown}: {type(error).__name__}: {error}") from error
 
 
-ATTACKS = {one.__name__: one for one in (selections, oracle, arguments, answers)}
+class Stop(Exception):
+    """What a caller's own code raises."""
+
+
+def concurrent(rng, folder):
+    """Threads, tasks and streams at once, failed and cancelled ones among them."""
+    shape = rng.choice(sorted(SHAPES))
+    engine = AnswerEngine(
+        language_model=LanguageModel(SHAPES[shape](), byte_tokenizer()),
+        **{"n_context": 1, "n_steps": rng.randint(1, 4), "max_new_tokens": rng.randint(1, 6)},
+        **{"settings": FAST, "adapter_cache": None},
+    )
+    engine.language_model.verify_base(exact=True)
+    jobs = [(rng.choice(TOPICS), rng.choice(MODES)) for _ in range(rng.randint(2, 8))]
+    alone = [ask(engine, job) for job in jobs]
+    ways = [rng.choice(list(WAYS)) for _ in jobs]
+    moments = [rng.randint(1, 3) for _ in jobs]
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        together = threads.map(lambda way, *given: WAYS[way](engine, *given), ways, jobs, moments)
+        for job, way, found, expected in zip(jobs, ways, together, alone, strict=True):
+            if found is not None and found != expected:
+                raise Failed(f"{shape}, {way} {job}: {found} instead of {expected}")
+    if [ask(engine, job) for job in jobs] != alone:
+        raise Failed(f"{shape}: answers differ afterwards")
+    engine.language_model.verify_base(exact=True)
+
+
+def failing(engine, job, moment):
+    def fail(_):
+        nonlocal moment
+        moment -= 1
+        if moment == 0:
+            raise Stop
+
+    choice = engine.choose_from(*pool_about(job[0]), mode=job[1])
+    with suppress(Stop):
+        engine.answer_from(choice, on_step=fail, on_text=fail)
+
+
+def cancelled(engine, job, moment):
+    async def cancel():
+        task = asyncio.ensure_future(ask_awaiting(engine, job))
+        await asyncio.sleep(moment * 0.003)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            return await task
+
+    return asyncio.run(cancel())
+
+
+def streamed(engine, job, moment):
+    with engine.stream_from(engine.choose_from(*pool_about(job[0]), mode=job[1])) as stream:
+        for _ in stream:
+            if moment == 1:
+                return None
+        return outcome(stream.answer())
+
+
+WAYS = {
+    "call": lambda engine, job, _: ask(engine, job),
+    "await": lambda engine, job, _: asyncio.run(ask_awaiting(engine, job)),
+    "fail": failing,
+    "cancel": cancelled,
+    "stream": streamed,
+}
+ATTACKS = (selections, oracle, arguments, answers, concurrent)

@@ -1,12 +1,9 @@
 """What others wrote stays data: it steers no terminal, runs no code, opens no turn."""
 
 import json
-import os
-import pickle
 import socket
 import sqlite3
-import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 
 import faiss as library
 from qdrant_client import QdrantClient
@@ -22,8 +19,8 @@ from tests.answering.shapes import byte_tokenizer
 from tests.answering.test_prompt_tokens import ATTACKS as CHUNKS
 from tests.answering.test_prompt_tokens import KINDS
 from tests.attacks.commands import sift
-from tests.attacks.damage import EMBEDDER, documents_of
 from tests.attacks.frame import Failed
+from tests.documents.kill_indexing import EMBEDDER, documents_of
 from tests.sources.qdrant_faults import refused
 from tests.sources.qdrant_rest import serving
 
@@ -64,9 +61,7 @@ def terminal(rng, folder):
             sift(folder, *command).checked()
     else:
         settings = {"COLUMNS": rng.choice(["0", "1", "-3", "x", "9" * 30, ""])}
-        told = sift(folder, "search", "cats", settings=settings).checked(2)
-        if "error: " not in told.err:
-            raise Failed(f"{settings}: {told.err!r}")
+        sift(folder, "search", "cats", settings=settings).checked(2)
 
 
 def stored(folder, documents, embedder_name):
@@ -77,24 +72,15 @@ def stored(folder, documents, embedder_name):
     FaissSource(index, documents, embedder_name=embedder_name).save(folder)
 
 
-class Evil:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, mark):
-        self.mark = str(mark)
-
-    def __reduce__(self):
-        return os.mkdir, (self.mark,)
-
-
 def received(rng, folder):
     """A folder from elsewhere, with settings in it: no code of it runs, nobody is called."""
     mark, model = folder.parent / "ran", folder / "model"
+    pickled = f"cos\nmkdir\n(V{mark}\ntR.".encode()  # makes a folder when it is read
     with closing(QdrantClient(path=str(folder / "data"))) as client:
         source = QdrantSource(client, "sift")
-        index_documents(source, documents_of(2), EMBEDDER, progress=False)
+        index_documents(source, documents_of(0)[:2], EMBEDDER, progress=False)
     with closing(sqlite3.connect(folder / "data/collection/sift/storage.sqlite")) as database:
-        database.execute("UPDATE points SET point = ?", [pickle.dumps(Evil(mark))])
+        database.execute("UPDATE points SET point = ?", [pickled])
         database.commit()
     model.mkdir()
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
@@ -102,17 +88,16 @@ def received(rng, folder):
     (model / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\nclass Evil: pass\n")
     (model / "modules.json").write_text(json.dumps(modules))
     (model / "config.json").write_text(json.dumps(config))
-    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(mark)))
+    (model / "pytorch_model.bin").write_bytes(pickled)
     (folder / "a.md").write_text("Cats purr.\n")
-    stored(folder / "theirs", documents_of(2), "./model")
-    stored(folder / "known", documents_of(2), MINILM)
-    with listening() as (port, calls):
-        server = f"qdrant:http://127.0.0.1:{port}"
-        lines = {
-            "store": ["qdrant:./data", "qdrant:data", "faiss:theirs", "faiss:known", server],
-            "embedder": ["./model", "model", str(model)],
-            "model": ["./model", "model", str(model)],
-        }
+    stored(folder / "theirs", documents_of(0)[:2], "./model")
+    stored(folder / "known", documents_of(0)[:2], MINILM)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"qdrant:http://127.0.0.1:{server.getsockname()[1]}"
+        stores = ["qdrant:./data", "qdrant:data", "faiss:theirs", "faiss:known", address]
+        models = ["./model", "model", str(model)]
+        lines = {"store": stores, "embedder": models, "model": models}
         command = rng.choice((*READING, ("ask", "cats?")))
         keys = rng.sample(sorted(lines), rng.randint(1, 3))
         text = "".join(f"{key} = {json.dumps(rng.choice(lines[key]))}\n" for key in keys)
@@ -120,28 +105,13 @@ def received(rng, folder):
             text = f"[{command[0]}]\n{text}"
         (folder / "sift.toml").write_text(text)
         told = sift(folder, *command, settings={"QDRANT_API_KEY": "s3cret"})
-    if mark.exists() or calls:
-        did = "ran code" if mark.exists() else "called an address"
+        did = "ran code" if mark.exists() else ""
+        with suppress(BlockingIOError):
+            server.accept()
+            did = "called an address"
+    if did:
         raise Failed(f"{did}: sift {' '.join(command)} with {text!r}; {told.err[-200:]}")
     told.checked()
-
-
-@contextmanager
-def listening():
-    """Give a port, and the list of calls that came there, all of them refused."""
-    calls = []
-
-    def listen():
-        with suppress(OSError):
-            while True:
-                connection, _ = server.accept()
-                calls.append(1)
-                connection.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=listen, daemon=True).start()
-        yield server.getsockname()[1], calls
-        server.shutdown(socket.SHUT_RDWR)
 
 
 def control_tokens(rng, folder):
@@ -190,12 +160,11 @@ def secrets(rng, folder):
         (folder / "mine.toml").write_text(f"store = {json.dumps(place)}\n")
         given = rng.choice([("--store", place), ("--config", "mine.toml"), ()])
         command = [*given, *command] if "--config" in given else [*command, *given]
-        told = sift(
-            folder, *command, settings={**settings, **({} if given else {"SIFT_STORE": place})}
-        )
+        settings |= {} if given else {"SIFT_STORE": place}
+        told = sift(folder, *command, settings=settings)
     if secret in told.out + told.err or any(secret in path.name for path in folder.rglob("*")):
         raise Failed(f"{' '.join(command)} shows it: {told.err}".replace(secret, "SECRET"))
     told.checked()
 
 
-ATTACKS = {one.__name__: one for one in (terminal, received, control_tokens, secrets)}
+ATTACKS = (terminal, received, control_tokens, secrets)

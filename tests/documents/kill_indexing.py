@@ -92,10 +92,14 @@ class Told:
         return call
 
 
-if __name__ == "__main__":
-    store, folder, url, number = sys.argv[1:]
+def index(store, folder, url, number):
     with STORES[store](Path(folder), url) as source:
         tell("opened")
-        wanted = documents_of(int(number))
+        wanted = documents_of(number)
         index_documents(Told(source), wanted, EMBEDDER, batch_size=BATCH_SIZE, progress=False)
     tell("end", *(content_id(document) for document in wanted))
+
+
+if __name__ == "__main__":
+    store, folder, url, number = sys.argv[1:]
+    index(store, folder, url, int(number))

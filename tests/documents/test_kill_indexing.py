@@ -51,6 +51,25 @@ def held(source):
     return listed
 
 
+def check_rounds(store, folder, url, n_rounds, run_round):
+    """Index in rounds, each of other documents, and check after each what the store holds.
+
+    `run_round(number, is_last=…)` returns the lines of a run that may be killed, but for the last.
+    """
+    before, offered = set(), set()
+    for number in range(n_rounds):
+        wanted = {content_id(document) for document in documents_of(number)}
+        offered |= wanted
+        lines = run_round(number, is_last=number == n_rounds - 1)
+        with STORES[store](folder, url) as source:
+            found = held(source)
+        assert (before & wanted) | promised(lines) <= found <= offered
+        if lines and lines[-1][0] == "end":
+            assert found == wanted
+        before = found
+    assert lines[-1][0] == "end"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "package"),
@@ -68,22 +87,10 @@ def test_nothing_is_lost_or_doubled_whenever_indexing_is_killed(store, package, 
             from tests.sources.qdrant_rest import serving
 
             url = stack.enter_context(serving(QdrantClient(":memory:"))).url
-        before, offered = set(), set()
-        for number in range(N_KILLS):
-            wanted = {content_id(document) for document in documents_of(number)}
-            offered |= wanted
-            lines = run(
-                [store, str(folder), url, str(number)],
-                root,
-                kill_at=generator.randint(1, 25),
-                wait_s=generator.uniform(0, 0.01),
-            )
-            with STORES[store](folder, url) as source:
-                found = held(source)
-            assert (before & wanted) | promised(lines) <= found <= offered
-            if lines[-1][0] == "end":
-                assert found == wanted
-            before = found
-        run([store, str(folder), url, str(N_KILLS)], root)
-        with STORES[store](folder, url) as source:
-            assert held(source) == {content_id(each) for each in documents_of(N_KILLS)}
+
+        def run_round(number, *, is_last):
+            """Kill after a random line, but for the last round."""
+            kill = {"kill_at": generator.randint(1, 25), "wait_s": generator.uniform(0, 0.01)}
+            return run([store, str(folder), url, str(number)], root, **({} if is_last else kill))
+
+        check_rounds(store, folder, url, N_KILLS + 1, run_round)

@@ -338,26 +338,6 @@ def test_a_writer_that_is_refused_keeps_nobody_out(folder):
     assert contents(source) == [0, 1, 2]
 
 
-def test_a_damaged_lock_is_named_and_holds_nothing(folder):
-    source = saved(folder, 3)
-    (folder / "folder.lock").write_bytes(b"damaged" * 500)
-    assert contents(FaissSource.load(folder)) == [0, 1, 2]
-    with pytest.raises(CandidateSourceError, match=r"folder\.lock'.*delete it"):
-        add(source, [3])
-    (folder / "folder.lock").unlink()
-    add(source, [3])
-    source.complete()
-    assert contents(FaissSource.load(folder)) == [0, 1, 2, 3]
-
-
-def test_a_message_does_not_repeat_what_is_damaged(folder):
-    source_of(3).save(folder)
-    (folder / "manifest.json").write_bytes(b"\xff" * 10_000)
-    with pytest.raises(CandidateSourceError) as told:
-        FaissSource.load(folder)
-    assert len(str(told.value)) < 1000
-
-
 def test_nothing_is_left_over_of_a_write_that_has_ended(folder):
     place = IndexFolder(folder)
     before = len(weakref.finalize._registry)

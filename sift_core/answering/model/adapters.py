@@ -21,16 +21,6 @@ except ImportError as error:
 _PREFIX = "base_model.model."  # what PEFT puts before the names of the model's own modules
 WEIGHTS_NAME = "adapter_model.safetensors"
 CONFIG_NAME = "adapter_config.json"
-# What reading files raises that are missing, damaged or of another form.
-_DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    SafetensorError,
-)
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
@@ -181,7 +171,7 @@ class Adapter:
                 raise FileNotFoundError(f"{CONFIG_NAME} is missing")
             config = PeftConfig.from_pretrained(str(place))
             tensors = load_file(place / WEIGHTS_NAME)
-        except _DAMAGE as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise InvalidInputError(
                 f"no adapter could be read from {place.name!r}: {error}; pass a folder with "
                 f"{CONFIG_NAME} and {WEIGHTS_NAME}"

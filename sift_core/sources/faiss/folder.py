@@ -327,10 +327,7 @@ def _locked(folder: Path) -> sqlite3.Connection:
                 f"another process or source is writing into {str(folder)!r}; wait until it has "
                 f"ended (`complete` ends it), then load the source again"
             ) from error
-        raise CandidateSourceError(
-            f"could not lock {str(folder / LOCK)!r}: {error}; may this user write there? It holds "
-            f"nothing: if it is damaged, delete it"
-        ) from error
+        raise _failed("lock", folder, error) from error
     return connection
 
 

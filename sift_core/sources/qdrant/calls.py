@@ -59,8 +59,7 @@ UNREACHABLE = "is the server up, and is the client's address right?"
 TOO_SLOW = "raise the client's `timeout`, or ask for less at once"
 CROWDED = (
     "more calls at once than the client has connections: ask for less at once, by `fetch_batch` "
-    "for instance, or raise the client's `pool_size` or `timeout`; where it stays with fewer "
-    "calls, make a new client: httpcore may lose connections of calls that ended while they waited"
+    "for instance, or raise the client's `pool_size` or `timeout`"
 )
 NO_RIGHTS = "check the client's `api_key` and its rights for this collection"
 NOT_THERE = "create the collection, or correct its name (and the client's `prefix`)"

@@ -113,22 +113,26 @@ class NodeVectors:
         self.ids = ids_of(nodes)
         self._nodes = nodes
         self._rows: Known = [None] * len(nodes)
-        self._missing = list(range(len(nodes)))
+
+    def _missing(self) -> list[int]:
+        if isinstance(self._rows, np.ndarray):
+            return []
+        return [i for i, row in enumerate(self._rows) if row is None]
 
     def missing_ids(self) -> list[str]:
         """Return the ids of the nodes without a vector."""
-        return [self.ids[i] for i in self._missing]
+        return [self.ids[i] for i in self._missing()]
 
     def fill(self, found: Known) -> None:
         """Take what was found for the missing ones, None for others."""
-        if len(self._missing) < len(self.ids):
-            rows = list(self._rows)
-            for i, row in zip(self._missing, found, strict=True):
-                rows[i] = row
-            found = rows
-        self._rows = found
-        is_whole = isinstance(found, np.ndarray)
-        self._missing = [] if is_whole else [i for i, row in enumerate(found) if row is None]
+        missing = self._missing()
+        if len(missing) == len(self._rows):
+            self._rows = found
+            return
+        rows = list(self._rows)
+        for i, row in zip(missing, found, strict=True):
+            rows[i] = row
+        self._rows = rows
 
     def embedded(self, model: Model) -> Matrix:
         """Return the vectors, shape (n, d), after embedding what has none, on its node either.
@@ -150,18 +154,19 @@ class NodeVectors:
 
     def _texts_to_embed(self) -> list[str]:
         """Return the texts without a vector as an index embeds them."""
-        if self._missing:
-            self.fill([self._nodes[i].node.embedding for i in self._missing])
-        if self._missing:
+        if missing := self._missing():
+            self.fill([self._nodes[i].node.embedding for i in missing])
+        missing = self._missing()
+        if missing:
             _logger.warning(
                 "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a "
                 "vector store that was found and can be read (Qdrant, Faiss, SimpleVectorStore); "
                 "a reranker or synthesizer may be told of the VectorStoreIndex that has them by "
                 "index=...",
-                len(self._missing),
+                len(missing),
                 len(self._nodes),
             )
-        return [self._nodes[i].node.get_content(MetadataMode.EMBED) for i in self._missing]
+        return [self._nodes[i].node.get_content(MetadataMode.EMBED) for i in missing]
 
     def _matrix(self) -> Matrix:
         if isinstance(self._rows, np.ndarray):
