@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sift_core.documents.indexing import IndexingReport, index_documents
 
 if TYPE_CHECKING:
+    from sift_core.documents.budget import Budget
     from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
     from sift_core.documents.cutting import TextFormat
     from sift_core.documents.finding import (
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT_OF_SUFFIX",
+    "Budget",
     "Chunker",
     "FileReading",
     "FoundFile",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Budget": "budget",
     "FORMAT_OF_SUFFIX": "chunker",
     "Chunker": "chunker",
     "FileReading": "reader",

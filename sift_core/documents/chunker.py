@@ -51,6 +51,10 @@ class Chunker:
             `lambda text: len(tokenizer.encode(text).ids)`. Called some ten times a chunk. A
             single character that counts more than `max_characters` is a chunk of its own.
 
+    Attributes:
+        max_size: The largest chunk.
+        size: What counts it; None for characters.
+
     Raises:
         InvalidInputError: If an argument is out of its range.
 
@@ -72,6 +76,8 @@ class Chunker:
             raise InvalidInputError(
                 f"`size` must be a function of a text, got {type(size).__name__}"
             )
+        self.max_size = self._capacity
+        self.size = size
         # Rounded up: the splitter takes whole numbers only.
         self._count = len if size is None else lambda text: math.ceil(size(text))
 

@@ -33,6 +33,7 @@ class SkipReason(Enum):
     LINK = "links"
     MISSING_PACKAGE = "need a package (pip install 'sift-rerank[files]')"
     NO_TEXT = "no text in it (scanned pages?)"
+    TOO_COSTLY = "took too long or too much memory to read"
     TOO_LARGE = "too large"
     UNKNOWN_SUFFIX = "unknown suffix"
     UNREADABLE = "could not be read"
@@ -49,6 +50,8 @@ class SkipError(Exception):
 
 def broken(error: Exception) -> SkipError:
     """Return what says of a file that its format's reader failed with some error."""
+    if isinstance(error, MemoryError):
+        raise error
     detail = " ".join(str(error).split())[:200]
     return SkipError(SkipReason.BROKEN, f"{type(error).__name__}: {detail}")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import accumulate
 
+from sift_core.documents.budget import Budget, BudgetReader
 from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
 from sift_core.documents.cutting import TextFormat
 from sift_core.documents.finding import (
@@ -27,6 +28,8 @@ from sift_core.documents.finding import (
 )
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Document
+
+_BUDGET = Budget()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,7 @@ def read_files(
     chunker: Chunker | None = None,
     base: str | os.PathLike[str] | None = None,
     max_bytes: int = MAX_BYTES,
+    budget: Budget | None = _BUDGET,
 ) -> FileReading:
     r"""Return the chunks of files and folders, and what was left out.
 
@@ -64,35 +68,44 @@ def read_files(
         chunker: What cuts; `Chunker()` if left out.
         base: As for `find_files`.
         max_bytes: The largest file to read, in bytes.
+        budget: What one file may take, in time and memory; None for no limit.
 
     Raises:
         InvalidInputError: If there is nothing at a path.
     """
-    return read_found(find_files(paths, base=base, max_bytes=max_bytes), chunker or Chunker())
+    found = find_files(paths, base=base, max_bytes=max_bytes)
+    return read_found(found, chunker or Chunker(), budget=budget)
 
 
 def read_found(
-    found: FoundFiles, chunker: Chunker, *, on_file: Callable[[FoundFile], object] | None = None
+    found: FoundFiles,
+    chunker: Chunker,
+    *,
+    budget: Budget | None = _BUDGET,
+    on_file: Callable[[FoundFile], object] | None = None,
 ) -> FileReading:
     """Return what `read_files` returns, of files that were found before.
 
     Args:
         found: What `find_files` returned.
         chunker: What cuts.
+        budget: What one file may take, in time and memory; None for no limit. PDF, and other files
+            over 8 kB, are read in a process of their own.
         on_file: Called with each file after it was read, for a progress bar.
     """
     skipped = list(found.skipped)
     documents: list[Document] = []
     sources: list[str] = []
-    for file in found.files:
-        chunks = read_file(file, chunker)
-        if on_file is not None:
-            on_file(file)
-        if isinstance(chunks, SkippedPath):
-            skipped.append(chunks)
-        else:
-            documents += chunks
-            sources.append(file.source)
+    with BudgetReader(chunker, budget) as reader:
+        for file in found.files:
+            chunks = reader.read(file)
+            if on_file is not None:
+                on_file(file)
+            if isinstance(chunks, SkippedPath):
+                skipped.append(chunks)
+            else:
+                documents += chunks
+                sources.append(file.source)
     return FileReading(documents=tuple(documents), sources=tuple(sources), skipped=tuple(skipped))
 
 
