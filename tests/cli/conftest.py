@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 import pytest
 
@@ -21,6 +22,14 @@ def elsewhere(tmp_path, monkeypatch):
         if name.startswith("SIFT_") or name in ("QDRANT_API_KEY", "FORCE_COLOR"):
             monkeypatch.delenv(name)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def heard():
+    """Ctrl-C is heard, also by processes begun here: in a script's background it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

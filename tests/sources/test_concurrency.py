@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import wait
-from contextlib import closing, suppress
+from contextlib import closing
 
 import httpx
 import pytest
@@ -16,7 +16,7 @@ qdrant_client = pytest.importorskip("qdrant_client")
 
 N_THREADS, QUERIES_A_THREAD = 32, 4
 N_TASKS = 200
-LIMIT_S = 60  # of a whole test: what takes longer hangs
+LIMIT_S = 300  # of a whole test: what takes longer hangs
 PATIENT = {"timeout": 30, "check_compatibility": False}
 
 # What the client of a server elsewhere has; for this machine it sets no limit and keeps no
@@ -162,19 +162,14 @@ def test_tasks_that_get_no_connection_in_time_say_so(rest_server, corpus, serial
             await call
         return str(caught.value)
 
-    async def answered(source):
-        """Ask until all is answered: a busy machine may need more than the second for some."""
-        for _ in range(60):
-            with suppress(CandidateSourceError):
-                return await gathered(source, corpus, 12)
-        raise AssertionError("the source did not recover")
-
     async def too_many(source):
         rest_server.fail(faults.late(60))
         calls = (source.afetch(*asked(corpus, i)) for i in range(12))
         refusals = await asyncio.gather(*map(refused, calls))
         rest_server.fail(None)
-        return refusals, await answered(source)
+        # Enough for a busy machine, over the same two connections.
+        client._client.openapi_client.client._async_client.timeout = httpx.Timeout(LIMIT_S)
+        return refusals, await gathered(source, corpus, 12)
 
     client = remote(rest_server, **{**PATIENT, "limits": two, "timeout": 1})
     refusals, after = awaited(client, too_many)
