@@ -97,7 +97,10 @@ def settings_file(given: str | Path | None) -> Path | None:
                 f"there is no settings file {str(given)!r}; correct --config or SIFT_CONFIG"
             )
         return Path(given)
-    places = (Path(FILE_NAME), Path(typer.get_app_dir("sift-rerank")) / FILE_NAME)
+    places = [Path(FILE_NAME)]
+    own = Path(typer.get_app_dir("sift-rerank"))
+    if own.is_absolute():  # without a home it is a folder named ~ in the current one: a stranger's
+        places.append(own / FILE_NAME)
     return next((path for path in places if path.is_file()), None)
 
 

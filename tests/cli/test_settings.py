@@ -102,3 +102,11 @@ def test_a_flag_goes_before_a_wrong_variable_and_is_blamed_for_its_own_value(
 def test_the_help_of_a_command_shows_in_spite_of_a_wrong_file(sift):
     write("[search]\nn-selct = 3\n")
     assert "--n-select" in sift("search", "--help").out
+
+
+def test_a_folder_named_as_the_home_is_not_the_users_own(elsewhere, monkeypatch):
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # an account without a home
+    (elsewhere / "~/.config/sift-rerank").mkdir(parents=True)
+    (elsewhere / "~/.config/sift-rerank/sift.toml").write_text('store = "qdrant:data"\n')
+    assert settings_file(None) is None
