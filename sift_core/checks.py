@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
+import sys
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,10 +78,55 @@ def as_count(name: str, value: object, *, minimum: int) -> int:
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # what does not fit raises
     except TypeError as error:
-        raise InvalidInputError(f"`{name}` must be a whole number, got {value!r}") from error
+        raise InvalidInputError(f"`{name}` must be a whole number, got {shown(value)}") from error
     if count < minimum:
-        raise InvalidInputError(f"`{name}` must be >= {minimum}, got {count}")
+        raise InvalidInputError(f"`{name}` must be >= {minimum}, got {shown(count)}")
+    if count > sys.maxsize:
+        raise InvalidInputError(f"`{name}` must be < 2**63, got {shown(count)}")
     return count
+
+
+def as_number(
+    name: str,
+    value: object,
+    *,
+    above: float = -math.inf,
+    minimum: float = -math.inf,
+    maximum: float = sys.float_info.max,
+) -> float:
+    """Return `value`, a real number of any kind, as a float.
+
+    Args:
+        name: How the message should call it.
+        value: Python or NumPy number. NaN is refused.
+        above: What it must exceed; 0 for "> 0".
+        minimum: The least that is allowed.
+        maximum: The most that is allowed; any finite number if left out.
+
+    Raises:
+        InvalidInputError: If it is no real number, or out of its range.
+    """
+    try:
+        number = float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:  # an int beyond float64
+        number = math.nan
+    if above < number <= maximum and number >= minimum:
+        return number
+    is_finite = "a finite number" if maximum == sys.float_info.max else "a number"
+    bounds = [f"> {above:g}"] if above > -math.inf else []
+    bounds += [f">= {minimum:g}"] if minimum > -math.inf else []
+    bounds += [f"<= {maximum:g}"] if maximum < sys.float_info.max else []
+    asked = " ".join([is_finite, " and ".join(bounds)]).strip()
+    raise InvalidInputError(f"`{name}` must be {asked}, got {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """Return what arrived, short enough for the message of an error."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int with more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def check_text(name: str, text: object) -> None:

@@ -40,6 +40,7 @@ from sift_core.answering.streams import (
     computed,
     followed,
 )
+from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import ContextSelector, SIFTSelector
@@ -81,6 +82,9 @@ class AnswerEngine:
             latency budgets; None if they are not known.
         adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
             for none. In memory alone unless it has a folder.
+
+    Raises:
+        InvalidInputError: If a number is < 1, or a setting of generation cannot be used.
     """
 
     language_model: LanguageModel
@@ -99,7 +103,10 @@ class AnswerEngine:
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
 
     def __post_init__(self) -> None:
+        for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
+            as_count(name, getattr(self, name), minimum=1)
         check_generation(self.generation)
+        self.language_model.check_generation(self.generation)
 
     @classmethod
     def from_pretrained(
@@ -171,7 +178,7 @@ class AnswerEngine:
 
         Arguments and errors are those of `answer`.
         """
-        request = AnswerRequest.of(question, options)
+        request = self._request(question, options)
         if request.mode is AnswerMode.BASE:
             return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
@@ -184,7 +191,7 @@ class AnswerEngine:
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
-        request = AnswerRequest.of(question, options)
+        request = self._request(question, options)
         if request.mode is AnswerMode.BASE:
             return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
@@ -214,7 +221,12 @@ class AnswerEngine:
         Raises:
             InvalidInputError: If the question is empty, or an option cannot be used.
         """
-        request = AnswerRequest.of(query.text, options)
+        if foreign := sorted(options.keys() & {"filter", "history"}):
+            raise InvalidInputError(
+                f"`choose_from` takes no {foreign}: the candidates are at hand, and a `Query` "
+                f"brings its own history, `Query(text=…, history=…)`"
+            )
+        request = self._request(query.text, options)
         return self._settled(request, query, pool, timings or {})
 
     def _settled(
@@ -367,6 +379,12 @@ class AnswerEngine:
             lambda on_step, **options: self.answer_from(choice, on_step=on_step, **options),
             {**answerer.generation, **generation},
         )
+
+    def _request(self, question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
+        """Return what is asked, checked before any work."""
+        request = AnswerRequest.of(question, options)
+        self.language_model.check_generation(request.generation)
+        return request
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
         if self.source is None or self.embedder is None:

@@ -79,8 +79,10 @@ class InContextAnswerer:
         """Refuse a question that does not fit into the window, before any work.
 
         Raises:
-            InvalidInputError: If question and answer alone do not fit.
+            InvalidInputError: If question and answer alone do not fit, or an option of generation
+                cannot be used.
         """
+        self.language_model.check_generation(self.generation)
         prompt = self.prompt(query, CandidatePool.empty())
         self.language_model.check_prompt(prompt, self.max_new_tokens)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sift_core.answering.policy import PolicyFeatures
-from sift_core.checks import as_count, as_messages, check_question
+from sift_core.checks import as_count, as_messages, as_number, check_question, shown
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
 from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
@@ -59,8 +59,8 @@ class AnswerRequest:
             known = ", ".join(repr(m.value) for m in AnswerMode)
             raise InvalidInputError(f"`mode` must be one of {known}, got {self.mode!r}")
         object.__setattr__(self, "mode", AnswerMode(self.mode))
-        if self.latency_s is not None and not 0 < self.latency_s < float("inf"):
-            raise InvalidInputError(f"`latency_s` must be > 0 and finite, got {self.latency_s}")
+        if self.latency_s is not None:
+            as_number("latency_s", self.latency_s, above=0)
         as_count("n_questions", self.n_questions, minimum=1)
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
@@ -162,10 +162,12 @@ def first_choices(learned: Selection | None, n_steps: int | None) -> Selection |
 
 
 def check_generation(generation: Mapping[str, Any]) -> None:
-    """Refuse a length of the answer among the settings of generation: it has a place of its own.
+    """Refuse settings that are no mapping, or hold the length of the answer: it has its own place.
 
     Raises:
-        InvalidInputError: If it is there.
+        InvalidInputError: If so.
     """
+    if not isinstance(generation, Mapping):
+        raise InvalidInputError(f"`generation` must be a mapping, got {shown(generation)}")
     if "max_new_tokens" in generation:
         raise InvalidInputError("`generation` must not hold `max_new_tokens`; pass it beside it")

@@ -1,5 +1,6 @@
 """The answer engine over a real tiny language model and a real (small) store."""
 
+import asyncio
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +191,9 @@ def test_a_request_is_what_its_fields_are_by_name(make_engine):
         ({"question": "odd \udce9"}, "UTF-8 cannot hold"),
         ({"mode": "guess"}, r"'base', 'context', .* got 'guess'"),
         ({"latency_s": 0}, "latency_s"),
+        ({"latency_s": "3"}, "latency_s"),
+        ({"latency_s": 10**400}, "latency_s"),
+        ({"generation": 3}, "`generation` must be a mapping"),
         ({"latency_s": float("nan")}, "latency_s"),
         ({"latency_s": float("inf")}, "latency_s"),
         ({"n_questions": 0}, "n_questions"),
@@ -202,3 +206,73 @@ def test_a_request_is_what_its_fields_are_by_name(make_engine):
 def test_a_request_that_cannot_be_is_refused(make_engine, options, message):
     with pytest.raises(InvalidInputError, match=message):
         make_engine().answer(**{"question": QUESTION, **options})
+
+
+ODD_OPTIONS = [
+    ({"temprature": 1.0}, "no option `temprature` .* did you mean `temperature`"),
+    ({"lattency_s": 3}, "did you mean `latency_s`"),
+    ({"prefix": None}, "no option `prefix`"),
+    ({"attention_mask": None}, "no option `attention_mask`"),
+    ({"assistant_early_exit": 1}, "no option `assistant_early_exit`"),
+    ({"stop": 3}, "`stop` must be a sequence"),
+    ({"stop": [""]}, "must not hold an empty text"),
+    ({"num_beams": 0}, "`num_beams` must be >= 1"),
+    ({"do_sample": True, "temperature": math.nan}, "temperature"),
+    ({"do_sample": True, "top_p": 2.0}, "top_p"),
+    ({"do_sample": True, "top_k": "x"}, "top_k"),
+    ({"repetition_penalty": -1.0}, "penalty"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ODD_OPTIONS, ids=str)
+def test_an_option_that_cannot_be_is_refused_before_any_work(make_engine, options, message):
+    engine = make_engine()
+    engine = replace(engine, source=CountingSource(engine.source))
+    chosen = engine.choose(QUESTION, mode="fine_tune")
+    steps = []
+
+    def attempts():
+        yield lambda: engine.answer(QUESTION, mode="fine_tune", **options)
+        yield lambda: asyncio.run(engine.aanswer(QUESTION, **options))
+        yield lambda: engine.stream(QUESTION, **options)
+        yield lambda: asyncio.run(engine.astream(QUESTION, **options))
+        yield lambda: engine.session(QUESTION, on_step=steps.append, **options)
+        yield lambda: engine.choose_from(chosen.query, chosen.pool, **options)
+        yield lambda: engine.answer_from(chosen, on_step=steps.append, **options)
+        yield lambda: engine.stream_from(chosen, **options)
+        yield lambda: replace(engine, generation=options)
+
+    for attempt in attempts():
+        with pytest.raises(InvalidInputError, match=message):
+            attempt()
+    assert (engine.source.n_fetched, steps) == (1, [])
+
+
+@pytest.mark.parametrize("name", ["on_text", "on_step"])
+def test_streams_say_that_they_take_no_listeners(make_engine, name):
+    engine = make_engine()
+    chosen = engine.choose(QUESTION, mode="context")
+    listener = {name: print}
+    for attempt in (
+        lambda: engine.stream(QUESTION, **listener),
+        lambda: asyncio.run(engine.aanswer(QUESTION, **listener)),
+        lambda: engine.stream_from(chosen, **listener),
+        lambda: asyncio.run(engine.aanswer_from(chosen, **listener)),
+        lambda: engine.prepared(chosen).stream(QUESTION, **listener),
+    ):
+        with pytest.raises(InvalidInputError, match=f"no .*{name}.* here"):
+            attempt()
+
+
+def test_a_pool_at_hand_is_not_filtered_and_a_query_has_its_history(make_engine):
+    engine = make_engine()
+    chosen = engine.choose(QUESTION, mode="context")
+    with pytest.raises(InvalidInputError, match=r"takes no \['filter', 'history'\]"):
+        engine.choose_from(chosen.query, chosen.pool, filter={}, history=[])
+
+
+@pytest.mark.parametrize("name", ["n_candidates", "n_context", "n_steps", "max_new_tokens"])
+@pytest.mark.parametrize("value", [-1, 0, "x", None, 1.5, 10**400])
+def test_an_engine_with_an_odd_number_is_refused_at_once(make_engine, name, value):
+    with pytest.raises(InvalidInputError, match=f"`{name}` must be"):
+        make_engine(**{name: value})

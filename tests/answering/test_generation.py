@@ -145,5 +145,13 @@ def test_an_error_of_a_listener_is_passed_on_as_it_is(make_random_lm, error):
 
 @pytest.mark.parametrize("options", [{"mod": "x"}, {"do_sample": True, "temperature": -1.0}])
 def test_options_that_transformers_refuses_are_one_clear_error(make_random_lm, options):
-    with pytest.raises(InvalidInputError, match="cannot generate with"):
+    with pytest.raises(InvalidInputError, match=r"no option `mod`|temperature"):
         make_random_lm().generate("hello", max_new_tokens=2, **options)
+
+
+def test_no_option_takes_layers_out_of_a_model_for_later_answers(make_random_lm):
+    model = make_random_lm()
+    n_layers = model.model.config.num_hidden_layers
+    with pytest.raises(InvalidInputError, match="assistant_early_exit"):
+        model.generate("hello", max_new_tokens=2, assistant_early_exit=1)
+    assert model.model.config.num_hidden_layers == n_layers

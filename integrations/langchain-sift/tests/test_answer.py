@@ -178,7 +178,7 @@ def test_the_mode_can_come_from_the_configuration(answer, question):
         ({"input": "why", "context": "some text"}, {}, '"context" must be a list of .* got str'),
         ({"input": "why", "context": ["some text"]}, {}, '"context" must be a list of .*Documents'),
         ({"input": "why", "chat_history": "Human: hi"}, {}, "must be a list of messages, got str"),
-        ("why", {"latency_s": -1}, "`latency_s` must be > 0"),
+        ("why", {"latency_s": -1}, "`latency_s` must be a finite number > 0"),
         ({"input": "why", "context": []}, {"n_questions": 0}, "`n_questions` must be >= 1"),
         ("why", {"mode": "rag"}, "`mode` must be one of .* got 'rag'"),
     ],

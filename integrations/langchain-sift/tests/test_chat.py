@@ -124,7 +124,7 @@ def test_temperature_zero_is_greedy_whatever_the_engine_says(language_model):
         ([ToolMessage("b", tool_call_id="1"), HumanMessage("a")], {}, "role .* got 'tool'"),
         ([HumanMessage([{"type": "image", "url": "x"}])], {}, "text alone"),
         ([HumanMessage("a")], {"tools": [{"name": "add"}]}, r"no use for \['tools'\]"),
-        ([HumanMessage("a")], {"model": "gpt"}, r"cannot generate with \['model'\]"),
+        ([HumanMessage("a")], {"model": "gpt"}, r"no option `model`"),
         ([HumanMessage("a")], {"temperature": -1}, "`temperature` must be >= 0, got -1"),
         ([HumanMessage("a")], {"mode": "rag"}, "`mode` must be one of .* got 'rag'"),
     ],

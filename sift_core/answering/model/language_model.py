@@ -15,7 +15,12 @@ from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.base_check import BaseCheck
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.fair_lock import lock_and_workers
-from sift_core.answering.model.generation import Generation, generate_batch, generation_errors
+from sift_core.answering.model.generation import (
+    Generation,
+    check_options,
+    generate_batch,
+    generation_errors,
+)
 from sift_core.answering.model.hooks import activate, activate_pairs, active
 from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.parts import parts_of
@@ -326,6 +331,7 @@ class LanguageModel:
         on_text: Callable[[str], object] | None = None,
         prefix: Prefix | None = None,
     ) -> list[Generation]:
+        self.check_generation(options if stop == () else {**options, "stop": stop})
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
         with generation_errors(options), self.lock.held(), torch.inference_mode():
             model = self._active_model
@@ -370,6 +376,17 @@ class LanguageModel:
     def _adapter_key(self) -> str | None:
         learned = active(self.model)
         return None if learned is None else learned.key
+
+    def check_generation(self, options: Mapping[str, Any]) -> None:
+        """Refuse options of `generate`, and `stop`, that are unknown or out of their range.
+
+        Costs nothing beside an answer; what only the model can refuse passes.
+
+        Raises:
+            InvalidInputError: If there is one.
+        """
+        if options:
+            check_options(self.model, options)
 
     def check_prompt(self, prompt: Prompt, max_new_tokens: int) -> list[int]:
         """Return the prompt's tokens if they and an answer fit into the window.
