@@ -44,9 +44,12 @@ def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArr
         array = np.asarray(values)
         if array.dtype.kind in "biu" or array.dtype == object:
             array = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        is_tensor = hasattr(values, "detach")  # of torch: with a gradient, bfloat16, on a GPU
+        advice = f"; pass `{name}.detach().float().cpu().numpy()`" if is_tensor else ""
         raise InvalidInputError(
-            f"`{name}` must be an array of numbers with {n_dimensions} dimension(s): {error}"
+            f"`{name}` must be an array of numbers with {n_dimensions} dimension(s): "
+            f"{error}{advice}"
         ) from error
     if array.dtype.kind != "f":
         raise InvalidInputError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
@@ -118,6 +121,16 @@ def as_number(
     bounds += [f"<= {maximum:g}"] if maximum < sys.float_info.max else []
     asked = " ".join([is_finite, " and ".join(bounds)]).strip()
     raise InvalidInputError(f"`{name}` must be {asked}, got {shown(value)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidInputError(f"`{name}` must be True or False, got {shown(value)}")
 
 
 def shown(value: object) -> str:
@@ -199,7 +212,7 @@ def is_matrix(values: object) -> bool:
     """Tell whether `values` has two dimensions; what is no array at all has not."""
     try:
         return isinstance(values, np.ndarray | list | tuple) and np.ndim(values) == 2
-    except ValueError:  # rows of different lengths
+    except (TypeError, ValueError, RuntimeError):  # rows of different lengths, torch's tensors
         return False
 
 
@@ -253,7 +266,10 @@ def checked_positions(positions: object, n: int) -> npt.NDArray[np.intp]:
     Raises:
         InvalidInputError: If they are not.
     """
-    rows = np.asarray(positions)
+    try:
+        rows = np.asarray(positions)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(f"`positions` must be a row of integers: {error}") from error
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise InvalidInputError(
             f"`positions` must be a row of integers, got {rows.dtype} of shape {rows.shape}; "

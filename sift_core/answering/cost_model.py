@@ -14,12 +14,15 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
+
 from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, PolicyFeatures
 from sift_core.cache_folder import default_cache_folder, sealed, unsealed
-from sift_core.errors import MissingDependencyError
+from sift_core.checks import as_finite_array, as_number, shown
+from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import AnswerMode
 
 try:
@@ -53,6 +56,9 @@ class CostModel:
         new_token_s: Seconds to write a token.
         adapted_new_token_s: The same with an adapter active.
         setup_s: Seconds to put an adapter in and out again.
+
+    Raises:
+        InvalidInputError: If a number is negative or not finite, or a curve none.
     """
 
     prefill: Curve
@@ -64,8 +70,9 @@ class CostModel:
 
     def __post_init__(self) -> None:
         for name in ("prefill", "adapted_prefill", "step"):  # lists where they come from JSON
-            curve = tuple((int(n), float(seconds)) for n, seconds in getattr(self, name))
-            object.__setattr__(self, name, curve)
+            object.__setattr__(self, name, _checked_curve(name, getattr(self, name)))
+        for name in ("new_token_s", "adapted_new_token_s", "setup_s"):
+            as_number(name, getattr(self, name), minimum=0)
 
     @classmethod
     def measure(
@@ -86,6 +93,7 @@ class CostModel:
         Raises:
             AnswerError: If the model fails.
         """
+        as_number("aim_s", aim_s, minimum=0)
         settings = settings or FineTuningSettings()
         settings = replace(settings, chunks_per_step=1, reuse_gradients=False, max_seconds=None)
         begin = time.perf_counter()
@@ -127,6 +135,22 @@ class CostModel:
             steps = (seconds_at(self.step, n) for n in features.learn_tokens[:n_steps])
             learning_s = self.setup_s + sum(steps)
         return self.answer_s(features, mode) + learning_s / n_questions
+
+
+def _checked_curve(name: str, curve: object) -> Curve:
+    """Return a curve as pairs of numbers.
+
+    Raises:
+        InvalidInputError: If it is none.
+    """
+    pairs = as_finite_array(name, curve, n_dimensions=2)
+    is_curve = len(pairs) >= 2 and pairs.shape[1] == 2 and (pairs >= 0).all()
+    if not (is_curve and (np.diff(pairs[:, 0]) > 0).all()):
+        raise InvalidInputError(
+            f"`{name}` must be at least two pairs (tokens, seconds) >= 0, tokens ascending, got "
+            f"{shown(curve)}"
+        )
+    return tuple((int(n), float(seconds)) for n, seconds in pairs)
 
 
 def cached_cost_model(
@@ -240,7 +264,7 @@ def _curve(
     if len(curve) == 1:  # a window so small that all lengths are one
         n, seconds = next(iter(curve.items()))
         curve[n + 1] = seconds
-    return tuple(curve.items())
+    return tuple(sorted(curve.items()))
 
 
 def _text(language_model: LanguageModel, n_tokens: int) -> str:

@@ -12,6 +12,7 @@ from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.prefix import Prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.policy import PolicyFeatures
+from sift_core.checks import as_count
 from sift_core.selection import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
@@ -42,8 +43,12 @@ class InContextAnswerer:
 
         Args:
             **generation: `max_new_tokens`, `stop`, and what `transformers`' `generate` takes.
+
+        Raises:
+            InvalidInputError: If `max_new_tokens` < 1.
         """
         n_new = generation.pop("max_new_tokens", self.max_new_tokens)
+        as_count("max_new_tokens", n_new, minimum=1)
         return replace(self, max_new_tokens=n_new, generation={**self.generation, **generation})
 
     def fitting(self, chunks: CandidatePool, room: int) -> CandidatePool:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Protocol
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, as_number, shown
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
 
@@ -109,7 +109,7 @@ class Decision:
     def __post_init__(self) -> None:
         if not isinstance(self.mode, AnswerMode) or self.mode is AnswerMode.AUTO:
             raise InvalidInputError(
-                f"a decision's `mode` must be an AnswerMode other than AUTO, got {self.mode!r}"
+                f"a decision's `mode` must be an AnswerMode other than AUTO, got {shown(self.mode)}"
             )
         if self.n_steps is not None:
             as_count("n_steps", self.n_steps, minimum=1)
@@ -161,10 +161,9 @@ class VariancePolicy:
 
     def __post_init__(self) -> None:
         for name in ("min_explained", "enough_read"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidInputError(f"`{name}` must be in [0, 1], got {getattr(self, name)}")
-        if self.alpha is not None and not self.alpha > 0:
-            raise InvalidInputError(f"`alpha` must be > 0, got {self.alpha}")
+            as_number(name, getattr(self, name), minimum=0, maximum=1)
+        if self.alpha is not None:
+            as_number("alpha", self.alpha, above=0, maximum=inf)
 
     def decide(self, features: PolicyFeatures) -> Decision:
         """Return the mode for one question, and the steps if it learns."""

@@ -55,9 +55,9 @@ class AnswerRequest:
     def __post_init__(self) -> None:
         check_question(self.question)
         as_messages("history", self.history)
-        if self.mode not in list(AnswerMode):
+        if not isinstance(self.mode, str) or self.mode not in list(AnswerMode):
             known = ", ".join(repr(m.value) for m in AnswerMode)
-            raise InvalidInputError(f"`mode` must be one of {known}, got {self.mode!r}")
+            raise InvalidInputError(f"`mode` must be one of {known}, got {shown(self.mode)}")
         object.__setattr__(self, "mode", AnswerMode(self.mode))
         if self.latency_s is not None:
             as_number("latency_s", self.latency_s, above=0)

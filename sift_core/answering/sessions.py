@@ -101,6 +101,12 @@ class Session:
         """
         if isinstance(questions, str):
             raise InvalidInputError("`questions` must be a sequence of questions, got one text")
+        try:
+            questions = list(questions)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"`questions` must be a sequence of questions: {error}"
+            ) from error
         queries = [self._query(question) for question in questions]
         answerer = self.answerer.generating(**generation)
         with self._adapted():

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array, checked_relevance
-from sift_core.errors import InvalidInputError
+from sift_core.checks import as_count, as_finite_array, as_number, check_flag, checked_relevance
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import Kernel, LinearKernel, in_the_order_of
 from sift_core.selection.posterior import Posterior, check_noise_variance, posterior_variances
@@ -97,10 +96,7 @@ class MMRSelector:
     relevance_weight: float = 0.7
 
     def __post_init__(self) -> None:
-        if not 0 <= self.relevance_weight <= 1:  # also refuses NaN
-            raise InvalidInputError(
-                f"`relevance_weight` must be in [0, 1], got {self.relevance_weight}"
-            )
+        as_number("relevance_weight", self.relevance_weight, minimum=0, maximum=1)
 
     def select(
         self,
@@ -168,6 +164,7 @@ class UncertaintySamplingSelector:
 
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
+        check_flag("allow_repeats", self.allow_repeats)
 
     def select(
         self,

@@ -91,7 +91,9 @@ def explain(
     """
     check_noise_variance(noise_variance)
     query = as_finite_array("query", query, n_dimensions=1)
-    posterior = Posterior.prior(kernel or LinearKernel(), noise_variance, query, candidates)
+    posterior = Posterior.prior(
+        LinearKernel() if kernel is None else kernel, noise_variance, query, candidates
+    )
     rows = checked_positions(positions, posterior.n)
     alone = posterior.variances[0] - posterior.gains()[rows]  # σ² after this choice only
     for position in rows.tolist():
@@ -183,7 +185,7 @@ def irreducible_variance(
         Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: appendix "The
         Uncertainty of SIFT Provably Vanishes".
     """
-    kernel = kernel or LinearKernel()
+    kernel = LinearKernel() if kernel is None else kernel
     query = as_finite_array("query", query, n_dimensions=1)
     prior = Posterior.prior(kernel, 1.0, query, candidates)  # λ plays no part
     variance = float(prior.variances[0])

@@ -7,14 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from numbers import Real
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, as_number, shown
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.selection.posterior import Posterior, check_noise_variance
 from sift_core.types import FloatArray, Selection, StopReason
@@ -45,11 +44,11 @@ class GreedySelector:
         check_noise_variance(self.noise_variance)
         for name in ("alpha", "max_variance", "min_gain"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and float(value) > 0):
-                raise InvalidInputError(f"`{name}` must be > 0 or None, got {value!r}")
-        if self.backend not in ("auto", "numpy", "numba"):
+            if value is not None:
+                as_number(name, value, above=0, maximum=np.inf)
+        if not (isinstance(self.backend, str) and self.backend in get_args(Backend)):
             raise InvalidInputError(
-                f"`backend` must be 'auto', 'numpy' or 'numba', got {self.backend!r}"
+                f"`backend` must be 'auto', 'numpy' or 'numba', got {shown(self.backend)}"
             )
 
     def select(
@@ -84,12 +83,15 @@ class GreedySelector:
             InvalidInputError: If the numbers of queries and pools differ, or as `select`.
         """
         n_threads = as_count("n_threads", n_threads, minimum=1)
-        if len(queries) != len(candidates):
+        try:
+            n, n_pools = len(queries), len(candidates)
+        except TypeError as error:
+            raise InvalidInputError(f"`queries` and `candidates` must be rows: {error}") from error
+        if n != n_pools:
             raise InvalidInputError(
-                f"`candidates` must have one pool a query: {len(queries)} queries, "
-                f"{len(candidates)} pools"
+                f"`candidates` must have one pool a query: {n} queries, {n_pools} pools"
             )
-        counts = [n_select] * len(queries)
+        counts = [n_select] * n
         if n_threads == 1:
             return list(map(self.select, queries, candidates, counts))
         with ThreadPoolExecutor(n_threads) as executor:

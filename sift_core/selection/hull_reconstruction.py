@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array, checked_arrays
-from sift_core.errors import InvalidInputError
+from sift_core.checks import as_count, as_finite_array, as_number, checked_arrays
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.posterior import posterior_variances
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
@@ -87,10 +86,7 @@ class HullReconstructionSelector:
     max_iterations: int = 1000
 
     def __post_init__(self) -> None:
-        if not 0 < self.tolerance < np.inf:  # also rejects NaN
-            raise InvalidInputError(
-                f"`tolerance` must be a finite number > 0, got {self.tolerance}"
-            )
+        as_number("tolerance", self.tolerance, above=0)
         as_count("max_iterations", self.max_iterations, minimum=1)
 
     def select(

@@ -11,7 +11,14 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from sift_core.checks import checked_relevance
+from sift_core.checks import (
+    as_finite_array,
+    as_number,
+    check_flag,
+    checked_relevance,
+    checked_rows,
+    shown,
+)
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray
 
@@ -53,6 +60,9 @@ class LinearKernel:
 
     normalize: bool = True
 
+    def __post_init__(self) -> None:
+        check_flag("normalize", self.normalize)
+
     def features(self, embeddings: FloatArray) -> FloatArray:
         """Return the embeddings in float64, shape (n, d), unit rows if `normalize`."""
         return unit_rows(embeddings) if self.normalize else embeddings.astype(np.float64)
@@ -84,18 +94,18 @@ class RBFKernel:
     length_scale: float = 0.1**0.5
 
     def __post_init__(self) -> None:
-        square = self.length_scale * self.length_scale
-        # Written so that NaN is refused too. 2 is the most that 1 - cos can be.
-        if not (self.length_scale > 0 and 0 < square < np.inf and 2 / square < np.inf):
+        length = as_number("length_scale", self.length_scale, above=0)
+        square = length * length
+        if not (0 < square < np.inf and 2 / square < np.inf):  # 2 is the most that 1 - cos can be
             raise InvalidInputError(
                 f"`length_scale` must be > 0 and its square neither 0 nor infinite in "
-                f"float64, got {self.length_scale}"
+                f"float64, got {shown(self.length_scale)}"
             )
 
     @property
     def decay(self) -> float:
         """1 / length_scale²."""
-        return 1.0 / self.length_scale**2
+        return 1.0 / float(self.length_scale) ** 2
 
     def features(self, embeddings: FloatArray) -> FloatArray:
         """Return the embeddings scaled to unit length, float64, shape (n, d)."""
@@ -154,9 +164,14 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
 
     float32, in [-1, 1]; 0 where a vector is all zero. Equal rows have equal cosines, which
     a matrix product by BLAS does not promise: here each row is summed by itself.
+
+    Raises:
+        InvalidInputError: If shapes do not fit, or a number is not finite.
     """
+    query = as_finite_array("query", query, n_dimensions=1)
+    embeddings = checked_rows("embeddings", embeddings, len(query))
     direction = query.astype(np.float64)  # squares of float32 leave its range
-    largest = float(np.max(np.abs(direction)))
+    largest = float(np.max(np.abs(direction), initial=0.0))
     if largest > 0:
         direction = direction / largest  # and those of float64 could leave that
         direction = direction / float(np.linalg.norm(direction))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_flag
 from sift_core.selection.greedy import TIE_TOLERANCE
 from sift_core.selection.kernels import Kernel, LinearKernel
 from sift_core.selection.posterior import Posterior, check_noise_variance, too_little_noise
@@ -73,6 +73,7 @@ class LazySIFTSelector:
 
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
+        check_flag("allow_repeats", self.allow_repeats)
 
     def select(
         self,

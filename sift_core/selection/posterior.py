@@ -7,11 +7,10 @@ K → n, σ²_n(x*) → `variances[n]`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
-from sift_core.checks import checked_arrays, checked_rows, checked_weights
+from sift_core.checks import as_number, checked_arrays, checked_rows, checked_weights, shown
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
@@ -75,8 +74,8 @@ class Posterior:
         """
         if isinstance(kernel, type) or not isinstance(kernel, Kernel):
             raise InvalidInputError(
-                f"`kernel` must be a kernel, for instance RBFKernel(), got {kernel!r}; names are "
-                f"for selector_from_settings"
+                f"`kernel` must be a kernel, for instance RBFKernel(), got {shown(kernel)}; names "
+                f"are for selector_from_settings"
             )
         targets, candidates = checked_arrays(query, candidates)
         weights = checked_weights(weights, len(targets))
@@ -231,7 +230,9 @@ def posterior_variances(
             zero, or `noise_variance` is not > 0.
     """
     check_noise_variance(noise_variance)
-    posterior = Posterior.prior(kernel or LinearKernel(), noise_variance, query, chosen)
+    posterior = Posterior.prior(
+        LinearKernel() if kernel is None else kernel, noise_variance, query, chosen
+    )
     for position in range(posterior.n):
         posterior.observe(position)
     return np.array(posterior.variances)
@@ -243,10 +244,7 @@ def check_noise_variance(noise_variance: float) -> None:
     Raises:
         InvalidInputError: If so.
     """
-    if not (isinstance(noise_variance, Real) and 0 < noise_variance < np.inf):  # NaN is not
-        raise InvalidInputError(
-            f"`noise_variance` must be a finite number > 0, got {noise_variance!r}"
-        )
+    as_number("noise_variance", noise_variance, above=0)
 
 
 def too_little_noise(noise_variance: float) -> NumericalError:

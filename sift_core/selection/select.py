@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
+from sift_core.checks import check_flag, shown
 from sift_core.errors import InvalidInputError
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
@@ -34,16 +35,16 @@ def selector_from_settings(
     Raises:
         InvalidInputError: If a value is out of range, or has no effect on this kernel.
     """
-    if isinstance(kernel, type) or not (
-        kernel in ("auto", "rbf", "linear") or isinstance(kernel, Kernel)
-    ):
+    is_known = kernel in get_args(KernelName) if isinstance(kernel, str) else False
+    if isinstance(kernel, type) or not (is_known or isinstance(kernel, Kernel)):
         raise InvalidInputError(
-            f"`kernel` must be 'auto', 'rbf', 'linear' or a kernel, got {kernel!r}"
+            f"`kernel` must be 'auto', 'rbf', 'linear' or a kernel, got {shown(kernel)}"
         )
+    check_flag("allow_repeats", allow_repeats)
     if kernel != "rbf" and length_scale is not None:
         raise InvalidInputError(
-            f"`length_scale` has no effect with kernel={kernel!r}, got {length_scale}; leave it "
-            f'out or pass kernel="rbf"'
+            f"`length_scale` has no effect with kernel={kernel!r}, got {shown(length_scale)}; "
+            f'leave it out or pass kernel="rbf"'
         )
     if kernel == "auto":
         if allow_repeats:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count, checked_weights
+from sift_core.checks import as_count, check_flag, checked_weights
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.posterior import Posterior
@@ -57,6 +57,7 @@ class SIFTSelector(GreedySelector):
         if self.noise_variance is None:
             default = 0.1 if isinstance(self.kernel, RBFKernel) else 0.01
             object.__setattr__(self, "noise_variance", default)
+        check_flag("allow_repeats", self.allow_repeats)
         super().__post_init__()
 
     @classmethod
@@ -132,7 +133,7 @@ def _as_rows(query: FloatArray) -> FloatArray | None:
     """Return a vector as a matrix of one row; None for what is no vector and no matrix."""
     try:
         rows = np.asarray(query)
-    except ValueError:  # rows of different lengths
+    except (TypeError, ValueError, RuntimeError):  # rows of different lengths, torch's tensors
         return None
     return np.atleast_2d(rows) if rows.ndim else None
 

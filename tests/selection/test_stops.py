@@ -106,5 +106,5 @@ def test_the_stops_see_the_weighted_sum_of_the_targets(choose):
 @pytest.mark.parametrize("name", ["alpha", "max_variance", "min_gain"])
 @pytest.mark.parametrize("value", [0, -1.0, np.nan])
 def test_refuses_a_stop_out_of_range(selector, name, value):
-    with pytest.raises(InvalidInputError, match=f"`{name}` must be > 0 or None"):
+    with pytest.raises(InvalidInputError, match=f"`{name}` must be a number > 0"):
         selector(**{name: value})

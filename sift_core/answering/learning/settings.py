@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from sift_core.checks import as_count, check_text
+from sift_core.checks import as_count, as_number, check_text, shown
 from sift_core.errors import InvalidInputError
 
 DEFAULT_RANK, DEFAULT_ALPHA = 64, 16.0  # the paper's, appendix "Low-Rank Adaptation"
@@ -67,21 +67,20 @@ class FineTuningSettings:
         as_count("chunks_per_step", self.chunks_per_step, minimum=1)
         if self.rows_per_pass is not None:
             as_count("rows_per_pass", self.rows_per_pass, minimum=1)
-        if as_count("seed", self.seed, minimum=0) >= 2**63:
-            raise InvalidInputError(f"`seed` must be < 2**63, got {self.seed}")
+        as_count("seed", self.seed, minimum=0)
         for name in ("learning_rate", "max_seconds"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise InvalidInputError(f"`{name}` must be > 0, got {value}")
+            if (value := getattr(self, name)) is not None:
+                as_number(name, value, above=0)
         if not isinstance(self.scope, str) or not re.fullmatch(
             r"all|head|full|top:[1-9][0-9]*", self.scope
         ):
             raise InvalidInputError(
-                f'`scope` must be "all", "top:k" with k >= 1, "head" or "full", got {self.scope!r}'
+                f'`scope` must be "all", "top:k" with k >= 1, "head" or "full", got '
+                f"{shown(self.scope)}"
             )
-        if self.chunk_format not in get_args(ChunkFormat):
+        if not (isinstance(self.chunk_format, str) and self.chunk_format in get_args(ChunkFormat)):
             raise InvalidInputError(
-                f'`chunk_format` must be "text" or "chat", got {self.chunk_format!r}'
+                f'`chunk_format` must be "text" or "chat", got {shown(self.chunk_format)}'
             )
         check_text("chat_request", self.chat_request)
         if self.lora is not None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from sift_core.answering.model.fair_lock import FairLock
-from sift_core.checks import as_count, check_text
+from sift_core.checks import as_count, check_text, shown
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.types import FinishReason
 
@@ -128,7 +128,7 @@ def check_stop(stop: object) -> None:
         InvalidInputError: If it is none, or holds an empty text.
     """
     if isinstance(stop, str) or not isinstance(stop, Sequence):
-        raise InvalidInputError(f"`stop` must be a sequence of texts, got {stop!r}")
+        raise InvalidInputError(f"`stop` must be a sequence of texts, got {shown(stop)}")
     for text in stop:
         check_text("stop", text)
         if not text:

@@ -331,7 +331,8 @@ class LanguageModel:
         on_text: Callable[[str], object] | None = None,
         prefix: Prefix | None = None,
     ) -> list[Generation]:
-        self.check_generation(options if stop == () else {**options, "stop": stop})
+        is_without = isinstance(stop, tuple) and not stop
+        self.check_generation(options if is_without else {**options, "stop": stop})
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
         with generation_errors(options), self.lock.held(), torch.inference_mode():
             model = self._active_model

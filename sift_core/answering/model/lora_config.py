@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
+from sift_core.checks import as_number, shown
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -63,11 +64,10 @@ def check_plain(config: Any, *, has_learned: bool) -> None:
             f"the adapter must be a plain LoRA without dropout, got one with {', '.join(odd)}"
         )
     if not isinstance(config.r, int) or isinstance(config.r, bool) or config.r < 1:
-        raise InvalidInputError(f"the adapter's rank `r` must be >= 1, got {config.r!r}")
-    alpha = config.lora_alpha
-    is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not is_number or not 0 < alpha < math.inf:
-        raise InvalidInputError(f"the adapter's `lora_alpha` must be > 0, got {alpha!r}")
+        raise InvalidInputError(f"the adapter's rank `r` must be >= 1, got {shown(config.r)}")
+    if isinstance(config.lora_alpha, bool):
+        raise InvalidInputError("the adapter's `lora_alpha` must be a number, got a bool")
+    as_number("lora_alpha", config.lora_alpha, above=0)
 
 
 def alpha_of(config: Any) -> float:

@@ -1,0 +1,112 @@
+"""Odd values for every public number of answering: an error of ours, or one that works."""
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra fine-tune")
+
+from sift_core import InMemorySource
+from sift_core.answering import (
+    AdapterCache,
+    AnswerEngine,
+    AnswerRequest,
+    CostModel,
+    Decision,
+    FineTuningSettings,
+    VariancePolicy,
+)
+from sift_core.errors import SiftError
+from sift_core.testing import HashingEmbedder
+from sift_core.types import AnswerMode
+from tests.selection.test_odd_values import ODD
+
+QUESTION = "What is a cup of?"
+LINE = ((1, 0.5), (2, 1.0))
+COSTS = {"prefill": LINE, "adapted_prefill": LINE, "step": LINE}
+COSTS |= dict.fromkeys(["new_token_s", "adapted_new_token_s", "setup_s"], 0.1)
+KINDS = [
+    (FineTuningSettings, {}, {"lora"}),
+    (CostModel, COSTS, set()),
+    (VariancePolicy, {}, set()),
+    (AdapterCache, {}, {"folder"}),
+    (AnswerRequest, {"question": QUESTION}, {"filter"}),
+    (Decision, {"mode": AnswerMode.BASE, "reasons": ()}, {"reasons"}),
+]
+
+
+def _errors_but_ours(use):
+    """Return what odd values end in, other than errors of ours."""
+    found = []
+    for odd in ODD:
+        try:
+            use(odd)
+        except SiftError:
+            pass
+        except Exception as error:
+            found.append(f"{type(odd).__name__}: {error!r:.200}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "name"),
+    [
+        (kind, given, name)
+        for kind, given, free in KINDS
+        for name in inspect.signature(kind).parameters
+        if name not in free
+    ],
+)
+def test_an_odd_setting_is_an_error_of_ours_or_works(kind, given, name):
+    assert _errors_but_ours(lambda odd: kind(**{**given, name: odd})) == []
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_lm):
+    embedder = HashingEmbedder()
+    texts = ["A cup of tea", "A pot of tea"]
+    return AnswerEngine(
+        language_model=tiny_lm,
+        source=InMemorySource(embedder.embed_documents(texts), texts),
+        embedder=embedder,
+        n_steps=1,
+        max_new_tokens=1,
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        field.name
+        for field in dataclasses.fields(AnswerEngine)
+        if field.type in ("int", "float", "Mapping[str, Any]")
+    ],
+)
+def test_an_odd_number_of_an_engine_is_an_error_of_ours_or_works(engine, name):
+    assert _errors_but_ours(lambda odd: dataclasses.replace(engine, **{name: odd})) == []
+
+
+@pytest.mark.parametrize("name", ["question", "history", "max_new_tokens", "stop", "num_beams"])
+def test_an_odd_argument_of_a_session_is_an_error_of_ours_or_works(engine, name):
+    session = engine.session(QUESTION, mode="context")
+
+    def answered(odd):
+        return session.answer(**{"question": QUESTION, "max_new_tokens": 1, name: odd})
+
+    assert _errors_but_ours(answered) == []
+    assert _errors_but_ours(session.answers) == []
+    assert _errors_but_ours(session.bits_per_byte) == []
+
+
+@pytest.mark.parametrize("name", ["r", "lora_alpha"])
+def test_an_odd_number_of_a_lora_is_an_error_of_ours_or_works(name):
+    config = pytest.importorskip("peft").LoraConfig()
+
+    def settings(odd):
+        setattr(config, name, odd)
+        return FineTuningSettings(lora=config).alpha
+
+    assert _errors_but_ours(settings) == []
+    assert np.isfinite(FineTuningSettings().alpha)
