@@ -66,7 +66,7 @@ def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArr
     return array
 
 
-def as_count(name: str, value: object, *, minimum: int) -> int:
+def as_count(name: str, value: object, *, minimum: int, maximum: float = math.inf) -> int:
     """Return `value`, an integer of any kind, as an int.
 
     Args:
@@ -74,9 +74,10 @@ def as_count(name: str, value: object, *, minimum: int) -> int:
         value: Python or NumPy integer. 3.0 is refused: it is the result of a division
             that may as well give 2.5.
         minimum: The least that is allowed.
+        maximum: The most that is allowed.
 
     Raises:
-        InvalidInputError: If it is not an integer, or is less than `minimum`.
+        InvalidInputError: If it is not an integer, or out of its range.
     """
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # what does not fit raises
@@ -84,8 +85,8 @@ def as_count(name: str, value: object, *, minimum: int) -> int:
         raise InvalidInputError(f"`{name}` must be a whole number, got {shown(value)}") from error
     if count < minimum:
         raise InvalidInputError(f"`{name}` must be >= {minimum}, got {shown(count)}")
-    if count > sys.maxsize:
-        raise InvalidInputError(f"`{name}` must be < 2**63, got {shown(count)}")
+    if count > maximum:
+        raise InvalidInputError(f"`{name}` must be <= {maximum}, got {shown(count)}")
     return count
 
 

@@ -14,7 +14,12 @@ import numpy as np
 from sift_core.checks import as_count, as_finite_array, as_number, check_flag, checked_relevance
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import Kernel, LinearKernel, in_the_order_of
-from sift_core.selection.posterior import Posterior, check_noise_variance, posterior_variances
+from sift_core.selection.posterior import (
+    MOST_REPEATS,
+    Posterior,
+    check_noise_variance,
+    posterior_variances,
+)
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 
@@ -70,7 +75,7 @@ class RepeatedNeighborSelector:
         Raises:
             InvalidInputError: As `SIFTSelector.select`.
         """
-        n_select = as_count("n_select", n_select, minimum=0)
+        n_select = as_count("n_select", n_select, minimum=0, maximum=MOST_REPEATS)
         nearest = _nearest_first(query, candidates, relevance)[:1]
         return _selection(query, candidates, np.repeat(nearest, n_select), n_select)
 

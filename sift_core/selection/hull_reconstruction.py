@@ -13,7 +13,7 @@ import numpy as np
 
 from sift_core.checks import as_count, as_finite_array, as_number, checked_arrays
 from sift_core.selection.kernels import unit_rows
-from sift_core.selection.posterior import posterior_variances
+from sift_core.selection.posterior import MOST_REPEATS, posterior_variances
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # Inner products of unit vectors closer than this count as tied: copies of a vector tie
@@ -115,7 +115,7 @@ class HullReconstructionSelector:
         Raises:
             InvalidInputError: As `SIFTSelector.select`.
         """
-        n_select = as_count("n_select", n_select, minimum=0)
+        n_select = as_count("n_select", n_select, minimum=0, maximum=MOST_REPEATS)
         target, units = _unit_vectors(query, candidates)
         complete = n_select == 0 or len(units) > 0
         positions = np.empty(0, dtype=np.intp)

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -6,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from sift_core import InvalidInputError
 from sift_core.answering import FineTuningSettings
+from sift_core.answering.learning import adapter_files
 from sift_core.answering.learning.adapter_cache import AdapterCache, adapter_key
 from sift_core.answering.learning.adapter_files import ABANDONED_S
 from sift_core.answering.learning.fine_tuning import fine_tune
@@ -192,7 +196,35 @@ def put_another_keys(path):
     os.replace(file_of(path.parent, KEYS[1]), path)
 
 
-@pytest.mark.parametrize("damage", [cut, empty, put_a_pickle, put_another_keys])
+def describe(path, change):
+    """Write a file whose checksum is right, and whose description is changed."""
+    with safe_open(path, framework="pt") as file:
+        described, values = file.metadata()["adapter"], file.get_tensor("values")
+    described, values = change(described, values)
+    checksum = adapter_files._checksum(described, values)
+    save_file({"values": values}, path, {"adapter": described, "sha256": checksum})
+
+
+def nest_too_deep(path):
+    describe(path, lambda described, values: ("[" * 100_000, values))
+
+
+def put_a_list(path):
+    describe(path, lambda described, values: ("[]", values))
+
+
+def scale_by_text(path):
+    describe(path, lambda d, values: (json.dumps({**json.loads(d), "alpha": "x"}), values))
+
+
+def put_whole_numbers(path):
+    describe(path, lambda described, values: (described, values.long()))
+
+
+CRAFTED = [nest_too_deep, put_a_list, scale_by_text, put_whole_numbers]
+
+
+@pytest.mark.parametrize("damage", [cut, empty, put_a_pickle, put_another_keys, *CRAFTED])
 def test_a_damaged_adapter_is_reported_deleted_and_learned_anew(damage, tmp_path):
     AdapterCache(tmp_path).put(KEYS[0], an_adapter(), REPORT)
     damage(file_of(tmp_path, KEYS[0]))

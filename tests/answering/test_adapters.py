@@ -97,6 +97,9 @@ CONFIG_CHANGES = {
     "DoRA": ({"use_dora": True}, "without dropout, got one with use_dora"),
     "no rank": ({"r": None}, "adapter"),
     "another rank": ({"r": 5}, "incomplete"),
+    "a rank of text": ({"r": "4"}, "rank"),
+    "an endless scaling": ({"lora_alpha": 10**400}, "lora_alpha"),
+    "a number for a name": ({"peft_type": 5}, "adapter"),
     "no scaling": ({"lora_alpha": None}, "lora_alpha"),
 }
 
@@ -122,6 +125,8 @@ DAMAGES = {
     "empty weights": lambda folder: (folder / WEIGHTS_NAME).write_bytes(b""),
     "a pickle": lambda folder: torch.save({}, folder / WEIGHTS_NAME),
     "no JSON": lambda folder: (folder / CONFIG_NAME).write_text("{", encoding="utf-8"),
+    "nested too deep": lambda folder: (folder / CONFIG_NAME).write_bytes(b'{"r":' * 100_000),
+    "another encoding": lambda folder: (folder / CONFIG_NAME).write_bytes(b"\xff\xfe\x00"),
     "a list": lambda folder: (folder / CONFIG_NAME).write_text("[]", encoding="utf-8"),
     "a file for a folder": lambda folder: (
         [path.unlink() for path in folder.iterdir()],
@@ -154,6 +159,8 @@ TENSOR_CHANGES = {
     "a vector": lambda t: {**t, f"{Q}.lora_B.weight": torch.zeros(32)},
     "nothing": lambda t: {},
     "other names": lambda t: {name.replace("lora", "ia3"): value for name, value in t.items()},
+    "eight bits": lambda t: {name: value.to(torch.float8_e4m3fn) for name, value in t.items()},
+    "whole numbers": lambda t: {name: value.long() for name, value in t.items()},
     "no numbers": lambda t: {**t, f"{Q}.lora_B.weight": torch.full((32, 4), torch.nan)},
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
@@ -180,6 +181,30 @@ def test_a_model_starts_from_an_adapter_that_peft_saved(saved):
     assert tuned.adapter.base_name == str(folder)
     assert lm.fingerprint == before
     lm.verify_base(exact=True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"r":' * 100_000,
+        b"\xff\xfe\x00",
+        b"[]",
+        b"5",
+        {"alpha_pattern": True},
+        {"lora_alpha": 10**400},
+        {"trainable_token_indices": 1.5},
+        {"r": "4"},
+        {"base_model_name_or_path": 5},
+    ],
+    ids=lambda content: str(content)[:24],
+)
+def test_a_damaged_configuration_of_an_adapter_is_refused(saved, content):
+    config = saved[0] / "adapter_config.json"
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(config.read_bytes()), **content}).encode()
+    config.write_bytes(content)
+    with pytest.raises(InvalidInputError, match="no causal language model"):
+        LanguageModel.from_pretrained(saved[0], device="cpu")
 
 
 def test_an_adapter_without_weights_in_safetensors_is_refused(saved):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
+from sift_core.checks import as_number
 from sift_core.errors import AdapterCacheWarning, MissingDependencyError
 from sift_core.types import FineTuningReport
 
@@ -30,7 +31,10 @@ ABANDONED_S = 3600.0  # guess: no adapter takes so long to write; its process wa
 _SUFFIX, _UNFINISHED = ".safetensors", ".unfinished"
 _NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
 # A file that is cut, altered, or of another form.
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, SafetensorError)
+_DAMAGE = (
+    *(ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError),
+    SafetensorError,
+)
 
 
 class AdapterFiles:
@@ -171,6 +175,8 @@ def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
     described = json.loads(metadata["adapter"])
     if (described["format"], described["key"]) != (FORMAT, key):
         raise ValueError("it is of another key or format")
+    if values.dtype != torch.float32:
+        raise ValueError(f"its weights are of {values.dtype}")
     layout = AdapterLayout(
         layers=tuple(AdaptedLayer(**layer) for layer in described["layers"]),
         rank=described["rank"],
@@ -178,7 +184,7 @@ def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
     )
     adapter = Adapter(
         layout=layout,
-        alpha=described["alpha"],
+        alpha=as_number("alpha", described["alpha"], above=0),
         values=values,
         key=key,
         base_name=described["base_name"],

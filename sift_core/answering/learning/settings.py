@@ -67,7 +67,8 @@ class FineTuningSettings:
         as_count("chunks_per_step", self.chunks_per_step, minimum=1)
         if self.rows_per_pass is not None:
             as_count("rows_per_pass", self.rows_per_pass, minimum=1)
-        as_count("seed", self.seed, minimum=0)
+        if as_count("seed", self.seed, minimum=0) >= 2**63:
+            raise InvalidInputError(f"`seed` must be < 2**63, got {shown(self.seed)}")
         for name in ("learning_rate", "max_seconds"):
             if (value := getattr(self, name)) is not None:
                 as_number(name, value, above=0)

@@ -171,7 +171,7 @@ class Adapter:
                 raise FileNotFoundError(f"{CONFIG_NAME} is missing")
             config = PeftConfig.from_pretrained(str(place))
             tensors = load_file(place / WEIGHTS_NAME)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        except Exception as error:  # what PEFT makes of a damaged file may be anything
             raise InvalidInputError(
                 f"no adapter could be read from {place.name!r}: {error}; pass a folder with "
                 f"{CONFIG_NAME} and {WEIGHTS_NAME}"
@@ -228,6 +228,7 @@ def _layout(
             f"the adapter must have an A and a B for each layer and nothing else, got "
             f"{len(tensors)} tensors for {len(layers)} layers"
         )
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
-        raise InvalidInputError("the adapter's weights must be finite; make it again")
+    of_floats = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    if not all(t.dtype in of_floats and bool(t.isfinite().all()) for t in tensors.values()):
+        raise InvalidInputError("the adapter's weights must be finite floats; make it again")
     return AdapterLayout(layers=tuple(layers), rank=rank, fan_in_fan_out=fan_in_fan_out)
