@@ -57,6 +57,7 @@ CALLS = {
     "split": lambda it: Chunker().split(it, format="text", document_id="a"),
 }
 SOURCE = InMemorySource(ROWS, [f"text {i}" for i in range(9)])
+select(ROWS[0], ROWS, 2)  # compiled here once for all
 
 
 def selections(rng, folder):
