@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -93,7 +94,7 @@ def ask(
     steps: Annotated[int, typer.Option(min=1, help="Training steps of a fine-tuning.")] = 50,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
-    ] = 256,
+    ] = 128,
     device: Annotated[
         str | None,
         typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
@@ -169,6 +170,19 @@ def _retrieval(
         yield known, {"source": source, "embedder": loaded}
 
 
+@dataclass(kw_only=True)
+class Pace:
+    """How fast an answer was written.
+
+    Args:
+        first_token_s: Seconds from the question to the first text: of choosing and learning, too.
+        tokens_per_s: Of those after the first; None where there are none.
+    """
+
+    first_token_s: float = 0.0
+    tokens_per_s: float | None = None
+
+
 @dataclass(kw_only=True, eq=False)
 class Asking:
     """Answers questions as the options of the command say, and prints the answers.
@@ -192,20 +206,22 @@ class Asking:
     def answer(self, question: str) -> Answer | None:
         """Answer and print one question; return None where Ctrl-C stopped it."""
         choices: list[Choice] = []
+        pace = Pace()
         try:
-            answer = self._written(question, choices.append)
+            answer = self._written(question, choices.append, pace)
         except KeyboardInterrupt:
             sys.stderr.write("\nstopped\n")
             return None
         if self.as_json:
             record = _record(question, answer, choices[0], self.known)
-            print_json(record, one_a_line=self.one_a_line)
+            print_json({**record, **asdict(pace)}, one_a_line=self.one_a_line)
         else:
-            _print_about(stdout_console(), answer)
+            _print_about(stdout_console(), answer, pace)
         return answer
 
-    def _written(self, question: str, on_choice: Callable[[Choice], object]) -> Answer:
-        """Return the answer, its text written to stdout as it comes."""
+    def _written(self, question: str, on_choice: Callable[[Choice], object], pace: Pace) -> Answer:
+        """Return the answer, its text written to stdout as it comes, and note its pace."""
+        started = first = time.perf_counter()
         with working("Looking for chunks …") as status:
             numbers = count(1)
 
@@ -219,6 +235,7 @@ class Asking:
             stream = self._stream(question, show_choice, show_loss)
             try:
                 piece = next(stream, None)
+                first = time.perf_counter()
             except BaseException:
                 stream.close()
                 raise
@@ -232,6 +249,9 @@ class Asking:
                     write(text.rstrip())
                 piece = next(stream, None)
             answer = stream.answer()
+        pace.first_token_s = first - started
+        if has_begun and answer.n_new_tokens > 1:
+            pace.tokens_per_s = (answer.n_new_tokens - 1) / (time.perf_counter() - first)
         if not self.as_json:
             write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
         return answer
@@ -306,7 +326,7 @@ def _chunk_records(chunks: CandidatePool, answer: Answer, choice: Choice) -> lis
     ]
 
 
-def _print_about(console: Terminal, answer: Answer) -> None:
+def _print_about(console: Terminal, answer: Answer, pace: Pace) -> None:
     """Print everything about an answer but its text."""
     print_sources(console, answer)
     about = Table.grid(padding=(0, 2, 0, 0))
@@ -320,6 +340,10 @@ def _print_about(console: Terminal, answer: Answer) -> None:
     if answer.chunks is not None and len(answer.chunks):
         about.add_row("σ²", _certainty(answer.standard_deviation))
     about.add_row("time", _times(answer))
+    speed = f"first token after {pace.first_token_s:.1f} s"
+    if pace.tokens_per_s is not None:
+        speed += f", then {pace.tokens_per_s:.0f} tokens a second"
+    about.add_row("speed", speed)
     if answer.finish_reason == "length":
         about.add_row("note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more")
     console.print(about)
@@ -365,7 +389,6 @@ def _certainty(sigma: float) -> str:
 
 def _times(answer: Answer) -> str:
     timings = answer.timings
-    parts = [f"{name} {timings[key]:.2f} s" for key, name in _STAGES.items() if key in timings]
-    if seconds := timings.get("generate", 0.0):
-        parts[-1] += f" ({answer.n_new_tokens / seconds:.0f} tokens a second)"
-    return ", ".join(parts)
+    return ", ".join(
+        f"{name} {timings[key]:.2f} s" for key, name in _STAGES.items() if key in timings
+    )

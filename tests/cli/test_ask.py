@@ -85,6 +85,8 @@ def test_a_mode_answers_from_what_it_reads_and_learns(answered, mode, n_steps, n
     assert (record["standard_deviation"] is None) == (mode == "base")
     assert (record["store"] is None) == (mode == "base")
     assert record["n_new_tokens"] == 4
+    assert record["first_token_s"] > 0
+    assert record["tokens_per_s"] > 0
     assert record["finish_reason"] == "length"
     assert ("fine_tune" in record["timings"]) == (n_steps is not None)
     assert record["model"] == TINY_LM
@@ -114,6 +116,8 @@ def test_an_answer_is_printed_with_sources_decision_certainty_and_timings(ask):
     assert "σ²        1.00 → 0." in about
     for stage in ("embedding", "retrieval", "selection", "fine-tuning", "generation"):
         assert f"{stage} " in about
+    assert "speed     first token after " in about
+    assert " tokens a second" in about
     assert "cut at 4 tokens; --max-new-tokens allows more" in about
     assert "\x1b" not in captured.out
 
