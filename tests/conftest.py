@@ -18,6 +18,15 @@ MODULE = '"""Work with folders."""\n\n' + "\n".join(
 
 
 @pytest.fixture(scope="session")
+def random_model(tmp_path_factory):
+    """Folder of a small random language model, which answers at once, and nonsense."""
+    pytest.importorskip("torch", reason="needs the extra fine-tune")
+    from tests.random_model import save_random_model
+
+    return save_random_model(tmp_path_factory.mktemp("random_model"))
+
+
+@pytest.fixture(scope="session")
 def example_runs(tmp_path_factory):
     """The demo over ten documented functions and then every example, started in the background."""
     folder = tmp_path_factory.mktemp("examples")

@@ -1,8 +1,6 @@
-"""Real language models: the trained tiny one, and small random ones of other shapes."""
+"""Random language models: one with a tokenizer of words, and small ones of other shapes."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +9,10 @@ torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
 from sift_core.answering import LanguageModel  # noqa: E402
 from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer, params  # noqa: E402
 
-TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
-
 
 @pytest.fixture(scope="session")
-def tiny_lm():
-    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+def small_lm(random_model):
+    return LanguageModel.from_pretrained(random_model, device="cpu")
 
 
 @pytest.fixture(scope="session", name="byte_tokenizer")

@@ -106,9 +106,9 @@ def test_settings_without_effect_do_not_change_the_key(make_random_lm):
     assert key_of(lm, settings=default) == key_of(lm, settings=same)
 
 
-def test_a_tokenizer_that_reads_otherwise_has_another_key(byte_tokenizer, make_random_lm, tiny_lm):
+def test_a_tokenizer_that_reads_otherwise_has_another_key(byte_tokenizer, make_random_lm, small_lm):
     lm = make_random_lm()
-    keys = {key_of(lm), key_of(tiny_lm)}
+    keys = {key_of(lm), key_of(small_lm)}
     changed = type(byte_tokenizer)(
         tokenizer_object=byte_tokenizer.backend_tokenizer, bos_token="<s>", eos_token="<s>"
     )

@@ -1,9 +1,8 @@
-"""The answer engine over a real tiny language model and a real (small) store."""
+"""The answer engine over a small random language model and a real (small) store."""
 
 import asyncio
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from sift_core import AnswerMode, CandidateSourceError, InMemorySource, InvalidI
 from sift_core.answering import AnswerEngine, AnswerRequest, LanguageModel
 from sift_core.testing import HashingEmbedder
 
-TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 QUESTION = "How do I read the rows of a table?"
 TEXTS = [
     f"reader.{verb}_rows(table, limit={n})\n\n{verb.title()} the rows of a table and return a "
@@ -42,8 +40,8 @@ class CountingSource:
 
 
 @pytest.fixture(scope="module")
-def language_model():
-    return LanguageModel.from_pretrained(TINY_LM, device="cpu")
+def language_model(random_model):
+    return LanguageModel.from_pretrained(random_model, device="cpu")
 
 
 @pytest.fixture
@@ -68,11 +66,11 @@ def make_engine(language_model):
     return make
 
 
-def test_from_pretrained_reads_a_folder():
+def test_from_pretrained_reads_a_folder(random_model):
     embedder = HashingEmbedder()
     source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS, embedder_name=embedder.name)
     engine = AnswerEngine.from_pretrained(
-        TINY_LM, source=source, embedder=embedder, n_steps=2, max_new_tokens=4
+        random_model, source=source, embedder=embedder, n_steps=2, max_new_tokens=4
     )
     assert engine.answer(QUESTION, mode="context").mode is AnswerMode.CONTEXT
 

@@ -50,13 +50,13 @@ def test_a_question_that_fills_the_window_is_refused(answerer):
         answerer.answer(question, pool_of("a"))
 
 
-def test_bits_per_byte_reads_the_chunks(tiny_lm):
-    answerer = InContextAnswerer(language_model=tiny_lm)
+def test_bits_per_byte_reads_the_chunks(small_lm):
+    answerer = InContextAnswerer(language_model=small_lm)
     text = "Return the number of waiting threads, or zero where the barrier is broken."
     first, second = "Return the number of tasks.", "Return zero where the lock is broken."
-    expected = tiny_lm.bits_per_byte(text, context=f"{second}\n\n{first}")
+    expected = small_lm.bits_per_byte(text, context=f"{second}\n\n{first}")
     assert answerer.bits_per_byte(text, pool_of(first, second)) == expected
-    assert answerer.bits_per_byte(text, pool_of()) == tiny_lm.bits_per_byte(text) != expected
+    assert answerer.bits_per_byte(text, pool_of()) == small_lm.bits_per_byte(text) != expected
 
 
 def test_a_text_longer_than_the_window_is_scored_with_chunks(answerer):
@@ -66,9 +66,9 @@ def test_a_text_longer_than_the_window_is_scored_with_chunks(answerer):
     assert answerer.bits_per_byte(text, pool_of("x" * 10, "y" * 40)) == expected
 
 
-def test_chunks_whose_tokens_join_differently_never_overflow_the_window(tiny_lm, monkeypatch):
-    monkeypatch.setattr(type(tiny_lm), "window", property(lambda self: 64))
-    answerer = InContextAnswerer(language_model=tiny_lm, max_new_tokens=1)
+def test_chunks_whose_tokens_join_differently_never_overflow_the_window(small_lm, monkeypatch):
+    monkeypatch.setattr(type(small_lm), "window", property(lambda self: 64))
+    answerer = InContextAnswerer(language_model=small_lm, max_new_tokens=1)
     generator = np.random.default_rng(0)
     pieces = [" ", "\n", "  a", "b\n", "\n\n", "word", "7", "é"]
     for _ in range(25):

@@ -69,9 +69,9 @@ def test_an_unknown_model_gives_an_error_that_says_what_to_pass(name, monkeypatc
         LanguageModel.from_pretrained(name)
 
 
-def test_a_tokenizer_of_another_model_is_refused(make_random_lm, tiny_lm):
-    with pytest.raises(InvalidInputError, match="knows 8192 tokens, the model 257"):
-        LanguageModel(make_random_lm().model, tiny_lm.tokenizer)
+def test_a_tokenizer_of_another_model_is_refused(make_random_lm, small_lm):
+    with pytest.raises(InvalidInputError, match="knows 631 tokens, the model 257"):
+        LanguageModel(make_random_lm().model, small_lm.tokenizer)
 
 
 def test_a_tokenizer_without_a_start_is_refused(make_random_lm, byte_tokenizer):

@@ -356,8 +356,8 @@ def test_threads_do_not_see_each_others_settings(make_tokenizer):
     assert wrong == []
 
 
-def test_a_control_token_is_read_as_the_words_it_was_before(tiny_lm):
-    tokenizer = copy.deepcopy(tiny_lm.tokenizer)
+def test_a_control_token_is_read_as_the_words_it_was_before(small_lm):
+    tokenizer = copy.deepcopy(small_lm.tokenizer)
     text = "Then the other people<|endoftext|>"
     before = text_ids(tokenizer, text)
     assert before == tokenizer(text, split_special_tokens=True)["input_ids"]

@@ -1,11 +1,10 @@
-"""Sessions over a real tiny language model: one fine-tuning, many questions."""
+"""Sessions over a small random language model: one fine-tuning, many questions."""
 
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -21,17 +20,16 @@ from sift_core.answering import (
 )
 from sift_core.testing import HashingEmbedder
 
-TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 TOPIC = "How do I read the rows of a table?"
 QUESTIONS = ["How many rows are read?", "Which table?", "What does the reader do?"]
 TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for n in range(6)]
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine(random_model):
     embedder = HashingEmbedder()
     return AnswerEngine(
-        language_model=LanguageModel.from_pretrained(TINY_LM, device="cpu"),
+        language_model=LanguageModel.from_pretrained(random_model, device="cpu"),
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
         n_steps=3,

@@ -1,4 +1,4 @@
-"""Streams over a computation that is slow on purpose, and over a real tiny language model."""
+"""Streams over a computation that is slow on purpose, and over a small random language model."""
 
 import asyncio
 import gc
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -20,7 +19,6 @@ from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel,
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 from sift_core.testing import HashingEmbedder
 
-TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 QUESTION = "How do I read the rows of a table?"
 TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for n in range(6)]
 DEADLINE_S = 60
@@ -33,10 +31,10 @@ def executor():
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine(random_model):
     embedder = HashingEmbedder()
     return AnswerEngine(
-        language_model=LanguageModel.from_pretrained(TINY_LM, device="cpu"),
+        language_model=LanguageModel.from_pretrained(random_model, device="cpu"),
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
         n_steps=3,

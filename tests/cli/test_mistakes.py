@@ -6,14 +6,12 @@ Every message is one line that says what was wrong, what arrived and what to do.
 import io
 import subprocess
 import sys
-from pathlib import Path
 
 import huggingface_hub.hf_api
 import pytest
 
 from sift_core import Document
 
-TINY_LM = str(Path(__file__).parents[2] / "examples/tiny_lm")
 FILES = {
     "docs/cats.md": b"# Cats\n\nThey purr.\n",
     "other/new.md": b"# New\n\nOther words.\n",
@@ -39,7 +37,7 @@ MISTAKES = {
     "search - --store faiss:filled": ["the question is empty", "ask something"],
     f"{ASK} --model examples/tiny_ml/": ["no model folder 'examples/tiny_ml/'", "an id on the hub"],
     f"{ASK} --model somebody/some-model": ["'somebody/some-model'", "not downloaded", "network"],
-    f"{ASK} --model {TINY_LM} --device cuda:99": ["on device 'cuda:99'"],
+    f"{ASK} --model random --device cuda:99": ["on device 'cuda:99'"],
     "index docs --embedder ./all-MiniLM-L6-v3": ["no model folder", "sentence-transformers"],
     "index dcos": ["no file or folder 'dcos'", "correct the path"],
     "index empty": ["nothing to read in empty", "no files", ".md", "the store was not touched"],
@@ -53,7 +51,7 @@ MISTAKES = {
 
 
 @pytest.fixture
-def folder(elsewhere, monkeypatch, fill):
+def folder(elsewhere, monkeypatch, fill, random_model):
     """A folder with documents and a filled store, where a newcomer stands."""
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     monkeypatch.setattr(huggingface_hub.hf_api.api, "endpoint", "http://127.0.0.1:9")
@@ -61,6 +59,7 @@ def folder(elsewhere, monkeypatch, fill):
         (elsewhere / name).parent.mkdir(exist_ok=True)
         (elsewhere / name).write_bytes(content)
     (elsewhere / "empty").mkdir()
+    (elsewhere / "random").symlink_to(random_model)
     document = Document(
         document_id="docs/cats.md#0", text="They purr.", metadata={"source": "docs/cats.md"}
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import random
 import re
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from string import ascii_lowercase
+from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,10 +27,10 @@ from tokenizers.processors import TemplateProcessing  # noqa: E402
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune  # noqa: E402
 from tests.answering.plain_peft import pefts_own_warnings  # noqa: E402
 from tests.answering.shapes import byte_tokenizer  # noqa: E402
+from tests.random_model import save_random_model  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 TOLERANCE = 1e-6  # bits per byte; float32 on one thread gives 0 on most texts
 # Random models that predict no text alike: what a window leaves out shows.
 SHARP = {"initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
@@ -46,12 +50,20 @@ def llama() -> Any:
     return transformers.LlamaForCausalLM(config)
 
 
-def trained_model() -> Any:
-    return transformers.AutoModelForCausalLM.from_pretrained(str(TINY_LM), dtype=torch.float32)
+@cache
+def words_folder() -> Path:
+    """The model with a tokenizer of words, on disk until the process ends."""
+    folder = mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    return save_random_model(Path(folder))
 
 
-def trained_tokenizer(**options: Any) -> Any:
-    return transformers.AutoTokenizer.from_pretrained(str(TINY_LM), **options)
+def words_model() -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(words_folder(), dtype=torch.float32)
+
+
+def words_tokenizer(**options: Any) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(words_folder(), **options)
 
 
 def two_ends() -> Any:
@@ -84,10 +96,10 @@ class Case(NamedTuple):
 
 CASES = {
     # The harness reads the model's limit alone where there is one; we keep to the lower of both.
-    "trained, tokenizer's limit of 128": Case(
-        trained_model, lambda: trained_tokenizer(model_max_length=128), {"max_length": 128}
+    "words, tokenizer's limit of 128": Case(
+        words_model, lambda: words_tokenizer(model_max_length=128), {"max_length": 128}
     ),
-    "gpt2, window of 32": Case(gpt2, trained_tokenizer),
+    "gpt2, window of 32": Case(gpt2, words_tokenizer),
     "BOS is not EOS": Case(llama, two_ends),
     "EOS alone": Case(llama, no_bos),
     # Without the option the harness would predict the tokenizer's BOS as if it were text.
@@ -171,21 +183,21 @@ def test_bits_per_byte_are_the_harness_s(pair):
     assert ours == pytest.approx(dict(zip(texts, theirs, strict=True)), rel=0, abs=TOLERANCE)
 
 
-def test_bits_per_byte_of_the_trained_model_in_its_own_window_are_the_harness_s():
-    ours = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+def test_bits_per_byte_in_a_window_of_1024_tokens_are_the_harness_s():
+    ours = LanguageModel.from_pretrained(words_folder(), device="cpu")
     text = random_text(ours, 2100)
     assert len(ours.windows(text)) == 3
-    (theirs,) = harness_bits_per_byte(harness(TINY_LM), [text])
+    (theirs,) = harness_bits_per_byte(harness(words_folder()), [text])
     assert ours.bits_per_byte(text) == pytest.approx(theirs, rel=0, abs=TOLERANCE)
 
 
 def test_a_fine_tuned_model_scores_as_the_harness_does_with_its_adapter(tmp_path):
-    ours = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    ours = LanguageModel.from_pretrained(words_folder(), device="cpu")
     text = "Return the rows of the table, sorted by the column *key*, the largest first."
     learned = fine_tune(ours, [text] * 4, FineTuningSettings(learning_rate=5e-3)).adapter
     learned.save(tmp_path)
     with pefts_own_warnings():
-        tuned = harness(TINY_LM, peft=str(tmp_path))
+        tuned = harness(words_folder(), peft=str(tmp_path))
     (theirs,) = harness_bits_per_byte(tuned, [text])
     with ours.adapted(learned):
         assert ours.bits_per_byte(text) == pytest.approx(theirs, rel=0, abs=TOLERANCE)
@@ -194,11 +206,11 @@ def test_a_fine_tuned_model_scores_as_the_harness_does_with_its_adapter(tmp_path
 
 def test_a_control_token_in_a_text_is_text_to_us_and_a_token_to_the_harness():
     # Equal once the harness's tokenizer is told to read special tokens as text too.
-    ours = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    ours = LanguageModel.from_pretrained(words_folder(), device="cpu")
     text = "It ends with <|endoftext|> and goes on."
-    tokenizer = trained_tokenizer()
-    (as_token,) = harness_bits_per_byte(harness(TINY_LM, tokenizer=tokenizer), [text])
+    tokenizer = words_tokenizer()
+    (as_token,) = harness_bits_per_byte(harness(words_folder(), tokenizer=tokenizer), [text])
     tokenizer.split_special_tokens = True
-    (as_text,) = harness_bits_per_byte(harness(TINY_LM, tokenizer=tokenizer), [text])
+    (as_text,) = harness_bits_per_byte(harness(words_folder(), tokenizer=tokenizer), [text])
     assert ours.bits_per_byte(text) == pytest.approx(as_text, rel=0, abs=TOLERANCE)
     assert abs(ours.bits_per_byte(text) - as_token) > 0.1

@@ -3,7 +3,6 @@
 import hashlib
 import threading
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,15 +219,17 @@ def off_the_loop(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def tiny_lm():
+def random_model(tmp_path_factory):
     """Folder of a language model that answers at once, and nonsense."""
-    return Path(__file__).parents[3] / "examples/tiny_lm"
+    pytest.importorskip("torch", reason="needs sift-rerank[fine-tune]")
+    made = pytest.importorskip("tests.random_model", reason="is in the repository alone")
+    return made.save_random_model(tmp_path_factory.mktemp("random_model"))
 
 
 @pytest.fixture(scope="session")
-def language_model(tiny_lm):
+def language_model(random_model):
     answering = pytest.importorskip("sift_core.answering", reason="needs sift-rerank[fine-tune]")
-    return answering.LanguageModel.from_pretrained(tiny_lm, device="cpu")
+    return answering.LanguageModel.from_pretrained(random_model, device="cpu")
 
 
 class TokenCounter:

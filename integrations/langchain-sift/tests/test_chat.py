@@ -157,17 +157,17 @@ async def test_an_async_stream_that_is_left_frees_the_model(bare, counter):
     assert counter.is_cut_short
 
 
-def test_tracing_names_model_and_settings(bare, tiny_lm):
+def test_tracing_names_model_and_settings(bare, random_model):
     chat = ChatSIFT(engine=bare.engine, temperature=0, max_tokens=7, stop=["x"])
     assert chat._get_ls_params() == {
         "ls_provider": "sift",
         "ls_model_type": "chat",
-        "ls_model_name": str(tiny_lm),
+        "ls_model_name": str(random_model),
         "ls_temperature": 0.0,
         "ls_max_tokens": 7,
         "ls_stop": ["x"],
     }
-    assert chat.model_name == str(tiny_lm)
+    assert chat.model_name == str(random_model)
 
 
 def test_a_cache_is_used_only_where_no_documents_are_chosen_unless_asked_for(bare, chat, question):

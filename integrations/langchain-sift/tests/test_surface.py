@@ -43,11 +43,11 @@ def test_the_readme_runs_as_printed(name, documents, embeddings, capsys):
 
 
 @pytest.mark.slow
-def test_the_readme_answers_as_printed(tiny_lm, documents, embeddings, capsys):
+def test_the_readme_answers_as_printed(random_model, documents, embeddings, capsys):
     pytest.importorskip("torch", reason="SIFTAnswer needs the extra answer")
     (block,) = (each for each in BLOCKS if "langchain_sift import SIFTAnswer\n" in each)
     assert len(block.strip().splitlines()) <= 10
-    names = {"documents": documents, "embeddings": embeddings, "model": tiny_lm}
+    names = {"documents": documents, "embeddings": embeddings, "model": random_model}
     exec(compile(block, "README.md", "exec"), names)
     assert names["result"]["mode"] == "context"
     assert len(names["result"]["context"]) == 3

@@ -183,3 +183,11 @@ async def async_qdrant_index(nodes, embed_model):
     embed_model.forget()
     yield index
     await client.close()
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory):
+    """Folder of a language model that answers at once, and nonsense."""
+    pytest.importorskip("torch", reason="SIFTSynthesizer needs the extra answer")
+    made = pytest.importorskip("tests.random_model", reason="is in the repository alone")
+    return made.save_random_model(tmp_path_factory.mktemp("random_model"))

@@ -7,13 +7,12 @@ import pytest
 from llama_index.core import Document
 
 README = Path(__file__).parents[1] / "README.md"
-TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
 
 
 # QdrantVectorStore asks for an index on doc_id, which the local mode does not have.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning")
-def test_the_examples_run_as_printed(embed_model, llm, nodes, capsys):
+def test_the_examples_run_as_printed(embed_model, llm, nodes, capsys, request):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     documents = [Document(text=node.text, metadata={"language": "en"}) for node in nodes]
     names = {"documents": documents, "embed_model": embed_model, "llm": llm}
@@ -22,7 +21,7 @@ def test_the_examples_run_as_printed(embed_model, llm, nodes, capsys):
         assert len(names["response"].source_nodes) == 10
         assert len(capsys.readouterr().out.splitlines()) == 10
     pytest.importorskip("torch", reason="SIFTSynthesizer needs the extra answer")
-    names["model"] = TINY_LM
+    names["model"] = request.getfixturevalue("random_model")
     exec(compile(examples[2], str(README), "exec"), names)
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2

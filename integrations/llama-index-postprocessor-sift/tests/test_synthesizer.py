@@ -1,8 +1,7 @@
-"""The synthesizer in real query engines, over a real tiny language model."""
+"""The synthesizer in real query engines, over a small random language model."""
 
 import asyncio
 import json
-from pathlib import Path
 
 import pytest
 
@@ -29,13 +28,12 @@ from llama_index.postprocessor.sift.synthesizer import SIFTQueryBundle, SIFTSynt
 from sift_core import InvalidInputError
 from sift_core.answering import AnswerEngine, LanguageModel
 
-TINY_LM = Path(__file__).parents[3] / "examples/tiny_lm"
 MODES = ["base", "context", "fine_tune", "both"]
 
 
 @pytest.fixture(scope="module")
-def engine():
-    model = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+def engine(random_model):
+    model = LanguageModel.from_pretrained(random_model, device="cpu")
     return AnswerEngine(language_model=model, n_steps=3, n_context=3, max_new_tokens=8)
 
 
