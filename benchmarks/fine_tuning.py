@@ -30,6 +30,7 @@ from benchmarks import (
 from benchmarks.bars import load_bars
 from benchmarks.records import write_record
 from benchmarks.report import Report
+from sift_core.answering.model.bundled import SMOLLM2
 
 PACKAGES = ["torch", "transformers", "peft", "accelerate", "numpy", "sift-rerank"]
 PARTS = ("throughput", "reset", "scopes", "memory", "quality", "figure", "gpu")
@@ -42,6 +43,7 @@ def main() -> None:
         "--threads", type=int, nargs="+", help="of torch, in turn; 1 and 2, with --quick 1"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
+    parser.add_argument("--model", default=SMOLLM2, help="for the part quality: name, or folder")
     parser.add_argument("--data", type=Path, help="folder with minipile/, for the part quality")
     parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--plot", type=Path, help="where to draw time and memory (PNG)")
@@ -59,7 +61,12 @@ def main() -> None:
     if "quality" in arguments.only:
         n_documents, n_chunks = (2, 4) if arguments.quick else (6, 6)
         fine_tuning_quality.measure(
-            report, arguments.data, threads=threads, n_documents=n_documents, n_chunks=n_chunks
+            report,
+            arguments.data,
+            model=arguments.model,
+            threads=threads,
+            n_documents=n_documents,
+            n_chunks=n_chunks,
         )
     if "figure" in arguments.only:
         fine_tuning_plot.measure_and_draw(

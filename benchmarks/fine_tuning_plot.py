@@ -13,7 +13,7 @@ from benchmarks.report import Report
 N_TOKENS = 256  # of a chunk
 N_NEW = 32
 N_CHUNKS = (0, 1, 2, 3, 5, 10, 20, 50)
-WINDOW = 1024  # of examples/tiny_lm
+WINDOW = 1024  # of the shape
 WIDE_WINDOW = 16_384  # the same shape, so that a curve shows what a larger window would cost
 CONTEXT = "context"
 WAYS = {

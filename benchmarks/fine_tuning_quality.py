@@ -1,7 +1,7 @@
 """What each way to save time costs: bits per byte of a passage after learning from its document.
 
-The trained examples/tiny_lm learns the first chunks of documents of the mini-Pile's test part,
-which it has not seen, and is scored on what follows them. So every row has its speed and its
+A trained model, --model, learns the first chunks of documents of the mini-Pile's test part,
+and is scored on what follows them. So every row has its speed and its
 quality side by side; lower bits per byte are better.
 """
 
@@ -23,11 +23,10 @@ from benchmarks.fine_tuning_cases import add_row, twice
 from benchmarks.report import Report
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
 
-TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
 DOCUMENTS = "minipile/test_dev.jsonl.xz"
 N_TOKENS = 256  # of a chunk
 N_HELD_OUT = 512  # tokens after the chunks
-CASE = "quality, tiny_lm"
+CASE = "quality"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,20 +47,22 @@ class Outcome:
     bits_per_byte: float
 
 
-def measure(report: Report, data: Path, *, threads: int, n_documents: int, n_chunks: int) -> None:
+def measure(
+    report: Report, data: Path, *, model: str, threads: int, n_documents: int, n_chunks: int
+) -> None:
     """Add a row a way with the means over documents; the first row is the model as it is."""
     report.heading(
-        f"Quality: tiny_lm, {n_documents} documents, {n_chunks} chunks of {N_TOKENS} tokens, "
+        f"Quality: {model}, {n_documents} documents, {n_chunks} chunks of {N_TOKENS} tokens, "
         f"then {N_HELD_OUT} held out, {threads} thread(s)"
     )
     if not (data / DOCUMENTS).exists():
         report.skip(CASE, f"no {DOCUMENTS} in the folder of --data")
         return
-    language_model = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    language_model = LanguageModel.from_pretrained(model, device="cpu", dtype="float32")
     lessons = read_lessons(language_model, data / DOCUMENTS, n_documents, n_chunks)
     before = float(np.mean([language_model.bits_per_byte(one.held_out) for one in lessons]))
     _row(report, "none, the model as it is", [], before, before, threads)
-    half = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    half = LanguageModel.from_pretrained(model, device="cpu", dtype="float32")
     half.model.to(torch.bfloat16)
     for name, learner, settings in our_ways(language_model, half):
         outcomes = [ours(learner, one, settings) for one in lessons]
@@ -80,13 +81,13 @@ def measure(report: Report, data: Path, *, threads: int, n_documents: int, n_chu
         if way is rivals.trained and (why := rivals.why_no_trainer()):
             report.skip(f"{CASE}, {name}", why)
             continue
-        theirs = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+        theirs = LanguageModel.from_pretrained(model, device="cpu", dtype="float32")
         outcomes = []
         for one in lessons:
             started = time.perf_counter()
-            with way(theirs, one.chunks) as (model, _):
+            with way(theirs, one.chunks) as (learned, _):
                 seconds = time.perf_counter() - started
-                bits = rivals.bits_per_byte(model, theirs, one.held_out)
+                bits = rivals.bits_per_byte(learned, theirs, one.held_out)
             outcomes.append(
                 Outcome(seconds=seconds, seconds_again=float("nan"), bits_per_byte=bits)
             )

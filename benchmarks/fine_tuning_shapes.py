@@ -87,7 +87,7 @@ def llama(name: str, *, window: int = 1024, vocabulary: int, **sizes: Any) -> Sh
 
 
 def small_llama(window: int = 1024) -> Shape:
-    """Return the shape of examples/tiny_lm, by default with its window."""
+    """Return the shape of a Llama of 8.3 million parameters."""
     return llama(
         "Llama 8.3 M",
         window=window,

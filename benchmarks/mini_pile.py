@@ -1,3 +1,3 @@
-"""The mini-Pile, as examples/tiny_lm divides it."""
+"""The mini-Pile, as results are measured on it."""
 
-NOT_SEEN = "89abcdef"  # last hex digits of sha1(doc) that examples/train_tiny_lm.py leaves out
+NOT_SEEN = "89abcdef"  # last hex digits of sha1(doc), of what the results choose from

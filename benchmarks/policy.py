@@ -5,7 +5,7 @@
 
 Test documents of the mini-Pile in a data folder, the same number a domain; the
 first 500 tokens of each are both the query and what is scored. The data space are the documents
-that examples/tiny_lm has not seen, the first 256 tokens of each. Every document is scored under
+of one half of it, the first 256 tokens of each. Every document is scored under
 base, context, fine-tuning after a quarter, a half and all of the steps, and both. Seconds are those
 of learning and of the first token of an answer to the text.
 
@@ -50,10 +50,10 @@ from benchmarks.report import Report
 from sift_core import AnswerMode
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 from sift_core.answering.cost_model import CostModel
+from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.policy import MODES, Decision, Policy, PolicyFeatures, VariancePolicy
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
-TINY_LM = Path(__file__).parents[1] / "examples/tiny_lm"
 ALPHAS = (None, 0.05, 0.1, 0.2)
 
 
@@ -95,7 +95,7 @@ def default_checkpoint(engine: AnswerEngine, data_space: Sequence[Document]) -> 
     """Return a file under a key of all that a row depends on but the machine."""
     identity = {
         "format": 2,
-        "weights": hashlib.sha256((TINY_LM / "model.safetensors").read_bytes()).hexdigest(),
+        "weights": engine.language_model.fingerprint,
         "settings": asdict(engine.settings),
         "sizes": [engine.n_steps, engine.n_context, N_CANDIDATES, TEXT_TOKENS, CHUNK_TOKENS],
         "selectors": [repr(engine.context_selector), repr(engine.fine_tuning_selector)],
@@ -244,7 +244,7 @@ def judge_bars(report: Report) -> None:
 
 def main() -> None:
     arguments = parse()
-    language_model = LanguageModel.from_pretrained(TINY_LM, device="cpu")
+    language_model = LanguageModel.from_pretrained(arguments.model, device="cpu")
     engine = AnswerEngine(
         language_model=language_model, n_steps=arguments.steps, settings=FineTuningSettings()
     )
@@ -279,6 +279,7 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options, those of the command line if None."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="has the folder minipile")
+    parser.add_argument("--model", default=SMOLLM2, help="name on the hub, or folder")
     parser.add_argument("--documents", type=int, help="test documents; 240, quick: 24")
     parser.add_argument("--steps", type=int, help="of fine-tuning; 20, quick: 2")
     parser.add_argument("--quick", action="store_true", help="240 documents of the data space")

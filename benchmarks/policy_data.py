@@ -23,7 +23,7 @@ N_CANDIDATES = 200
 
 
 def read_data_space(folder: Path, at_most: int | None = None) -> list[Document]:
-    """Return the train documents that tiny_lm has not seen, or `some` of them."""
+    """Return the train documents of one half of the mini-Pile, or `some` of them."""
     documents = read_documents(folder / "train.jsonl.xz", source_digits=NOT_SEEN)
     return documents if at_most is None else some(documents, at_most)
 

@@ -3,8 +3,8 @@
     make demo                                          # once; fills the collection
     .venv/bin/python examples/choose_at_query_time.py
 
-The model is a tiny one (8 million parameters), so that it runs anywhere: the choices are the
-point here, not the prose. Any causal LM of transformers takes its place.
+The model is small (135 million parameters), so that it runs anywhere: the choices are the point
+here, not the prose. Any causal LM of transformers takes its place.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from demo_store import QUESTION, ROOT, TINY_LM, demo_client, demo_source
+from demo_store import MODEL, QUESTION, ROOT, demo_client, demo_source
 from qdrant_client import QdrantClient
 
 from sift_core.answering import AnswerEngine, LanguageModel, cached_cost_model
 from sift_core.embedders import SentenceTransformerEmbedder
 
 CASES = [  # question, chunks chosen for the prompt, seconds that the caller will wait
-    (QUESTION, 5, None),  # they fit into the model's window of 1,024 tokens
-    (QUESTION, 40, None),  # they do not
-    (QUESTION, 40, 0.6),  # and there is no time to learn from all of them
+    (QUESTION, 5, None),  # they fit into any model's window
+    (QUESTION, 40, None),  # they do not where the window has 1,024 tokens
+    (QUESTION, 40, 0.6),  # and there is little time
     ("Who won the football match in Lisbon yesterday?", 5, None),  # the store knows nothing of it
 ]
 
@@ -34,7 +34,7 @@ def main() -> None:
 def show(client: QdrantClient) -> None:
     embedder = SentenceTransformerEmbedder()
     source = demo_source(client, embedder)
-    language_model = LanguageModel.from_pretrained(TINY_LM)
+    language_model = LanguageModel.from_pretrained(MODEL)
     folder = Path(os.environ.get("SIFT_DEMO_CACHE", ROOT / ".cache/demo"))
     costs = cached_cost_model(language_model, folder=folder)  # a few seconds, the first time
     for question, n_context, latency_s in CASES:
@@ -47,7 +47,6 @@ def show(client: QdrantClient) -> None:
             n_context=n_context,
             n_steps=10,
             max_new_tokens=24,
-            generation={"min_new_tokens": 12, "repetition_penalty": 1.3},
         )
         budget = "" if latency_s is None else f", within {latency_s} s"
         print(f"\n{question}  (at most {n_context} chunks in the prompt{budget})")

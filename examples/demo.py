@@ -5,7 +5,7 @@
 
 Reads the docstrings of the standard library, embeds them into a Qdrant collection on disk
 (once), and for each question shows what nearest neighbours and SIFT choose, how uncertain
-either leaves the answer, and how well a tiny language model then predicts a passage that
+either leaves the answer, and how well a small language model then predicts a passage that
 was held back: alone, with the chunks as context, and fine-tuned on them.
 """
 
@@ -23,6 +23,7 @@ from typing import Annotated
 
 import typer
 from demo_report import ModeResult, QuestionResult, draw, print_choices, print_modes
+from demo_store import MODEL
 from python_docs import documents_of, python_files, standard_library
 from qdrant_client import QdrantClient
 from rich.console import Console
@@ -54,6 +55,7 @@ QUESTIONS = [  # each needs two different facts
 ]
 N_CHUNKS = 10
 N_CANDIDATES = 200
+N_STEPS = 10  # of a fine-tuning; the paper's 50 take a minute and more on two cores
 MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
 OPENING_WORDS = 12  # of the held-back passage, given to the model to continue
 COPY_COSINE = 0.95  # a passage this close to the held-back one would give it away
@@ -66,16 +68,14 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def demo(
     question: Annotated[str | None, typer.Option(help="Ask this instead of the three")] = None,
     docs: Annotated[Path | None, typer.Option(help="Folder with Python files")] = None,
-    model: Annotated[str, typer.Option(help="Causal LM: a folder or an id on the hub")] = str(
-        ROOT / "examples/tiny_lm"
-    ),
+    model: Annotated[str, typer.Option(help="Causal LM: a folder or an id on the hub")] = MODEL,
     embedder: Annotated[str, typer.Option(help="sentence-transformers model")] = MINILM,
     qdrant: Annotated[
         str | None, typer.Option(help="URL of a server; a folder below --cache if left out")
     ] = None,
     cache: Annotated[Path, typer.Option(help="Where index and picture go")] = ROOT / ".cache/demo",
 ) -> None:
-    """Show nearest neighbours beside SIFT, and a tiny model with either kind of help."""
+    """Show nearest neighbours beside SIFT, and a small model with either kind of help."""
     folder = docs or standard_library()
     files = python_files(folder)
     if question is not None:
@@ -109,9 +109,8 @@ def show(
         embedder=encoder,
         n_candidates=N_CANDIDATES,
         n_context=N_CHUNKS,
+        n_steps=N_STEPS,
         max_new_tokens=30,
-        # A tiny model likes to stop at once or to stammer.
-        generation={"min_new_tokens": 20, "repetition_penalty": 1.3},
     )
     results = [ask(engine, q) for q in ([question] if question else QUESTIONS)]
     picture = cache / "demo.png"

@@ -16,7 +16,7 @@ from sift_core.embedders import MINILM, SentenceTransformerEmbedder
 from sift_core.sources import QdrantSource
 
 ROOT = Path(__file__).parent.parent
-TINY_LM = ROOT / "examples/tiny_lm"
+MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")
 COLLECTION = f"standard-library-{MINILM}"
 QUESTION = "How do I walk a folder and zip its files?"
 

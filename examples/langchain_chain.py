@@ -3,13 +3,13 @@
     make demo                                     # once; fills the collection
     .venv/bin/python examples/langchain_chain.py
 
-The model is a tiny one (8 million parameters), so that it runs anywhere: it hardly writes
-sense. Any chat model of LangChain takes ChatSIFT's place.
+The model is small (135 million parameters), so that it runs anywhere. Any chat model of LangChain
+takes ChatSIFT's place.
 """
 
 from __future__ import annotations
 
-from demo_store import COLLECTION, QUESTION, TINY_LM, demo_client, demo_source
+from demo_store import COLLECTION, MODEL, QUESTION, demo_client, demo_source
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.output_parsers import StrOutputParser
@@ -36,12 +36,11 @@ def show(client: QdrantClient) -> None:
     embeddings = MiniLM()
     store = QdrantVectorStore(client, COLLECTION, embeddings, content_payload_key="text")
     engine = AnswerEngine.from_pretrained(
-        TINY_LM,
+        MODEL,
         source=demo_source(client, embeddings),
         embedder=embeddings,
         n_steps=10,
         max_new_tokens=24,
-        generation={"min_new_tokens": 12, "repetition_penalty": 1.3},
     )
 
     retriever = SIFTRetriever(vectorstore=store, k=8, fetch_k=200)

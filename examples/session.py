@@ -3,8 +3,8 @@
     make demo                                # once; fills the collection
     .venv/bin/python examples/session.py
 
-The model is a tiny one (8 million parameters), so that it runs anywhere: what counts here is what
-is computed once and what each question costs, not the prose.
+The model is small (135 million parameters), so that it runs anywhere: what counts here is what is
+computed once and what each question costs, not the prose.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from demo_store import TINY_LM, demo_client, demo_source
+from demo_store import MODEL, demo_client, demo_source
 from qdrant_client import QdrantClient
 
 from sift_core.answering import AnswerEngine, Session
@@ -40,12 +40,11 @@ def main() -> None:
 def show(client: QdrantClient) -> None:
     embedder = SentenceTransformerEmbedder()
     engine = AnswerEngine.from_pretrained(
-        TINY_LM,
+        MODEL,
         source=demo_source(client, embedder),
         embedder=embedder,
         n_steps=10,
         max_new_tokens=24,
-        generation={"min_new_tokens": 12, "repetition_penalty": 1.3},
     )
     sessions = {topic: opened(engine, topic) for topic in TOPICS}
     for topic, session in sessions.items():

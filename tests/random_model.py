@@ -25,10 +25,10 @@ word words write years you
 """
 
 
-def save_random_model(folder: Path) -> Path:
+def save_random_model(folder: Path, *, window: int = 1024) -> Path:
     """Write a Llama of 330,000 random weights with a byte-level BPE tokenizer to `folder`.
 
-    The same at every call. Its window has 1,024 tokens, bytes can be tokens, and it has no chat
+    The same at every call. Its window has `window` tokens, bytes can be tokens, and it has no chat
     template. The weights are large enough for answers that repeat no single token.
     """
     tokenizer = Tokenizer(models.BPE())
@@ -44,14 +44,14 @@ def save_random_model(folder: Path) -> Path:
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END
     )
-    fast.model_max_length = 1024
+    fast.model_max_length = window
     config = LlamaConfig(
         vocab_size=len(fast),
         hidden_size=96,
         intermediate_size=192,
         num_hidden_layers=3,
         num_attention_heads=4,
-        max_position_embeddings=1024,
+        max_position_embeddings=window,
         tie_word_embeddings=True,
         initializer_range=0.1,
         bos_token_id=0,

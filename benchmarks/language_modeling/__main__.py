@@ -5,8 +5,8 @@
     python -m benchmarks.language_modeling --results FILE --parts all
 
 The paper's tables (sections 5 and 6, appendices) on the mini-Pile of a data folder:
-prompts of the test documents, chunks of the train documents that examples/tiny_lm has not seen, 256
-tokens each and two a document. Rows go to a results file as they come; the same command goes on
+prompts of the test documents, chunks of one half of the train documents, 256 tokens
+each and two a document. Rows go to a results file as they come; the same command goes on
 from there. Without data, the tables are of the rows that the file has. `--quick` is for seeing that
 all modes and selectors work: a prompt a domain, 10 chunks to learn, 25 documents a domain to choose
 from; its numbers say little. The JSON has the tables' rows.
@@ -31,11 +31,11 @@ from benchmarks.language_modeling.statistics import difference
 from benchmarks.mini_pile import NOT_SEEN
 from benchmarks.records import write_record
 from benchmarks.report import Report
+from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.evaluation.table import Cell, Table
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
-TINY_LM = Path(__file__).parents[2] / "examples/tiny_lm"
 RESULTS = CACHE.with_name("language_modeling") / "results.jsonl"
 USUAL = {"prompts": 10, "steps": MainSettings().n_steps, "documents": None}
 QUICK = {"prompts": 1, "steps": 10, "documents": 25}
@@ -194,7 +194,7 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     data.add_argument("--prompts", type=_count, help="of --test a domain; 10, quick: 1")
     data.add_argument("--skip", type=int, default=0, help="so many of each domain before those")
     data.add_argument("--experiment", help="of a file of rows with several: its 16 hex digits")
-    parser.add_argument("--model", default=str(TINY_LM), help="name on the hub, or folder")
+    parser.add_argument("--model", default=SMOLLM2, help="name on the hub, or folder")
     parser.add_argument("--parts", type=_parts, default="main,context", help=", ".join(PARTS))
     parser.add_argument("--steps", type=_count, help=f"chunks; {usual.n_steps}, quick: 10")
     parser.add_argument("--candidates", type=_count, default=usual.n_candidates, help="K")

@@ -50,8 +50,7 @@ def read_documents(path: Path, *, source_digits: str = HEX_DIGITS) -> list[Docum
     Args:
         path: .jsonl, .jsonl.gz or .jsonl.xz.
         source_digits: Keeps the documents whose source's SHA-1, in hex, ends in one of these.
-            examples/tiny_lm was trained on "01234567" of the mini-Pile, so "89abcdef" is new
-            to it.
+            A base model that was trained on some of them is measured on the others.
 
     Raises:
         InvalidInputError: If the file cannot be read, a row is not as above, two rows have one

@@ -27,7 +27,6 @@ PAGES = {  # of the site: where in the repository they come from
     "contributing.md": "CONTRIBUTING.md",
     "integrations/langchain.md": "integrations/langchain-sift/README.md",
     "integrations/llama-index.md": "integrations/llama-index-postprocessor-sift/README.md",
-    "tiny-lm.md": "examples/tiny_lm/README.md",
 }
 PAGE_OF = {source: page for page, source in PAGES.items()}
 SHOWN_BY_BROWSERS = {".json", ".png", ".svg", ".txt"}

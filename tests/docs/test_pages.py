@@ -74,9 +74,9 @@ def closed_at_the_end(module):
 
 
 @pytest.fixture
-def environment(request, monkeypatch):
+def environment(request, monkeypatch, random_model):
     """A model for the pages that want one, and the address of a Qdrant server likewise."""
-    monkeypatch.setenv("MODEL", str(ROOT / "examples/tiny_lm"))
+    monkeypatch.setenv("MODEL", str(random_model))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if "QDRANT_URL" not in request.getfixturevalue("page").read_text(encoding="utf-8"):
         yield
