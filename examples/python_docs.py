@@ -17,10 +17,14 @@ MIN_CHARACTERS = 40  # of a docstring; shorter ones say what the name says
 SKIPPED_FOLDERS = {
     "__pycache__",
     "dist-packages",
+    "distutils",  # these and the next three: a fifth of the text, of no use to most scripts
     "idle_test",
+    "idlelib",
+    "lib2to3",
     "site-packages",
     "test",
     "tests",
+    "tkinter",
 }
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
