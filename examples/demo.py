@@ -1,12 +1,14 @@
-"""Ask the documentation of your own Python: nearest neighbours beside SIFT, then answers.
+"""Ask the documentation of a package that you have: nearest neighbours, MMR and SIFT, then answers.
 
     make demo
-    make demo QUESTION="How do I walk a folder and zip its files?"
+    make demo QUESTION="How is an image cut into patches?"
+    make demo DOCS=folder QUESTION="..."
 
-Reads the docstrings of the standard library, embeds them into a Qdrant collection on disk
-(once), and for each question shows what nearest neighbours and SIFT choose, how uncertain
-either leaves the answer, and how well a small language model then predicts a passage that
-was held back: alone, with the chunks as context, and fine-tuned on them.
+Reads the docstrings of the classes of all models in transformers that take images, where one text
+stands in dozens of models, and embeds them into a Qdrant collection on disk (once). For a question
+it shows what each method chooses, what the bundled language model answers from either choice, and
+how well it then predicts a passage that was held back: alone, with the chunks in its context,
+fine-tuned on them, and both. With DOCS the chunks of your own files instead.
 """
 
 from __future__ import annotations
@@ -16,20 +18,29 @@ import json
 import sqlite3
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from demo_report import ModeResult, QuestionResult, draw, print_choices, print_modes
-from demo_store import MODEL
-from python_docs import documents_of, python_files, standard_library
+from demo_questions import QUESTIONS
+from demo_report import (
+    Comparison,
+    ModeResult,
+    draw,
+    print_answer_line,
+    print_comparison,
+    print_modes,
+    print_others,
+    progress,
+)
 from qdrant_client import QdrantClient
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers.utils import logging as transformers_logging
+from transformers_docs import documents_of, image_models, model_files
 
 from sift_core import (
     CandidatePool,
@@ -37,124 +48,196 @@ from sift_core import (
     ContextSelector,
     Document,
     InvalidInputError,
+    MMRSelector,
     NearestNeighborSelector,
     Query,
 )
-from sift_core.answering import AnswerEngine, Choice, LanguageModel
+from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel
 from sift_core.cli import run
-from sift_core.documents import index_documents
+from sift_core.cli.index import chunker_for
+from sift_core.cli.search import MMR_WEIGHT
+from sift_core.documents import find_files, index_documents, read_files
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
 from sift_core.sources import QdrantSource
 
 ROOT = Path(__file__).parent.parent
-COLLECTION = "standard-library"
-QUESTIONS = [  # each needs two different facts
-    "How do I read rows from a CSV file and compress the result with gzip?",
-    "How do I create a temporary directory and write a zip archive into it?",
-    "How do I parse an XML file and find all elements with a given tag?",
-]
+COLLECTION = "demo"
+SELECTORS = {
+    "nearest": NearestNeighborSelector(),
+    "MMR": MMRSelector(relevance_weight=MMR_WEIGHT),
+    "SIFT": ContextSelector(),
+}
+MODES = ("base", "context", "fine_tune", "both")
 N_CHUNKS = 10
 N_CANDIDATES = 200
-N_STEPS = 10  # of a fine-tuning; the paper's 50 take a minute and more on two cores
+N_STEPS = 10  # of fine-tuning; the paper takes 50, which a CPU needs a minute for
 MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
-OPENING_WORDS = 12  # of the held-back passage, given to the model to continue
 COPY_COSINE = 0.95  # a passage this close to the held-back one would give it away
 
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Files, a digest that changes when one does, and how to read them."""
+
+    name: str
+    files: Sequence[Path]
+    read: Callable[[SentenceTransformerEmbedder], list[Document]]
+
+    @classmethod
+    def of_models(cls) -> Corpus:
+        """Return the docstrings of transformers' models."""
+        files = model_files(image_models())
+
+        def read(_: SentenceTransformerEmbedder) -> list[Document]:
+            with progress(console) as bar:
+                tracked = bar.track(files, description="Reading docstrings")
+                return [document for path in tracked for document in documents_of(path)]
+
+        return cls(name="docstrings of transformers' models", files=files, read=read)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Corpus:
+        """Return the chunks of the files in a folder, as `sift index` cuts them."""
+        files = [Path(found.path) for found in find_files([folder]).files]
+        if not files:
+            raise InvalidInputError(
+                f"no file below {str(folder)!r} that can be read; pass a folder with text, "
+                f"Markdown, HTML, Python or PDF"
+            )
+
+        def read(encoder: SentenceTransformerEmbedder) -> list[Document]:
+            return read_files([folder], chunker=chunker_for(encoder), base=folder).documents
+
+        return cls(name=str(folder), files=files, read=read)
+
+    def fingerprint(self) -> str:
+        """Return a digest that changes when a file does."""
+        digest = hashlib.sha256()
+        for path in self.files:
+            status = path.stat()
+            digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
+
 @app.command()
 def demo(
-    question: Annotated[str | None, typer.Option(help="Ask this instead of the three")] = None,
-    docs: Annotated[Path | None, typer.Option(help="Folder with Python files")] = None,
-    model: Annotated[str, typer.Option(help="Causal LM: a folder or an id on the hub")] = MODEL,
+    question: Annotated[str | None, typer.Option(help="Ask this instead of the twenty")] = None,
+    docs: Annotated[Path | None, typer.Option(help="Folder with documents of your own")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Causal LM: a folder or an id on the hub")
+    ] = None,
     embedder: Annotated[str, typer.Option(help="sentence-transformers model")] = MINILM,
     qdrant: Annotated[
         str | None, typer.Option(help="URL of a server; a folder below --cache if left out")
     ] = None,
     cache: Annotated[Path, typer.Option(help="Where index and picture go")] = ROOT / ".cache/demo",
 ) -> None:
-    """Show nearest neighbours beside SIFT, and a small model with either kind of help."""
-    folder = docs or standard_library()
-    files = python_files(folder)
+    """Show nearest neighbours, MMR and SIFT side by side, and a small model with their help."""
+    if question is None and docs is not None:
+        raise InvalidInputError("the twenty questions are about transformers; pass --question too")
     if question is not None:
-        check_question(question)
-    with console.status("Loading the models …"):
+        if not question.strip():
+            raise InvalidInputError("the question is empty; ask something")
+        Query(text=question)  # refuses what is not text, before any model is loaded
+    corpus = Corpus.of_models() if docs is None else Corpus.of_folder(docs)
+    with console.status("Loading the models; the first time the language model is unpacked …"):
         encoder = SentenceTransformerEmbedder(embedder)
-        language_model = LanguageModel.from_pretrained(model)
+        language_model = LanguageModel.from_pretrained(*([] if model is None else [model]))
         vectors = encoder.embed_documents(["one text", "another"])
         ContextSelector().select(vectors[0], vectors, 1)  # loads the compiled loop, untimed
         client = open_qdrant(qdrant, cache)
     with closing(client):
-        show(client, encoder, language_model, folder, files, cache, question)
+        collection = f"{COLLECTION}-{encoder.name.replace('/', '-')}"
+        source = QdrantSource(client, collection, embedder_name=encoder.name)
+        index(client, source, encoder, corpus, cache)
+        engine = AnswerEngine(
+            language_model=language_model,
+            source=source,
+            embedder=encoder,
+            n_candidates=N_CANDIDATES,
+            n_context=N_CHUNKS,
+            n_steps=N_STEPS,
+            max_new_tokens=48,
+            adapter_cache=AdapterCache(folder=cache / "adapters"),
+        )
+        show(engine, QUESTIONS if question is None else [question], cache)
 
 
-def show(
-    client: QdrantClient,
-    encoder: SentenceTransformerEmbedder,
-    language_model: LanguageModel,
-    folder: Path,
-    files: list[Path],
-    cache: Path,
-    question: str | None,
-) -> None:
-    """Index the documentation and go through the questions."""
-    collection = f"{COLLECTION}-{encoder.name.replace('/', '-')}"
-    source = QdrantSource(client, collection, embedder_name=encoder.name)
-    index(client, source, encoder, folder, files, cache)
-    engine = AnswerEngine(
-        language_model=language_model,
-        source=source,
-        embedder=encoder,
-        n_candidates=N_CANDIDATES,
-        n_context=N_CHUNKS,
-        n_steps=N_STEPS,
-        max_new_tokens=30,
-    )
-    results = [ask(engine, q) for q in ([question] if question else QUESTIONS)]
+def show(engine: AnswerEngine, questions: Sequence[str], cache: Path) -> None:
+    """Compare the choices for all questions; show one in full and two more in a table."""
+    compared = [compare(engine, one) for one in questions]
+    compared.sort(key=lambda one: -one.n_alike("nearest"))
+    if len(compared) > 1:
+        console.print(
+            f"[dim]Of {len(compared)} questions (examples/demo_questions.py) the one whose "
+            f"{N_CHUNKS} nearest chunks repeat each other most is shown in full; then the median "
+            f"and the least.[/]"
+        )
+    first = compared[0]
+    console.rule(f"[bold]{escape(first.query.text)}")
+    print_comparison(console, first)
+    answer_from_each(engine, first)
+    modes = try_modes(engine, first)
+    if len(compared) > 1:
+        print_others(console, [compared[len(compared) // 2], compared[-1]], compared)
     picture = cache / "demo.png"
-    draw(results, picture)
-    console.print(f"\nCurves and bars: {escape(_shown(picture))}")
+    draw(first, modes, picture)
+    console.print(f"\nPicture: {escape(_shown(picture))}")
 
 
-def check_question(question: str) -> None:
-    """Refuse a question before any model is loaded."""
-    if not question.strip():
-        raise InvalidInputError("the question is empty; ask something")
-    Query(text=question)  # refuses what is not text
-
-
-def ask(engine: AnswerEngine, question: str) -> QuestionResult:
-    """Return and print everything about one question."""
-    console.rule(f"[bold]{escape(question)}")
+def compare(engine: AnswerEngine, question: str) -> Comparison:
+    """Return what each method chooses for a question."""
+    embedder = engine.embedder
     query = Query(
         text=question,
-        embedding=engine.embedder.embed_query(question),
-        embedder_name=engine.embedder.name,
+        embedding=embedder.embed_query(question),
+        embedder_name=embedder.name,
     )
-    pool, held_back = hold_back(engine.source.fetch(query, N_CANDIDATES))
-    started = time.perf_counter()
-    sift = ContextSelector().select(query.embedding, pool.embeddings, N_CHUNKS)
-    select_s = time.perf_counter() - started
-    nearest = NearestNeighborSelector().select(query.embedding, pool.embeddings, N_CHUNKS)
-    result = QuestionResult(
-        query=query,
-        pool=pool,
-        held_back=held_back,
-        nearest=pool.take(nearest.positions),
-        sift=pool.take(sift.positions),
-    )
-    print_choices(console, result, select_s)
-    opening = " ".join(held_back.split(" ")[:OPENING_WORDS])
-    for mode in ("base", "context", "fine_tune"):
-        choice = engine.choose_from(query, pool, mode=mode)
-        result.modes.append(try_mode(engine, choice, held_back, opening))
-    print_modes(console, result, opening)
-    automatic = engine.choose_from(query, pool, mode="auto")
-    reasons = escape("; ".join(automatic.reasons))
-    console.print(f"auto would choose [bold]{automatic.mode.value}[/]: {reasons}")
-    return result
+    pool = engine.source.fetch(query, N_CANDIDATES)
+    if not len(pool):
+        raise InvalidInputError("the collection is empty; pass a folder with more text")
+    chosen, seconds = {}, {}
+    for name, selector in SELECTORS.items():
+        started = time.perf_counter()
+        selection = selector.select(query.embedding, pool.embeddings, N_CHUNKS)
+        seconds[name] = time.perf_counter() - started
+        chosen[name] = selection.positions
+    return Comparison(query=query, pool=pool, chosen=chosen, select_s=seconds["SIFT"])
+
+
+def answer_from_each(engine: AnswerEngine, compared: Comparison) -> None:
+    """Print, as it is written, what the model answers from each choice."""
+    for name, selector in SELECTORS.items():
+        reader = replace(engine, context_selector=selector)
+        choice = reader.choose_from(compared.query, compared.pool, mode="context")
+        console.print(f"\n[bold]Answer from {name}[/]  ", end="")
+        started, first = time.perf_counter(), None
+        with reader.stream_from(choice) as stream:
+            for piece in stream:
+                first = first or time.perf_counter()
+                console.print(piece, end="", markup=False, soft_wrap=True)
+        print_answer_line(console, stream.answer(), started, first or time.perf_counter())
+
+
+def try_modes(engine: AnswerEngine, compared: Comparison) -> list[ModeResult]:
+    """Return and print bits per byte of a held-back passage in every mode."""
+    pool, held_back = hold_back(compared.pool)
+    with progress(console) as bar:
+        task = bar.add_task("Learning and scoring", total=len(MODES) + 2 * N_STEPS)
+        results = []
+        for mode in MODES:
+            choice = engine.choose_from(compared.query, pool, mode=mode)
+            started = time.perf_counter()
+            session = engine.prepared(choice, on_step=lambda _: bar.advance(task))
+            bits = session.bits_per_byte(held_back)
+            seconds = time.perf_counter() - started
+            results.append(ModeResult(mode=mode, bits_per_byte=bits, seconds=seconds))
+            bar.advance(task)
+    print_modes(console, results, held_back, N_STEPS)
+    return results
 
 
 def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
@@ -168,38 +251,20 @@ def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
     if not long_ones:
         raise InvalidInputError(
             f"none of the {len(sizes)} nearest chunks has {MIN_HELD_BACK_BYTES} bytes to score a "
-            f"model on; pass a folder with more documentation"
+            f"model on; pass a folder with more text"
         )
     held = long_ones[0]
-    body = candidates.metadata[held]["body"]
+    bodies = [
+        metadata.get("body", text)
+        for metadata, text in zip(candidates.metadata, candidates.texts, strict=True)
+    ]
     cosines = candidates.embeddings @ candidates.embeddings[held]  # Qdrant returns unit vectors
     kept = [
         i
-        for i, metadata in enumerate(candidates.metadata)
-        if cosines[i] < COPY_COSINE
-        and body not in metadata["body"]
-        and metadata["body"] not in body
+        for i, body in enumerate(bodies)
+        if cosines[i] < COPY_COSINE and bodies[held] not in body and body not in bodies[held]
     ]
     return candidates.take(kept), candidates.texts[held]
-
-
-def try_mode(engine: AnswerEngine, choice: Choice, held_back: str, opening: str) -> ModeResult:
-    """Return bits per byte of the held-back passage and a continuation in one mode."""
-    n_steps = 0 if choice.learned is None else len(choice.learned)
-    with _progress() as progress:
-        task = progress.add_task(f"Asking in mode {choice.mode.value}", total=n_steps + 1)
-        started = time.perf_counter()
-        model = engine.prepared(choice, on_step=lambda loss: progress.advance(task))
-        bits_per_byte = model.bits_per_byte(held_back)
-        answer = model.answer(replace(choice.query, text=opening))
-        seconds = time.perf_counter() - started
-    return ModeResult(
-        mode=choice.mode.value,
-        bits_per_byte=bits_per_byte,
-        continuation=answer.text,
-        n_chunks=0 if answer.chunks is None else len(answer.chunks),
-        seconds=seconds,
-    )
 
 
 def open_qdrant(url: str | None, cache: Path) -> QdrantClient:
@@ -225,35 +290,33 @@ def index(
     client: QdrantClient,
     source: QdrantSource,
     encoder: SentenceTransformerEmbedder,
-    folder: Path,
-    files: list[Path],
+    corpus: Corpus,
     cache: Path,
 ) -> None:
     """Bring a collection up to date with the documents; only new ones are embedded.
 
     Raises:
         CandidateSourceError: If Qdrant fails.
-        InvalidInputError: If the collection has another dimension.
+        InvalidInputError: If the collection has another dimension, or nothing can be read.
     """
-    stamp = {"store": qdrant_name(client), "model": encoder.name, "files": fingerprint(files)}
+    options = client.init_options
+    stamp = {
+        "store": str(options.get("url") or options.get("path")),
+        "model": encoder.name,
+        "files": corpus.fingerprint(),
+    }
     stamp_file = cache / "indexed.json"
     n_stored = len(source.content_ids())
     if read_stamp(stamp_file) == {**stamp, "n": n_stored}:
         console.print(f"{n_stored} chunks are indexed already.")
         return
-    documents = read_documents(folder, files)
-    console.print(f"Indexing {len(documents)} chunks; the next run will not have to.")
+    documents = corpus.read(encoder)
+    if not documents:
+        raise InvalidInputError(f"nothing to read in {corpus.name}; pass a folder with text")
+    console.print(f"Indexing {len(documents)} chunks: {escape(corpus.name)}. Only this time.")
     report = index_documents(source, documents, encoder)
     write_stamp(stamp_file, {**stamp, "n": report.n_documents})
-    console.print(
-        f"{report.n_documents} chunks of {len(files)} modules, {report.n_added} of them new."
-    )
-
-
-def qdrant_name(client: QdrantClient) -> str:
-    """Return where a client's data is."""
-    options = client.init_options
-    return str(options.get("url") or options.get("path"))
+    console.print(f"{report.n_documents} chunks, {report.n_added} of them new.")
 
 
 def read_stamp(path: Path) -> dict[str, object] | None:
@@ -271,39 +334,6 @@ def write_stamp(path: Path, stamp: dict[str, object]) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(stamp), encoding="utf-8")
     part.replace(path)
-
-
-def read_documents(folder: Path, files: list[Path]) -> list[Document]:
-    with _progress() as progress:
-        tracked = progress.track(files, description="Reading docstrings")
-        documents = [document for path in tracked for document in documents_of(path, folder)]
-    if not documents:
-        raise InvalidInputError(
-            f"no docstring in the {len(files)} Python files below {str(folder)!r}; "
-            f"pass a folder with documented modules"
-        )
-    return documents
-
-
-def fingerprint(files: list[Path]) -> str:
-    """Return a digest that changes when a file does."""
-    digest = hashlib.sha256()
-    for path in files:
-        status = path.stat()
-        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def _shown(path: Path) -> str:

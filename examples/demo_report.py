@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from rich.columns import Columns
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from sift_core import CandidatePool, Query, SIFTSelector, posterior_variances
+from sift_core import Answer, CandidatePool, Query, posterior_variances
+from sift_core.cli.output import repeats_of, shortened, source_of, sparkline
 
-REDUNDANT_COSINE = 0.8  # two docstrings this close say mostly the same; a guess by eye
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito: safe for all eyes
-SPARKS = "▁▂▃▄▅▆▇█"
+BLUE, GREY = "#0072B2", "#999999"
+NARROW = 34  # columns of a terminal that a list needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,139 +28,166 @@ class ModeResult:
 
     mode: str
     bits_per_byte: float
-    continuation: str
-    n_chunks: int
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class QuestionResult:
-    """Everything that the demo shows of one question."""
+class Comparison:
+    """What each method chose for one question; positions by the method's name."""
 
     query: Query
     pool: CandidatePool
-    held_back: str
-    nearest: CandidatePool
-    sift: CandidatePool
-    modes: list[ModeResult] = field(default_factory=list)
+    chosen: Mapping[str, np.ndarray]
+    select_s: float
 
-    def variances(self, chunks: CandidatePool) -> np.ndarray:
-        """Return σ² at the question after 0, 1, ... of the chunks, in the paper's setting."""
-        return posterior_variances(self.query.embedding, chunks.embeddings)
+    def chunks(self, name: str) -> CandidatePool:
+        """Return a method's choice."""
+        return self.pool.take(self.chosen[name])
+
+    def n_alike(self, name: str) -> int:
+        """Return how many of a method's chunks repeat an earlier one, up to a few words."""
+        return sum(repeat is not None for repeat in repeats_of(self.chunks(name).embeddings))
+
+    def variances(self, name: str) -> np.ndarray:
+        """Return σ² at the question after 0, 1, ... chunks, in the paper's setting."""
+        return posterior_variances(self.query.vector, self.chunks(name).embeddings)
+
+    def n_new(self) -> int:
+        """Return how many of SIFT's chunks are not among the nearest."""
+        return len(set(self.chosen["SIFT"].tolist()) - set(self.chosen["nearest"].tolist()))
 
 
-def redundant(chunks: CandidatePool) -> list[bool]:
-    """Return for each chunk whether an earlier one says mostly the same."""
-    rows = chunks.embeddings / np.linalg.norm(chunks.embeddings, axis=1, keepdims=True)
-    cosines = np.tril(rows @ rows.T, k=-1)
-    return [bool(row.max(initial=0.0) >= REDUNDANT_COSINE) for row in cosines]
-
-
-def print_choices(console: Console, result: QuestionResult, select_s: float) -> None:
-    width = max(16, (console.width - 2) // 2 - len("10 ≈ 0.00 "))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, chunks in (("nearest neighbours", result.nearest), ("SIFT", result.sift)):
-        n_redundant = sum(redundant(chunks))
-        table.add_column(f"{title}, {n_redundant} of {len(chunks)} redundant ≈", no_wrap=True)
-    for cells in zip(_names(result.nearest, width), _names(result.sift, width), strict=True):
-        table.add_row(*cells)
-    console.print(table)
-    console.print(
-        f"SIFT chose {len(result.sift)} of {len(result.pool)} candidates in {select_s * 1000:.1f} "
-        f"ms. Uncertainty σ² about the answer after 0 to {len(result.sift)} chunks:"
+def progress(console: Console) -> Progress:
+    """Return a bar that vanishes; none where nobody looks."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     )
-    for title, chunks in (("nearest", result.nearest), ("SIFT", result.sift)):
-        variances = result.variances(chunks)
-        numbers = " ".join(f"{v:.2f}" for v in variances)
-        console.print(f"  {title:8s} {_sparkline(variances)}  {numbers}")
 
 
-def _names(chunks: CandidatePool, width: int) -> list[Text]:
-    """Return rank, cosine to the question and name of each chunk, redundant ones marked."""
-    rows = []
-    marks = redundant(chunks)
-    for i, (metadata, similarity) in enumerate(
-        zip(chunks.metadata, chunks.similarities, strict=True)
-    ):
-        part = "" if metadata["part"] == 1 else f" #{metadata['part']}"
-        name = _shortened_left(metadata["name"] + part, width)
-        text = f"{i + 1:2d} {'≈' if marks[i] else ' '} {similarity:.2f} {name}"
-        rows.append(Text(text, style="dim" if marks[i] else ""))
-    return rows
-
-
-def print_modes(console: Console, result: QuestionResult, opening: str) -> None:
-    name = result.held_back.split("\n")[0]
+def print_comparison(console: Console, compared: Comparison) -> None:
+    n_columns = len(compared.chosen) if console.width >= NARROW * len(compared.chosen) else 1
+    width = console.width // n_columns - 2
+    columns = []
+    for name in compared.chosen:
+        chunks = compared.chunks(name)
+        variance = compared.variances(name)[-1]
+        title = f"{name}: {compared.n_alike(name)} of {len(chunks)} repeat, σ² {variance:.2f}"
+        lines = [Text(shortened(title, width), style="bold"), *_lines(chunks, width)]
+        columns.append(Text("\n").join(lines))
+    console.print(Columns(columns, width=width, padding=(0, 2)))
     console.print(
-        f"\nHeld back: [bold]{escape(_shortened(name, 70))}[/] "
-        f"({len(result.held_back.encode())} bytes, not among the candidates). "
-        f"How well does the model predict it?"
+        "[dim]≈3, ≡3: says nearly what number 3 says. σ²: what stays uncertain about the "
+        f"question. SIFT chose from {len(compared.pool)} in {compared.select_s * 1000:.1f} ms.[/]"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("mode", "chunks", "bits per byte", "of base", "seconds"):
-        table.add_column(title, justify="left" if title == "mode" else "right")
-    base = result.modes[0].bits_per_byte
-    for mode in result.modes:
-        table.add_row(
-            mode.mode,
-            str(mode.n_chunks),
-            f"{mode.bits_per_byte:.3f}",
-            f"{mode.bits_per_byte / base:.0%}",
-            f"{mode.seconds:.1f}",
+    for name in ("nearest", "SIFT"):
+        console.print(f"[dim]  {name:8s}{sparkline(compared.variances(name).tolist())}[/]")
+    if not compared.n_alike("nearest"):
+        console.print(
+            f"The nearest chunks do not repeat each other: SIFT has nothing to take out here, and "
+            f"changes {compared.n_new()} of {len(compared.chosen['SIFT'])}."
         )
+
+
+def _lines(chunks: CandidatePool, width: int) -> list[Text]:
+    """Return rank, mark, cosine to the question and name of each chunk."""
+    lines = []
+    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+        head = (
+            f"{i + 1:2d} {'' if repeat is None else repeat.mark:<3} {chunks.similarities[i]:.2f} "
+        )
+        name = source_of(chunks.metadata[i], chunks.document_ids[i], width - len(head))
+        lines.append(Text(head + name, style="dim strike" if repeat else ""))
+    return lines
+
+
+def print_answer_line(console: Console, answer: Answer, started: float, first: float) -> None:
+    """Print what an answer took: tokens read, the time to the first, and tokens a second."""
+    writing = time.perf_counter() - first
+    speed = (answer.n_new_tokens - 1) / writing if answer.n_new_tokens > 1 and writing else 0.0
+    console.print(
+        f"\n[dim]  {answer.n_prompt_tokens} tokens read, first word after "
+        f"{first - started:.1f} s, {speed:.0f} tokens/s[/]"
+    )
+
+
+def print_modes(
+    console: Console, results: Sequence[ModeResult], held_back: str, n_steps: int
+) -> None:
+    name = shortened(held_back.split("\n")[0], 60)
+    console.print(
+        f"\nHeld back: [bold]{escape(name)}[/] ({len(held_back.encode())} bytes; neither it nor a "
+        f"copy is among the candidates). How well does the model predict it with SIFT's chunks?"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("mode", "bits per byte", "of base", "seconds"):
+        table.add_column(title, justify="left" if title == "mode" else "right")
+    for result in results:
+        share = result.bits_per_byte / results[0].bits_per_byte
+        bits = f"{result.bits_per_byte:.3f}"
+        table.add_row(result.mode, bits, f"{share:.0%}", f"{result.seconds:.1f}")
     console.print(table)
-    console.print(f"After “{escape(_one_line(opening))}” it goes on:")
-    for mode in result.modes:
-        line = f"  {mode.mode:9s} {_one_line(mode.continuation)}"
-        console.print(Text(_shortened(line, console.width)))
+    console.print(f"[dim]fine_tune: a LoRA, {n_steps} steps; both: learned and read.[/]")
 
 
-def draw(results: list[QuestionResult], path: Path) -> None:
-    """Write a PNG: a row a question, its uncertainty curves and its bits per byte."""
+def print_others(
+    console: Console, shown: Sequence[Comparison], compared: Sequence[Comparison]
+) -> None:
+    """Print two more questions in a table, and the mean of all."""
+    names = list(compared[0].chosen)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("repeats among ten")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_column("SIFT changes", justify="right")
+    for one in shown:
+        numbers = [str(one.n_alike(name)) for name in names]
+        table.add_row(escape(one.query.text), *numbers, str(one.n_new()))
+    means = [f"{np.mean([one.n_alike(name) for one in compared]):.1f}" for name in names]
+    changes = f"{np.mean([one.n_new() for one in compared]):.1f}"
+    table.add_row(f"mean of all {len(compared)}", *means, changes, style="bold")
+    console.print()
+    console.print(table)
+
+
+def draw(compared: Comparison, modes: Sequence[ModeResult], path: Path) -> None:
+    """Write a PNG: what the nearest neighbours and SIFT choose, and bits per byte by mode."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 3.2 * len(results)), layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(results), 2, squeeze=False, width_ratios=[3, 2])
-    for (curves, bars), result in zip(axes, results, strict=True):
-        query, pool = result.query.embedding, result.pool.embeddings
-        paper = SIFTSelector.for_fine_tuning().select(query, pool, len(result.sift))
-        for label, variances, color, style in (
-            ("nearest neighbours", result.variances(result.nearest), ORANGE, "o-"),
-            ("SIFT, for context", result.variances(result.sift), BLUE, "s-"),
-            ("SIFT, paper's setting", paper.variances, GREEN, "^-"),
-        ):
-            curves.plot(variances, style, color=color, label=label, markersize=4)
-        curves.set(ylim=(0, 1.05), xlabel="chunks chosen", ylabel="σ² at the question")
-        curves.set_title(result.query.text, fontsize=9, loc="left")
-        curves.legend(fontsize=8, frameon=False)
-        labels = [mode.mode.replace("_", "-") for mode in result.modes]
-        heights = [mode.bits_per_byte for mode in result.modes]
-        drawn = bars.bar(labels, heights, color=["#999999", BLUE, GREEN])
-        bars.bar_label(drawn, fmt="%.2f", fontsize=8)
-        bars.set_ylabel("bits per byte, lower is better")
-        bars.set_ylim(0, max(heights) * 1.15)
-        bars.set_title("held-back passage", fontsize=9, loc="left")
-        for axis in (curves, bars):
-            axis.spines[["top", "right"]].set_visible(False)
+    *lists, bars = figure.subplots(1, 3, width_ratios=[4, 4, 3])
+    for axis, name in zip(lists, ("nearest", "SIFT"), strict=True):
+        chunks = compared.chunks(name)
+        axis.set_axis_off()
+        title = "nearest neighbours" if name == "nearest" else name
+        axis.set_title(f"{title}: {compared.n_alike(name)} repeat", fontsize=10, loc="left")
+        for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+            source = source_of(chunks.metadata[i], chunks.document_ids[i], 42)
+            mark = "" if repeat is None else f"  {repeat.mark}"
+            axis.text(
+                0,
+                1 - (i + 0.5) / len(chunks),
+                f"{i + 1}  {source}{mark}",
+                fontsize=8,
+                color=BLUE if repeat is None else GREY,
+                transform=axis.transAxes,
+            )
+    drawn = bars.bar(
+        [result.mode.replace("_", "-") for result in modes],
+        [result.bits_per_byte for result in modes],
+        color=[GREY, *[BLUE] * (len(modes) - 1)],
+    )
+    bars.bar_label(drawn, fmt="%.2f", fontsize=8)
+    bars.set_title("bits per byte of a held-back passage", fontsize=10, loc="left")
+    bars.tick_params(labelsize=8)
+    bars.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(compared.query.text, fontsize=9, x=0.01, ha="left", wrap=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
-
-
-def _sparkline(values: np.ndarray) -> str:
-    """Return a bar a value; a full one is the first value."""
-    levels = np.clip(values / values[0] * len(SPARKS), 0, len(SPARKS) - 1).astype(int)
-    return "".join(SPARKS[level] for level in levels)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _shortened_left(text: str, width: int) -> str:
-    return text if len(text) <= width else "…" + text[1 - width :]

@@ -7,14 +7,14 @@ import pytest
 from tests.example_runs import ExampleRuns
 
 VERBS = ("zip", "unzip", "walk", "list", "copy", "move", "count", "pack", "hash", "drop")
-MODULE = '"""Work with folders."""\n\n' + "\n".join(
-    f"def {verb}_folder(folder, limit={n}):\n"
-    f'    """{verb.title()} the files of a folder.\n\n    The folder is walked once, from top to '
-    f"bottom, at most *limit* files are touched.\n    Return a list with one name a file; an empty "
-    f"folder gives an empty list. Raise ValueError\n    where *limit* is negative, and OSError "
-    f'where there is no such folder.\n    """\n'
-    for n, verb in enumerate(VERBS)
-)
+PAGE = """# {title} a folder
+
+{title} the files of a folder, with `{verb}_folder(folder, limit)`.
+
+The folder is walked once, from top to bottom, at most *limit* files are touched. The call returns
+a list with one name a file; an empty folder gives an empty list. It raises ValueError where
+*limit* is negative, and OSError where there is no such folder.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -28,11 +28,12 @@ def random_model(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def example_runs(tmp_path_factory):
-    """The demo over ten documented functions and then every example, started in the background."""
+    """The demo over ten pages and then every example, started in the background."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "docs").mkdir()
-    (folder / "docs/folders.py").write_text(MODULE, encoding="utf-8")
-    (folder / "docs/broken.py").write_text("def f(:\n", encoding="utf-8")
+    for verb in VERBS:
+        page = PAGE.format(title=verb.title(), verb=verb)
+        (folder / f"docs/{verb}_folder.md").write_text(page, encoding="utf-8")
     runs = ExampleRuns(folder)
     yield runs
     runs.stop()

@@ -24,10 +24,7 @@ from tests.example_runs import Finished
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-SHORT_MODULE = "\n".join(
-    f'def {verb}_rows(table):\n    """{verb.title()} the rows of a table, from top to bottom."""\n'
-    for verb in ("Read", "Sort", "Merge")
-)
+VERBS = ("Read", "Sort", "Merge")
 
 
 @pytest.fixture
@@ -50,7 +47,9 @@ def run_demo(monkeypatch, capsys):
 def docs(tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()
-    (folder / "tables.py").write_text(SHORT_MODULE, encoding="utf-8")
+    for verb in VERBS:
+        page = f"# {verb}\n\n{verb} the rows of a table, from top to bottom.\n"
+        (folder / f"{verb}.md").write_text(page, encoding="utf-8")
     return folder
 
 
@@ -78,8 +77,9 @@ def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--docs", "empty"], "no Python file below"),
-        (["--docs", "bare"], "no docstring in the 1 Python files"),
+        (["--docs", "empty"], "no file below"),
+        (["--docs", "bare"], "nothing to read in"),
+        (["--docs", "nowhere"], "nowhere"),
         (["--question", "  "], "the question is empty"),
         (["--qdrant", "http://127.0.0.1:1"], "is the server up"),
         (["--qdrant", "ftp://nowhere"], "Qdrant"),
@@ -91,8 +91,8 @@ def test_bad_input_is_one_clear_error(run_demo, docs, tmp_path, monkeypatch, opt
     monkeypatch.chdir(tmp_path)
     for name in ("empty", "bare"):
         (tmp_path / name).mkdir()
-    (tmp_path / "bare/a.py").write_text("x = 1\n", encoding="utf-8")
-    given = {"--docs": str(docs), "--cache": "cache"} | dict([options])
+    (tmp_path / "bare/a.md").write_text("\n", encoding="utf-8")
+    given = {"--docs": str(docs), "--cache": "cache", "--question": "Sort?"} | dict([options])
     finished = run_demo(*(word for pair in given.items() for word in pair))
     assert_one_clear_error(finished, message)
 
@@ -100,17 +100,18 @@ def test_bad_input_is_one_clear_error(run_demo, docs, tmp_path, monkeypatch, opt
 def test_a_collection_of_another_dimension_is_one_clear_error(run_demo, docs, tmp_path):
     client = QdrantClient(path=str(tmp_path / "qdrant"))
     vectors = models.VectorParams(size=768, distance=models.Distance.COSINE)
-    client.create_collection("standard-library-all-MiniLM-L6-v2", vectors_config=vectors)
+    client.create_collection("demo-all-MiniLM-L6-v2", vectors_config=vectors)
     client.close()
-    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path))
+    finished = run_demo("--docs", str(docs), "--cache", str(tmp_path), "--question", "Sort?")
     assert_one_clear_error(finished, "the dense vectors {'': 768}, the embedder makes 384")
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file .*lock:ResourceWarning")  # Qdrant's own
 def test_a_folder_in_use_is_one_clear_error(run_demo, docs, tmp_path):
     client = QdrantClient(path=str(tmp_path / "qdrant"))
+    arguments = ["--docs", str(docs), "--cache", str(tmp_path), "--question", "Sort?"]
     try:
-        finished = run_demo("--docs", str(docs), "--cache", str(tmp_path))
+        finished = run_demo(*arguments)
     finally:
         client.close()
     gc.collect()  # the client that could not be made leaves its lock file open
@@ -134,11 +135,11 @@ def test_only_what_changed_is_indexed_again(run_demo, docs, tmp_path):
     # The chunks are too short to score a model on, which shows after they are indexed.
     arguments = ["--docs", str(docs), "--cache", str(tmp_path / "cache"), "--question", "Sort?"]
     first, second = run_demo(*arguments), run_demo(*arguments)
-    assert "3 chunks of 1 modules, 3 of them new" in first.stdout
+    assert "3 chunks, 3 of them new" in first.stdout
     assert "3 chunks are indexed already" in second.stdout
-    (docs / "tables.py").write_text(SHORT_MODULE.replace("Sort the", "Order the"), encoding="utf-8")
+    (docs / "Sort.md").write_text("# Sort\n\nOrder the rows of a table.\n", encoding="utf-8")
     third = run_demo(*arguments)
-    assert "3 chunks of 1 modules, 1 of them new" in third.stdout
+    assert "3 chunks, 1 of them new" in third.stdout
     for finished in (first, second, third):
         assert_one_clear_error(finished, "none of the 3 nearest chunks has 300 bytes")
 
@@ -147,15 +148,14 @@ def test_the_demo_answers_a_question(example_runs):
     demo = example_runs.of("demo")
     assert demo.returncode == 0, demo.stderr
     assert demo.stderr == ""
-    assert "10 chunks of 2 modules, 10 of them new" in demo.stdout
-    assert "nearest neighbours" in demo.stdout
-    assert "SIFT" in demo.stdout
-    assert "Held back" in demo.stdout
-    rows = re.findall(r"^(\w+) +(\d+) +(\d\.\d{3}) +(\d+)% +\d", demo.stdout, re.MULTILINE)
-    bits = {mode: float(figure) for mode, _, figure, _ in rows}
-    assert list(bits) == ["base", "context", "fine_tune"]
-    assert bits["fine_tune"] < bits["base"]  # the other chunks are nearly the held-back one
-    assert "auto would choose" in demo.stdout
+    assert "10 chunks, 10 of them new" in demo.stdout
+    for name in ("nearest", "MMR", "SIFT"):
+        assert re.search(rf"^{name}: \d+ of 10 repeat", demo.stdout, re.MULTILINE)
+        assert f"Answer from {name}" in demo.stdout
+    assert len(re.findall(r"\d+ tokens read, first word after", demo.stdout)) == 3
+    rows = re.findall(r"^(\w+) +(\d\.\d{3}) +(\d+)% +\d", demo.stdout, re.MULTILINE)
+    bits = {mode: float(figure) for mode, figure, _ in rows}
+    assert list(bits) == ["base", "context", "fine_tune", "both"]
     picture = example_runs.folder / "cache/demo.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
 
