@@ -35,8 +35,8 @@ def show(client: QdrantClient) -> None:
     store = QdrantVectorStore(client, COLLECTION, MiniLM(), content_payload_key="text")
     look_up = create_retriever_tool(
         SIFTRetriever(vectorstore=store, k=8, fetch_k=200),
-        name="search_python_docs",
-        description="Find passages of Python's documentation that together answer a question.",
+        name="search_model_docs",
+        description="Find passages of transformers' documentation that together answer a question.",
     )
     graph = StateGraph(MessagesState)
     graph.add_node("agent", lambda state: {"messages": [scripted_model(state["messages"])]})
@@ -57,7 +57,7 @@ def scripted_model(messages: list[BaseMessage]) -> AIMessage:
     if isinstance(last, ToolMessage):
         passages = str(last.content).split("\n\n")
         return AIMessage(f"The tool gave me {len(passages)} paragraphs to answer from.")
-    call = {"name": "search_python_docs", "args": {"query": last.content}, "id": "1"}
+    call = {"name": "search_model_docs", "args": {"query": last.content}, "id": "1"}
     return AIMessage("", tool_calls=[call])
 
 

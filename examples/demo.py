@@ -36,6 +36,7 @@ from demo_report import (
     print_others,
     progress,
 )
+from demo_store import MODEL
 from qdrant_client import QdrantClient
 from rich.console import Console
 from rich.markup import escape
@@ -126,9 +127,7 @@ class Corpus:
 def demo(
     question: Annotated[str | None, typer.Option(help="Ask this instead of the twenty")] = None,
     docs: Annotated[Path | None, typer.Option(help="Folder with documents of your own")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Causal LM: a folder or an id on the hub")
-    ] = None,
+    model: Annotated[str, typer.Option(help="Causal LM: a folder or an id on the hub")] = MODEL,
     embedder: Annotated[str, typer.Option(help="sentence-transformers model")] = MINILM,
     qdrant: Annotated[
         str | None, typer.Option(help="URL of a server; a folder below --cache if left out")
@@ -145,7 +144,7 @@ def demo(
     corpus = Corpus.of_models() if docs is None else Corpus.of_folder(docs)
     with console.status("Loading the models; the first time the language model is unpacked …"):
         encoder = SentenceTransformerEmbedder(embedder)
-        language_model = LanguageModel.from_pretrained(*([] if model is None else [model]))
+        language_model = LanguageModel.from_pretrained(model)
         vectors = encoder.embed_documents(["one text", "another"])
         ContextSelector().select(vectors[0], vectors, 1)  # loads the compiled loop, untimed
         client = open_qdrant(qdrant, cache)

@@ -17,8 +17,8 @@ from sift_core.sources import QdrantSource
 
 ROOT = Path(__file__).parent.parent
 MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")
-COLLECTION = f"standard-library-{MINILM}"
-QUESTION = "How do I walk a folder and zip its files?"
+COLLECTION = f"demo-{MINILM}"
+QUESTION = "What is stochastic depth, and how is relative position bias computed?"
 
 
 @contextmanager
@@ -50,6 +50,6 @@ def demo_source(client: QdrantClient, embedder: SentenceTransformerEmbedder) -> 
 
 
 def title(metadata: Mapping[str, Any]) -> str:
-    """Return what a chunk of the collection is called; long docstrings have several."""
-    part = metadata["part"]
-    return metadata["name"] if part == 1 else f"{metadata['name']} #{part}"
+    """Return what a chunk of the collection is called."""
+    name: str = metadata["source"]
+    return name

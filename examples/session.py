@@ -19,15 +19,15 @@ from sift_core.answering import AnswerEngine, Session
 from sift_core.embedders import SentenceTransformerEmbedder
 
 TOPICS = {
-    "files": [
-        "How do I walk a folder and zip its files?",
-        "How do I make a temporary folder?",
-        "How do I copy a file?",
+    "patches": [
+        "How are images cut into patches and embedded?",
+        "What is a class token?",
+        "What is stochastic depth?",
     ],
-    "numbers": [
-        "How do I round a decimal number?",
-        "How do I draw a random number?",
-        "How do I compute a mean?",
+    "detection": [
+        "How does DETR match predictions with targets?",
+        "What is deformable attention?",
+        "What does a segmentation head do?",
     ],
 }
 

@@ -6,14 +6,25 @@ import pytest
 
 from tests.example_runs import ExampleRuns
 
-VERBS = ("zip", "unzip", "walk", "list", "copy", "move", "count", "pack", "hash", "drop")
-PAGE = """# {title} a folder
+TOPICS = (
+    "stochastic depth",
+    "relative position bias",
+    "window partition",
+    "patch embedding",
+    "class token",
+    "layer scale",
+    "attention pooling",
+    "causal mask",
+    "feature pyramid",
+    "position encoding",
+)
+PAGE = """# {topic}
 
-{title} the files of a folder, with `{verb}_folder(folder, limit)`.
+How {topic} is computed in an image model, with `{name}(hidden_states, scale)`.
 
-The folder is walked once, from top to bottom, at most *limit* files are touched. The call returns
-a list with one name a file; an empty folder gives an empty list. It raises ValueError where
-*limit* is negative, and OSError where there is no such folder.
+The hidden states are walked once, from the first layer to the last, at most *scale* of them are
+changed. The call returns {topic} for each sample of the batch; an empty batch gives an empty
+tensor. It raises ValueError where *scale* is negative, and where there are no such states.
 """
 
 
@@ -31,9 +42,10 @@ def example_runs(tmp_path_factory):
     """The demo over ten pages and then every example, started in the background."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "docs").mkdir()
-    for verb in VERBS:
-        page = PAGE.format(title=verb.title(), verb=verb)
-        (folder / f"docs/{verb}_folder.md").write_text(page, encoding="utf-8")
+    for topic in TOPICS:
+        name = topic.replace(" ", "_")
+        page = PAGE.format(topic=topic, name=name)
+        (folder / f"docs/{name}.md").write_text(page, encoding="utf-8")
     runs = ExampleRuns(folder)
     yield runs
     runs.stop()

@@ -23,9 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-HELPERS = {"demo_report", "demo_store", "python_docs"}  # parts of others
+HELPERS = {
+    "demo_questions",
+    "demo_report",
+    "demo_store",
+    "python_docs",
+    "transformers_docs",
+}
 NEED_MORE = {"demo"}  # comes first
-QUESTION = "How do I zip files?"
+QUESTION = "How is stochastic depth computed?"
 LIMIT_S = 600
 
 

@@ -64,7 +64,7 @@ def assert_one_clear_error(finished, message):
 def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
     command = [sys.executable, str(ROOT / "examples/demo.py"), "--docs", str(docs)]
     finished = subprocess.run(
-        [*command, "--cache", str(tmp_path), "--model", "no/such-model"],
+        [*command, "--cache", str(tmp_path), "--question", "Sort?", "--model", "no/such-model"],
         capture_output=True,
         text=True,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
@@ -150,7 +150,7 @@ def test_the_demo_answers_a_question(example_runs):
     assert demo.stderr == ""
     assert "10 chunks, 10 of them new" in demo.stdout
     for name in ("nearest", "MMR", "SIFT"):
-        assert re.search(rf"^{name}: \d+ of 10 repeat", demo.stdout, re.MULTILINE)
+        assert re.search(rf"{name}: \d+ of 10 repeat", demo.stdout)
         assert f"Answer from {name}" in demo.stdout
     assert len(re.findall(r"\d+ tokens read, first word after", demo.stdout)) == 3
     rows = re.findall(r"^(\w+) +(\d\.\d{3}) +(\d+)% +\d", demo.stdout, re.MULTILINE)

@@ -35,7 +35,7 @@ def test_llama_index_query_engine(output):
         r"^(?:nearest neighbours|SIFTReranker)\n((?:  .*\n)+)", printed, re.M
     )
     assert len(nearest.splitlines()) == len(chosen.splitlines()) == 8
-    assert "folders.zip_folder" in chosen
+    assert "stochastic_depth.md" in chosen
     assert "SIFTRetriever chooses the same: True" in printed
 
 
@@ -63,7 +63,7 @@ def test_choose_at_query_time(output):
 def test_session(output):
     printed = output("session")
     assert len(re.findall(r"^\[\w+\] learned from 10 chunks", printed, re.MULTILINE)) == 2
-    assert len(re.findall(r"^\[\w+\] How do I .*\? ", printed, re.MULTILINE)) == 6
+    assert len(re.findall(r"^\[\w+\] (?:How|What) .*\? ", printed, re.MULTILINE)) == 6
     assert "they answer as they do alone: True" in printed
     assert "bit for bit" in printed
 
@@ -71,7 +71,7 @@ def test_session(output):
 @pytest.mark.slow
 def test_langchain_chain(output):
     printed = output("langchain_chain")
-    assert len(re.findall(r"^  \d\.\d\d  folders\.", printed, re.MULTILINE)) == 8
+    assert len(re.findall(r"^  \d\.\d\d  ", printed, re.MULTILINE)) == 8
     assert "A chain, streamed:" in printed
     assert "SIFTAnswer, mode fine_tune:" in printed
 
@@ -79,8 +79,8 @@ def test_langchain_chain(output):
 @pytest.mark.slow
 def test_agent_tool(output):
     printed = output("agent_tool")
-    assert "search_python_docs" in printed
-    assert "folders.zip_folder" in printed
+    assert "search_model_docs" in printed
+    assert "stochastic depth is computed" in printed
     assert "The tool gave me" in printed
 
 
