@@ -64,11 +64,11 @@ def test_an_odd_setting_is_an_error_of_ours_or_works(kind, given, name):
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_lm):
+def engine(small_lm):
     embedder = HashingEmbedder()
     texts = ["A cup of tea", "A pot of tea"]
     return AnswerEngine(
-        language_model=tiny_lm,
+        language_model=small_lm,
         source=InMemorySource(embedder.embed_documents(texts), texts),
         embedder=embedder,
         n_steps=1,

@@ -22,7 +22,7 @@ from tests.evil import Evil
 COMMANDS = {
     "doctor": ["doctor"],
     "search": ["search", "How?"],
-    "ask": ["ask", "How?", "--model", "examples/tiny_lm"],
+    "ask": ["ask", "How?", "--model", "some/model"],
     "diagnose": ["diagnose"],
     "index": ["index", "text.md"],
 }
