@@ -46,6 +46,8 @@ from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection import ContextSelector, SIFTSelector
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
+LARGEST_COUNT = 1_000_000  # of documents, steps or tokens for one question
+
 
 def _learn_from() -> Selector:
     return SIFTSelector.for_fine_tuning(noise_variance=0.1)
@@ -104,7 +106,8 @@ class AnswerEngine:
 
     def __post_init__(self) -> None:
         for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
-            as_count(name, getattr(self, name), minimum=1)
+            if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
+                raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
         check_generation(self.generation)
         self.language_model.check_generation(self.generation)
 
