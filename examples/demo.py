@@ -72,8 +72,8 @@ MODES = ("base", "context", "fine_tune", "both")
 N_CHUNKS = 10
 N_CANDIDATES = 200
 N_STEPS = 10  # of fine-tuning; the paper takes 50, which a CPU needs a minute for
+SHARED_CHARACTERS = 60  # with the held-back passage; more would give it away
 MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
-COPY_COSINE = 0.95  # a passage this close to the held-back one would give it away
 
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -240,7 +240,7 @@ def try_modes(engine: AnswerEngine, compared: Comparison) -> list[ModeResult]:
 
 
 def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
-    """Return the candidates without their nearest long passage or its copies, and it.
+    """Return the candidates without their nearest long passage and what shares words with it.
 
     Raises:
         InvalidInputError: If no candidate is long enough.
@@ -253,17 +253,16 @@ def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
             f"model on; pass a folder with more text"
         )
     held = long_ones[0]
-    bodies = [
-        metadata.get("body", text)
-        for metadata, text in zip(candidates.metadata, candidates.texts, strict=True)
-    ]
-    cosines = candidates.embeddings @ candidates.embeddings[held]  # Qdrant returns unit vectors
-    kept = [
-        i
-        for i, body in enumerate(bodies)
-        if cosines[i] < COPY_COSINE and bodies[held] not in body and body not in bodies[held]
-    ]
+    passages = passages_of(candidates.texts[held])
+    kept = [i for i, text in enumerate(candidates.texts) if not passages & passages_of(text)]
     return candidates.take(kept), candidates.texts[held]
+
+
+def passages_of(text: str) -> set[str]:
+    """Return every run of `SHARED_CHARACTERS` of a text; two that share one repeat each other."""
+    one_line = " ".join(text.split())
+    starts = range(max(len(one_line) - SHARED_CHARACTERS, 0) + 1)
+    return {one_line[start : start + SHARED_CHARACTERS] for start in starts}
 
 
 def open_qdrant(url: str | None, cache: Path) -> QdrantClient:

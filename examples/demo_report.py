@@ -121,8 +121,8 @@ def print_modes(
 ) -> None:
     name = shortened(held_back.split("\n")[0], 60)
     console.print(
-        f"\nHeld back: [bold]{escape(name)}[/] ({len(held_back.encode())} bytes; neither it nor a "
-        f"copy is among the candidates). How well does the model predict it with SIFT's chunks?"
+        f"\nHeld back: [bold]{escape(name)}[/] ({len(held_back.encode())} bytes; no candidate "
+        f"repeats a line of it). How well does the model predict it with SIFT's chunks?"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("mode", "bits per byte", "of base", "seconds"):
