@@ -57,8 +57,9 @@ class SIFTRetriever(BaseRetriever):
             store asks once more, before the first awaited query, how vectors are named.)
         embed_model: Embeds queries, if not the index's own model.
         callback_manager, verbose: As in LlamaIndex; the manager is the index's by default.
-        node_ids, doc_ids, vector_store_query_mode, alpha, sparse_top_k, hybrid_top_k,
-        vector_store_kwargs: As in `index.as_retriever`, where the store heeds them.
+        node_ids, doc_ids, vector_store_query_mode, vector_store_kwargs: As in
+            `index.as_retriever`, where the store heeds them.
+        alpha, sparse_top_k, hybrid_top_k: Likewise, for hybrid searches.
 
     Raises:
         InvalidInputError: If a number is out of its range, or the store would ignore an option.
