@@ -16,17 +16,12 @@ from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_c
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.policy import (
-    LEARNING,
-    READING,
-    Decision,
-    Policy,
-    VariancePolicy,
-)
+from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
 from sift_core.answering.request import (
     AnswerRequest,
     Choice,
     check_generation,
+    chosen,
     first_choices,
     seconds_until,
 )
@@ -241,30 +236,28 @@ class AnswerEngine:
     ) -> Choice:
         """Return the choice of documents and, in mode "auto", of the mode."""
         started = time.perf_counter()
-        deadline = None
-        if request.latency_s is not None:
-            deadline = time.monotonic() + request.latency_s - sum(timings.values())
-        mode = AnswerMode(request.mode)
+        deadline = request.deadline(spent_s=sum(timings.values()))
+        mode = AnswerMode(request.mode) if len(pool) else AnswerMode.BASE
         read = learned = features = None
-        if len(pool) and mode in (*READING, AnswerMode.AUTO):
+        if mode in (*READING, AnswerMode.AUTO):
             read = self.context_selector.select(
                 query.vector, pool.embeddings, self.n_context, relevance=pool.relevance
             )
-        if len(pool) and mode in (*LEARNING, AnswerMode.AUTO):
+        if mode in (*LEARNING, AnswerMode.AUTO):
             learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
-        if not len(pool) and mode is not AnswerMode.BASE:
-            decision = Decision(mode=AnswerMode.BASE, reasons=("there is no candidate",))
-        elif read is not None and learned is not None and mode is AnswerMode.AUTO:
-            answerer = self._answerer(request.settings)
+        if mode is AnswerMode.AUTO:
             features = replace(
-                answerer.features(query, pool.take(read.positions), pool.take(learned.positions)),
+                self._answerer(request.settings).features(
+                    query, chosen(pool, read), chosen(pool, learned)
+                ),
                 latency_s=seconds_until(deadline),
                 cost_model=self.cost_model,
                 n_questions=request.n_questions,
             )
             decision = self.policy.decide(features)
         else:
-            decision = Decision(mode=mode, reasons=("it was asked for",))
+            reason = "it was asked for" if mode is request.mode else "there is no candidate"
+            decision = Decision(mode=mode, reasons=(reason,))
         return Choice(
             query=query,
             mode=decision.mode,

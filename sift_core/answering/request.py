@@ -94,6 +94,14 @@ class AnswerRequest:
             history=self.history,
         )
 
+    def deadline(self, *, spent_s: float) -> float | None:
+        """Return when the caller wants the answer, by `time.monotonic`; None for any time.
+
+        Args:
+            spent_s: Seconds of the caller's that are gone already.
+        """
+        return None if self.latency_s is None else time.monotonic() + self.latency_s - spent_s
+
     @property
     def settings(self) -> dict[str, Any]:
         """Return `generation` with `max_new_tokens`, where that is given."""
@@ -135,7 +143,7 @@ class Choice:
 
     def chunks(self, selection: Selection | None) -> CandidatePool:
         """Return the documents of `read` or `learned` in order of choice."""
-        return self.pool.take([] if selection is None else selection.positions)
+        return chosen(self.pool, selection)
 
     def seconds_to_learn(self) -> float | None:
         """Return the seconds that are left for training steps, > 0; None for any time."""
@@ -143,6 +151,11 @@ class Choice:
         if self.features is not None and self.features.cost_model is not None:
             answer_s = self.features.cost_model.answer_s(self.features, self.mode)
         return seconds_until(self.deadline, less=answer_s)
+
+
+def chosen(pool: CandidatePool, selection: Selection | None) -> CandidatePool:
+    """Return the rows of a pool in order of choice; none where nothing was chosen."""
+    return pool.take([] if selection is None else selection.positions)
 
 
 def seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
