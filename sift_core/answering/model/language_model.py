@@ -15,12 +15,8 @@ from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.base_check import BaseCheck
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.fair_lock import lock_and_workers
-from sift_core.answering.model.generation import (
-    Generation,
-    check_options,
-    generate_batch,
-    generation_errors,
-)
+from sift_core.answering.model.generation import Generation, generate_batch
+from sift_core.answering.model.generation_options import check_options, generation_errors
 from sift_core.answering.model.hooks import activate, activate_pairs, active
 from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.parts import parts_of

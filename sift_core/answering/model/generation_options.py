@@ -1,0 +1,129 @@
+"""What callers may ask of a model's `generate`, and whose error it is when it fails."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from sift_core.checks import as_count, check_text, shown
+from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+
+try:
+    import transformers
+except ImportError as error:
+    raise MissingDependencyError("transformers", extra="fine-tune") from error
+
+# Settled here or by the caller. `assistant_early_exit` takes layers out of the model for everyone;
+# `stop_strings` needs a tokenizer, which is what `stop` is for.
+_OURS = frozenset(
+    {"inputs", "input_ids", "inputs_embeds", "attention_mask", "labels", "max_new_tokens"}
+    | {"assistant_early_exit", "stop_strings"}
+)
+_LISTENERS = frozenset({"on_text", "on_step"})
+_OF_REQUESTS = ("mode", "filter", "history", "latency_s", "n_questions", "max_new_tokens")
+# What reads a setting, and so knows which values there are. Each is None where it has no effect.
+_READERS = {
+    "temperature": "TemperatureLogitsWarper",
+    "top_k": "TopKLogitsWarper",
+    "top_p": "TopPLogitsWarper",
+    "min_p": "MinPLogitsWarper",
+    "typical_p": "TypicalLogitsWarper",
+    "repetition_penalty": "RepetitionPenaltyLogitsProcessor",
+    "no_repeat_ngram_size": "NoRepeatNGramLogitsProcessor",
+}
+_NO_EFFECT: Mapping[str, Any] = {"top_k": 0, "no_repeat_ngram_size": 0, "typical_p": 1.0}
+_SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})
+
+
+def check_options(model: Any, options: Mapping[str, Any]) -> None:
+    """Refuse settings of generation that cannot be used, as far as that shows without the model.
+
+    Args:
+        model: A causal LM of transformers.
+        options: What its `generate` is to take, and `stop`.
+
+    Raises:
+        InvalidInputError: If one is unknown or out of its range, or it is not for callers.
+    """
+    if listeners := sorted(_LISTENERS & options.keys()):
+        raise InvalidInputError(
+            f"there is no {listeners} here: they are for `answer` and `answer_from`; the pieces of "
+            f"a stream are what `on_text` is called with"
+        )
+    known = _option_names(type(model))  # type: ignore[arg-type]  # classes are hashable
+    for name in options:
+        if name not in known:
+            near = get_close_matches(str(name), [*known, *_OF_REQUESTS], n=1)
+            advice = f"did you mean `{near[0]}`?" if near else "see transformers.GenerationConfig"
+            raise InvalidInputError(f"there is no option `{name}` of generation; {advice}")
+    check_stop(options.get("stop", ()))
+    for name in ("num_beams", "num_return_sequences"):
+        if options.get(name) is not None:
+            as_count(name, options[name], minimum=1)
+    settings = {name: value for name, value in options.items() if name != "stop"}
+    with generation_errors(options):
+        copy.deepcopy(model.generation_config).update(**{"do_sample": False, **settings})
+        for name, reader in _READERS.items():
+            value = options.get(name)
+            is_used = name not in _SAMPLING or options.get("do_sample")
+            if is_used and value is not None and value != _NO_EFFECT.get(name):
+                getattr(transformers, reader)(value)
+
+
+@lru_cache
+def _option_names(kind: type) -> frozenset[str]:
+    """Return the names of what callers may pass to `generate` of a class of models."""
+    config: Any = transformers.GenerationConfig
+    names = {name for name in vars(config()) if name[0] != "_"}
+    for method in ("generate", "prepare_inputs_for_generation", "forward"):
+        names |= inspect.signature(getattr(kind, method)).parameters.keys()
+    return frozenset(names | {"stop"}) - _OURS - {"self", "kwargs"}
+
+
+def check_stop(stop: object) -> None:
+    """Refuse what is no sequence of texts that can end an answer.
+
+    Raises:
+        InvalidInputError: If it is none, or holds an empty text.
+    """
+    if isinstance(stop, str) or not isinstance(stop, Sequence):
+        raise InvalidInputError(f"`stop` must be a sequence of texts, got {shown(stop)}")
+    for text in stop:
+        check_text("stop", text)
+        if not text:
+            raise InvalidInputError("`stop` must not hold an empty text: it ends every answer")
+
+
+class ListenerError(Exception):
+    """Carries what `on_text` raised past those who catch a model's own errors.
+
+    Args:
+        error: What was raised.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@contextmanager
+def generation_errors(options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what transformers and torch raise into errors of ours, and let a listener's pass."""
+    try:
+        yield
+    except ListenerError as stopped:
+        raise stopped.error from None
+    except RuntimeError as error:
+        raise AnswerError(f"the model could not generate: {error}") from error
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise InvalidInputError(
+            f"the model cannot generate with {sorted(options)}: {error}; see "
+            f"transformers.GenerationConfig for what there is"
+        ) from error
