@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ CHOSEN = 127  # the tier of what may not be chosen (again)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreedySelector:
+class GreedySelector(ABC):
     """What the greedy selectors have in common. Holds settings alone: safe in threads.
 
     `SIFTSelector` says what the settings mean.
@@ -51,6 +52,7 @@ class GreedySelector:
                 f"`backend` must be 'auto', 'numpy' or 'numba', got {shown(self.backend)}"
             )
 
+    @abstractmethod
     def select(
         self,
         query: FloatArray,
@@ -60,7 +62,6 @@ class GreedySelector:
         relevance: FloatArray | None = None,
     ) -> Selection:
         """Return the choices for one query; see the subclass."""
-        raise NotImplementedError
 
     def select_batch(
         self,

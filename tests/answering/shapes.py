@@ -10,6 +10,11 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from sift_core.answering.model.bundled import INSTALL, missing_packages
+
+# `make demo` installs the model; tests that read it need not run where it was not called.
+needs_smollm2 = pytest.mark.skipif(bool(missing_packages()), reason=INSTALL)
+
 _SIZES = {
     "vocab_size": 257,
     "hidden_size": 32,

@@ -11,8 +11,7 @@ from sift_core import InvalidInputError, MissingDependencyError
 from sift_core.answering import LanguageModel
 from sift_core.answering.model import bundled
 from sift_core.answering.model.bundled import INSTALL, SMOLLM2, packaged_place
-
-needs_package = pytest.mark.skipif(bool(bundled.missing_packages()), reason=INSTALL)
+from tests.answering.shapes import needs_smollm2
 
 
 @pytest.fixture
@@ -118,7 +117,7 @@ def test_what_is_missing_is_told_with_the_pip_line(conversions, monkeypatch):
 
 
 @pytest.mark.slow
-@needs_package
+@needs_smollm2
 def test_the_bundled_model_answers_in_words_and_ends():
     language_model = LanguageModel.from_pretrained()
     assert {str(weight.dtype) for weight in language_model.model.parameters()} == {"torch.bfloat16"}

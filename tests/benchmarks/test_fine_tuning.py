@@ -49,18 +49,26 @@ def test_floating_point_operations_of_a_token_by_hand():
     assert fine_tuning_gpu.flops_a_token(little.model(), 3) == 4 * frozen + 6 * lora
 
 
-WAYS = {"plain": rivals.plain_peft, "trainer": rivals.trained}
+no_trainer = rivals.why_no_trainer()  # the Trainer needs accelerate, and nothing else here does
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_a_rival_learns_takes_every_step_and_leaves_the_model_as_it_was(shape, name):
-    if name == "trainer" and rivals.why_no_trainer():
-        pytest.skip(rivals.why_no_trainer())
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(rivals.plain_peft, id="plain"),
+        pytest.param(
+            rivals.trained,
+            id="trainer",
+            marks=pytest.mark.skipif(bool(no_trainer), reason=no_trainer),
+        ),
+    ],
+)
+def test_a_rival_learns_takes_every_step_and_leaves_the_model_as_it_was(shape, way):
     language_model = shape.language_model()
     before = {key: value.clone() for key, value in language_model.model.state_dict().items()}
     text = shape.texts(1, 60)[0]
     untouched = language_model.bits_per_byte(text)
-    with WAYS[name](language_model, [text] * 8) as (model, ends):
+    with way(language_model, [text] * 8) as (model, ends):
         learned = rivals.bits_per_byte(model, language_model, text)
     assert len(ends) == 8
     assert ends == sorted(ends)

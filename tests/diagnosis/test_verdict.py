@@ -151,9 +151,6 @@ def test_a_store_that_dies_in_the_middle_ends_the_diagnosis_with_its_own_error()
                 raise CandidateSourceError("the store is gone")
             return source.fetch(query, n_candidates)
 
-        async def afetch(self, query, n_candidates, *, filter=None):
-            raise NotImplementedError
-
     with pytest.raises(CandidateSourceError, match="gone"):
         diagnose(Dying(), RowEmbedder(rows), sample=sample)
 

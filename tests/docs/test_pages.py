@@ -105,7 +105,7 @@ def test_the_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, caps
     with closed_at_the_end(module):
         try:
             exec(compile(tree, str(page), "exec"), vars(module))
-        except MissingDependencyError as error:
+        except MissingDependencyError as error:  # of an extra that this environment lacks
             pytest.skip(str(error))
     assert capsys.readouterr().out == "".join(blocks(page, "text"))
 

@@ -69,6 +69,7 @@ def merged(peft_model: Any) -> Any:
     """
     try:
         return peft_model.merge_and_unload(safe_merge=True)
+    # NotImplementedError is PEFT's own, of kinds that have no merged form.
     except (AttributeError, TypeError, ValueError, NotImplementedError) as error:
         raise InvalidInputError(
             f"the model carries an adapter that cannot be merged ({error}); pass the base model, "
