@@ -26,10 +26,10 @@ from benchmarks.records import write_record
 from sift_core import ContextSelector, InMemorySource, SIFTSelector, posterior_variances
 from sift_core.answering.policy import TOPIC_STEPS
 from sift_core.cli.index import chunker_for
-from sift_core.cli.search import Column, compared_columns
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.evaluation.data import read_json_lines
 from sift_core.evaluation.statistics import mean
+from sift_core.records import Column, compared_columns
 from sift_core.types import CandidatePool, Document, Query
 
 N_SELECT = 10

@@ -56,9 +56,9 @@ from sift_core import (
 from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel
 from sift_core.cli import run
 from sift_core.cli.index import chunker_for
-from sift_core.cli.search import MMR_WEIGHT
 from sift_core.documents import find_files, index_documents, read_files
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
+from sift_core.records import MMR_WEIGHT
 from sift_core.sources import QdrantSource
 
 ROOT = Path(__file__).parent.parent

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sift_core import Answer, CandidatePool, Query, posterior_variances
-from sift_core.cli.output import repeats_of, shortened, source_of, sparkline
+from sift_core.cli.output import shortened, source_of, sparkline
+from sift_core.records import repeats_of
 
 BLUE, GREY = "#0072B2", "#999999"
 NARROW = 34  # columns of a terminal that a list needs

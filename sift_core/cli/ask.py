@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -21,11 +20,8 @@ from sift_core.cli.models import load_language_model
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
-    chunk_records,
-    number_or_none,
     print_chunks,
     print_json,
-    repeats_of,
     stdout_console,
     working,
     write,
@@ -42,8 +38,8 @@ from sift_core.cli.settings import (
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
-from sift_core.selection import pick_metadata
-from sift_core.types import Answer, CandidatePool, Message
+from sift_core.records import answer_record, distinct_chunks, repeats_of
+from sift_core.types import Answer, Message
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, AnswerStream, Choice
@@ -213,7 +209,7 @@ class Asking:
             sys.stderr.write("\nstopped\n")
             return None
         if self.as_json:
-            record = _record(question, answer, choices[0], self.known)
+            record = answer_record(question, answer, choices[0], self.known)
             print_json({**record, **asdict(pace)}, one_a_line=self.one_a_line)
         else:
             _print_about(stdout_console(), answer, pace)
@@ -284,48 +280,6 @@ class Asking:
         return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
 
 
-def _record(
-    question: str, answer: Answer, choice: Choice, known: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return an answer for JSON, unshortened."""
-    return {
-        "question": question,
-        **known,
-        "text": answer.text,
-        "mode": answer.mode.value,
-        "reasons": list(answer.reasons),
-        "finish_reason": answer.finish_reason,
-        "standard_deviation": number_or_none(answer.standard_deviation),
-        "n_prompt_tokens": answer.n_prompt_tokens,
-        "n_new_tokens": answer.n_new_tokens,
-        "timings": dict(answer.timings),
-        "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
-        "chunks": [] if answer.chunks is None else _chunk_records(answer.chunks, answer, choice),
-    }
-
-
-def _chunk_records(chunks: CandidatePool, answer: Answer, choice: Choice) -> list[dict[str, Any]]:
-    """Return each chunk once for JSON, with what it was used for and why it was chosen.
-
-    What was read is described as a pick for the prompt, the others as picks to learn from.
-    """
-    distinct, _ = _distinct(chunks)
-    read = set(chunks.document_ids[: answer.n_read])
-    n_learned = Counter(chunks.document_ids[answer.n_read :])
-    picks: dict[str, dict[str, float | None]] = {}
-    for selection in (choice.read, choice.learned):
-        if selection is not None:
-            ids = choice.chunks(selection).document_ids
-            for name, pick in zip(ids, pick_metadata(choice.pool, selection), strict=True):
-                if name in read or selection is choice.learned:
-                    picks.setdefault(name, pick)
-    records = chunk_records(distinct, [picks[name] for name in distinct.document_ids])
-    return [
-        {**record, "is_read": name in read, "n_times_learned": n_learned[name]}
-        for name, record in zip(distinct.document_ids, records, strict=True)
-    ]
-
-
 def _print_about(console: Terminal, answer: Answer, pace: Pace) -> None:
     """Print everything about an answer but its text."""
     print_sources(console, answer)
@@ -360,7 +314,7 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
     if answer.chunks is None or not len(answer.chunks):
         console.print("sources: none; the model answered from what it knows", style="dim")
         return
-    distinct, counts = _distinct(answer.chunks)
+    distinct, counts = distinct_chunks(answer.chunks)
     n_shown = len(distinct) if in_full else min(N_SOURCES, len(distinct))
     shown = distinct.take(range(n_shown))
     console.print("sources", style="bold")
@@ -369,12 +323,6 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
         console.print(f"    … and {len(distinct) - n_shown} more", style="dim")
     if any(repeats_of(shown.embeddings)):
         console.print(f"    {LEGEND}", style="dim")
-
-
-def _distinct(chunks: CandidatePool) -> tuple[CandidatePool, list[int]]:
-    """Return each chunk once where it came first, and how often it came."""
-    counts = Counter(chunks.document_ids)  # keeps the order
-    return chunks.take([chunks.document_ids.index(name) for name in counts]), [*counts.values()]
 
 
 def _certainty(sigma: float) -> str:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from sift_core.cli.plain import one_line, plain
 from sift_core.cli.streams import undecorated
 from sift_core.errors import MissingDependencyError
-from sift_core.types import CandidatePool, FloatArray
+from sift_core.records import COPY_COSINE, REDUNDANT_COSINE, repeats_of
+from sift_core.types import CandidatePool
 
 try:
     from rich.cells import cell_len, set_cell_size
@@ -26,12 +23,6 @@ try:
     from rich.text import Text
 except ImportError as error:
     raise MissingDependencyError("rich", extra="cli") from error
-
-# As README.md and the demo define "redundant"; two chunks this close say mostly the same.
-REDUNDANT_COSINE = 0.8
-
-# Versions of one text by MiniLM: the demo holds back passages by this. A guess by eye.
-COPY_COSINE = 0.95
 
 LEGEND = (
     f"≡ nearly a copy of an earlier chunk (cosine ≥ {COPY_COSINE}), "
@@ -178,76 +169,6 @@ def sparkline(variances: Sequence[float]) -> str:
     first = variances[0] or 1.0
     levels = [min(max(int(v / first * len(_LEVELS)), 0), len(_LEVELS) - 1) for v in variances]
     return "".join(_LEVELS[level] for level in levels)
-
-
-def explained(variances: Sequence[float]) -> float:
-    """Return which share of the first variance is gone after the last, in [0, 1]."""
-    return 1.0 - variances[-1] / variances[0] if variances[0] else 0.0
-
-
-def number_or_none(value: float) -> float | None:
-    """Return a number that JSON can hold; None for NaN and infinity."""
-    return float(value) if math.isfinite(value) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repeat:
-    """The earlier chunk that a chunk is most like.
-
-    Args:
-        rank: Of the earlier chunk, from 1.
-        cosine: Of the two, >= `REDUNDANT_COSINE`.
-        is_copy: Whether it hardly differs.
-        mark: The sign and the rank, such as "≈3".
-    """
-
-    rank: int
-    cosine: float
-    is_copy: bool
-    mark: str
-
-
-def repeats_of(embeddings: FloatArray) -> list[Repeat | None]:
-    """Return for each chunk the earlier one that it repeats; None where it repeats none.
-
-    Args:
-        embeddings: In order of choice, shape (k, d), no row all zero.
-    """
-    rows = np.asarray(embeddings, dtype=np.float64)
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = np.minimum(rows @ rows.T, 1.0)
-    found: list[Repeat | None] = [None] * len(rows)
-    for i in range(1, len(rows)):
-        rank, cosine = int(np.argmax(cosines[i, :i])) + 1, float(cosines[i, :i].max())
-        is_copy = cosine >= COPY_COSINE
-        if cosine >= REDUNDANT_COSINE:
-            mark = f"{'≡' if is_copy else '≈'}{rank}"
-            found[i] = Repeat(rank=rank, cosine=cosine, is_copy=is_copy, mark=mark)
-    return found
-
-
-def chunk_records(
-    chunks: CandidatePool, picks: Sequence[Mapping[str, float | None]]
-) -> list[dict[str, Any]]:
-    """Return the chunks for JSON, in order of choice and unshortened.
-
-    Args:
-        chunks: The chunks.
-        picks: What is said of each: from `pick_metadata`.
-    """
-    return [
-        {
-            "rank": i + 1,
-            "document_id": chunks.document_ids[i],
-            **picks[i],
-            "near_duplicate_of": (
-                None if repeat is None else {"rank": repeat.rank, "cosine": repeat.cosine}
-            ),
-            "text": chunks.texts[i],
-            "metadata": dict(chunks.metadata[i]),
-        }
-        for i, repeat in enumerate(repeats_of(chunks.embeddings))
-    ]
 
 
 def print_chunks(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.columns import Columns
@@ -15,12 +14,9 @@ from sift_core.answering.policy import VariancePolicy
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
-    chunk_records,
     counted,
-    explained,
     print_chunks,
     print_json,
-    repeats_of,
     source_of,
     sparkline,
     stdout_console,
@@ -34,18 +30,12 @@ from sift_core.cli.settings import (
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import CandidateSource, Selector
-from sift_core.selection import (
-    MMRSelector,
-    NearestNeighborSelector,
-    pick_metadata,
-    posterior_variances,
-    selector_from_settings,
-)
+from sift_core.protocols import CandidateSource
+from sift_core.records import Column, column_of, compared_columns, explained, repeats_of
+from sift_core.selection import selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource
-from sift_core.types import CandidatePool, FloatArray, Query, Selection
+from sift_core.types import Query
 
-MMR_WEIGHT = 0.7  # of relevance: the middle one of those that `sift eval retrieval` measures
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
@@ -116,7 +106,7 @@ def search(
     if compare:
         columns = compared_columns(query, pool, selector, n_select)
     else:
-        columns = {"sift": _column("SIFT", query, pool, selector, n_select)}
+        columns = {"sift": column_of("SIFT", query, pool, selector, n_select)}
     if json:
         records = {name: column.record() for name, column in columns.items()}
         asked = {
@@ -130,84 +120,6 @@ def search(
         _print_comparison(stdout_console(), columns)
     else:
         _print_search(stdout_console(), columns["sift"], len(pool))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Column:
-    """What one method chose.
-
-    Args:
-        title: Name of the method, for a reader.
-        pool: What it chose from.
-        selection: Its choice.
-        question_variances: Shape (k + 1,), σ² at the question before the first and after every
-            choice, in the paper's setting: the same measure for every method.
-    """
-
-    title: str
-    pool: CandidatePool
-    selection: Selection
-    question_variances: FloatArray
-
-    @property
-    def chunks(self) -> CandidatePool:
-        """Return the chosen rows."""
-        return self.pool.take(self.selection.positions)
-
-    @property
-    def n_redundant(self) -> int:
-        """Return how many of the chunks are like an earlier one, copies counted."""
-        return sum(repeat is not None for repeat in repeats_of(self.chunks.embeddings))
-
-    @property
-    def n_copies(self) -> int:
-        """Return how many of the chunks are nearly copies of an earlier one."""
-        return sum(repeat.is_copy for repeat in repeats_of(self.chunks.embeddings) if repeat)
-
-    def record(self) -> dict[str, Any]:
-        """Return the column for JSON."""
-        return {
-            "chunks": chunk_records(self.chunks, pick_metadata(self.pool, self.selection)),
-            "n_redundant": self.n_redundant,
-            "n_copies": self.n_copies,
-            "question_variances": self.question_variances.tolist(),
-            "explained": explained(self.question_variances.tolist()),
-            "variances": self.selection.variances.tolist(),
-            "stop_reason": self.selection.stop_reason.value,
-        }
-
-
-def compared_columns(
-    query: Query, pool: CandidatePool, selector: Selector, n_select: int
-) -> Mapping[str, Column]:
-    """Return the columns of the comparison by their names in JSON, SIFT the last.
-
-    MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
-    meets the same method.
-    """
-    selectors: dict[str, tuple[str, Selector]] = {
-        "nearest": ("nearest neighbours", NearestNeighborSelector()),
-        "mmr": (f"MMR, weight {MMR_WEIGHT}", MMRSelector(relevance_weight=MMR_WEIGHT)),
-        "sift": ("SIFT", selector),
-    }
-    return {
-        name: _column(title, query, pool, chosen_by, n_select)
-        for name, (title, chosen_by) in selectors.items()
-    }
-
-
-def _column(
-    title: str, query: Query, pool: CandidatePool, selector: Selector, n_select: int
-) -> Column:
-    """Return what a selector chooses, going by the store's own scores where it can."""
-    selection = selector.select(query.vector, pool.embeddings, n_select, relevance=pool.relevance)
-    rows = pool.embeddings[selection.positions]
-    return Column(
-        title=title,
-        pool=pool,
-        selection=selection,
-        question_variances=posterior_variances(query.vector, rows),
-    )
 
 
 def _print_search(console: Terminal, column: Column, n_candidates: int) -> None:

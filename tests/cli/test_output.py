@@ -5,10 +5,7 @@ from sift_core import CandidatePool
 from sift_core.cli import output
 from sift_core.cli.output import (
     Terminal,
-    chunk_records,
-    explained,
     print_chunks,
-    repeats_of,
     shortened,
     source_of,
     sparkline,
@@ -97,25 +94,6 @@ def test_a_sparkline_is_as_high_as_its_first_value():
     assert sparkline([1.0, 0.5, 0.0]) == "█▅▁"
     assert sparkline([2.0, 1.0, 0.0]) == "█▅▁"
     assert sparkline([0.0, 0.0]) == "▁▁"
-    assert explained([2.0, 1.0, 0.5]) == 0.75
-    assert explained([0.0, 0.0]) == 0.0
-
-
-def test_a_repeat_names_the_earlier_chunk_that_it_is_most_like():
-    # Cosines to the first: .79, .81 and .96; of the last two arccos(.81) - arccos(.96) = 19.6°
-    # apart, cosine .94; of .79 and .81 1.9°, cosine .999.
-    vectors = [turned(1.0), turned(0.79), turned(0.81), turned(0.96)]
-    repeats = repeats_of(np.array(vectors, dtype=np.float32))
-    assert repeats[:2] == [None, None]
-    assert (repeats[2].rank, repeats[2].mark, repeats[2].is_copy) == (2, "≡2", True)
-    assert (repeats[3].rank, repeats[3].mark) == (1, "≡1")
-    assert repeats[3].cosine == pytest.approx(0.96, abs=1e-6)
-
-
-def test_lengths_of_vectors_make_no_repeats():
-    assert repeats_of(np.empty((0, 3))) == []
-    assert repeats_of(np.array([[10.0, 0.0], turned(0.5)])) == [None, None]
-    assert repeats_of(np.array([[0.1, 0.0], turned(0.9)]))[1].mark == "≈1"
 
 
 def test_chunks_are_printed_with_rank_mark_similarity_and_source(printed):
@@ -139,18 +117,3 @@ def test_texts_are_shortened_to_lines_and_the_cut_shows(printed):
         "    five six seven eigh…",
     ]
     assert len(printed(pool, n_lines=0).splitlines()) == 1
-
-
-def test_records_are_whole_and_say_what_repeats():
-    pool = pool_of(["a\x1b", "b"], [turned(1.0), turned(0.9)], [{"page": 1}, {}])
-    first, second = chunk_records(pool, [{"similarity": 0.9, "gain": 0.5}, {}])
-    assert first == {
-        "rank": 1,
-        "document_id": "guide.md#0",
-        "similarity": 0.9,
-        "gain": 0.5,
-        "near_duplicate_of": None,
-        "text": "a\x1b",
-        "metadata": {"page": 1},
-    }
-    assert second["near_duplicate_of"] == {"rank": 1, "cosine": pytest.approx(0.9)}
