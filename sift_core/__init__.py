@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     )
     from sift_core.pacing import paced
     from sift_core.protocols import (
-        Answerer,
         BatchCandidateSource,
         CandidateSource,
         DocumentIndex,
@@ -73,7 +72,6 @@ __all__ = [
     "Answer",
     "AnswerError",
     "AnswerMode",
-    "Answerer",
     "BatchCandidateSource",
     "BusyError",
     "CandidatePool",
@@ -143,7 +141,6 @@ _NAMES_OF_MODULE = {
     ),
     "pacing": ("paced",),
     "protocols": (
-        "Answerer",
         "BatchCandidateSource",
         "CandidateSource",
         "DocumentIndex",

@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from sift_core.types import (
-    Answer,
     CandidatePool,
     Document,
     DocumentSample,
@@ -168,13 +167,4 @@ class Selector(Protocol):
             relevance: What another ranker thinks of each candidate, shape (n,), higher is
                 better; None for the cosine. A selector that has no use for it disregards it.
         """
-        ...
-
-
-@runtime_checkable
-class Answerer(Protocol):
-    """Answers a question from documents that were already chosen."""
-
-    def answer(self, query: Query, chunks: CandidatePool) -> Answer:
-        """Return the answer; `chunks` are in order of choice and may repeat."""
         ...
