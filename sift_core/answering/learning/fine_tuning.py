@@ -13,11 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from sift_core.answering.learning.learners import (
-    FullLearner,
-    Learner,
-    LoraLearner,
-)
+from sift_core.answering.learning.learners import FullLearner, Learner, LoraLearner
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.language_model import LanguageModel
@@ -203,34 +199,38 @@ class _Run:
     def take(self, steps: Sequence[_Step]) -> None:
         """Take the steps, as many of them as can be."""
         self._show_state()
-        n_bad = 0  # in a row
+        n_refused = 0  # in a row
         for step in steps:
             if self._losses and time.monotonic() > self._deadline:
                 self._stop_reason = "time"
                 break
-            with self._language_model.lock.held(), _failures_named():
-                loss = self._loss_and_gradient(step.rows)
-                is_good = math.isfinite(loss) and self._learner.has_finite_gradient()
-                if is_good:
-                    self._learner.step(step.n_times)
-                else:
-                    self._learner.drop_gradient()
-            if is_good:
-                n_bad = 0
-                self._losses += [loss] * step.n_times
-                self._taken.append(step)
-                for _ in range(step.n_times if self._on_step else 0):
-                    self._on_step(loss)  # type: ignore[misc]  # there is one
-                self._show_state()
+            if self._took(step):
+                n_refused = 0
                 continue
-            n_bad += 1
+            n_refused += 1
             self._n_refused += 1
-            if n_bad == 2:
+            if n_refused == 2:
                 self._fall_back()
                 break
         if self._losses and self._stop_reason != "diverged":
             if not self._can_compute(steps[-1].rows[0].window):
                 self._fall_back()
+
+    def _took(self, step: _Step) -> bool:
+        """Take a step and tell the listeners; return False for one that is not finite."""
+        with self._language_model.lock.held(), _failures_named():
+            loss = self._loss_and_gradient(step.rows)
+            if not (math.isfinite(loss) and self._learner.has_finite_gradient()):
+                self._learner.drop_gradient()
+                return False
+            self._learner.step(step.n_times)
+        self._losses += [loss] * step.n_times
+        self._taken.append(step)
+        if self._on_step is not None:
+            for _ in range(step.n_times):
+                self._on_step(loss)
+        self._show_state()
+        return True
 
     def result(self, *, n_skipped: int, key: str) -> FineTuned:
         """Return what was learned."""
