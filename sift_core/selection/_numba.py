@@ -36,9 +36,10 @@ _NO_VECTOR = np.empty(0)
 _REORDERED = {"reassoc", "contract", "nsz"}
 
 
-def _jit(fastmath: set[str] | bool = False) -> Callable[[Any], Any]:
+def _jit(fastmath: set[str] | bool = False, *, inline: str = "never") -> Callable[[Any], Any]:
     def compile_lazily(function: Any) -> Any:
-        options: dict[str, Any] = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+        options |= {"fastmath": fastmath, "inline": inline}
         try:
             return numba.njit(cache=True, **options)(function)
         except RuntimeError:  # no folder to keep compiled code in
@@ -146,6 +147,72 @@ def _fill_columns(rows, lengths, decay, best, gains, slots, columns, n_columns, 
     return n_columns + BLOCK
 
 
+# The steps of `_greedy` are put into it before it is compiled, which takes no longer than one loop.
+
+
+@_jit(inline="always")
+def _fill_gains(covariance, weights, diagonal, noise, gains):
+    """Fill Σ w k(t, x)² / (k(x, x) + λ), the gain of each candidate (n,)."""
+    gains[:] = 0.0
+    for target in range(weights.shape[0]):
+        weight = weights[target]
+        for x in range(gains.shape[0]):
+            gains[x] += weight * covariance[target, x] * covariance[target, x]
+    for x in range(gains.shape[0]):
+        gains[x] /= diagonal[x] + noise
+
+
+@_jit(inline="always")
+def _first_largest(gains, tiers, tier):
+    """Return the lowest position of a tier whose gain is the largest, up to rounding.
+
+    -1 if a gain of the tier is not finite.
+    """
+    largest = -np.inf
+    for x in range(gains.shape[0]):
+        value = gains[x]
+        if tiers[x] == tier and (value > largest or value != value):  # NaN stays
+            largest = value
+    if not np.isfinite(largest):
+        return -1
+    enough = largest - abs(largest) * TIE_TOLERANCE
+    for x in range(gains.shape[0]):
+        if tiers[x] == tier and gains[x] >= enough:
+            return x
+    return -1
+
+
+@_jit(inline="always")
+def _observe(best, step, column, noise, factor, covariance, diagonal, weights, loads):
+    """Condition on a noisy look at `best`; return by how much the weighted variance falls.
+
+    `column` (n,) is its prior covariance with each candidate. Fills row `step` of `factor` and
+    changes `covariance` (t, n) and `diagonal` (n,), as `Posterior.observe`.
+    """
+    n, t = diagonal.shape[0], weights.shape[0]
+    scale = np.sqrt(diagonal[best] + noise)
+    drop = 0.0
+    for target in range(t):
+        loads[target] = covariance[target, best] / scale
+        drop += weights[target] * loads[target] * loads[target]
+    for low in range(0, n, TILE):
+        part = column[low : low + TILE]
+        for j in range(step):
+            load = factor[j, best]
+            row = factor[j, low : low + TILE]
+            for x in range(part.shape[0]):
+                part[x] -= load * row[x]
+    for x in range(n):
+        value = column[x] / scale
+        factor[step, x] = value
+        diagonal[x] = max(diagonal[x] - value * value, 0.0)
+    for target in range(t):
+        load = loads[target]
+        for x in range(n):
+            covariance[target, x] -= load * factor[step, x]
+    return drop
+
+
 @_jit()
 def _greedy(
     rows,
@@ -171,7 +238,7 @@ def _greedy(
     `capacity` of the `n_select` steps can be taken. Changes `covariance` (t, n), `diagonal`
     (n,) and `tiers` (n,).
     """
-    n, t = diagonal.shape[0], weights.shape[0]
+    n = diagonal.shape[0]
     factor = np.empty((capacity, n))
     positions = np.empty(capacity, np.int64)
     variances = np.empty(capacity + 1)
@@ -181,9 +248,9 @@ def _greedy(
     scales = np.empty(BLOCK)
     n_columns = 0
     ones = np.ones(n)
-    explained = np.empty(n)
+    gains = np.empty(n)
     column = np.empty(n)
-    loads = np.empty(t)
+    loads = np.empty(weights.shape[0])
     variances[0] = variance
     reason = N_SELECT
     step = 0
@@ -197,66 +264,30 @@ def _greedy(
         if tier == CHOSEN:
             reason = POOL_EXHAUSTED
             break
-        explained[:] = 0.0
-        for target in range(t):
-            weight = weights[target]
-            for x in range(n):
-                explained[x] += weight * covariance[target, x] * covariance[target, x]
-        for x in range(n):
-            explained[x] /= diagonal[x] + noise
-        largest = -np.inf
-        for x in range(n):
-            value = explained[x]
-            if tiers[x] == tier and (value > largest or value != value):  # NaN stays
-                largest = value
-        if not np.isfinite(largest):
+        _fill_gains(covariance, weights, diagonal, noise, gains)
+        best = _first_largest(gains, tiers, tier)
+        if best < 0:
             reason = OVERFLOW
             break
-        enough = largest - abs(largest) * TIE_TOLERANCE
-        best = 0
-        for x in range(n):
-            if tiers[x] == tier and explained[x] >= enough:
-                best = x
-                break
-        gain = explained[best]
-        if gain < min_gain:
+        if gains[best] < min_gain:
             reason = MIN_GAIN
             break
-        deviation = np.sqrt(max(variances[step] - gain, 0.0))
+        deviation = np.sqrt(max(variances[step] - gains[best], 0.0))
         if alpha > 0.0 and deviation > 1.0 / (alpha * (step + 1)):
             reason = ALPHA
             break
         if not repeats:
             tiers[best] = CHOSEN
-        scale = np.sqrt(diagonal[best] + noise)
         if cosines.shape[0] > 0:
             column[:] = cosines[best]
             _apply_kernel(ones, 1.0, decay, column)
         else:
             if slots[best] < 0:
                 n_columns = _fill_columns(
-                    rows, lengths, decay, best, explained, slots, columns, n_columns, points, scales
+                    rows, lengths, decay, best, gains, slots, columns, n_columns, points, scales
                 )
             column[:] = columns[slots[best]]
-        drop = 0.0
-        for target in range(t):
-            loads[target] = covariance[target, best] / scale
-            drop += weights[target] * loads[target] * loads[target]
-        for low in range(0, n, TILE):
-            part = column[low : low + TILE]
-            for j in range(step):
-                load = factor[j, best]
-                row = factor[j, low : low + TILE]
-                for x in range(part.shape[0]):
-                    part[x] -= load * row[x]
-        for x in range(n):
-            value = column[x] / scale
-            factor[step, x] = value
-            diagonal[x] = max(diagonal[x] - value * value, 0.0)
-        for target in range(t):
-            load = loads[target]
-            for x in range(n):
-                covariance[target, x] -= load * factor[step, x]
+        drop = _observe(best, step, column, noise, factor, covariance, diagonal, weights, loads)
         positions[step] = best
         step += 1
         variances[step] = max(variances[step - 1] - drop, 0.0)
