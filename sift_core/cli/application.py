@@ -38,6 +38,10 @@ _COMMANDS = {
     "index": ("index:index", "Make a store hold the text of files and folders, in chunks."),
     "search": ("search:search", "Find the chunks that say most together."),
     "ask": ("ask:ask", "Answer a question from the indexed chunks."),
+    "serve": (
+        "serve:serve",
+        "Serve index and model to clients of OpenAI's API and others.",
+    ),
     "diagnose": (
         "diagnose:diagnose",
         "Say how redundant a collection is, and what SIFT changes.",

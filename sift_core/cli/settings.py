@@ -31,8 +31,9 @@ FILE_NAME = "sift.toml"
 
 SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for every command
 
-# What is opened, loaded, read, written or deleted.
+# What is opened, loaded, read, written or deleted, and who may call a service.
 NEEDS_WORD = {*SHARED, "plot", "prune", "queries"}
+NEEDS_WORD |= {"host", "api_key", "no_auth", "allow_origin"}
 
 StoreOption = Annotated[
     str,

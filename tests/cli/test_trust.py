@@ -138,7 +138,7 @@ def test_a_secret_and_what_steers_a_terminal_are_not_shown(refusal):
 
 def test_every_option_that_is_a_text_needs_the_word():
     of_no_file = {"question", "paths", "context"}
-    harmless = {"device"}  # of torch
+    harmless = {"device", "model_name"}  # of torch; what clients say
     found = set()
     for name in _WITH_TABLES:
         command = getattr(import_module(f"sift_core.cli.{name}"), name)
@@ -148,7 +148,7 @@ def test_every_option_that_is_a_text_needs_the_word():
                 issubclass(one, str | Path) and not issubclass(one, Enum) for one in kinds
             )
             found |= {key} if is_text else set()
-    assert found - of_no_file - harmless == NEEDS_WORD - {"prune"}
+    assert found - of_no_file - harmless == NEEDS_WORD - {"prune", "no_auth"}
 
 
 def test_what_numba_would_obey_needs_the_word(refusal):

@@ -1,0 +1,136 @@
+"""The service as an ASGI application: its parts put together."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sift_core.errors import MissingDependencyError, SiftError
+from sift_core.protocols import CandidateSource, Embedder, Selector
+from sift_core.service.errors import RefusedError, refusal_of, told
+from sift_core.service.guard import Guard
+from sift_core.service.json_bodies import JsonAnswer
+from sift_core.service.metrics import Metrics
+from sift_core.service.rerank_wire import rerank_router
+from sift_core.service.settings import ServiceSettings
+from sift_core.service.state import Service
+from sift_core.service.status import status_router
+from sift_core.service.vectors import KeptEmbedder
+from sift_core.service.work_queue import WorkQueue
+
+try:
+    from fastapi import FastAPI, HTTPException, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.staticfiles import StaticFiles
+    from starlette.exceptions import HTTPException as StarletteHTTPException
+    from starlette.middleware.cors import CORSMiddleware
+except ImportError as error:
+    raise MissingDependencyError("fastapi", extra="serve") from error
+
+if TYPE_CHECKING:
+    from sift_core.answering import AnswerEngine
+
+
+def create_app(
+    engine: AnswerEngine | None = None,
+    *,
+    source: CandidateSource | None = None,
+    embedder: Embedder | None = None,
+    selector: Selector | None = None,
+    settings: ServiceSettings | None = None,
+) -> FastAPI:
+    """Return the service as an application for Uvicorn or any other ASGI server.
+
+    It is for one process and one event loop: a model's threads and caches are its own.
+
+    Args:
+        engine: Answers; None for a service that ranks and searches alone, without torch.
+        source: Where candidates come from; the engine's if None.
+        embedder: The model that embedded the source's documents; the engine's if None.
+        selector: Ranks and searches; the engine's for prompts if None.
+        settings: Keys, limits and times; the defaults if None.
+
+    Raises:
+        MissingDependencyError: If the extra `serve` is not installed.
+    """
+    service = _service(engine, source, embedder, selector, settings or ServiceSettings())
+    app = FastAPI(title="sift", version="1", docs_url=None, redoc_url=None)  # those load from afar
+    app.state.service = service
+    app.include_router(status_router(service))
+    app.include_router(rerank_router(service))
+    for kind in (SiftError, RequestValidationError, StarletteHTTPException):
+        app.add_exception_handler(kind, _tell)
+    page = Path(str(files("sift_core.service"))) / "static"
+    page_files: list[str] = []
+    if page.is_dir():
+        app.mount("/", StaticFiles(directory=page, html=True), name="page")
+        names = (path.relative_to(page).as_posix() for path in page.rglob("*") if path.is_file())
+        page_files = ["/", *(f"/{name}" for name in names)]
+    app.add_middleware(
+        Guard, settings=service.settings, metrics=service.metrics, open_paths=page_files
+    )
+    if service.settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(service.settings.allowed_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    return app
+
+
+def _service(
+    engine: AnswerEngine | None,
+    source: CandidateSource | None,
+    embedder: Embedder | None,
+    selector: Selector | None,
+    settings: ServiceSettings,
+) -> Service:
+    metrics = Metrics()
+    if engine is not None:
+        source, embedder = source or engine.source, embedder or engine.embedder
+        selector = selector or engine.context_selector
+    kept = None
+    if embedder is not None:
+        kept = KeptEmbedder(embedder, max_bytes=settings.vector_cache_bytes, metrics=metrics)
+
+    def queue(name: str, n_running: int, n_waiting: int) -> WorkQueue:
+        def note(running: int, waiting: int) -> None:
+            metrics.queue(name, running=running, waiting=waiting)
+
+        return WorkQueue(n_running, n_waiting, on_change=note)
+
+    return Service(
+        engine=engine,
+        source=source,
+        embedder=kept,
+        selector=selector,
+        settings=settings,
+        metrics=metrics,
+        answers=queue("answers", settings.n_answers, settings.n_waiting_answers),
+        rankings=queue("rankings", settings.n_rankings, settings.n_waiting_rankings),
+    )
+
+
+async def _tell(request: Request, error: Exception) -> Response:
+    """Answer with an error in the dialect of the request's path."""
+    if isinstance(error, RequestValidationError):
+        refused = _invalid(error)
+    elif isinstance(error, HTTPException | StarletteHTTPException):
+        refused = RefusedError(str(error.detail), status=error.status_code)
+    else:
+        refused = refusal_of(error)
+    answer = told(request.url.path, refused)
+    return JsonAnswer(answer.body, answer.status, dict(answer.headers))
+
+
+def _invalid(error: RequestValidationError) -> RefusedError:
+    """Return what is wrong with a body: each field and why, without the values."""
+    faults = [
+        (".".join(str(part) for part in fault["loc"][1:]), str(fault["msg"]))
+        for fault in error.errors()
+    ]
+    message = "; ".join(f"`{place}`: {why}" if place else why for place, why in faults[:5])
+    return RefusedError(message, param=faults[0][0] or None)

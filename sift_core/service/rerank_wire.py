@@ -1,0 +1,210 @@
+"""Rerank in the dialects of Cohere, Jina, TEI, vLLM, Infinity and Open WebUI; no ranking here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+import numpy as np
+from pydantic import BaseModel, Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+
+from sift_core.checks import as_finite_array, shown
+from sift_core.errors import InvalidInputError
+from sift_core.service.errors import RefusedError
+from sift_core.service.json_bodies import JsonAnswer, JsonRoute
+from sift_core.service.ranking import Ranking, ranked, ranked_texts
+from sift_core.service.state import Service
+from sift_core.types import FloatArray
+
+from fastapi import APIRouter  # isort: skip  # after what names the extra
+
+
+def _vector(value: object) -> FloatArray:
+    """Return a vector from a list of numbers, or little-endian float32 in base64."""
+    if isinstance(value, str):
+        try:
+            return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
+        except (binascii.Error, ValueError) as error:
+            raise ValueError("no little-endian float32 numbers in base64") from error
+    if not isinstance(value, list):
+        raise ValueError(f"must be a list of numbers, or float32 in base64, got {shown(value)}")
+    return as_finite_array("embedding", value, n_dimensions=1)
+
+
+def _vectors(value: object) -> FloatArray:
+    """Return vectors as one matrix."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of vectors, one a document")
+    if isinstance(value[0], str):
+        rows = [_vector(row) for row in value]
+        if len({len(row) for row in rows}) > 1:
+            raise ValueError("all vectors must have as many numbers")
+        value = np.stack(rows)
+    return as_finite_array("embeddings", value, n_dimensions=2)
+
+
+_ROW = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
+_Vector = Annotated[Any, PlainValidator(_vector), WithJsonSchema(_ROW)]
+_Vectors = Annotated[
+    Any, PlainValidator(_vectors), WithJsonSchema({"type": "array", "items": _ROW})
+]
+
+
+class _Vectored(BaseModel):
+    """Vectors that a client may send, so that nothing is embedded."""
+
+    query: str
+    embeddings: _Vectors | None = Field(
+        default=None,
+        description="Vectors of the documents in their order: lists of numbers, or little-endian "
+        "float32 in base64, which is read ten times as fast.",
+    )
+    query_embedding: _Vector | None = Field(
+        default=None, description="The question's vector, by the documents' model."
+    )
+
+
+class DocumentsRequest(_Vectored):
+    """What Cohere, Jina, vLLM, Infinity and Open WebUI send."""
+
+    model: str | None = None
+    documents: list[str | dict[str, Any]]
+    top_n: int | None = Field(default=None, ge=0, description="0 or nothing for all.")
+    return_documents: bool | None = None
+    rank_fields: list[str] | None = None
+
+    def texts(self) -> list[str]:
+        """Return the documents' texts; of one with fields, those to rank by or "text"."""
+        return [_text(document, self.rank_fields) for document in self.documents]
+
+
+class TextsRequest(_Vectored):
+    """What TEI's clients send."""
+
+    texts: list[str]
+    raw_scores: bool = False
+    return_text: bool = False
+    truncate: bool | None = None
+
+
+def _kind(body: Any) -> str:
+    names = body if isinstance(body, dict) else vars(body)
+    return "texts" if "texts" in names and "documents" not in names else "documents"
+
+
+AnyRequest = Annotated[
+    Annotated[TextsRequest, Tag("texts")] | Annotated[DocumentsRequest, Tag("documents")],
+    Discriminator(_kind),
+]
+
+
+def rerank_router(service: Service) -> APIRouter:
+    """Return the routes; each dialect's clients know one of them."""
+    router = APIRouter(route_class=JsonRoute, default_response_class=JsonAnswer, tags=["rerank"])
+
+    @router.post("/rerank", operation_id="rerank")
+    async def rerank(request: AnyRequest) -> JsonAnswer:
+        """Rank as Jina, vLLM and Infinity do (`documents`), or as TEI does (`texts`)."""
+        if isinstance(request, TextsRequest):
+            return JsonAnswer(await _scored_texts(service, request))
+        return JsonAnswer(await _results(service, request, version="1", with_documents=True))
+
+    @router.post("/v1/rerank", operation_id="rerank_v1")
+    async def rerank_v1(request: DocumentsRequest) -> JsonAnswer:
+        """Rank as Cohere's first version, Jina, vLLM and Infinity do."""
+        return JsonAnswer(await _results(service, request, version="1"))
+
+    @router.post("/v2/rerank", operation_id="rerank_v2")
+    async def rerank_v2(request: DocumentsRequest) -> JsonAnswer:
+        """Rank as Cohere's second version and vLLM do."""
+        return JsonAnswer(await _results(service, request, version="2"))
+
+    return router
+
+
+async def _results(
+    service: Service,
+    request: DocumentsRequest,
+    *,
+    version: Literal["1", "2"],
+    with_documents: bool = False,
+) -> dict[str, Any]:
+    """Return the answer to a request with `documents`: all keys that any of its clients reads."""
+    texts = request.texts()
+    top_n = request.top_n or len(texts)
+    ranking, n_tokens = await _ranked(service, request, "documents", texts, top_n)
+    results: list[dict[str, Any]] = [
+        {"index": i, "relevance_score": score}
+        for i, score in zip(ranking.order[:top_n], ranking.scores, strict=False)
+    ]
+    if with_documents if request.return_documents is None else request.return_documents:
+        for result in results:
+            result["document"] = {"text": texts[result["index"]]}
+    return {
+        "id": str(uuid4()),
+        "model": request.model or "sift",
+        "results": results,
+        "usage": {"total_tokens": n_tokens, "prompt_tokens": n_tokens},
+        "meta": {
+            "api_version": {"version": version},
+            "billed_units": {"search_units": 1},
+            "tokens": {"input_tokens": n_tokens, "output_tokens": 0},
+        },
+    }
+
+
+async def _scored_texts(service: Service, request: TextsRequest) -> list[dict[str, Any]]:
+    texts = request.texts
+    ranking, _ = await _ranked(service, request, "texts", texts, len(texts))
+    scored: list[dict[str, Any]] = [
+        {"index": i, "score": score} for i, score in zip(ranking.order, ranking.scores, strict=True)
+    ]
+    if request.return_text:
+        for one in scored:
+            one["text"] = texts[one["index"]]
+    return scored
+
+
+async def _ranked(
+    service: Service, request: _Vectored, field: str, texts: Sequence[str], n_select: int
+) -> tuple[Ranking, int]:
+    """Return what a thread makes of the request, and how many tokens were embedded for it."""
+    service.check_n(field, len(texts))
+    given = request.embeddings
+    if given is not None and len(given) != len(texts):
+        raise RefusedError(
+            f"`embeddings` must have one vector for each of the {len(texts)} `{field}`, got "
+            f"{len(given)}",
+            param="embeddings",
+        )
+
+    def rank() -> tuple[Ranking, int]:
+        if given is None:
+            embedder = service.needed_embedder()
+            ranking = ranked_texts(embedder, request.query, texts, n_select, service.selector)
+            return ranking, embedder.n_tokens([request.query, *texts])
+        question = request.query_embedding
+        if question is None:
+            question = service.needed_embedder().embed_query(request.query)
+        return ranked(question, given, n_select, selector=service.selector), 0
+
+    ranking, n_tokens = await service.in_thread("rerank", rank)
+    service.metrics.tokens(embedding=n_tokens)
+    return ranking, n_tokens
+
+
+def _text(document: str | dict[str, Any], fields: Sequence[str] | None) -> str:
+    if isinstance(document, str):
+        return document
+    if fields:
+        return "\n".join(f"{name}: {document[name]}" for name in fields if name in document)
+    text = document.get("text")
+    if not isinstance(text, str):
+        raise InvalidInputError(
+            f'a document must be a text or have one under "text", got {shown(document)}; '
+            f"`rank_fields` names others"
+        )
+    return text

@@ -1,0 +1,59 @@
+"""Whether the service lives, whether it can work, its figures, and its models' names."""
+
+from __future__ import annotations
+
+import time
+
+from sift_core.errors import SiftError
+from sift_core.service.json_bodies import JsonAnswer
+from sift_core.service.metrics import CONTENT_TYPE
+from sift_core.service.state import Service
+from sift_core.types import Query
+
+from fastapi import APIRouter, Response  # isort: skip  # after what names the extra
+
+STORE_CHECK_S = 5.0  # how long it counts that the store has answered
+
+
+def status_router(service: Service) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["status"])
+    last_answer = -STORE_CHECK_S
+
+    async def store_answers() -> bool:
+        nonlocal last_answer
+        if service.source is None or service.embedder is None:
+            return True
+        if time.monotonic() - last_answer < STORE_CHECK_S:
+            return True
+        source, embedder = service.source, service.embedder
+        try:
+            vector = embedder.embed_query("ready")  # embedded once, then kept
+            await source.afetch(Query(text="ready", embedding=vector), 1)
+        except SiftError:
+            return False
+        last_answer = time.monotonic()
+        return True
+
+    @router.get("/health", operation_id="health")
+    async def health() -> dict[str, str]:
+        """Tell that the process lives."""
+        return {"status": "ok"}
+
+    @router.get("/ready", operation_id="ready")
+    async def ready() -> JsonAnswer:
+        """Tell whether a question would be answered now; 503 if not, with the reasons."""
+        reasons = []
+        if service.answers.is_full:
+            reasons.append("too many answers wait for the language model")
+        if not await store_answers():
+            reasons.append("the store of documents does not answer")
+        told = {"status": "busy" if reasons else "ready", "reasons": reasons}
+        return JsonAnswer(told, 503 if reasons else 200)
+
+    @router.get("/metrics", operation_id="metrics")
+    async def metrics() -> Response:
+        """Return the figures as Prometheus reads them."""
+        return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+    return router

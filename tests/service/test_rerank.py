@@ -1,0 +1,184 @@
+"""Rerank as each dialect's requests and answers have it, over a real connection."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from sift_core import select
+from tests.service.servers import TEXTS
+
+QUERY = "how to fold a boat of paper"
+
+
+def order(embedder, n):
+    """Return what the library chooses, in process."""
+    return select(
+        embedder.embed_query(QUERY), embedder.embed_documents(TEXTS), n
+    ).positions.tolist()
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_documents_come_in_order_of_choice_with_falling_scores(http, embedder, path):
+    body = {"model": "any", "query": QUERY, "documents": TEXTS}
+    answer = http.post(path, json=body).raise_for_status().json()
+    assert [one["index"] for one in answer["results"]] == order(embedder, len(TEXTS))
+    scores = [one["relevance_score"] for one in answer["results"]]
+    assert scores[0] == 1.0
+    assert scores[-1] == 1 / 8  # eight documents
+    assert (np.diff(scores) < 0).all()
+    assert answer["model"] == "any"
+    assert answer["usage"]["total_tokens"] > 0
+
+
+def test_a_copy_comes_behind_all_that_says_something_new(http):
+    answer = http.post("/rerank", json={"query": QUERY, "documents": TEXTS}).json()
+    last = answer["results"][-1]["index"]
+    assert last in (0, 1)  # one of the two is the copy
+
+
+def test_top_n_cuts_and_does_not_change_the_order(http, embedder):
+    body = {"query": QUERY, "documents": TEXTS, "top_n": 3}
+    some = http.post("/v2/rerank", json=body).json()["results"]
+    everything = http.post("/v2/rerank", json={**body, "top_n": 0}).json()["results"]
+    assert len(everything) == len(TEXTS)
+    assert some == everything[:3]
+
+
+def test_tei_scores_every_text(http):
+    body = {"query": QUERY, "texts": TEXTS, "return_text": True, "raw_scores": False}
+    scored = http.post("/rerank", json=body).raise_for_status().json()
+    assert sorted(one["index"] for one in scored) == list(range(len(TEXTS)))
+    assert all(one["text"] == TEXTS[one["index"]] for one in scored)
+    assert all(0 < one["score"] <= 1 for one in scored)
+
+
+def test_open_webui_gets_every_document_back(http):
+    body = {"model": "m", "query": QUERY, "documents": TEXTS, "top_n": len(TEXTS)}
+    results = http.post("/v1/rerank", json=body).json()["results"]
+    by_index = sorted(results, key=lambda one: one["index"])  # as it reads them: by position
+    assert [one["index"] for one in by_index] == list(range(len(TEXTS)))
+
+
+def test_documents_may_have_fields(http):
+    documents = [{"text": "a kettle"}, {"text": "fold a boat", "title": "boats"}]
+    body = {"query": "boat", "documents": documents, "return_documents": True}
+    first = http.post("/v1/rerank", json=body).json()["results"][0]
+    assert first["document"] == {"text": "fold a boat"}
+    body["rank_fields"] = ["title", "text"]
+    first = http.post("/v1/rerank", json=body).json()["results"][0]
+    assert first["document"] == {"text": "title: boats\ntext: fold a boat"}
+
+
+@pytest.mark.parametrize("as_base64", [False, True])
+def test_given_vectors_are_used_and_nothing_is_embedded(http, embedder, as_base64):
+    def spelled(vector):
+        return base64.b64encode(vector).decode() if as_base64 else vector.tolist()
+
+    vectors = embedder.embed_documents(TEXTS)
+    body = {
+        "query": "!",  # this embedder refuses it
+        "documents": ["?"] * len(TEXTS),
+        "embeddings": [spelled(row) for row in vectors],
+        "query_embedding": spelled(embedder.embed_query(QUERY)),
+    }
+    answer = http.post("/v2/rerank", json=body).raise_for_status().json()
+    assert [one["index"] for one in answer["results"]] == order(embedder, len(TEXTS))
+    assert answer["usage"]["total_tokens"] == 0
+
+
+def test_a_text_is_embedded_once(http):
+    body = {
+        "query": "a question of its own",
+        "documents": ["one of a kind", "one of a kind", "x y"],
+    }
+
+    def misses():
+        lines = http.get("/metrics").text.splitlines()
+        line = next(x for x in lines if 'cache="vectors",result="miss"' in x)
+        return float(line.split()[-1])
+
+    before = misses()
+    http.post("/rerank", json=body).raise_for_status()
+    assert misses() - before == 3  # the question and two distinct texts
+    http.post("/rerank", json=body).raise_for_status()
+    assert misses() - before == 3
+
+
+def test_one_document_and_blank_ones(http):
+    one = http.post("/rerank", json={"query": "x", "documents": ["y"]}).json()["results"]
+    assert [(r["index"], r["relevance_score"]) for r in one] == [(0, 1.0)]
+    texts = ["", "a boat", "  \n"]
+    blank = http.post("/rerank", json={"query": "boat", "texts": texts}).json()
+    assert [r["index"] for r in blank] == [1, 0, 2]
+    none = http.post("/rerank", json={"query": "boat", "documents": ["", " "]}).json()["results"]
+    assert [r["index"] for r in none] == [0, 1]
+
+
+def test_unicode_comes_back_as_it_is(http):
+    texts = ["日本語 お茶", "naïve café ☕", "\U0001d518 𐍈 \u202e tea", "zero\u0000byte"]
+    body = {"query": "お茶 ☕ tea", "documents": texts, "return_documents": True}
+    results = http.post("/v1/rerank", json=body).raise_for_status().json()["results"]
+    assert {r["document"]["text"] for r in results} == set(texts)
+
+
+def test_ten_thousand_documents_are_ranked_and_one_more_is_refused(http):
+    texts = [f"text number {i} about boats" for i in range(10_000)]
+    body = {"query": "text number 77", "documents": texts, "top_n": 5}
+    results = http.post("/v2/rerank", json=body).raise_for_status().json()["results"]
+    assert results[0]["index"] == 77
+    body["documents"] = [*texts, "one more"]
+    refused = http.post("/v2/rerank", json=body)
+    assert refused.status_code == 413
+    assert "10,000" in refused.json()["message"]
+
+
+REFUSED = {
+    "no documents": {"query": "q", "documents": []},
+    "no texts": {"query": "q", "texts": []},
+    "blank query": {"query": " ", "documents": ["a"]},
+    "no query": {"documents": ["a"]},
+    "nothing": {},
+    "documents of numbers": {"query": "q", "documents": [1, 2]},
+    "a document without a text": {"query": "q", "documents": [{"title": "t"}]},
+    "a negative top_n": {"query": "q", "documents": ["a"], "top_n": -1},
+    "too few embeddings": {"query": "q", "documents": ["a", "b"], "embeddings": [[1.0]]},
+    "another dimension": {"query": "q", "documents": ["a"], "embeddings": [[1.0, 2.0]]},
+    "ragged embeddings": {"query": "q", "documents": ["a", "b"], "embeddings": [[1.0], [1.0, 2]]},
+    "embeddings of words": {"query": "q", "documents": ["a"], "embeddings": [["x"]]},
+    "no base64": {"query": "q", "documents": ["a"], "embeddings": ["%%%"]},
+    "an empty vector": {"query": "q", "documents": ["a"], "embeddings": [[]]},
+    "a zero vector": {
+        "query": "q",
+        "documents": ["a"],
+        "embeddings": [[0.0]],
+        "query_embedding": [1.0],
+    },
+}
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_ranked_is_refused_in_the_dialect(http, path, body):
+    answer = http.post(path, json=body)
+    assert answer.status_code == (422 if path == "/rerank" else 400)
+    told = answer.json()
+    assert told["message"] == told["detail"]  # Cohere's, Jina's
+    assert len(told["message"]) > 10
+    assert ("error_type" in told) == (path == "/rerank")  # TEI's
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_vectors_must_be_finite(http, number):
+    body = f'{{"query": "q", "documents": ["a"], "embeddings": [[1.0, {number}]]}}'
+    answer = http.post("/v2/rerank", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "finite" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[1]", b'"text"', b'{"query": "\\ud800"}'])
+def test_what_is_no_json_is_refused(http, body):
+    answer = http.post("/v2/rerank", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["message"]
