@@ -247,7 +247,7 @@ class AnswerEngine:
             learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
         if mode is AnswerMode.AUTO:
             features = replace(
-                self._answerer(request.settings).features(
+                self._answerer(request.generation_settings).features(
                     query, chosen(pool, read), chosen(pool, learned)
                 ),
                 latency_s=seconds_until(deadline),
@@ -268,7 +268,7 @@ class AnswerEngine:
             timings={**timings, "select": time.perf_counter() - started},
             deadline=deadline,
             features=features,
-            generation=request.settings,
+            generation=request.generation_settings,
         )
 
     def answer_from(
@@ -279,7 +279,7 @@ class AnswerEngine:
         on_step: OnStep | None = None,
         **generation: Any,
     ) -> Answer:
-        """Return the answer to a question for which all is chosen; as `answer` else."""
+        """Return what `answer` returns, for a question for which all is chosen."""
         self._answerer({**choice.generation, **generation}).check(choice.query)  # before the work
         session = self.prepared(choice, on_step=on_step)
         answer = session.answer(choice.query, on_text=on_text, **generation)

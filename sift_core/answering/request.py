@@ -103,7 +103,7 @@ class AnswerRequest:
         return None if self.latency_s is None else time.monotonic() + self.latency_s - spent_s
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def generation_settings(self) -> dict[str, Any]:
         """Return `generation` with `max_new_tokens`, where that is given."""
         if self.max_new_tokens is None:
             return dict(self.generation)

@@ -151,6 +151,7 @@ class Session:
         if not len(self._read):
             return self
         answerer, query = self.answerer, self.choice.query
+        # Questions that begin unlike one another: what their prompts share is what precedes them.
         others = [replace(query, text=text) for text in (query.text, "0", "A")]
         prompts = [
             answerer.language_model.prompt_ids(answerer.prompt(o, answerer.used(o, self._read)))

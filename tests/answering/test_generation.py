@@ -66,9 +66,11 @@ def test_an_incomplete_character_at_the_end_is_kept_as_the_tokenizer_shows_it(by
 
 
 @pytest.mark.parametrize("stop", [[""], "\n", [3]])
-def test_a_stop_string_must_be_a_text(byte_tokenizer, stop):
+def test_a_stop_string_must_be_a_text(make_random_lm, stop):
     with pytest.raises(InvalidInputError, match="stop"):
-        TextReader(byte_tokenizer, n_prompt_tokens=0, stop=stop)
+        make_random_lm().generate("hello", stop=stop)
+    with pytest.raises(InvalidInputError, match="stop"):
+        make_random_lm().generate_batch(["hello"], stop=stop)
 
 
 def test_the_pieces_of_a_model_add_up_to_its_text(random_lm):

@@ -204,7 +204,7 @@ class _Run:
             if self._losses and time.monotonic() > self._deadline:
                 self._stop_reason = "time"
                 break
-            if self._took(step):
+            if self._try_step(step):
                 n_refused = 0
                 continue
             n_refused += 1
@@ -216,8 +216,8 @@ class _Run:
             if not self._can_compute(steps[-1].rows[0].window):
                 self._fall_back()
 
-    def _took(self, step: _Step) -> bool:
-        """Take a step and tell the listeners; return False for one that is not finite."""
+    def _try_step(self, step: _Step) -> bool:
+        """Return whether a step was taken: none is whose loss or gradient is not finite."""
         with self._language_model.lock.held(), _failures_named():
             loss = self._loss_and_gradient(step.rows)
             if not (math.isfinite(loss) and self._learner.has_finite_gradient()):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sift_core.answering.model.fair_lock import FairLock
-from sift_core.answering.model.generation_options import ListenerError, check_stop
+from sift_core.answering.model.generation_options import ListenerError
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FinishReason
@@ -89,15 +89,9 @@ def generate_batch(
     if not sizes:
         return []
 
-    def listen(piece: str) -> None:
-        with lock.released():
-            on_text(piece)  # type: ignore[misc]  # passed on only where there is one
-
+    listen = None if on_text is None else _outside(lock, on_text)
     readers = [
-        TextReader(
-            tokenizer, n_prompt_tokens=size, stop=stop, on_text=None if on_text is None else listen
-        )
-        for size in sizes
+        TextReader(tokenizer, n_prompt_tokens=size, stop=stop, on_text=listen) for size in sizes
     ]
     width, device = max(sizes), model.device
     settings = {"do_sample": False, "pad_token_id": pad_id, **options}
@@ -120,6 +114,16 @@ def generate_batch(
     )
     new_ids = getattr(output, "sequences", output)[:, width:].tolist()
     return rows.finished(new_ids, max_new_tokens=max_new_tokens)
+
+
+def _outside(lock: FairLock, on_text: Callable[[str], object]) -> Callable[[str], object]:
+    """Return what calls a listener while others may have the lock."""
+
+    def listen(piece: str) -> None:
+        with lock.released():
+            on_text(piece)
+
+    return listen
 
 
 class _Rows(StoppingCriteria):
@@ -198,9 +202,6 @@ class TextReader:
         n_prompt_tokens: Tokens that are not the model's.
         stop: Texts that end the text; none of them empty.
         on_text: Called with each new piece.
-
-    Raises:
-        InvalidInputError: If a stop string is empty or no text.
     """
 
     def __init__(
@@ -211,7 +212,6 @@ class TextReader:
         stop: Sequence[str] = (),
         on_text: Callable[[str], object] | None = None,
     ) -> None:
-        check_stop(stop)
         self._tokenizer = tokenizer
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)

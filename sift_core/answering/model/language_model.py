@@ -16,7 +16,11 @@ from sift_core.answering.model.base_check import BaseCheck
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.generation import Generation, generate_batch
-from sift_core.answering.model.generation_options import check_options, generation_errors
+from sift_core.answering.model.generation_options import (
+    check_options,
+    check_stop,
+    generation_errors,
+)
 from sift_core.answering.model.hooks import activate, activate_pairs, active
 from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.parts import parts_of
@@ -327,8 +331,8 @@ class LanguageModel:
         on_text: Callable[[str], object] | None = None,
         prefix: Prefix | None = None,
     ) -> list[Generation]:
-        is_without = isinstance(stop, tuple) and not stop
-        self.check_generation(options if is_without else {**options, "stop": stop})
+        check_stop(stop)
+        self.check_generation(options)
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
         with generation_errors(options), self.lock.held(), torch.inference_mode():
             model = self._active_model
