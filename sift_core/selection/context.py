@@ -117,9 +117,8 @@ class ContextSelector(GreedySelector):
         points, candidates = checked_arrays(query, candidates)
         seen: FloatArray = np.empty((0, points.shape[1]))
         if conditioned_on is not None:
-            seen = checked_rows("conditioned_on", conditioned_on, points.shape[1])
+            seen = unit_rows(checked_rows("conditioned_on", conditioned_on, points.shape[1]))
         rows: FloatArray = unit_rows(candidates)
-        seen = unit_rows(seen)
         nearness = rows @ unit_rows(points)[0]
         if relevance is not None:
             nearness = in_the_order_of(relevance, nearness)
@@ -140,7 +139,8 @@ class ContextSelector(GreedySelector):
         near = rows[:MAX_REGION]
         cosines = near @ near.T
         typical = _typical_distance(cosines)
-        distance = distances_to_earlier(cosines, typical, shown=near @ seen.T)
+        shown = near @ seen.T if len(seen) else None
+        distance = distances_to_earlier(cosines, typical, shown)
         is_new = distance > near_duplicate_radius(distance)
         if not is_new.any():  # all of it was shown before, and differs by relevance alone
             is_new[:] = True
@@ -228,7 +228,7 @@ def _typical_distance(cosines: FloatArray) -> float:
     n = len(cosines)
     if n < 2:
         return 1.0
-    typical = 1.0 - float(cosines.sum() - np.trace(cosines)) / (n * (n - 1))
+    typical = 1.0 - float(cosines.sum() - cosines.trace()) / (n * (n - 1))
     return typical if typical > SMALLEST_TYPICAL else 1.0
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from sift_core.checks import as_finite_array, checked_positions
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
+from sift_core.selection.near_duplicates import is_earlier
 from sift_core.selection.posterior import Posterior, check_noise_variance
 from sift_core.types import CandidatePool, FloatArray, IntArray, Selection
 
@@ -132,8 +133,7 @@ def pick_metadata(
     """
     positions = selection.positions
     rows = unit_rows(pool.embeddings[positions])
-    is_earlier = np.tri(len(rows), k=-1, dtype=bool)
-    largest = (rows @ rows.T).max(axis=1, where=is_earlier, initial=-1.0)
+    largest = (rows @ rows.T).max(axis=1, where=is_earlier(len(rows)), initial=-1.0)
     redundancies = np.minimum(largest, 1.0).tolist()  # rounding may exceed 1
     relevance = pool.similarities if pool.relevance is None else pool.relevance
     given: list[float | None] = [None] * len(rows)

@@ -171,10 +171,10 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
     query = as_finite_array("query", query, n_dimensions=1)
     embeddings = checked_rows("embeddings", embeddings, len(query))
     direction = query.astype(np.float64)  # squares of float32 leave its range
-    largest = float(np.max(np.abs(direction), initial=0.0))
+    largest = float(np.abs(direction).max(initial=0.0))
     if largest > 0:
-        direction = direction / largest  # and those of float64 could leave that
-        direction = direction / float(np.linalg.norm(direction))
+        direction /= largest  # and those of float64 could leave that
+        direction /= float(direction @ direction) ** 0.5
     lengths, products = np.empty((2, len(embeddings)))
     step = max(1, NUMBERS_AT_ONCE // max(1, embeddings.shape[1]))
     for start in range(0, len(embeddings), step):
@@ -182,9 +182,9 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
         rows = embeddings[those].astype(np.float64)
         lengths[those] = np.sqrt(_row_products(rows, rows))
         products[those] = _row_products(rows, direction)
-    cosines = np.divide(products, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    clipped: FloatArray = np.clip(cosines, -1.0, 1.0).astype(np.float32)
-    return clipped
+    cosines = np.divide(products, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
+    clipped: FloatArray = np.minimum(np.maximum(cosines, -1.0), 1.0)
+    return clipped.astype(np.float32)
 
 
 def _row_products(rows: FloatArray, others: FloatArray) -> FloatArray:

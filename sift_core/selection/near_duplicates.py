@@ -6,6 +6,8 @@ chunks that are as unlike as the pool's usually are.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -43,13 +45,19 @@ def distances_to_earlier(
         typical: 1 - mean cosine of the pool, > 0.
         shown: Cosines with what was shown before, shape (n, m); counts as more relevant.
     """
-    nearest = np.where(np.tri(len(cosines), k=-1, dtype=bool), cosines, -np.inf).max(
-        axis=1, initial=-np.inf
-    )
+    nearest = cosines.max(axis=1, where=is_earlier(len(cosines)), initial=-np.inf)
     if shown is not None:
         nearest = np.maximum(nearest, shown.max(axis=1, initial=-np.inf))
     distance: FloatArray = (1.0 - nearest) / typical
     return distance
+
+
+@lru_cache(maxsize=8)
+def is_earlier(n: int) -> npt.NDArray[np.bool_]:
+    """Return where column j comes before row i, shape (n, n), read-only: pools are of few sizes."""
+    mask = np.tri(n, k=-1, dtype=bool)
+    mask.flags.writeable = False
+    return mask
 
 
 def near_duplicate_radius(distance: FloatArray) -> float:

@@ -59,6 +59,7 @@ def node_pool(
     nodes: Sequence[NodeWithScore],
     embeddings: npt.NDArray[np.floating],
     *,
+    node_ids: Sequence[str] | None = None,
     use_scores: bool | None = None,
     with_texts: bool = False,
 ) -> CandidatePool:
@@ -68,6 +69,7 @@ def node_pool(
         query_embedding: Shape (d,).
         nodes: n nodes in order of arrival.
         embeddings: Shape (n, d), row i the vector of node i.
+        node_ids: Their ids, where these were read before.
         use_scores: Whether the nodes' scores become the pool's `relevance`; None for where
             they say more than the cosines do, see `relevance_of`.
         with_texts: Whether the pool has what LlamaIndex's own synthesizers give to an LLM, the
@@ -91,7 +93,7 @@ def node_pool(
     if with_texts:
         texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
     return CandidatePool(
-        document_ids=ids_of(nodes),
+        document_ids=ids_of(nodes) if node_ids is None else node_ids,
         texts=texts,
         embeddings=embeddings,
         similarities=similarities,
@@ -129,17 +131,17 @@ def relevance_of(
     if use_scores is False:
         return None
     scores = np.array([node.score for node in nodes], dtype=float)  # NaN for None
-    missing = np.flatnonzero(~np.isfinite(scores))
-    if use_scores and len(missing):
-        first = nodes[missing[0]]
+    is_finite = np.isfinite(scores)
+    if not is_finite.all():
+        if not use_scores:
+            return None
+        first = nodes[int(is_finite.argmin())]
         raise InvalidInputError(
             f"node {first.node.node_id!r} has no finite score to take its relevance from, got "
             f"{first.score}; leave `use_scores` out, or put a postprocessor before that "
             f"gives scores"
         )
-    if len(missing):
-        return None
-    steps = np.diff(scores)
+    steps = scores[1:] - scores[:-1]
     rises, falls = bool((steps > 0).any()), bool((steps < 0).any())
     if use_scores is None:
         if not (rises or falls) or _are_in_order(scores, similarities):
@@ -170,15 +172,18 @@ def chosen_nodes(
         selection: What was chosen from it.
         keep_embeddings: Whether to put the vectors used on the copies, or to leave what is there.
     """
-    nodes: list[NodeWithScore] = [metadata[NODE] for metadata in pool.metadata]
-    explanations = pick_metadata(pool, selection, scores=[node.score for node in nodes])
+    positions = selection.positions.tolist()
     scores = _strictly_falling(selection.variances[:-1].tolist())
     chosen = []
-    for step, position in enumerate(selection.positions.tolist()):
-        node = _explained(nodes[position].node, explanations[step])
+    for position, told, score in zip(
+        positions, pick_metadata(pool, selection), scores, strict=True
+    ):
+        arrived: NodeWithScore = pool.metadata[position][NODE]
+        told["score"] = None if arrived.score is None else float(arrived.score)
+        node = _explained(arrived.node, told)
         if keep_embeddings:
             node.embedding = pool.embeddings[position].tolist()
-        chosen.append(nodes[position].model_copy(update={"node": node, "score": scores[step]}))
+        chosen.append(arrived.model_copy(update={"node": node, "score": score}))
     return chosen
 
 

@@ -154,7 +154,13 @@ class SIFTReranker(BaseNodePostprocessor):
         return VectorLookup(index=self.index, embed_model=self.embed_model)
 
     def _chosen(self, nodes: list[NodeWithScore], vectors: Vectors) -> list[NodeWithScore]:
-        pool = node_pool(vectors.query, nodes, vectors.nodes, use_scores=self.use_scores)
+        pool = node_pool(
+            vectors.query,
+            nodes,
+            vectors.nodes,
+            node_ids=vectors.node_ids,
+            use_scores=self.use_scores,
+        )
         selector = self.selector or _DEFAULT_SELECTOR
         selection = selector.select(
             vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance

@@ -224,7 +224,12 @@ class SIFTSynthesizer(BaseSynthesizer):
             bare = Query(text=query.query_str)
             return self._engine.choose_from(bare, CandidatePool.empty(), mode=mode)
         pool = node_pool(
-            found.query, nodes, found.nodes, use_scores=self._use_scores, with_texts=True
+            found.query,
+            nodes,
+            found.nodes,
+            node_ids=found.node_ids,
+            use_scores=self._use_scores,
+            with_texts=True,
         )
         embedded = Query(text=query.query_str, embedding=found.query)
         return self._engine.choose_from(embedded, pool, mode=mode)

@@ -33,10 +33,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Vectors:
-    """A query's vector, shape (d,), and those of n nodes in their order, shape (n, d)."""
+    """A query's vector, shape (d,), and those of n nodes in their order, shape (n, d).
+
+    With the ids of the nodes, which are slow to read.
+    """
 
     query: Vector
     nodes: Matrix
+    node_ids: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,7 +69,8 @@ class VectorLookup:
         for source in sources:
             if ids := rows.missing_ids():
                 rows.fill(store_of(source.index).vectors(ids))
-        return Vectors(query=target, nodes=rows.embedded(lambda: self._model(sources)))
+        found = rows.embedded(lambda: self._model(sources))
+        return Vectors(query=target, nodes=found, node_ids=rows.ids)
 
     async def avectors(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> Vectors:
         """Return what `vectors` does, awaiting stores and models."""
@@ -75,7 +80,8 @@ class VectorLookup:
         for source in sources:
             if ids := rows.missing_ids():
                 rows.fill(await store_of(source.index).avectors(ids, dimension=len(target)))
-        return Vectors(query=target, nodes=await rows.aembedded(lambda: self._model(sources)))
+        found = await rows.aembedded(lambda: self._model(sources))
+        return Vectors(query=target, nodes=found, node_ids=rows.ids)
 
     def _sources(self, node_ids: Sequence[str]) -> list[VectorSource]:
         if self.index is not None:
