@@ -19,10 +19,11 @@ from sift_core.cli.settings import (
     FILE_NAME,
     check_word,
     default_map,
+    refuse_obeyed,
     settings_file,
     wrong_setting,
 )
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import MissingDependencyError
 
 try:
     import typer
@@ -207,8 +208,5 @@ def _root(
     ] = False,
 ) -> None:
     """Take what stands before the command; a command reads the settings file itself."""
-    if not trust and Path(_NUMBA_SETTINGS).exists():
-        raise InvalidInputError(
-            f"the current folder has {_NUMBA_SETTINGS}, which Numba obeys: it can make it run code "
-            f"that lies here. If you trust this folder: sift --trust …; or work from another"
-        )
+    if not trust:
+        refuse_obeyed(_NUMBA_SETTINGS, "Numba")

@@ -12,7 +12,13 @@ import typer
 from rich.table import Table
 
 from sift_core.cli.output import Terminal, print_json, stdout_console, working
-from sift_core.cli.settings import DEFAULT_STORE, EmbedderOption, JsonOption, StoreOption
+from sift_core.cli.settings import (
+    DEFAULT_STORE,
+    EmbedderOption,
+    JsonOption,
+    StoreOption,
+    refuse_obeyed,
+)
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
 from sift_core.diagnosis import diagnose as measured
@@ -25,10 +31,12 @@ if TYPE_CHECKING:
     from sift_core.diagnosis import Diagnosis, Recommendation
     from sift_core.evaluation.statistics import Estimate
 
+_MATPLOTLIB_SETTINGS = "matplotlibrc"  # of which 3.8 evaluates a line, and which can have LaTeX run
 _WIDEST = 110  # columns of text: longer lines are hard to read
 
 
 def diagnose(
+    context: typer.Context,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
     queries: Annotated[
@@ -58,6 +66,8 @@ def diagnose(
     address = StoreAddress.parse(store)
     if plot is not None:
         _check_figure(plot)
+        if not context.find_root().params.get("trust"):
+            refuse_obeyed(_MATPLOTLIB_SETTINGS, "matplotlib")
     questions = None
     if queries is not None:
         questions = read_questions(queries, sample, np.random.default_rng(seed))

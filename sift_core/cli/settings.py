@@ -202,6 +202,19 @@ def check_word(context: typer.Context, parameters: Iterable[Any], *, is_trusted:
         typer.echo(f"note: {one_line(str(context.obj))} sets {one_line(', '.join(told))}", err=True)
 
 
+def refuse_obeyed(name: str, library: str) -> None:
+    """Refuse to go on where the current folder has a file that a library obeys.
+
+    Raises:
+        InvalidInputError: If it is there.
+    """
+    if Path(name).exists():
+        raise InvalidInputError(
+            f"the current folder has {name}, which {library} obeys: it can make it run code "
+            f"that lies here. If you trust this folder: sift --trust …; or work from another"
+        )
+
+
 def shown(value: str) -> str:
     """Return the value of a setting as it may be printed: without what could be a secret."""
     return "(not shown: it may hold a secret)" if "@" in value or "?" in value else value

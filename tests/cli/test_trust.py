@@ -158,6 +158,13 @@ def test_what_numba_would_obey_needs_the_word(refusal):
     assert "no index at" in refusal("--trust", "search", "How?")
 
 
+def test_what_matplotlib_would_obey_needs_the_word_where_it_draws(refusal):
+    settings("figure.dpi: 1\n", "matplotlibrc")
+    assert "which matplotlib obeys" in refusal("diagnose", "--plot", "a.png")
+    assert "no index at" in refusal("diagnose")
+    assert "no index at" in refusal("--trust", "diagnose", "--plot", "a.png")
+
+
 @pytest.mark.parametrize("command", ["search", "ask", "diagnose", "index"])
 @pytest.mark.parametrize("kind", ["faiss", "qdrant"])
 @pytest.mark.parametrize("name", ["./evil", "evil", "~/evil", "someone/model", "Evil, large"])
