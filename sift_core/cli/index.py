@@ -189,15 +189,18 @@ def _read(
     """
     if not found.files:
         return FileReading(documents=(), sources=(), skipped=found.skipped), None
-    with working(f"Loading the embedder {embedder_name} …"):
-        embedder = load_embedder(embedder_name)
-    with working("Reading …") as status:
+    with working(f"Loading the embedder {embedder_name} …") as status:
+        loaded: list[SentenceTransformerEmbedder] = []
+
+        def chunker() -> Chunker:  # called while the process that reads starts
+            loaded.append(load_embedder(embedder_name))
+            return chunker_for(loaded[0])
 
         def show(file: FoundFile) -> None:
             status.update(f"Read {file.source} …")
 
         try:
-            return read_found(found, chunker_for(embedder), on_file=show), embedder
+            return read_found(found, chunker, on_file=show), loaded[0]
         except KeyboardInterrupt:
             console.print("Stopped while reading. The store is as it was.")
             raise typer.Exit(130) from None

@@ -1,7 +1,7 @@
 """Files read in a process of their own, which is ended where one takes too long or too much memory.
 
 What parses PDF, HTML and nested text is not ours, and a small file can keep it busy for hours. The
-process is started once for a run, at the first file that needs it, and again after it was ended.
+process is started once for a run, if a file needs it, and again after it was ended.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,20 @@ from typing import Any
 
 from sift_core.checks import as_count
 from sift_core.documents.chunker import Chunker
-from sift_core.documents.finding import PDF_SUFFIX, FoundFile, SkippedPath, SkipReason
+from sift_core.documents.finding import (
+    HTML_SUFFIXES,
+    PDF_SUFFIX,
+    FoundFile,
+    SkippedPath,
+    SkipReason,
+)
 from sift_core.errors import InvalidInputError
 from sift_core.types import Document
 
-# Of text and HTML up to so many bytes the worst that was found takes seconds, and it is read here.
+# Of other files up to so many bytes the worst that was found takes .3 s, and they are read here; of
+# HTML and reStructuredText it takes 6 s, of PDF any time.
 _SMALL = 8_000
+_SLOW = (PDF_SUFFIX, *HTML_SUFFIXES, ".rst")
 _SECONDS_A_MEGABYTE = 10  # ten times what cutting takes
 _MEMORY_A_BYTE = 32  # about three times what trees of Markdown take
 _READY = "ready"
@@ -70,18 +79,22 @@ class _EndedError(Exception):
 class BudgetReader:
     """Reads files, each within a budget. A context manager, which ends the process.
 
-    A chunker's `size` is called in this process; a chunker of another class cuts here altogether,
-    and text and HTML of up to 8 kB are read here.
+    Where one of the files will need the process, that begins to start at once. A chunker's `size`
+    is called in this process; a chunker of another class cuts here altogether, and Markdown, Python
+    and plain text of up to 8 kB are read here.
 
     Args:
-        chunker: What cuts.
+        files: What will be read.
         budget: What one file may take; None for no limit and no process.
     """
 
-    def __init__(self, chunker: Chunker, budget: Budget | None) -> None:
-        self._chunker = chunker
-        self._budget = budget if type(chunker) is Chunker else None
+    def __init__(self, files: Iterable[FoundFile], budget: Budget | None) -> None:
+        self._budget = budget
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+        if budget and any(map(_may_be_costly, files)):
+            with suppress(_EndedError):  # told of the first file that needs it
+                self._start()
 
     def __enter__(self) -> BudgetReader:
         return self
@@ -94,22 +107,23 @@ class BudgetReader:
     ) -> None:
         self._end()
 
-    def read(self, file: FoundFile) -> list[Document] | SkippedPath:
+    def read(self, file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath:
         """Return the chunks of a file, or why there are none, as `read_file` does."""
         from sift_core.documents.reader import read_file
 
-        is_small = file.n_bytes <= _SMALL and file.path.suffix.lower() != PDF_SUFFIX
-        if self._budget is None or is_small:
-            return read_file(file, self._chunker)
+        if self._budget is None or type(chunker) is not Chunker or not _may_be_costly(file):
+            return read_file(file, chunker)
         timer = None
         try:
             if self._process is None:
                 self._start()
             assert self._process is not None
+            if not self._is_ready:
+                self._is_ready = self._received() == _READY
             if not hasattr(signal, "setitimer"):
                 timer = threading.Timer(self._budget.seconds_for(file), self._process.kill)
                 timer.start()
-            return self._answer(file, self._budget)
+            return self._answer(file, chunker, self._budget)
         except _EndedError:
             return self._account(file, self._budget)
         finally:
@@ -120,19 +134,23 @@ class BudgetReader:
         code = _START.format(repr(sys.path))  # not "-m", which looks in the current folder first
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # no words of a parser's reach the terminal
+                start_new_session=True,  # nor does its Ctrl-C reach the process
             )
         except OSError as error:
             raise _EndedError from error
-        if self._received() != _READY:
-            raise _EndedError
 
-    def _answer(self, file: FoundFile, budget: Budget) -> list[Document] | SkippedPath:
+    def _answer(
+        self, file: FoundFile, chunker: Chunker, budget: Budget
+    ) -> list[Document] | SkippedPath:
         limits = budget.seconds_for(file), budget.memory_for(file)
-        self._send((file, self._chunker.max_size, self._chunker.size is not None, limits))
+        self._send((file, chunker.max_size, chunker.size is not None, limits))
         while isinstance(received := self._received(), str):  # a text, the size of which it needs
-            assert self._chunker.size is not None
-            self._send(self._chunker.size(received))
+            assert chunker.size is not None
+            self._send(chunker.size(received))
         answer: list[Document] | SkippedPath = received
         return answer
 
@@ -159,18 +177,19 @@ class BudgetReader:
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(timeout=10)
+        has_started = self._is_ready
         self._end()
         reason = SkipReason.TOO_COSTLY
-        if code is None or (code == 1 and hasattr(signal, "setitimer")):
+        if not has_started:
             reason, detail = SkipReason.UNREADABLE, "the process that reads it did not start"
-        elif code == -getattr(signal, "SIGPROF", -code):
+        elif code == -getattr(signal, "SIGPROF", -(code or 0)):
             detail = f"more than {budget.seconds_for(file):.3g} s of processor time"
         else:
             detail = f"ended the process that read it, with code {code}"
         return SkippedPath(source=file.source, reason=reason, detail=detail)
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process, self._process, self._is_ready = self._process, None, False
         if process is not None:
             process.kill()
             for pipe in (process.stdin, process.stdout):
@@ -180,11 +199,14 @@ class BudgetReader:
             process.wait()
 
 
+def _may_be_costly(file: FoundFile) -> bool:
+    return file.n_bytes > _SMALL or file.path.suffix.lower() in _SLOW
+
+
 def serve() -> None:
     """Read files as stdin asks for them, until it ends."""
     from sift_core.documents.reader import read_file
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this one ends it
     logging.disable()
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no reply

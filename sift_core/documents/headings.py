@@ -11,6 +11,8 @@ from typing import TypeAlias
 Span: TypeAlias = tuple[int, int]
 """Start and end, as offsets in a text."""
 
+_LONGEST_TITLE = 200  # characters; every chunk below a heading holds its title
+
 _FENCE = re.compile(r"^[ \t]*(`{3,}(?=[^`\n]*$)|~{3,})(.*)", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?s:.*?)^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
 _MARKDOWN = re.compile(
@@ -32,7 +34,8 @@ class Heading:
             before it where there is one.
         end: Offset behind its last line.
         level: 1 for the outermost.
-        path: Titles of the headings that it lies under, outermost first, and its own.
+        path: Titles of the headings that it lies under, outermost first, and its own; of a longer
+            one the first 200 characters.
     """
 
     start: int
@@ -122,7 +125,7 @@ def _with_paths(found: Sequence[tuple[int, int, int, str]]) -> list[Heading]:
     headings: list[Heading] = []
     above: list[tuple[int, str]] = []
     for start, end, level, title in found:
-        above = [*(outer for outer in above if outer[0] < level), (level, title)]
+        above = [*(outer for outer in above if outer[0] < level), (level, title[:_LONGEST_TITLE])]
         path = tuple(name for _, name in above)
         headings.append(Heading(start=start, end=end, level=level, path=path))
     return headings

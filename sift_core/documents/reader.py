@@ -79,7 +79,7 @@ def read_files(
 
 def read_found(
     found: FoundFiles,
-    chunker: Chunker,
+    chunker: Chunker | Callable[[], Chunker],
     *,
     budget: Budget | None = _BUDGET,
     on_file: Callable[[FoundFile], object] | None = None,
@@ -88,17 +88,19 @@ def read_found(
 
     Args:
         found: What `find_files` returned.
-        chunker: What cuts.
-        budget: What one file may take, in time and memory; None for no limit. PDF, and other files
-            over 8 kB, are read in a process of their own.
+        chunker: What cuts, or makes what cuts; the latter is called while the process starts that
+            reads, for which a tokenizer that takes its time to load leaves time.
+        budget: What one file may take, in time and memory; None for no limit. PDF, HTML,
+            reStructuredText, and other files over 8 kB, are read in a process of their own.
         on_file: Called with each file after it was read, for a progress bar.
     """
     skipped = list(found.skipped)
     documents: list[Document] = []
     sources: list[str] = []
-    with BudgetReader(chunker, budget) as reader:
+    with BudgetReader(found.files, budget) as reader:
+        cutter = chunker if isinstance(chunker, Chunker) else chunker()
         for file in found.files:
-            chunks = reader.read(file)
+            chunks = reader.read(file, cutter)
             if on_file is not None:
                 on_file(file)
             if isinstance(chunks, SkippedPath):

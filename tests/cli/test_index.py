@@ -5,7 +5,6 @@ Embeddings are hashed words here, into real Faiss and Qdrant folders; the last t
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -135,9 +134,10 @@ def test_what_lacks_a_package_stays_as_it_is_stored(record, store, elsewhere, mo
     page.write_text("<h1>Birds</h1><p>They sing.", encoding="utf-8")
     assert record("index", "docs", "--store", store)["n_added"] == 3
     page.write_text("<h1>Birds</h1><p>They fly.", encoding="utf-8")
-    with monkeypatch.context() as without:
-        without.delitem(sys.modules, "sift_core.documents.html", raising=False)
-        without.setitem(sys.modules, "markdownify", None)
+    (elsewhere / "away").mkdir()
+    (elsewhere / "away/markdownify.py").write_text("raise ImportError(name='markdownify')")
+    with monkeypatch.context() as without:  # the process that reads looks where this one does
+        without.syspath_prepend(elsewhere / "away")
         told = record("index", "docs", "--store", store)
     assert (counts(told), told["kept_files"]) == ((0, 2, 0), ["docs/page.html"])
     (skipped,) = [path for path in told["skipped"] if path["source"] == "docs/page.html"]

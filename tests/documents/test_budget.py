@@ -2,10 +2,14 @@
 
 import os
 import sys
+from io import BytesIO
 
+import pypdf
 import pytest
+from pypdf.generic import ArrayObject, NameObject
 
-from sift_core.documents import Budget, Chunker, SkipReason, read_files
+from sift_core.documents import Budget, Chunker, SkipReason, find_files, read_files
+from sift_core.documents.budget import BudgetReader
 from sift_core.errors import InvalidInputError
 from tests.documents.test_reading import fill, pdf, reasons
 
@@ -79,6 +83,38 @@ def test_one_process_reads_all_files_of_a_run(tmp_path, monkeypatch):
     assert len(read_files([tmp_path], base=tmp_path).sources) == 10
     assert len(started) == 1
     assert started[0].returncode is not None  # and none is left behind
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processor time is not limited there")
+def test_small_files_have_a_budget_where_small_ones_can_take_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr("sift_core.documents.budget._SECONDS_A_MEGABYTE", 0)
+    fill(tmp_path, a_dot_html="&amp;<td colspan=1000>x</td>" * 280, c_dot_md="Dogs bark.")
+    fill(tmp_path, b_dot_rst="*\n" * 3_990)
+    reading = read_files([tmp_path], base=tmp_path, budget=Budget(seconds=0.1))
+    assert reading.sources == ("c.md",)
+    assert set(reasons(reading).values()) == {SkipReason.TOO_COSTLY}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processor time is not limited there")
+def test_a_page_that_a_pdf_lists_often_is_left_out_once_that_takes_too_long(tmp_path):
+    writer = pypdf.PdfWriter(clone_from=pypdf.PdfReader(BytesIO(pdf("Cats purr."))))
+    pages = writer._root_object["/Pages"]
+    pages[NameObject("/Kids")] = ArrayObject([pages["/Kids"][0]] * 100_000)
+    writer.write(tmp_path / "a.pdf")
+    fill(tmp_path, b_dot_pdf=pdf("Dogs bark."))
+    reading = read_files([tmp_path], base=tmp_path, budget=Budget(seconds=1))
+    assert reading.sources == ("b.pdf",)
+    assert reasons(reading) == {"a.pdf": SkipReason.TOO_COSTLY}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no sessions there")
+def test_the_process_is_silent_and_hears_no_interrupt(tmp_path, capfd):
+    fill(tmp_path, a_dot_pdf=pdf("Dogs bark."))
+    (file,) = find_files([tmp_path], base=tmp_path).files
+    with BudgetReader([file], Budget()) as reader:
+        assert os.getpgid(reader._process.pid) != os.getpgid(0)
+        assert [chunk.text for chunk in reader.read(file, Chunker())] == ["Dogs bark."]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_error_of_the_size_comes_through(tmp_path):
