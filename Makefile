@@ -60,6 +60,7 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 	$(BIN)/python -m benchmarks.agreement --json $(RESULTS)/agreement.json
 	$(BIN)/python -m benchmarks.retrieval --data $(DATA) --json $(RESULTS)/retrieval.json --plot $(RESULTS)/retrieval.png
 	$(BIN)/python -m benchmarks.demo_questions --data $(DATA) --json $(RESULTS)/demo_questions.json
+	$(BIN)/python -m benchmarks.answers --data $(DATA) --json $(RESULTS)/answers.json --markdown $(RESULTS)/answers.md
 	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json --plot $(RESULTS)/oversampling.png
 	$(BIN)/python -m benchmarks.candidates --json $(RESULTS)/candidates.json
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json

@@ -1,0 +1,227 @@
+"""Do chosen contexts help a small model to answer?
+
+    python -m benchmarks.answers --data FOLDER [--sets squad,...] [--questions N] [--results FILE]
+    python -m benchmarks.answers --results FILE [--json FILE] [--markdown FILE]
+
+Four methods choose 5 and 10 of 200 candidates from a collection as it is and from one with every
+passage in four textual versions, as benchmarks.retrieval makes them. The bundled SmolLM2 reads
+them as `AnswerEngine` has it read, and what is measured are the bits of the gold answer (the
+first of several; greater is worse), and exact match and F1 (SQuAD's, the best over gold answers)
+of what it writes. Bounds: no context, and the gold passages alone.
+
+A row is on disk as soon as it is measured, and the same call goes on from there. Questions come in
+turns over the sets, so an interrupted run has a balanced sample. The second form measures nothing
+and makes the tables of the rows that there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.answers_data import Collection, read_collection
+from benchmarks.answers_tables import ARMS, summary, tables
+from benchmarks.embedding_cache import project_cache
+from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
+from benchmarks.records import write_record
+from sift_core.answering import InContextAnswerer, LanguageModel
+from sift_core.answering.model.passes import target_losses
+from sift_core.errors import InvalidInputError
+from sift_core.evaluation.search import N_CANDIDATES
+from sift_core.types import CandidatePool, Query
+
+PACKAGES = ["numpy", "pyversity", "sentence-transformers", "torch", "transformers", "sift-rerank"]
+RESULTS = Path(__file__).parent / "results" / "answers.jsonl"
+# Of eight wordings the one with the shortest answers to twelve questions that are not measured.
+# With any of them the model often repeats the question before it answers.
+INSTRUCTION = "Question: {}\nAnswer with a short phrase only."
+MAX_NEW_TOKENS = 16
+SETS = ["hotpotqa", "2wikimultihopqa", "musique", "squad"]
+QUICK = {"sets": ["squad"], "questions": 2}
+
+
+class Reader:
+    """A language model that reads a context once, to score the gold answer and to write its own.
+
+    Args:
+        language_model: Of a kind whose keys and values can be cut, see `LanguageModel.read`.
+    """
+
+    def __init__(self, language_model: LanguageModel) -> None:
+        self._model = language_model
+        self._answerer = InContextAnswerer(
+            language_model=language_model, max_new_tokens=MAX_NEW_TOKENS
+        )
+
+    def read(self, question: str, answers: Sequence[str], chunks: CandidatePool) -> Row:
+        """Return what a row says of one context: bits, answer and its scores."""
+        query = Query(text=INSTRUCTION.format(question))
+        used = self._answerer.used(query, chunks)
+        ids = self._model.prompt_ids(self._answerer.prompt(query, used))
+        prefix = self._model.read(ids[:-1])
+        if prefix is None:
+            raise InvalidInputError("the model's keys and values cannot be cut; take another one")
+        targets = self._model.token_ids(answers[0])
+        cache = prefix.cache(self._model.model, ids, None, {})
+        written = replace(self._answerer, prefix=prefix).answer(query, chunks).text
+        return {
+            "read": len(used),
+            "tokens": len(ids),
+            "bits": round(self._nats([ids[-1], *targets[:-1]], targets, cache) / math.log(2), 4),
+            "bytes": len(answers[0].encode()),
+            "answer": written,
+            **scores(written, answers),
+        }
+
+    def _nats(self, inputs: Sequence[int], targets: Sequence[int], cache: Any) -> float:
+        """Return the cross-entropy of tokens behind a prompt whose last token is still to read."""
+        model, parts = self._model.model, self._model.parts
+        with torch.inference_mode():
+            output = parts.trunk(input_ids=torch.tensor([inputs]), past_key_values=cache)
+            hidden = output.last_hidden_state[0]
+            return float(target_losses(parts, model, hidden, torch.tensor(targets)).sum())
+
+
+def scores(written: str, answers: Sequence[str]) -> dict[str, float]:
+    """Return "exact", "f1" and "holds" (the answer stands in what was written), best of all."""
+    words = normalized(written).split()
+    golds = [normalized(answer).split() for answer in answers]
+    return {
+        "exact": float(words in golds),
+        "f1": round(max(f1(words, gold) for gold in golds), 4),
+        "holds": float(any(f" {' '.join(gold)} " in f" {' '.join(words)} " for gold in golds)),
+    }
+
+
+def normalized(text: str) -> str:
+    """Return a text as SQuAD's evaluation compares it: no case, punctuation and articles."""
+    plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
+
+
+def f1(words: Sequence[str], gold: Sequence[str]) -> float:
+    """Return F1 of the words two texts have in common, 1 where neither has any.
+
+    References:
+        Rajpurkar et al. (2016), SQuAD, section 6.1.
+    """
+    if not words or not gold:
+        return float(words == gold)
+    return 2 * (Counter(words) & Counter(gold)).total() / (len(words) + len(gold))
+
+
+def measure(
+    collections: Sequence[Collection], reader: Reader, file: ResultsFile, *, n_questions: int
+) -> None:
+    """Write the rows that a file lacks, question by question in turns over the sets."""
+    known: dict[str, list[Row]] = {}
+    for row in file.rows:
+        if "key" in row:
+            known.setdefault("|".join(row["key"].split("|")[:2]), []).append(row)
+    for i in range(n_questions):
+        for one in collections:
+            if i < len(one.questions):
+                name = f"{one.name}|{one.questions[i].question_id}"
+                if len(known.get(name, [])) < len(ARMS):
+                    for row in rows_of(one, i, reader, known.get(name, [])):
+                        file.append({"key": f"{name}|{row.pop('context')}", **row})
+        print(f"{i + 1} questions of each set", flush=True)
+
+
+def rows_of(collection: Collection, i: int, reader: Reader, known: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows of one question; what several methods chose alike is read once."""
+    question = collection.questions[i]
+    answers = collection.answers[question.question_id]
+    read = {tuple(row["chosen"]): row for row in known}
+    for context, chosen in collection.contexts(i).items():
+        if chosen not in read:
+            read[chosen] = {
+                "chosen": list(chosen),
+                "gold": round(collection.gold_found(i, chosen), 4),
+                **reader.read(question.text, answers, collection.chunks(chosen)),
+            }
+        row = {name: value for name, value in read[chosen].items() if name != "key"}
+        yield {"context": "|".join(map(str, context)), **row}
+
+
+def record_of(collection: Collection, language_model: LanguageModel) -> Row:
+    """Return the row that says in which setting a set was measured."""
+    configuration = {
+        "set": collection.name,
+        "data": collection.digest,
+        "passages": len(collection.passages),
+        "versions": collection.versions.condition,
+        "candidates": N_CANDIDATES,
+        "instruction": INSTRUCTION,
+        "max_new_tokens": MAX_NEW_TOKENS,
+        "model": Path(language_model.name).name,
+        "weights": language_model.fingerprint,
+        "dtype": str(language_model.model.dtype),
+    }
+    digest = hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()
+    return {"experiment": digest[:16], **configuration}
+
+
+def check_setting(rows: Sequence[Row], record: Row) -> None:
+    """Refuse a file in which a set was measured in another setting."""
+    for row in rows:
+        if row.get("set") == record["set"] and row["experiment"] != record["experiment"]:
+            differing = [name for name in record if row.get(name) != record[name]]
+            raise InvalidInputError(
+                f"the rows of {record['set']!r} were measured in another setting: {differing} "
+                f"differ; name another file with --results"
+            )
+
+
+def main(options: Sequence[str] | None = None) -> None:
+    arguments = parse(options)
+    if arguments.data is not None:
+        with ResultsFile(arguments.results) as file:
+            collections = [
+                read_collection(arguments.data, name, project_cache()) for name in arguments.sets
+            ]
+            language_model = LanguageModel.from_pretrained()
+            for collection in collections:
+                record = record_of(collection, language_model)
+                check_setting(file.rows, record)
+                file.append(record)
+            measure(collections, Reader(language_model), file, n_questions=arguments.questions)
+    rows = read_rows(arguments.results)
+    made = tables(rows)
+    for table in made:
+        print(f"\n{table.as_text()}")
+    if arguments.markdown:
+        arguments.markdown.write_text("\n".join(one.as_markdown() for one in made), "utf-8")
+    if arguments.json:
+        write_record(arguments.json, rows=summary(rows), bars=[], packages=PACKAGES)
+
+
+def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options, those of the command line if None."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="has corpus/SET and dev/SET; measures")
+    parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
+    parser.add_argument("--questions", type=int, default=50, help="of each set, at most 200")
+    parser.add_argument("--quick", action="store_true", help="two questions of squad")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    parser.add_argument("--markdown", type=Path, help="where to write the tables")
+    arguments = parser.parse_args(options)
+    if arguments.quick:
+        vars(arguments).update(QUICK)
+    return arguments
+
+
+if __name__ == "__main__":
+    main()
