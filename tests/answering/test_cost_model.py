@@ -11,7 +11,7 @@ from sift_core import AnswerMode
 from sift_core.answering import FineTuningSettings
 from sift_core.answering.cost_model import CostModel, cached_cost_model, cost_key, seconds_at
 from sift_core.answering.policy import MODES, PolicyFeatures
-from sift_core.cache_folder import default_cache_folder, sealed
+from sift_core.cache_folder import sealed
 from tests.answering.plain_peft import lora
 
 BY_HAND = CostModel(
@@ -131,11 +131,3 @@ def test_the_key_is_that_of_the_models_shape_and_the_settings(make_random_lm):
     assert cost_key(llama) != cost_key(gpt2)
     assert cost_key(llama) != cost_key(llama, FineTuningSettings(lora=lora(8)))
     assert len(cost_key(llama)) == 64
-
-
-def test_the_default_folder_follows_xdg(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache_folder() == tmp_path / "sift-rerank"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says the specification
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert default_cache_folder() == tmp_path / "home" / ".cache" / "sift-rerank"

@@ -10,11 +10,10 @@ import warnings
 
 import pytest
 
-from sift_core.cache_folder import default_cache_folder
 from sift_core.cli import run
 from sift_core.cli.output import Terminal, stderr_console, working
 from sift_core.cli.streams import CleanStream, undecorated
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import CandidateSourceError
 from sift_core.progress import progress_bar
 from sift_core.types import Document
 
@@ -200,15 +199,6 @@ def test_bytes_on_stdin_that_are_no_text_are_read(monkeypatch, refusal):
     stdin = io.TextIOWrapper(io.BytesIO(b"\xff\xfe?"), encoding="utf-8")
     monkeypatch.setattr("sys.stdin", stdin)
     assert "no index at" in refusal("search", "-")
-
-
-def test_an_account_without_a_home_is_told_what_to_set(monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr("os.path.expanduser", lambda path: path)
-    with pytest.raises(InvalidInputError, match="XDG_CACHE_HOME"):
-        default_cache_folder()
-    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert str(default_cache_folder()) == "/caches/sift-rerank"
 
 
 @pytest.mark.slow
