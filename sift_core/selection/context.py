@@ -49,7 +49,7 @@ class ContextSelector(GreedySelector):
     """Chooses the candidates that together tell most about the neighbourhood of the query.
 
     The default for text in a prompt: where nothing repeats it keeps the recall of nearest
-    neighbours, where much does it takes each content once. Exact SIFT with several targets:
+    neighbours, where much does it takes each distinct chunk once. Exact SIFT with several targets:
 
     1. Near-duplicates of one chunk count once. u is measured on the pool itself, so that it
        means the same for every embedding model; how small u is between near-duplicates is

@@ -23,13 +23,13 @@ def text_like(seed, n, *, d=32, mean=0.5):
     return query, unit(rows + rng.uniform(0, 0.6, (n, 1)) * query)
 
 
-def with_versions(seed, n_distinct, n_copies, *, noise=0.15, d=32):
-    """Return a query, rows in random order, and the content of each row."""
-    query, contents = text_like(seed, n_distinct, d=d)
+def with_near_duplicates(seed, n_distinct, n_copies, *, noise=0.15, d=32):
+    """Return a query, rows in random order, and which distinct chunk each row is of."""
+    query, chunks = text_like(seed, n_distinct, d=d)
     rng = np.random.default_rng(seed + 1000)
-    content = rng.permutation(np.repeat(np.arange(n_distinct), n_copies))
-    rows = contents[content] + noise * unit(rng.standard_normal((len(content), d)))
-    return query, unit(rows), content
+    chunk_of = rng.permutation(np.repeat(np.arange(n_distinct), n_copies))
+    rows = chunks[chunk_of] + noise * unit(rng.standard_normal((len(chunk_of), d)))
+    return query, unit(rows), chunk_of
 
 
 def dealt_cosines(relevance, cosines):
@@ -141,16 +141,16 @@ def test_equals_the_dense_oracle_for_more_candidates_than_the_region(
     backend, monkeypatch, n_region
 ):
     monkeypatch.setattr(context, "MAX_REGION", n_region)
-    pool = text_like(5, 600) if n_region == 500 else with_versions(4, 25, 2)[:2]
+    pool = text_like(5, 600) if n_region == 500 else with_near_duplicates(4, 25, 2)[:2]
     check_oracle(backend, *pool, 8, n_region=n_region)
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.25])
 @pytest.mark.parametrize("n_copies", [2, 4])
-def test_equals_the_dense_oracle_where_contents_run_out(backend, n_copies, noise):
-    query, candidates, content = with_versions(1, 48 // n_copies, n_copies, noise=noise)
+def test_equals_the_dense_oracle_where_distinct_chunks_run_out(backend, n_copies, noise):
+    query, candidates, chunk_of = with_near_duplicates(1, 48 // n_copies, n_copies, noise=noise)
     chosen = check_oracle(backend, query, candidates, 48 // n_copies + 8)
-    assert len(set(content[chosen.positions[: 48 // n_copies]])) == 48 // n_copies
+    assert len(set(chunk_of[chosen.positions[: 48 // n_copies]])) == 48 // n_copies
 
 
 def test_equals_the_dense_oracle_where_one_candidate_is_far_more_relevant(backend):
@@ -165,20 +165,20 @@ def test_equals_the_dense_oracle_where_one_candidate_is_far_more_relevant(backen
 
 @pytest.mark.parametrize("n_shown", [1, 5])
 def test_equals_the_dense_oracle_after_what_was_shown(backend, n_shown):
-    query, candidates, _ = with_versions(6, 15, 3)
+    query, candidates, _ = with_near_duplicates(6, 15, 3)
     nearest = np.argsort(-(candidates @ query))
     check_oracle(backend, query, candidates, 12, shown=candidates[nearest[: 2 * n_shown : 2]])
 
 
 @pytest.mark.parametrize("n_levels", [4, 45])
 def test_equals_the_dense_oracle_with_relevance_from_elsewhere(backend, n_levels):
-    query, candidates, _ = with_versions(7, 15, 3)
+    query, candidates, _ = with_near_duplicates(7, 15, 3)
     relevance = np.random.default_rng(7).integers(0, n_levels, 45)  # some or most tie
     check_oracle(backend, query, candidates, 20, relevance=relevance)
 
 
 def test_equal_relevance_shares_the_cosines(backend):
-    # All tie: every content is as good a target as any other.
+    # All tie: every chunk is as good a target as any other.
     query, candidates = text_like(24, 10)
     _, _, _, weights, _ = region_of(query, candidates, relevance=np.ones(10))
     assert weights == pytest.approx([0.1] * 10)
@@ -192,7 +192,7 @@ def test_equals_the_dense_oracle_where_all_was_shown(backend):
 
 
 def test_the_first_choice_by_hand(backend):
-    # Cosines with the query 1, .8 and 0, so the contents' relevance has mean .6 and standard
+    # Cosines with the query 1, .8 and 0, so the chunks' relevance has mean .6 and standard
     # deviation √(.56 / 3) = .432: z = 0, .463, 2.315 and weights 1, .396, .00976 before they are
     # made to sum to 1. Distances 1 - cos: .2, 1 and .4, so u = those / (1.6 / 3), and the
     # first two share exp(-4 · .375) = .223. After the first choice, with λ = .2,
@@ -207,7 +207,7 @@ def test_the_first_choice_by_hand(backend):
 
 
 def test_more_than_there_are_takes_every_candidate_once(backend):
-    query, candidates, _ = with_versions(8, 6, 2)
+    query, candidates, _ = with_near_duplicates(8, 6, 2)
     chosen = choice(backend, query, candidates, 50)
     assert sorted(chosen.positions.tolist()) == list(range(12))
     assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
@@ -241,13 +241,13 @@ def test_copies_alone_are_taken_in_their_order(backend):
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_versions_come_only_after_the_most_relevant_of_every_other_content(backend, noise):
-    query, candidates, content = with_versions(11, 20, 4, noise=noise)
+def test_near_duplicates_come_only_after_the_most_relevant_of_every_other_chunk(backend, noise):
+    query, candidates, chunk_of = with_near_duplicates(11, 20, 4, noise=noise)
     chosen = choice(backend, query, candidates, 80).positions
-    assert sorted(content[chosen[:20]]) == list(range(20))
+    assert sorted(chunk_of[chosen[:20]]) == list(range(20))
     nearness = (candidates @ query).round(12)
     for position in chosen[:20]:
-        assert nearness[position] == nearness[content == content[position]].max()
+        assert nearness[position] == nearness[chunk_of == chunk_of[position]].max()
 
 
 def test_a_tie_goes_to_the_lowest_position(backend):
@@ -262,7 +262,7 @@ def test_a_tie_goes_to_the_lowest_position(backend):
 @pytest.mark.parametrize("noise", [1e-8, 0.2, 1e4])
 def test_the_variance_starts_at_one_and_never_rises(backend, noise):
     for seed in range(5):
-        query, candidates, _ = with_versions(seed, 10, 1 + seed)
+        query, candidates, _ = with_near_duplicates(seed, 10, 1 + seed)
         selector = ContextSelector(**under(noise, backend=backend))
         variances = selector.select(query, candidates, 60).variances
         assert variances[0] == pytest.approx(1.0, abs=1e-12)
@@ -271,7 +271,7 @@ def test_the_variance_starts_at_one_and_never_rises(backend, noise):
 
 
 def test_permuting_the_pool_permutes_the_choice(backend):
-    query, candidates, _ = with_versions(17, 15, 3)
+    query, candidates, _ = with_near_duplicates(17, 15, 3)
     order = np.random.default_rng(17).permutation(45)
     chosen, permuted = (
         choice(backend, query, pool, 30) for pool in (candidates, candidates[order])
@@ -284,7 +284,7 @@ def test_permuting_the_pool_permutes_the_choice(backend):
 @pytest.mark.parametrize("b", [0.5, 3.0])
 def test_a_common_direction_changes_nothing(backend, b, n_copies):
     # Every cosine becomes (cos + b) / (1 + b), as between models that use less of the sphere.
-    query, candidates, _ = with_versions(18, 20, n_copies)
+    query, candidates, _ = with_near_duplicates(18, 20, n_copies)
     shifted = np.column_stack([candidates, np.full(len(candidates), b**0.5)])
     chosen = choice(backend, query, candidates, 15)
     others = choice(backend, np.append(query, b**0.5), shifted, 15)
@@ -292,7 +292,7 @@ def test_a_common_direction_changes_nothing(backend, b, n_copies):
 
 
 def test_rotations_and_lengths_change_nothing(backend):
-    query, candidates, _ = with_versions(19, 20, 2)
+    query, candidates, _ = with_near_duplicates(19, 20, 2)
     rng = np.random.default_rng(19)
     rotation = np.linalg.qr(rng.standard_normal((32, 32)))[0]
     lengths = rng.uniform(1e-3, 1e3, (40, 1))
@@ -302,7 +302,7 @@ def test_rotations_and_lengths_change_nothing(backend):
 
 
 def test_the_input_is_left_as_it_was(backend):
-    query, candidates, _ = with_versions(20, 6, 2)
+    query, candidates, _ = with_near_duplicates(20, 6, 2)
     arrays = [query, candidates, candidates[:2].copy(), np.arange(12.0)]
     kept = [array.copy() for array in arrays]
     choice(backend, query, candidates, 5, conditioned_on=arrays[2], relevance=arrays[3])
@@ -316,7 +316,7 @@ def test_the_input_is_left_as_it_was(backend):
     [np.exp, lambda r: 1e6 * r - 5, lambda r: r**3, lambda r: np.argsort(np.argsort(r))],
 )
 def test_only_the_order_of_the_relevance_counts(backend, transform):
-    query, candidates, _ = with_versions(21, 15, 2)
+    query, candidates, _ = with_near_duplicates(21, 15, 2)
     relevance = np.random.default_rng(21).standard_normal(30)
     chosen = choice(backend, query, candidates, relevance=relevance)
     others = choice(backend, query, candidates, relevance=transform(relevance))
@@ -325,7 +325,7 @@ def test_only_the_order_of_the_relevance_counts(backend, transform):
 
 @pytest.mark.parametrize("empty", [[], np.empty((0, 32)), np.empty((0, 5))])
 def test_nothing_shown_is_no_condition(backend, empty):
-    query, candidates, _ = with_versions(29, 15, 3)
+    query, candidates, _ = with_near_duplicates(29, 15, 3)
     chosen = choice(backend, query, candidates, conditioned_on=empty)
     plain = choice(backend, query, candidates)
     assert_same(chosen, plain, atol=1e-12)
@@ -338,12 +338,12 @@ def test_what_was_shown_may_be_far_more_relevant_than_the_rest(backend):
     assert sorted(chosen.positions.tolist()) == [1, 2]
 
 
-def test_takes_each_content_once_where_the_nearest_repeat():
-    query, candidates, content = with_versions(31, 40, 4, d=64)
+def test_takes_each_distinct_chunk_once_where_the_nearest_repeat():
+    query, candidates, chunk_of = with_near_duplicates(31, 40, 4, d=64)
     nearest = NearestNeighborSelector().select(query, candidates, 10)
     chosen = ContextSelector().select(query, candidates, 10)
-    assert len(set(content[chosen.positions])) == 10
-    assert len(set(content[nearest.positions])) <= 5
+    assert len(set(chunk_of[chosen.positions])) == 10
+    assert len(set(chunk_of[nearest.positions])) <= 5
 
 
 def test_stays_with_the_nearest_where_nothing_repeats():

@@ -12,7 +12,7 @@ from sift_core.selection.near_duplicates import (
 )
 from tests.selection.oracle import unit
 
-FAR = np.linspace(0.8, 0.95, 400)  # different chunks: so many that a few versions are few
+FAR = np.linspace(0.8, 0.95, 400)  # different chunks: so many that a few near-duplicates are few
 
 
 def text_like(rng, n, *, d=128, decay=1.0, mean=0.7):
@@ -76,11 +76,11 @@ def test_a_pool_without_near_duplicates_has_no_gap(n, settings):
 
 @pytest.mark.parametrize("u", [0.03, 0.1, 0.2, 0.3])
 @pytest.mark.parametrize("n_copies", [2, 3, 4, 8])
-def test_the_radius_tells_versions_from_contents(n_copies, u):
-    # As far as the strays that a gap may hold: 5 % of the versions.
+def test_the_radius_tells_near_duplicates_from_distinct_chunks(n_copies, u):
+    # As far as the strays that a gap may hold: 5 % of the near-duplicates.
     rng = np.random.default_rng(n_copies)
-    contents = text_like(rng, 40)
-    rows = noisy_copies(rng, contents, n_copies, u)
+    chunks = text_like(rng, 40)
+    rows = noisy_copies(rng, chunks, n_copies, u)
     order = rng.permutation(len(rows))
     distance = distances_of(rows[order])
     is_first = np.zeros(len(rows), dtype=bool)
@@ -143,41 +143,41 @@ def test_nearly_exact_copies_make_no_gap_of_their_own():
     assert near_duplicate_radius(distance) == pytest.approx(0.1 * 8**0.2)
 
 
-def test_a_few_close_contents_do_not_hide_the_gap():
+def test_a_few_close_chunks_do_not_hide_the_gap():
     # 4 of 100 may lie in it, up to .8. One more than strays would end it at .12.
     distance = np.concatenate([np.full(100, 0.1), np.full(4, 0.12), FAR])
     assert near_duplicate_radius(distance) == pytest.approx(0.1 * 8**0.2, rel=1e-3)
 
 
-def test_more_close_contents_than_strays_do():
+def test_more_close_chunks_than_strays_do():
     # 8 of 100 are too many: 100 · (log 1.2 - .05) = 13 is missing up to .12, more than 10 but
     # less than half of 108 · (log(.8 / .12) - .05) = 199.
     distance = np.concatenate([np.full(100, 0.1), np.full(8, 0.12), FAR])
     assert near_duplicate_radius(distance) == pytest.approx(0.12 * (0.8 / 0.12) ** 0.2)
 
 
-def test_what_is_half_as_unlike_as_usual_is_no_version():
+def test_what_is_half_as_unlike_as_usual_is_no_near_duplicate():
     close = np.concatenate([np.full(100, NEVER_NEAR - 0.01), 2 * FAR])
     assert near_duplicate_radius(close) == pytest.approx(0.49 * (1 / 0.49) ** 0.2)
     far = np.concatenate([np.full(100, NEVER_NEAR + 0.01), 2 * FAR])
     assert near_duplicate_radius(far) == SURELY_NEAR
 
 
-def test_the_radius_never_is_below_what_surely_are_versions_by_hand():
+def test_the_radius_never_is_below_what_surely_are_near_duplicates_by_hand():
     # .02 · 40^.2 = .042
     distance = np.concatenate([np.full(100, 0.02), FAR])
     assert near_duplicate_radius(distance) == 0.05
 
 
 @pytest.mark.parametrize(
-    ("n_versions", "radius"),
+    ("n_near", "radius"),
     [
         (18, 0.15),  # 19 distances are too few to be read
         (19, 0.2 * 4**0.2),  # 20 are not; one chunk beyond it ends a gap
     ],
 )
-def test_the_smallest_pool_that_is_read_by_hand(n_versions, radius):
-    distance = np.concatenate([[np.inf], np.full(n_versions, 0.2), [0.8]])
+def test_the_smallest_pool_that_is_read_by_hand(n_near, radius):
+    distance = np.concatenate([[np.inf], np.full(n_near, 0.2), [0.8]])
     assert near_duplicate_radius(distance) == pytest.approx(radius)
 
 

@@ -54,7 +54,7 @@ def test_copies_for_a_prompt_are_chosen_from_the_lowest_position_up(backend):
             rng.standard_normal(100), originals[labels], len(labels)
         )
         order = chosen.positions.tolist()
-        assert sorted(labels[order[:8]]) == list(range(8))  # each content once, then the rest
+        assert sorted(labels[order[:8]]) == list(range(8))  # each chunk once, then its copies
         for label in range(8):
             copies = np.flatnonzero(labels == label).tolist()
             assert [i for i in order if labels[i] == label] == copies
