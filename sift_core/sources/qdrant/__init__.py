@@ -1,13 +1,15 @@
 """Candidates from a Qdrant collection: in this process, by REST or by gRPC."""
 
-from sift_core.sources.qdrant.points import (
-    astored_vectors,
-    dense_vector,
-    dense_vectors,
-    point_id,
-    stored_vectors,
-    vectors_wanted,
-)
+from sift_core.errors import MissingDependencyError
+
+try:  # here for all modules of this folder
+    import grpc  # noqa: F401  # which qdrant-client brings along
+    import qdrant_client  # noqa: F401
+except ImportError as error:
+    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
+
+from sift_core.sources.qdrant.lookup import astored_vectors, point_id, stored_vectors
+from sift_core.sources.qdrant.points import dense_vector, dense_vectors, vectors_wanted
 from sift_core.sources.qdrant.source import QdrantSource
 
 __all__ = [

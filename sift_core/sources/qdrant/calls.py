@@ -17,21 +17,18 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from sift_core.errors import CandidateSourceError, MissingDependencyError
+import grpc
+import httpx
+from pydantic import ValidationError
+from qdrant_client import AsyncQdrantClient, QdrantClient
+from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+from qdrant_client.http.exceptions import (
+    ApiException,
+    ResponseHandlingException,
+    UnexpectedResponse,
+)
 
-try:
-    import grpc
-    import httpx
-    from pydantic import ValidationError
-    from qdrant_client import AsyncQdrantClient, QdrantClient
-    from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
-    from qdrant_client.http.exceptions import (
-        ApiException,
-        ResponseHandlingException,
-        UnexpectedResponse,
-    )
-except ImportError as error:
-    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
+from sift_core.errors import CandidateSourceError
 
 T = TypeVar("T")
 

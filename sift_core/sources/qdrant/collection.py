@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from qdrant_client import QdrantClient, models
 
-from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
+from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources.qdrant.calls import (
     STORE_ERRORS,
     failure,
@@ -20,11 +21,6 @@ from sift_core.sources.qdrant.calls import (
 )
 from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, PointReader, vectors_wanted
 from sift_core.types import Document, DocumentSample, FloatArray
-
-try:
-    from qdrant_client import QdrantClient, models
-except ImportError as error:
-    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 IDS_A_PAGE = 10_000
 IDS_A_REQUEST = 1000

@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from pydantic import ValidationError
+from qdrant_client import models
+
+from sift_core.errors import InvalidInputError
 from sift_core.sources.contract import as_float32, check_fetch_arguments
 from sift_core.sources.qdrant.points import vectors_wanted
 from sift_core.types import Query
-
-try:
-    from pydantic import ValidationError
-    from qdrant_client import models
-except ImportError as error:
-    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 Prefetch: TypeAlias = Callable[[Query, int], "models.Prefetch | Sequence[models.Prefetch]"]
 Fusion: TypeAlias = "models.Fusion | models.FusionQuery | models.RrfQuery | models.FormulaQuery"

@@ -7,14 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from sift_core.checks import check_text
-from sift_core.errors import (
-    CandidateSourceError,
-    InvalidInputError,
-    MissingDependencyError,
-    SiftError,
-)
+from sift_core.errors import CandidateSourceError, InvalidInputError, SiftError
 from sift_core.pacing import paced
 from sift_core.sources.contract import BatchFetching, check_sample_arguments
 from sift_core.sources.qdrant.calls import (
@@ -32,11 +28,6 @@ from sift_core.sources.qdrant.collection import Collection, vector_advice
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
-
-try:
-    from qdrant_client import AsyncQdrantClient, QdrantClient, models
-except ImportError as error:
-    raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 
 class QdrantSource(BatchFetching):
