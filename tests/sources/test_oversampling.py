@@ -1,4 +1,4 @@
-"""Over real sources that keep a record of what they are asked; contents against a slow oracle."""
+"""Over real sources that keep a record of what they are asked."""
 
 import asyncio
 import threading
@@ -15,36 +15,14 @@ from sift_core import (
     InvalidInputError,
     Query,
 )
-from sift_core.selection import context
 from sift_core.selection.context import distinct
-from sift_core.selection.near_duplicates import near_duplicate_radius
 from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
-
-D = 96
-
-
-def unit(array):
-    return array / np.linalg.norm(array, axis=-1, keepdims=True)
-
-
-def facts_about(query, n, seed=0):
-    """Return n unit vectors at cosines of .7 down to .5 with the query, otherwise unlike."""
-    rest = np.random.default_rng([seed, n]).standard_normal((n, D))
-    rest -= np.outer(rest @ query, query)
-    cosines = np.linspace(0.7, 0.5, n)[:, None]
-    return cosines * query + (1 - cosines**2) ** 0.5 * unit(rest)
-
-
-def copies_of(facts, n_copies, *, noise=0.15, seed=0):
-    """Return every fact with some noise `n_copies` times, and the fact of each row."""
-    fact = np.repeat(np.arange(len(facts)), n_copies)
-    generator = np.random.default_rng([seed, n_copies])
-    return unit(facts[fact] + noise * unit(generator.standard_normal((len(fact), D)))), fact
+from tests.selection.facts import D, a_direction, copies_of, facts_about
+from tests.selection.oracle import unit
 
 
 def a_query(seed=0):
-    embedding = unit(np.random.default_rng([seed, 7]).standard_normal(D))
-    return Query(text="?", embedding=embedding)
+    return Query(text="?", embedding=a_direction(seed))
 
 
 class Recorded:
@@ -88,72 +66,6 @@ def assert_same(pool, expected):
     assert pool.metadata == expected.metadata
     np.testing.assert_array_equal(pool.embeddings, expected.embeddings)
     np.testing.assert_array_equal(pool.similarities, expected.similarities)
-
-
-# Contents
-
-
-def contents_by_definition(query, candidates, relevance=None, n_read=500):
-    """Return what `contents` returns, candidate by candidate, without blocks."""
-    rows = unit(np.asarray(candidates, dtype=np.float64))
-    nearness = rows @ unit(np.asarray(query, dtype=np.float64))
-    key = nearness if relevance is None else np.asarray(relevance, dtype=np.float64)
-    order = sorted(range(len(rows)), key=lambda i: (-round(key[i], 12), i))
-    rows = rows[order]
-    near = rows[:n_read]
-    n = len(near)
-    unlike_query = 1 - (
-        np.sort(nearness)[::-1][:n].mean() if relevance is not None else nearness[order[:n]].mean()
-    )
-    typical = max(1 - (near @ near.T)[~np.eye(n, dtype=bool)].mean(), unlike_query)
-    novelty = [
-        min([(1 - rows[i] @ rows[j]) / typical for j in range(i)] or [np.inf]) for i in range(n)
-    ]
-    radius = near_duplicate_radius(np.array([*novelty, 1.0]))
-    is_first = [u > radius for u in novelty]
-    for i in range(n, len(rows)):
-        block = range(i - i % n_read, i)
-        earlier = [j for j in range(i - i % n_read) if is_first[j]] + list(block)
-        is_first.append(min((1 - rows[i] @ rows[j]) / typical for j in earlier) > radius)
-    return [order[i] for i in range(len(rows)) if is_first[i]]
-
-
-@pytest.mark.parametrize("n_copies", [1, 2, 4, 8])
-def test_contents_equal_the_definition(n_copies):
-    query = a_query().embedding
-    rows, _ = copies_of(facts_about(query, 30), n_copies)
-    rows = np.random.default_rng(1).permutation(rows)
-    assert distinct(query, rows).tolist() == contents_by_definition(query, rows)
-
-
-@pytest.mark.parametrize("n_read", [25, 60, 119, 120])
-def test_contents_beyond_those_that_are_read_equal_the_definition(monkeypatch, n_read):
-    monkeypatch.setattr(context, "MAX_REGION", n_read)
-    query = a_query().embedding
-    rows, fact = copies_of(facts_about(query, 20), 6)
-    found = distinct(query, rows).tolist()
-    assert found == contents_by_definition(query, rows, n_read=n_read)
-    assert sorted(fact[found]) == list(range(20))
-
-
-def test_contents_take_the_order_of_another_relevance():
-    query = a_query().embedding
-    rows, fact = copies_of(facts_about(query, 12), 4)
-    relevance = np.random.default_rng(2).permutation(len(rows))
-    found = distinct(query, rows, relevance=relevance).tolist()
-    assert found == contents_by_definition(query, rows, relevance=relevance)
-    assert relevance[found[0]] == len(rows) - 1
-    for i in found:  # the most relevant version stands for all
-        assert relevance[i] == relevance[fact == fact[i]].max()
-
-
-@pytest.mark.parametrize("n", [20, 50, 200, 500])
-@pytest.mark.parametrize("noise", [0.0, 0.15, 0.3])
-def test_a_pool_of_one_text_in_many_versions_has_one_content(n, noise):
-    # All distances are those of versions: measured by their mean they would all be far.
-    query = a_query().embedding
-    rows, _ = copies_of(facts_about(query, 1), n, noise=noise)
-    assert len(distinct(query, rows)) == 1
 
 
 # One query
