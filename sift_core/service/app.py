@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,9 @@ from sift_core.service.errors import RefusedError, refusal_of, told
 from sift_core.service.guard import Guard
 from sift_core.service.json_bodies import JsonAnswer
 from sift_core.service.metrics import Metrics
+from sift_core.service.openai_wire import openai_router
 from sift_core.service.rerank_wire import rerank_router
+from sift_core.service.sessions import Sessions
 from sift_core.service.settings import ServiceSettings
 from sift_core.service.state import Service
 from sift_core.service.status import status_router
@@ -58,6 +61,7 @@ def create_app(
     app = FastAPI(title="sift", version="1", docs_url=None, redoc_url=None)  # those load from afar
     app.state.service = service
     app.include_router(status_router(service))
+    app.include_router(openai_router(service))
     app.include_router(rerank_router(service))
     for kind in (SiftError, RequestValidationError, StarletteHTTPException):
         app.add_exception_handler(kind, _tell)
@@ -95,6 +99,8 @@ def _service(
     kept = None
     if embedder is not None:
         kept = KeptEmbedder(embedder, max_bytes=settings.vector_cache_bytes, metrics=metrics)
+    if engine is not None:
+        engine = replace(engine, source=source, embedder=kept)
 
     def queue(name: str, n_running: int, n_waiting: int) -> WorkQueue:
         def note(running: int, waiting: int) -> None:
@@ -111,6 +117,7 @@ def _service(
         metrics=metrics,
         answers=queue("answers", settings.n_answers, settings.n_waiting_answers),
         rankings=queue("rankings", settings.n_rankings, settings.n_waiting_rankings),
+        sessions=Sessions(settings.n_sessions, settings.session_s, metrics),
     )
 
 

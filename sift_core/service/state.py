@@ -12,6 +12,7 @@ from sift_core.errors import MissingDependencyError
 from sift_core.protocols import CandidateSource, Selector
 from sift_core.service.errors import RefusedError
 from sift_core.service.metrics import Metrics
+from sift_core.service.sessions import Sessions
 from sift_core.service.settings import ServiceSettings
 from sift_core.service.vectors import KeptEmbedder
 from sift_core.service.work_queue import WorkQueue
@@ -40,6 +41,7 @@ class Service:
         metrics: The figures.
         answers: The queue before the language model.
         rankings: The queue before threads that rank, search and embed.
+        sessions: What conversations have learned.
     """
 
     engine: AnswerEngine | None
@@ -50,6 +52,7 @@ class Service:
     metrics: Metrics
     answers: WorkQueue
     rankings: WorkQueue
+    sessions: Sessions
 
     @property
     def model_name(self) -> str | None:

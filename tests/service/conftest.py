@@ -45,3 +45,26 @@ def ranking_url(source, embedder):
 def http(ranking_url):
     with httpx.Client(base_url=ranking_url, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def engine(source, embedder, random_model):
+    from sift_core.answering import AnswerEngine, LanguageModel
+
+    return AnswerEngine(
+        language_model=LanguageModel.from_pretrained(random_model, device="cpu"),
+        source=source,
+        embedder=embedder,
+        n_candidates=8,
+        n_context=3,
+        n_steps=4,
+        max_new_tokens=12,
+    )
+
+
+@pytest.fixture(scope="session")
+def url(engine):
+    """A whole service: store, embedder and language model."""
+    settings = ServiceSettings(model_name="tiny", keep_alive_s=0.02, max_new_tokens=256)
+    with serving(create_app(engine, settings=settings)) as address:
+        yield address

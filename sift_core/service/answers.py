@@ -1,0 +1,312 @@
+"""One answer: from a question to events, in the queue's order, within its time, while it is wanted.
+
+Knows the engine and no wire format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sift_core.answering.request import AnswerRequest
+from sift_core.answering.streams import computed, followed
+from sift_core.service.errors import RefusedError
+from sift_core.service.sessions import Sessions
+from sift_core.service.state import Service
+from sift_core.types import Answer, CandidatePool, Query
+
+if TYPE_CHECKING:
+    from sift_core.answering import AnswerEngine, Choice, Session
+
+LEARNING_SHARE = 0.75  # of the time that is left: the rest is for writing. A guess.
+LEAST_S = 0.01
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Asked:
+    """A question with what a service is told beside it.
+
+    Args:
+        request: The question; `max_new_tokens` None for the service's default.
+        n_context: Chunks in the prompt at most; the engine's if None.
+        session: Names a conversation that learns once; None for none.
+        conditions: What the session's documents are restricted to, for its key.
+    """
+
+    request: AnswerRequest
+    n_context: int | None = None
+    session: str | None = None
+    conditions: str = ""
+
+    @property
+    def session_key(self) -> tuple[object, ...]:
+        """What a session may not share with another: all that its documents depend on."""
+        return (self.session, self.request.mode, self.n_context, self.conditions)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chosen:
+    """The documents and the mode are settled.
+
+    Args:
+        choice: They.
+        is_known: Whether a session had learned them before.
+    """
+
+    choice: Choice
+    is_known: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A training step was taken.
+
+    Args:
+        number: From 1.
+        n_steps: How many there are at most.
+        loss: Before it, nats per token.
+    """
+
+    number: int
+    n_steps: int
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A piece of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Done:
+    """The whole answer.
+
+    Args:
+        answer: It.
+        choice: What it rests on.
+        is_cut: Whether its time was over before its end.
+    """
+
+    answer: Answer
+    choice: Choice
+    is_cut: bool
+
+
+Event: TypeAlias = Chosen | Step | Piece | Done
+
+
+async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
+    """Return a question that fits into the model's window, with the length of its answer.
+
+    The default length gives way to a long question; a length that was asked for does not.
+
+    Raises:
+        InvalidInputError: If question and answer do not fit, or an option cannot be used.
+        RefusedError: If more tokens are asked for than the service allows.
+    """
+    from sift_core.answering import InContextAnswerer  # with torch
+
+    request = asked.request
+    limit = service.settings.max_new_tokens
+    if request.max_new_tokens is not None and request.max_new_tokens > limit:
+        raise RefusedError(
+            f"`max_tokens` must be <= {limit:,}, got {request.max_new_tokens:,}", param="max_tokens"
+        )
+
+    def checked() -> int:
+        query = Query(text=request.question, history=request.history)
+        n = request.max_new_tokens
+        answerer = InContextAnswerer(
+            language_model=engine.language_model,
+            max_new_tokens=1 if n is None else n,
+            generation=request.generation,
+        )
+        answerer.check(query)
+        if n is not None:
+            return n
+        room = answerer.room(answerer.prompt(query, CandidatePool.empty()))
+        return min(engine.max_new_tokens, limit, 1 + room)
+
+    n = await service.in_thread("check", checked)  # a long text takes its time
+    return replace(asked, request=replace(request, max_new_tokens=n))
+
+
+class Answering:
+    """An answer on its way. Its work is a task of its own; `close` ends it within a step.
+
+    Args:
+        service: Whose queue and sessions it takes part in.
+        engine: Answers.
+        asked: From `fitted`.
+
+    Raises:
+        RefusedError: If the queue is full.
+    """
+
+    def __init__(self, service: Service, engine: AnswerEngine, asked: Asked) -> None:
+        self._service, self._asked = service, asked
+        settings = service.settings
+        self._deadline = time.monotonic() + settings.timeout_s
+        if asked.n_context is not None:
+            engine = replace(engine, n_context=asked.n_context)
+        self._engine = engine
+        self._is_cut = False
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+        self._ticket = service.answers.ticket()
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._ticket.give_back())
+
+    async def next(self, timeout_s: float) -> Event | None:
+        """Return what comes next; None if nothing came in time.
+
+        Raises:
+            SiftError: If the answer fails.
+        """
+        try:
+            event = await asyncio.wait_for(self._events.get(), timeout_s)
+        except asyncio.TimeoutError:
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    async def done(self) -> Done:
+        """Return the end, after all other events."""
+        while True:
+            event = await self.next(self._service.settings.timeout_s)
+            if isinstance(event, Done):
+                return event
+
+    def close(self) -> None:
+        """Stop: nothing is computed after the step that is being taken."""
+        if not self._task.done():
+            self._service.metrics.client_gone()
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            try:
+                await asyncio.wait_for(self._ticket.__aenter__(), self._left())
+            except asyncio.TimeoutError as error:
+                raise RefusedError(
+                    "the answer's time was over before its turn came; ask again later",
+                    status=503,
+                    code="timeout",
+                    retry_after_s=5.0,
+                ) from error
+            if self._asked.session is None:
+                done = await self._answered()
+            else:
+                done = await self._answered_in_session(self._service.sessions)
+            self._count(done)
+            self._events.put_nowait(done)
+        except Exception as error:
+            self._events.put_nowait(error)
+
+    async def _answered(self) -> Done:
+        choice = await self._engine.achoose(self._asked.request)
+        self._events.put_nowait(Chosen(choice=choice))
+        engine = self._within_time()
+
+        def answer(on_step: Callable[[float], object], **options: Any) -> Answer:
+            on_loss = self._on_loss(choice, on_step)
+            return engine.answer_from(choice, on_step=on_loss, **options)
+
+        return await self._computed(answer, choice, choice.generation)
+
+    async def _answered_in_session(self, sessions: Sessions) -> Done:
+        key = self._asked.session_key
+        async with sessions.being_made(key):
+            session = sessions.get(key)
+            is_known = session is not None
+            if session is None:
+                session = await self._opened()
+                sessions.put(key, session)
+        if is_known:
+            self._events.put_nowait(Chosen(choice=session.choice, is_known=True))
+        request = self._asked.request
+        query = Query(text=request.question, history=request.history)
+
+        def answer(_: Callable[[float], object], **options: Any) -> Answer:
+            answer = session.answer(query, **options)
+            if is_known:
+                return answer
+            return replace(answer, timings={**session.timings, **answer.timings})
+
+        return await self._computed(answer, session.choice, request.settings)
+
+    async def _opened(self) -> Session:
+        """Return a new session; how its first answer is written is not how all will be."""
+        about = replace(self._asked.request, generation={}, n_questions=5)
+        choice = await self._engine.achoose(about)
+        self._events.put_nowait(Chosen(choice=choice))
+        engine = self._within_time()
+        return await computed(
+            self._engine.language_model.submit,
+            lambda go_on: engine.session_from(choice, on_step=self._on_loss(choice, go_on)),
+        )
+
+    async def _computed(
+        self,
+        answer: Callable[..., Answer],
+        choice: Choice,
+        generation: Mapping[str, Any],
+    ) -> Done:
+        """Return what a worker of the model computes, its text put as it comes."""
+
+        def is_late(*_: Any, **__: Any) -> bool:
+            self._is_cut = self._is_cut or self._left() <= LEAST_S
+            return self._is_cut
+
+        criteria = [*(generation.get("stopping_criteria") or []), is_late]
+        produce = followed(answer, {**generation, "stopping_criteria": criteria})
+        made = await computed(
+            self._engine.language_model.submit,
+            lambda go_on: produce(lambda piece: self._put(Piece(text=piece)), go_on),
+        )
+        if self._is_cut:
+            seconds = self._service.settings.timeout_s
+            reason = f"the answer's {seconds:g} s were over: this is what there was"
+            made = replace(made, finish_reason="length", reasons=(*made.reasons, reason))
+        return Done(answer=made, choice=choice, is_cut=self._is_cut)
+
+    def _on_loss(
+        self, choice: Choice, go_on: Callable[[float], object]
+    ) -> Callable[[float], object]:
+        """Return what is called after each training step."""
+        n_steps = 0 if choice.learned is None else len(choice.learned)
+        number = 0
+
+        def on_loss(loss: float) -> None:
+            nonlocal number
+            go_on(loss)  # leaves by an exception where nobody waits any more
+            number += 1
+            self._service.metrics.learning_step()
+            self._put(Step(number=number, n_steps=n_steps, loss=loss))
+
+        return on_loss
+
+    def _put(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+    def _left(self) -> float:
+        return max(self._deadline - time.monotonic(), LEAST_S)
+
+    def _within_time(self) -> AnswerEngine:
+        """Return the engine, which learns for most of the time that is left."""
+        engine = self._engine
+        return replace(engine, settings=engine.settings.within(self._left() * LEARNING_SHARE))
+
+    def _count(self, done: Done) -> None:
+        metrics, answer = self._service.metrics, done.answer
+        metrics.stages(answer.timings)
+        metrics.tokens(prompt=answer.n_prompt_tokens, completion=answer.n_new_tokens)
+        if answer.fine_tuning is not None:
+            is_hit = answer.fine_tuning.source != "trained"
+            metrics.looked_up("adapters", hits=int(is_hit), misses=int(not is_hit))

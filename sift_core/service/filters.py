@@ -1,0 +1,66 @@
+"""Restrictions by metadata as JSON has them, made a store's own kind of filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from sift_core.errors import InvalidInputError
+from sift_core.protocols import CandidateSource
+from sift_core.types import Metadata
+
+Plain: TypeAlias = str | int | bool
+Conditions: TypeAlias = Mapping[str, Plain | Sequence[Plain]]
+"""Metadata key → the value that a document must have, or several of which it must have one."""
+
+
+def filter_for(source: CandidateSource | None, conditions: Conditions | None) -> Any:
+    """Return the filter that `source.fetch` takes; None for no restriction.
+
+    Args:
+        source: The store. Qdrant's kind gets a `models.Filter`, any other a function of metadata.
+        conditions: All of them must hold.
+
+    Raises:
+        InvalidInputError: If a condition has no value.
+    """
+    if not conditions:
+        return None
+    wanted = {
+        key: [value] if isinstance(value, str | int) else list(value)
+        for key, value in conditions.items()
+    }
+    if empty := [key for key, values in wanted.items() if not values]:
+        raise InvalidInputError(f"`filter` has no value for {empty}; leave it out")
+    if type(source).__module__.startswith("sift_core.sources.qdrant"):
+        return _of_qdrant(wanted)
+    return _predicate(wanted)
+
+
+def _predicate(wanted: Mapping[str, Sequence[Plain]]) -> Callable[[Metadata], bool]:
+    def holds(metadata: Metadata) -> bool:
+        return all(
+            any(_same(metadata.get(key), value) for value in values)
+            for key, values in wanted.items()
+        )
+
+    return holds
+
+
+def _same(found: Any, value: Plain) -> bool:
+    """Compare as JSON does: true is not 1; of a list, any element counts, as in Qdrant."""
+    if isinstance(found, list | tuple):
+        return any(_same(one, value) for one in found)
+    return isinstance(found, bool) == isinstance(value, bool) and bool(found == value)
+
+
+def _of_qdrant(wanted: Mapping[str, Sequence[Plain]]) -> Any:
+    from qdrant_client import models
+
+    conditions: list[Any] = []
+    for key, values in wanted.items():
+        matches: list[Any] = [
+            models.FieldCondition(key=key, match=models.MatchValue(value=value)) for value in values
+        ]
+        conditions.append(matches[0] if len(matches) == 1 else models.Filter(should=matches))
+    return models.Filter(must=conditions)

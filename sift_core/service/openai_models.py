@@ -1,0 +1,198 @@
+"""What OpenAI's clients send, and what is asked of the engine by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+
+from sift_core.errors import InvalidInputError
+from sift_core.service.errors import RefusedError
+from sift_core.types import AnswerMode, Message
+
+MAX_STOPS = 16
+ModeName = Literal["auto", "base", "context", "fine_tune", "both"]
+_Plain = StrictStr | StrictInt | StrictBool
+Filter = Annotated[
+    dict[str, _Plain | list[_Plain]],
+    Field(description="Metadata key: the value that documents must have, or a list of several."),
+]
+_ROLES = {"developer": "system", "function": None, "tool": None}
+
+
+class Sift(BaseModel):
+    """What is told beside OpenAI's fields: `extra_body={"sift": {…}}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: ModeName | None = None
+    n_context: int | None = Field(default=None, ge=1, le=1000)
+    filter: Filter | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    latency_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    session: str | None = Field(default=None, min_length=1, max_length=128)
+
+
+class StreamOptions(BaseModel):
+    """OpenAI's."""
+
+    include_usage: bool = False
+
+
+class _Generation(BaseModel):
+    """What chats and completions share."""
+
+    model: str
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    stop: str | list[str] | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    n: Literal[1] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    sift: Sift = Field(default_factory=Sift)
+
+    def stops(self) -> list[str]:
+        """Return the texts that end an answer."""
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if len(stops) > MAX_STOPS:
+            raise RefusedError(f"`stop` must have at most {MAX_STOPS} texts", param="stop")
+        return [stop for stop in stops if stop]
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the text is drawn at random; without a word it is the likeliest."""
+        if self.temperature is None:
+            return self.top_p is not None and self.top_p < 1
+        return self.temperature > 0
+
+    @property
+    def length(self) -> int | None:
+        """Return how many tokens the answer may have at most; None for the service's number."""
+        return self.sift.max_tokens or self.max_tokens
+
+    def mode(self, way: str | None) -> AnswerMode:
+        """Return how to answer, by the model's name or `sift.mode`, which must not differ."""
+        if way is not None and self.sift.mode not in (None, way):
+            raise RefusedError(
+                f"the model's name asks for {way!r} and `sift.mode` for {self.sift.mode!r}; leave "
+                f"one out",
+                param="sift.mode",
+            )
+        return AnswerMode(way or self.sift.mode or "auto")
+
+
+class _Part(BaseModel):
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(BaseModel):
+    """One turn; parts of a content must be texts."""
+
+    role: str
+    content: str | list[_Part] | None = None
+
+    def as_message(self, position: int) -> Message:
+        """Return the turn as the engine takes it.
+
+        Raises:
+            RefusedError: If it is none of words.
+        """
+        role = _ROLES.get(self.role, self.role)
+        place = f"messages.{position}"
+        if role not in ("system", "user", "assistant"):
+            raise RefusedError(
+                f"`{place}.role` must be system, developer, user or assistant, got {self.role!r}; "
+                f"tools are not served",
+                param=f"{place}.role",
+            )
+        if isinstance(self.content, list):
+            if other := [part.type for part in self.content if part.text is None]:
+                raise RefusedError(
+                    f"`{place}.content` must be text, got a part of type {other[0]!r}",
+                    param=f"{place}.content",
+                )
+            return {"role": role, "content": "".join(part.text or "" for part in self.content)}
+        return {"role": role, "content": self.content or ""}
+
+
+class ChatRequest(_Generation):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    tools: list[Any] | None = Field(default=None, max_length=0)
+    logprobs: Literal[False] | None = None
+    response_format: dict[str, Any] | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Return how many tokens the answer may have at most; None for the service's number."""
+        return self.sift.max_tokens or self.max_completion_tokens or self.max_tokens
+
+    def question(self) -> tuple[str, list[Message]]:
+        """Return the last turn, which must be the user's, and those before it.
+
+        Raises:
+            RefusedError: If there is none, or something else than a text is asked for.
+        """
+        if self.response_format and self.response_format.get("type") != "text":
+            raise RefusedError(
+                "`response_format` must be of type 'text'; no other is served",
+                param="response_format",
+            )
+        turns = [message.as_message(i) for i, message in enumerate(self.messages)]
+        if not turns or turns[-1]["role"] != "user":
+            raise RefusedError("the last of `messages` must be the user's", param="messages")
+        return turns[-1]["content"], turns[:-1]
+
+
+class CompletionRequest(_Generation):
+    """POST /v1/completions: the prompt is the question."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    echo: Literal[False] | None = None
+    logprobs: Literal[0] | None = None
+    best_of: Literal[1] | None = None
+
+    def question(self) -> tuple[str, list[Message]]:
+        """Return the prompt, and no turns before it.
+
+        Raises:
+            RefusedError: If there are several, or it has tokens for text.
+        """
+        prompt: Any = self.prompt
+        if isinstance(prompt, list) and len(prompt) == 1:
+            prompt = prompt[0]
+        if not isinstance(prompt, str):
+            raise RefusedError("`prompt` must be one text, no tokens and no list", param="prompt")
+        return prompt, []
+
+
+class EmbeddingRequest(BaseModel):
+    """POST /v1/embeddings."""
+
+    model: str
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+    def texts(self) -> Sequence[str]:
+        """Return what to embed.
+
+        Raises:
+            RefusedError: If it is tokens, which mean something to OpenAI's models alone.
+        """
+        texts = [self.input] if isinstance(self.input, str) else self.input
+        if not all(isinstance(text, str) for text in texts):
+            raise RefusedError(
+                "`input` must be text, got tokens, which are another model's; LangChain sends "
+                "texts with OpenAIEmbeddings(check_embedding_ctx_length=False)",
+                param="input",
+            )
+        if not all(text.strip() for text in texts):  # type: ignore[union-attr]  # see above
+            raise InvalidInputError("`input` must not hold an empty text")
+        return texts  # type: ignore[return-value]  # likewise

@@ -1,0 +1,248 @@
+"""OpenAI's routes: models, chats, completions, embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sift_core.answering.request import AnswerRequest
+from sift_core.service.answers import Answering, Asked, Done, fitted
+from sift_core.service.errors import RefusedError
+from sift_core.service.filters import filter_for
+from sift_core.service.json_bodies import JsonAnswer, JsonRoute
+from sift_core.service.openai_models import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    ModeName,
+)
+from sift_core.service.openai_shapes import Shape, events_of
+from sift_core.service.state import Service
+from sift_core.types import FloatArray
+
+from fastapi import APIRouter, Request, Response  # isort: skip  # after what names the extra
+from fastapi.responses import StreamingResponse  # isort: skip
+
+WAYS: tuple[ModeName, ...] = ("context", "fine_tune", "both", "base")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Names:
+    """What clients may call: the language model by the way to answer, and the embedder.
+
+    Args:
+        ways: Name → way; None leaves it to the policy.
+        embedder: The embedder's name; None without one.
+        created: When the service started, in seconds.
+    """
+
+    ways: Mapping[str, str | None]
+    embedder: str | None
+    created: int
+
+    @classmethod
+    def of(cls, service: Service) -> _Names:
+        """Return the names of a service."""
+        model, ways = service.model_name, {}
+        if model is not None:
+            ways = {model: None, **{f"{model}:{way}": way for way in WAYS}}
+        return cls(ways=ways, embedder=service.embedder_name, created=int(time.time()))
+
+    @property
+    def all(self) -> list[str]:
+        """Return all of them."""
+        return [*self.ways, *([self.embedder] if self.embedder else [])]
+
+    def described(self, name: str) -> dict[str, Any]:
+        """Return a model as OpenAI lists it."""
+        if name not in self.all:
+            raise self.unknown(name)
+        return {"id": name, "object": "model", "created": self.created, "owned_by": "sift"}
+
+    def way(self, name: str) -> str | None:
+        """Return the way to answer that a name asks for."""
+        if name not in self.ways:
+            raise self.unknown(name)
+        return self.ways[name]
+
+    def unknown(self, name: str) -> RefusedError:
+        """Return the error of a name that nobody has."""
+        known = ", ".join(self.all) or "none"
+        return RefusedError(
+            f"there is no model {name[:80]!r} for this; there are {known}",
+            status=404,
+            code="model_not_found",
+            param="model",
+        )
+
+
+def openai_router(service: Service) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(route_class=JsonRoute, default_response_class=JsonAnswer, tags=["openai"])
+    names = _Names.of(service)
+
+    @router.get("/v1/models", operation_id="list_models")
+    async def models() -> dict[str, Any]:
+        """List the ways to answer, and the embedder."""
+        return {"object": "list", "data": [names.described(name) for name in names.all]}
+
+    @router.get("/v1/models/{name:path}", operation_id="retrieve_model")
+    async def model(name: str) -> dict[str, Any]:
+        """Describe one of them."""
+        return names.described(name)
+
+    @router.post("/v1/chat/completions", operation_id="create_chat_completion")
+    async def chat(body: ChatRequest, request: Request) -> Response:
+        """Answer the last of the messages, from the documents."""
+        return await _answered(service, body, request, names.way(body.model))
+
+    @router.post("/v1/completions", operation_id="create_completion")
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        """Answer the prompt, from the documents."""
+        return await _answered(service, body, request, names.way(body.model))
+
+    @router.post("/v1/embeddings", operation_id="create_embedding")
+    async def embeddings(body: EmbeddingRequest) -> dict[str, Any]:
+        """Embed texts with the model that embedded the documents."""
+        if body.model != names.embedder:
+            raise names.unknown(body.model)
+        return await _embedded(service, body)
+
+    return router
+
+
+async def _embedded(service: Service, body: EmbeddingRequest) -> dict[str, Any]:
+    """Return vectors as numbers, or as little-endian float32 in base64."""
+    embedder, texts = service.needed_embedder(), body.texts()
+    service.check_n("input", len(texts))
+    vectors, n_tokens = await service.in_thread(
+        "embed", lambda: (embedder.embed_documents(texts), embedder.n_tokens(texts))
+    )
+    if body.dimensions not in (None, vectors.shape[1]):
+        raise RefusedError(
+            f"`dimensions` must be {vectors.shape[1]}, those of this model; leave it out",
+            param="dimensions",
+        )
+    service.metrics.tokens(embedding=n_tokens)
+
+    def spelled(row: FloatArray) -> list[float] | str:
+        if body.encoding_format == "float":
+            numbers: list[float] = row.tolist()
+            return numbers
+        return base64.b64encode(np.asarray(row, dtype="<f4").tobytes()).decode()
+
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": i, "embedding": spelled(row)}
+            for i, row in enumerate(vectors)
+        ],
+        "model": body.model,
+        "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
+    }
+
+
+def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | None) -> Asked:
+    """Return what the engine is asked."""
+    question, history = body.question()
+    if not question.strip():
+        raise RefusedError("the question is empty; ask something", param="messages")
+    generation: dict[str, Any] = {"stop": body.stops()} if body.stops() else {}
+    if body.is_sampled:
+        generation |= _sampling(body)
+    sift = body.sift
+    request = AnswerRequest(
+        question=question,
+        mode=body.mode(way),
+        filter=filter_for(service.source, sift.filter),
+        history=history,
+        latency_s=sift.latency_s,
+        max_new_tokens=body.length,
+        generation=generation,
+    )
+    return Asked(
+        request=request,
+        n_context=sift.n_context,
+        session=sift.session,
+        conditions=json.dumps(sift.filter, sort_keys=True),
+    )
+
+
+def _sampling(body: ChatRequest | CompletionRequest) -> dict[str, Any]:
+    """Return settings that sample; every answer draws from a generator of its own."""
+    import secrets
+
+    from sift_core.answering.model.sampling import MAX_SEED, seeded
+
+    seed = secrets.randbits(63) if body.seed is None else body.seed & MAX_SEED
+    temperature = 1.0 if body.temperature is None else body.temperature
+    return dict(seeded(temperature=temperature, top_p=body.top_p or 1.0, seed=seed))
+
+
+async def _answered(
+    service: Service, body: ChatRequest | CompletionRequest, request: Request, way: str | None
+) -> Response:
+    """Return an answer, whole or as a stream."""
+    engine = service.engine
+    assert engine is not None  # or the model would have no name
+    asked = await fitted(service, engine, _asked(service, body, way))
+    answering = Answering(service, engine, asked)
+    shape = Shape(model=body.model, is_chat=isinstance(body, ChatRequest))
+    if body.stream:
+        wants_usage = body.stream_options is not None and body.stream_options.include_usage
+        events = events_of(
+            answering,
+            shape,
+            wants_usage=wants_usage,
+            keep_alive_s=service.settings.keep_alive_s,
+        )
+        return _EventStream(events, answering)
+    try:
+        done = await _unless_gone(request, answering)
+    finally:
+        answering.close()
+    return JsonAnswer(shape.whole(done))
+
+
+async def _unless_gone(request: Request, answering: Answering) -> Done:
+    """Return the end of an answer; stop it when the client goes away."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    end, left = asyncio.create_task(answering.done()), asyncio.create_task(gone())
+    try:
+        await asyncio.wait({end, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not end.done():
+            raise RefusedError("the client went away", status=499)
+        return await end
+    finally:
+        for task in (end, left):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+class _EventStream(StreamingResponse):
+    """A stream of events; the answer's work ends with it, however it ends."""
+
+    def __init__(self, events: Any, answering: Answering) -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._answering = answering
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._answering.close()

@@ -1,0 +1,270 @@
+"""OpenAI's own client against the service."""
+
+import numpy as np
+import pytest
+
+openai = pytest.importorskip("openai", reason="a client of the service")
+
+QUESTION = "How do I fold a boat?"
+
+
+@pytest.fixture
+def client(url):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def ask(client):
+    def call(question=QUESTION, model="tiny:context", **options):
+        messages = [{"role": "user", "content": question}]
+        return client.chat.completions.create(model=model, messages=messages, **options)
+
+    return call
+
+
+def test_a_model_is_a_way_to_answer(client):
+    names = [model.id for model in client.models.list()]
+    ways = ["tiny", "tiny:context", "tiny:fine_tune", "tiny:both", "tiny:base"]
+    assert names == [*ways, "hashing-64"]
+    assert client.models.retrieve("tiny:both").owned_by == "sift"
+
+
+@pytest.mark.parametrize("mode", ["context", "fine_tune", "both", "base"])
+def test_an_answer_equals_the_engines(ask, engine, mode):
+    answer = ask(model=f"tiny:{mode}")
+    expected = engine.answer(QUESTION, mode=mode)
+    choice = answer.choices[0]
+    assert choice.message.content == expected.text
+    assert choice.message.role == "assistant"
+    assert choice.finish_reason == expected.finish_reason
+    assert answer.usage.prompt_tokens == expected.n_prompt_tokens
+    assert answer.usage.completion_tokens == expected.n_new_tokens
+    assert answer.usage.total_tokens == expected.n_prompt_tokens + expected.n_new_tokens
+    assert answer.sift["mode"] == expected.mode.value
+    assert answer.sift["reasons"] == list(expected.reasons)
+    assert answer.sift["timings"].keys() == expected.timings.keys()
+    ids = [] if expected.chunks is None else list(dict.fromkeys(expected.chunks.document_ids))
+    assert [source["id"] for source in answer.sift["sources"]] == ids
+
+
+def test_sources_say_where_they_are_and_what_they_told(ask, engine):
+    answer = ask()
+    sources = answer.sift["sources"]
+    assert len(sources) == 3
+    for source in sources:
+        number = source["id"].removeprefix("doc-")
+        assert source["url"] == f"guide/{number}.md"
+        assert source["title"] == f"{number}.md"
+        assert -1 <= source["similarity"] <= 1
+        assert source["gain"] == pytest.approx(
+            source["variance_before"] - source["variance_after"], abs=1e-9
+        )
+    variance = answer.sift["variance"]
+    expected = engine.answer(QUESTION, mode="context").standard_deviation ** 2
+    assert variance == {"before": 1.0, "after": pytest.approx(expected)}
+    notes = answer.choices[0].message.annotations
+    assert [note.url_citation.url for note in notes] == [source["url"] for source in sources]
+    assert {note.type for note in notes} == {"url_citation"}
+    assert notes[0].url_citation.end_index == len(answer.choices[0].message.content)
+
+
+def test_the_plain_name_leaves_the_way_to_the_policy(ask, engine):
+    answer = ask(model="tiny")
+    assert answer.sift["mode"] == engine.answer(QUESTION).mode.value
+
+
+@pytest.mark.parametrize("mode", ["context", "fine_tune"])
+def test_a_stream_has_the_pieces_of_the_same_answer(ask, mode):
+    whole = ask(model=f"tiny:{mode}")
+    stream = ask(model=f"tiny:{mode}", stream=True, stream_options={"include_usage": True})
+    pieces = list(stream)
+    assert len({piece.id for piece in pieces}) == 1
+    assert len({piece.created for piece in pieces}) == 1
+    texts = [piece.choices[0].delta.content or "" for piece in pieces if piece.choices]
+    assert "".join(texts) == whole.choices[0].message.content
+    assert pieces[0].choices[0].delta.role == "assistant"
+    ended = [piece for piece in pieces if piece.choices and piece.choices[0].finish_reason]
+    assert [piece.choices[0].finish_reason for piece in ended] == [whole.choices[0].finish_reason]
+    assert ended[0].sift["sources"] == whole.sift["sources"]
+    assert pieces[-1].choices == []
+    assert pieces[-1].usage.completion_tokens == whole.usage.completion_tokens
+    assert all(piece.usage is None for piece in pieces[:-1])
+
+
+def test_learning_shows_as_it_goes_on(ask):
+    options = {"model": "tiny:fine_tune", "extra_body": {"sift": {"filter": {"topic": "tea"}}}}
+    told = [
+        piece.model_extra["sift"]
+        for piece in ask("Which tea is black?", stream=True, **options)
+        if piece.model_extra.get("sift")
+    ]
+    assert [one["event"] for one in told[:-1]] == ["chosen", *["learning"] * 4]
+    assert told[0]["n_learned"] == 4
+    assert [one["step"] for one in told[1:-1]] == [1, 2, 3, 4]
+    assert told[-1]["fine_tuning"]["losses"] == [one["loss"] for one in told[1:-1]]
+    again = ask("Which tea is black?", **options)
+    assert again.sift["fine_tuning"]["source"] == "memory"
+
+
+def test_stop_and_length_end_an_answer(ask, engine):
+    text = ask(max_tokens=12).choices[0].message.content
+    assert ask(max_tokens=3).usage.completion_tokens == 3
+    assert ask(max_completion_tokens=3).usage.completion_tokens == 3
+    assert ask(extra_body={"sift": {"max_tokens": 3}}).usage.completion_tokens == 3
+    stop = text.strip()[2:5]
+    for stops in (stop, [stop, "never there"]):
+        stopped = ask(max_tokens=12, stop=stops)
+        assert stopped.choices[0].message.content == text.partition(stop)[0]
+        assert stopped.choices[0].finish_reason == "stop"
+
+
+def test_a_seed_draws_the_same_text_and_none_draws_another(ask):
+    def text(**options):
+        return ask(temperature=1.5, **options).choices[0].message.content
+
+    assert text(seed=7) == text(seed=7)
+    assert len({text(seed=seed) for seed in range(4)}) > 1
+    assert len({text() for _ in range(4)}) > 1
+    greedy = ask().choices[0].message.content
+    assert ask(temperature=0, seed=7).choices[0].message.content == greedy
+    assert ask(temperature=1.5, top_p=1e-6, seed=7).choices[0].message.content == greedy
+
+
+def test_what_was_said_before_is_read(client, engine):
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is a boat?"},
+        {"role": "assistant", "content": "A box that floats."},
+    ]
+    answer = client.chat.completions.create(
+        model="tiny:context", messages=[*history, {"role": "user", "content": QUESTION}]
+    )
+    expected = engine.answer(QUESTION, mode="context", history=history)
+    assert answer.choices[0].message.content == expected.text
+    parts = [{"type": "text", "text": "How do I "}, {"type": "text", "text": "fold a boat?"}]
+    history[0]["role"] = "developer"
+    answer = client.chat.completions.create(
+        model="tiny:context", messages=[*history, {"role": "user", "content": parts}]
+    )
+    assert answer.choices[0].message.content == expected.text
+
+
+def test_extra_fields_restrict_and_steer(ask):
+    sift = {"n_context": 2, "filter": {"topic": "tea"}, "latency_s": 30}
+    answer = ask(extra_body={"sift": sift})
+    assert {source["id"] for source in answer.sift["sources"]} == {"doc-4", "doc-5"}
+    answer = ask(extra_body={"sift": {"n_context": 1}})
+    assert len(answer.sift["sources"]) == 1
+    answer = ask(model="tiny", extra_body={"sift": {"mode": "base"}})
+    assert answer.sift["sources"] == []
+    several = ask(extra_body={"sift": {"n_context": 8, "filter": {"topic": ["tea", "boats"]}}})
+    assert len(several.sift["sources"]) == 8
+
+
+def test_a_conversation_learns_once(ask):
+    extra = {"extra_body": {"sift": {"session": "about tea"}}}
+    first = ask("How warm is water for tea?", "tiny:fine_tune", **extra)
+    pieces = list(ask("And for black tea?", "tiny:fine_tune", stream=True, **extra))
+    told = [piece.model_extra["sift"] for piece in pieces if piece.model_extra.get("sift")]
+    assert told[0]["event"] == "chosen"
+    assert told[0]["is_known"]
+    assert "learning" not in {one.get("event") for one in told}
+    assert told[-1]["sources"] == first.sift["sources"]
+    other = ask("And for black tea?", "tiny:context", **extra)
+    assert other.sift["mode"] == "context"  # another way is another session
+
+
+def test_completions_answer_a_prompt(client, ask):
+    whole = client.completions.create(model="tiny:context", prompt=QUESTION)
+    assert whole.object == "text_completion"
+    assert whole.choices[0].text == ask().choices[0].message.content
+    pieces = list(client.completions.create(model="tiny:context", prompt=[QUESTION], stream=True))
+    assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
+    assert pieces[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+
+
+@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+def test_embeddings_are_the_documents_models(client, embedder, encoding):
+    texts = ["a boat", "日本語 tea"]
+    options = {} if encoding is None else {"encoding_format": encoding}
+    answer = client.embeddings.create(model="hashing-64", input=texts, **options)
+    expected = embedder.embed_documents(texts)
+    for one, row in zip(answer.data, expected, strict=True):
+        vector = one.embedding
+        if encoding == "base64":
+            import base64
+
+            vector = np.frombuffer(base64.b64decode(vector), dtype="<f4")
+        np.testing.assert_allclose(vector, row, rtol=1e-6)
+    assert answer.usage.total_tokens == 4
+
+
+async def test_the_asynchronous_client_streams(url, ask):
+    whole = ask().choices[0].message.content
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        stream = await client.chat.completions.create(
+            model="tiny:context", messages=[{"role": "user", "content": QUESTION}], stream=True
+        )
+        texts = [piece.choices[0].delta.content or "" async for piece in stream]
+    assert "".join(texts) == whole
+
+
+REFUSED = {
+    "unknown model": ({"model": "gpt-9"}, openai.NotFoundError, "model_not_found"),
+    "the embedder": ({"model": "hashing-64"}, openai.NotFoundError, "model_not_found"),
+    "empty question": ({"question": " "}, openai.BadRequestError, None),
+    "too many tokens": ({"max_tokens": 10**6}, openai.BadRequestError, None),
+    "a long question": ({"question": "boat " * 2000}, openai.BadRequestError, None),
+    "no temperature": ({"temperature": -1}, openai.BadRequestError, None),
+    "no top_p": ({"top_p": 0}, openai.BadRequestError, None),
+    "two texts": ({"n": 2}, openai.BadRequestError, None),
+    "tools": (
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        openai.BadRequestError,
+        None,
+    ),
+    "JSON": ({"response_format": {"type": "json_object"}}, openai.BadRequestError, None),
+    "logprobs": ({"logprobs": True}, openai.BadRequestError, None),
+    "unknown extra": ({"extra_body": {"sift": {"mod": "base"}}}, openai.BadRequestError, None),
+    "no such mode": ({"extra_body": {"sift": {"mode": "x"}}}, openai.BadRequestError, None),
+    "two modes": ({"extra_body": {"sift": {"mode": "base"}}}, openai.BadRequestError, None),
+    "empty filter": ({"extra_body": {"sift": {"filter": {"a": []}}}}, openai.BadRequestError, None),
+    "seventeen stops": ({"stop": ["x"] * 17}, openai.BadRequestError, None),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(("options", "kind", "code"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_answered_is_refused_before_any_work(ask, options, kind, code, is_streamed):
+    with pytest.raises(kind) as caught:
+        ask(stream=is_streamed, **options)
+    assert caught.value.code == code
+    assert len(caught.value.body["message"]) > 10
+    assert caught.value.request_id
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [{"role": "assistant", "content": "hello"}],
+        [{"role": "tool", "content": "x", "tool_call_id": "1"}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+        [{"role": "user"}],
+    ],
+)
+def test_messages_must_be_of_words_and_end_with_the_user(client, messages):
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model="tiny", messages=messages)
+
+
+def test_tokens_are_no_text(client):
+    with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length"):
+        client.embeddings.create(model="hashing-64", input=[[1, 2]])
+    with pytest.raises(openai.BadRequestError):
+        client.completions.create(model="tiny", prompt=[1, 2])
+    with pytest.raises(openai.NotFoundError):
+        client.embeddings.create(model="text-embedding-3-small", input="x")
+    with pytest.raises(openai.BadRequestError):
+        client.embeddings.create(model="hashing-64", input="x", dimensions=3)
