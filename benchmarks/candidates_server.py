@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.connection import Connection
 
+from benchmarks.server_process import served_by
 from sift_core.types import CandidatePool
 
 
-@contextmanager
-def answering(pool: CandidatePool) -> Iterator[str]:
+def answering(pool: CandidatePool) -> AbstractContextManager[str]:
     """Yield the URL of a server that answers with the points of a pool, until the block ends."""
     points = [
         {
@@ -26,17 +24,7 @@ def answering(pool: CandidatePool) -> Iterator[str]:
         for i in range(len(pool))
     ]
     answer = {"result": {"points": points}, "status": "ok", "time": 0.0}
-    context = multiprocessing.get_context("spawn")  # threads of other libraries stay behind
-    ours, theirs = context.Pipe()
-    body = json.dumps(answer).encode()
-    process = context.Process(target=_serve, args=(theirs, body), daemon=True)
-    process.start()
-    theirs.close()  # so that waiting ends where the process dies before it serves
-    try:
-        yield f"http://127.0.0.1:{ours.recv()}"
-    finally:
-        process.terminate()
-        process.join()
+    return served_by(_serve, json.dumps(answer).encode())
 
 
 def _serve(connection: Connection, body: bytes) -> None:

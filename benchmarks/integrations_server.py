@@ -8,15 +8,15 @@ the same, their ids and texts are not, so that an answer meant for another query
 from __future__ import annotations
 
 import json
-import multiprocessing
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
+
+from benchmarks.server_process import served_by
 
 ID_STEP = 10_000  # more than any query has documents
 
@@ -45,19 +45,9 @@ def point_id(group: int, position: int) -> str:
     return f"00000000-0000-4000-8000-{group * ID_STEP + position:012d}"
 
 
-@contextmanager
-def serving(*collections: Served) -> Iterator[str]:
+def serving(*collections: Served) -> AbstractContextManager[str]:
     """Yield the URL of a server of some collections, until the block ends."""
-    context = multiprocessing.get_context("spawn")  # threads of other libraries stay behind
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, collections), daemon=True)
-    process.start()
-    theirs.close()  # so that waiting ends where the process dies before it serves
-    try:
-        yield f"http://127.0.0.1:{ours.recv()}"
-    finally:
-        process.terminate()
-        process.join()
+    return served_by(_serve, collections)
 
 
 class Answers:
