@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
+# Without it pytest leaves out the whole folder: its modules may import what the extra brings.
+pytest.importorskip("torch", reason="needs the extra fine-tune")
 
-from sift_core.answering import LanguageModel  # noqa: E402
-from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer, params  # noqa: E402
+from sift_core.answering import LanguageModel
+from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer, params
 
 
 @pytest.fixture(scope="session")

@@ -6,25 +6,23 @@ import json
 import re
 
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from peft import LoraConfig, get_peft_model  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
-
-from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
-from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
-from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter  # noqa: E402
-from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
-from sift_core.errors import InvalidInputError  # noqa: E402
-from tests.answering.plain_peft import (  # noqa: E402
+from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.errors import InvalidInputError
+from tests.answering.plain_peft import (
     TEXTS,
     loaded_by_peft,
     logits_of,
     lora,
     pefts_own_warnings,
 )
-from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer  # noqa: E402
+from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer
 
 SETTINGS = FineTuningSettings(lora=lora(4), learning_rate=5e-3)
 
@@ -193,8 +191,6 @@ def test_an_adapter_of_another_model_is_refused(shape, message, folder, make_ran
 def test_a_quantised_base_learns_and_its_adapter_loads_in_peft(kind, tmp_path):
     pytest.importorskip("bitsandbytes", reason="quantised bases need bitsandbytes")
     pytest.importorskip("accelerate", reason="transformers quantises by accelerate")
-    if not torch.cuda.is_available():
-        pytest.skip("needs CUDA")
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     wide = SHAPES["llama, own head"]()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
+from transformers import StoppingCriteria
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from transformers import StoppingCriteria  # noqa: E402
-
-from sift_core.answering.model.fair_lock import FairLock  # noqa: E402
-from sift_core.answering.model.generation import generate_batch  # noqa: E402
-from sift_core.errors import InvalidInputError  # noqa: E402
-from tests.answering.shapes import sharpened  # noqa: E402
+from sift_core.answering.model.fair_lock import FairLock
+from sift_core.answering.model.generation import generate_batch
+from sift_core.errors import InvalidInputError
+from tests.answering.shapes import sharpened
 
 PROMPTS = [[5, 80, 90], [0, 66, 67, 68, 69, 70, 71, 72], [9], [100, 101, 102, 103]]
 

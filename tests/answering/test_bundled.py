@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra fine-tune")
-
 from sift_core import InvalidInputError, MissingDependencyError
 from sift_core.answering import LanguageModel
 from sift_core.answering.model import bundled

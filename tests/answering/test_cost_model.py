@@ -5,8 +5,6 @@ from functools import partial
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra fine-tune")
-
 from sift_core import AnswerMode
 from sift_core.answering import FineTuningSettings
 from sift_core.answering.cost_model import CostModel, cached_cost_model, cost_key, seconds_at

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra fine-tune")
-
 from sift_core import AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
 from sift_core.answering import AnswerEngine, AnswerRequest, LanguageModel
 from sift_core.testing import HashingEmbedder

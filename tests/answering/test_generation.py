@@ -1,10 +1,8 @@
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from sift_core import InvalidInputError  # noqa: E402
-from sift_core.answering.model.generation import TextReader  # noqa: E402
-from sift_core.answering.model.prompt_tokens import prompt_ids  # noqa: E402
+from sift_core import InvalidInputError
+from sift_core.answering.model.generation import TextReader
+from sift_core.answering.model.prompt_tokens import prompt_ids
 
 CHAT = [
     {"role": "system", "content": "Be brief."},

@@ -6,13 +6,12 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
-from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
-from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
-from tests.answering.plain_peft import (  # noqa: E402
+from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.language_model import LanguageModel
+from tests.answering.plain_peft import (
     TEXTS,
     head_name,
     leaf_names,
@@ -21,7 +20,7 @@ from tests.answering.plain_peft import (  # noqa: E402
     lora,
     losses_of_peft,
 )
-from tests.answering.shapes import (  # noqa: E402
+from tests.answering.shapes import (
     ALL_SHAPES,
     KNOWN_SHAPES,
     SHAPES,

@@ -4,8 +4,7 @@ import dataclasses
 import inspect
 
 import pytest
-
-pytest.importorskip("torch", reason="needs the extra fine-tune")
+from peft import LoraConfig
 
 from sift_core import InMemorySource
 from sift_core.answering import (
@@ -101,7 +100,7 @@ def test_an_odd_argument_of_a_session_is_an_error_of_ours_or_works(engine, name)
 
 @pytest.mark.parametrize("name", ["r", "lora_alpha"])
 def test_an_odd_number_of_a_lora_is_an_error_of_ours_or_works(name):
-    config = pytest.importorskip("peft").LoraConfig()
+    config = LoraConfig()
 
     def settings(odd):
         setattr(config, name, odd)

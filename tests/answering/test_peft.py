@@ -7,23 +7,21 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
+from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model  # noqa: E402
-
-from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
-from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
-from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
-from sift_core.errors import InvalidInputError  # noqa: E402
-from tests.answering.plain_peft import (  # noqa: E402
+from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.errors import InvalidInputError
+from tests.answering.plain_peft import (
     TEXTS,
     logits_of,
     lora,
     losses_of_peft,
     pefts_own_warnings,
 )
-from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer  # noqa: E402
+from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer
 
 STEPS = [*TEXTS, TEXTS[0]]
 NAMED = {

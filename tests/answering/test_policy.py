@@ -1,7 +1,5 @@
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra fine-tune")
-
 from sift_core import AnswerMode, InvalidInputError
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.policy import (

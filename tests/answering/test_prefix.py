@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from transformers import (  # noqa: E402
+import torch
+from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
 )
 
-from sift_core.answering.learning.fine_tuning import fine_tune  # noqa: E402
-from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
-from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
-from tests.answering.plain_peft import TEXTS, lora  # noqa: E402
-from tests.answering.shapes import sharpened  # noqa: E402
+from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.language_model import LanguageModel
+from tests.answering.plain_peft import TEXTS, lora
+from tests.answering.shapes import sharpened
 
 BEGINNING = "chunks that many questions share: "
 TINY = {

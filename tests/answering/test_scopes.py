@@ -6,22 +6,21 @@ import copy
 from dataclasses import replace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from sift_core.answering.learning.fine_tuning import fine_tune, fine_tuned  # noqa: E402
-from sift_core.answering.learning.settings import FineTuningSettings  # noqa: E402
-from sift_core.answering.model import passes  # noqa: E402
-from sift_core.answering.model.language_model import LanguageModel  # noqa: E402
-from sift_core.errors import InvalidInputError  # noqa: E402
-from tests.answering.plain_peft import (  # noqa: E402
+from sift_core.answering.learning.fine_tuning import fine_tune, fine_tuned
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model import passes
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.errors import InvalidInputError
+from tests.answering.plain_peft import (
     TEXTS,
     assert_same_state,
     lora,
     losses_of_loop,
     state_of,
 )
-from tests.answering.shapes import byte_tokenizer  # noqa: E402
+from tests.answering.shapes import byte_tokenizer
 
 SCOPES = ["all", "top:1", "head", "full"]
 SETTINGS = FineTuningSettings(lora=lora(4), learning_rate=5e-3)

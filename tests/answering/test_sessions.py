@@ -8,8 +8,6 @@ from functools import partial
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra fine-tune")
-
 from sift_core import AnswerMode, InMemorySource, InvalidInputError
 from sift_core.answering import (
     AnswerEngine,

@@ -12,8 +12,6 @@ from textwrap import dedent
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra fine-tune")
-
 from sift_core import Answer, AnswerError, AnswerMode, InMemorySource, InvalidInputError
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, fine_tuned
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
