@@ -134,10 +134,11 @@ class FaissStore(Store):
             copied = nodes_dict.copy()  # another thread may be adding nodes
             by_node_id = {node_id: row for row, node_id in copied.items()}
             _rows_by_index[self.index] = len(copied), by_node_id
-        rows = map(by_node_id.get, node_ids)
+        rows: list[Any] = list(map(by_node_id.get, node_ids))
+        meant = map(nodes_dict.get, rows)
         return [
-            int(row) if row is not None and nodes_dict.get(row) == node_id else None
-            for row, node_id in zip(rows, node_ids, strict=True)
+            int(row) if now == node_id else None
+            for row, now, node_id in zip(rows, meant, node_ids, strict=True)
         ]
 
 
