@@ -33,7 +33,8 @@ def as_core_messages(messages: object) -> list[dict[str, str]]:
         )
     try:
         said = convert_to_messages(list(messages))
-    except (ValueError, NotImplementedError) as error:  # the two that it raises
+    # Documented: ValueError for an unknown role or a missing key, the other for another type.
+    except (ValueError, NotImplementedError) as error:
         raise InvalidInputError(f"a conversation must be a list of messages: {error}") from error
     turns: list[dict[str, str]] = []
     for message in said:

@@ -59,7 +59,9 @@ async def test_sift_finds_every_other_fact_in_as_many_places(
     assert embed_model.texts == []
 
 
+@pytest.mark.skipif(
+    "contextvars" not in vars(async_utils),
+    reason="asyncio_run of this LlamaIndex needs nest_asyncio in a running loop",
+)
 async def test_evaluating_in_a_running_loop_does_not_block_on_itself(evaluator, others, question):
-    if "contextvars" not in vars(async_utils):
-        pytest.skip("asyncio_run of this LlamaIndex needs nest_asyncio in a running loop")
     assert evaluator.evaluate(question, others).metric_vals_dict["recall"] == 1.0
