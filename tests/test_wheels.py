@@ -149,10 +149,9 @@ def test_it_imports_from_an_environment_of_its_own(installed, tmp_path):
         assert packages - {"pip", "setuptools"} == {"sift-rerank", "numpy"}
 
 
+@pytest.mark.parametrize("installed", ["sift-rerank"], indirect=True)  # who has the command
 def test_the_command_without_its_extra_says_what_to_install(installed, tmp_path):
-    name, python = installed
-    if name != "sift-rerank":
-        pytest.skip("the same command")
+    _, python = installed
     finished = run(python.with_name("sift"), "--help", cwd=tmp_path)
     assert finished.returncode == 2
     assert finished.stderr.startswith("error: ")
