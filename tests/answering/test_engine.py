@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sift_core import AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, AnswerRequest, LanguageModel
+from sift_core.answering import AnswerEngine, AnswerRequest
 from sift_core.testing import HashingEmbedder
 
 QUESTION = "How do I read the rows of a table?"
@@ -37,13 +37,8 @@ class CountingSource:
         return self.source.fetch(query, n_candidates, filter=filter)
 
 
-@pytest.fixture(scope="module")
-def language_model(random_model):
-    return LanguageModel.from_pretrained(random_model, device="cpu")
-
-
 @pytest.fixture
-def make_engine(language_model):
+def make_engine(small_lm):
     embedder = HashingEmbedder()
 
     def make(texts=TEXTS, error=None, **options):
@@ -55,7 +50,7 @@ def make_engine(language_model):
         )
         settings = {"n_steps": 10, "max_new_tokens": 8, **options}
         return AnswerEngine(
-            language_model=language_model,
+            language_model=small_lm,
             source=CountingSource(source, error),
             embedder=embedder,
             **settings,

@@ -3,11 +3,10 @@
 import threading
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-
-from sift_core import InvalidInputError  # noqa: E402
-from sift_core.answering.model.sampling import seeded  # noqa: E402
+from sift_core import InvalidInputError
+from sift_core.answering.model.sampling import seeded
 
 LOGITS = torch.tensor([[1.0, 0.0, 2.0, -1.0]])
 

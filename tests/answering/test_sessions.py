@@ -14,7 +14,6 @@ from sift_core.answering import (
     CostModel,
     Decision,
     FineTuningSettings,
-    LanguageModel,
 )
 from sift_core.testing import HashingEmbedder
 
@@ -24,10 +23,10 @@ TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for 
 
 
 @pytest.fixture(scope="module")
-def engine(random_model):
+def engine(small_lm):
     embedder = HashingEmbedder()
     return AnswerEngine(
-        language_model=LanguageModel.from_pretrained(random_model, device="cpu"),
+        language_model=small_lm,
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
         n_steps=3,

@@ -13,7 +13,7 @@ from textwrap import dedent
 import pytest
 
 from sift_core import Answer, AnswerError, AnswerMode, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, fine_tuned
+from sift_core.answering import AnswerEngine, FineTuningSettings, fine_tuned
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 from sift_core.testing import HashingEmbedder
 
@@ -29,10 +29,10 @@ def executor():
 
 
 @pytest.fixture(scope="module")
-def engine(random_model):
+def engine(small_lm):
     embedder = HashingEmbedder()
     return AnswerEngine(
-        language_model=LanguageModel.from_pretrained(random_model, device="cpu"),
+        language_model=small_lm,
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
         n_steps=3,

@@ -1,10 +1,17 @@
 import gzip
 import json
+from importlib.util import find_spec
 
 import pytest
 
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.testing import HashingEmbedder
+
+if find_spec("torch") is None:  # what is measured there needs the extra fine-tune
+    collect_ignore = [
+        f"test_{name}.py"
+        for name in ("answers", "fine_tuning", "language_modeling", "policy", "results_page")
+    ]
 
 WORDS = "ant bee cat dog elk fox gnu hen ibis jay kite lark mole newt owl pig ray seal toad".split()
 

@@ -1,15 +1,13 @@
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the extra fine-tune")
-pytest.importorskip("peft", reason="needs the extra fine-tune")
-
-from benchmarks import fine_tuning_gpu  # noqa: E402
-from benchmarks import fine_tuning_rivals as rivals  # noqa: E402
-from benchmarks.bars import load_bars  # noqa: E402
-from benchmarks.fine_tuning_cases import against_all, with_reuse  # noqa: E402
-from benchmarks.fine_tuning_memory import Job, cost_in_own_process, why_not  # noqa: E402
-from benchmarks.fine_tuning_shapes import llama  # noqa: E402
-from benchmarks.report import Report  # noqa: E402
+from benchmarks import fine_tuning_gpu
+from benchmarks import fine_tuning_rivals as rivals
+from benchmarks.bars import load_bars
+from benchmarks.fine_tuning_cases import against_all, with_reuse
+from benchmarks.fine_tuning_memory import Job, cost_in_own_process, why_not
+from benchmarks.fine_tuning_shapes import llama
+from benchmarks.report import Report
 
 
 @pytest.fixture(autouse=True)
