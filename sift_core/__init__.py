@@ -7,9 +7,11 @@ they need NumPy alone.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from sift_core.errors import (
         AdapterCacheWarning,
         AnswerError,

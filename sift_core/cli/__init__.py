@@ -7,7 +7,7 @@ refuses (a full disk); 130: stopped by Ctrl-C; 141: nobody reads stdout any more
 # What is imported here is imported before `main` can make Ctrl-C end in silence: next to nothing.
 from __future__ import annotations
 
-import signal
+import _signal as signal  # type: ignore[import-not-found]  # built in; `signal` imports more
 import sys
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
