@@ -1,7 +1,6 @@
 """Files that hurt who reads them: bounded time and memory, and the files beside them are read."""
 
 import os
-import resource
 import socket
 import sys
 from io import BytesIO
@@ -9,13 +8,13 @@ from io import BytesIO
 import pypdf
 from pypdf.generic import ArrayObject, DecodedStreamObject, NameObject
 
-from sift_core.documents import Chunker, read_files
+from sift_core.documents import Budget, Chunker, read_files
 from tests.attacks.commands import forked, sift
 from tests.attacks.frame import Failed
 from tests.documents.test_reading import pdf
 
-MOST = 1_000_000  # bytes of a file
-CPU_S, GROWN_MB = 60.0, 2_000.0  # for a folder with one such file
+LEAST, MOST = 1_000, 1_000_000  # bytes of a file
+CPU_S, GROWN_MB = 10.0, 2_000.0  # for a folder with one such file; of time beyond its budget
 GOOD = "# Cats\n\nCats purr.\n"
 
 REPEATED = {  # pieces between "~"
@@ -43,8 +42,8 @@ def repeated(rng, suffix):
     """Return a small piece many times, or two in turn, between a beginning and an end."""
     piece = "".join(rng.choices(REPEATED[suffix].split("~"), k=rng.choice([1, 1, 2])))
     prefix = rng.choice(PREFIXES.get(suffix, ("",))).format(rng.choice(CODECS.split(" ")))
-    middle = rng.choice(["", "", "\n", " ", "x"]).join([piece] * rng.randint(100, MOST))[:MOST]
-    middle = middle[: rng.choice([MOST, MOST // 10, MOST // 100])]
+    n = round(LEAST * (MOST / LEAST) ** rng.random())
+    middle = rng.choice(["", "", "\n", " ", "x"]).join([piece] * n)[:n]
     return (prefix + middle + rng.choice(["", "x", "\n\nThe end.\n"])).encode()
 
 
@@ -86,18 +85,19 @@ def contents(rng, folder):
     content = (bomb if suffix == "pdf" else rng.choice([repeated] * 4 + [encoded]))(rng, suffix)
     (folder / f"hostile.{suffix}").write_bytes(content)
     (folder / "good.md").write_text(GOOD)
-    chunker = Chunker(rng.choice([200, 1000]))
+    words = Chunker(rng.choice([40, 256]), size=lambda text: len(text.split()))
+    chunker = rng.choice([Chunker(200), Chunker(), words])
+    budget = Budget(seconds=rng.choice([0.5] * 9 + [Budget().seconds]))
 
     def work():
-        resource.setrlimit(resource.RLIMIT_CPU, (int(CPU_S) + 5, int(CPU_S) + 9))
-        reading = read_files([folder], base=folder, chunker=chunker)
+        reading = read_files([folder], base=folder, chunker=chunker, budget=budget)
         sys.stdout.write(" ".join(reading.sources))
 
-    ended = forked(work, folder)
+    ended, most = forked(work, folder), budget.seconds + 10 * len(content) / 1e6 + CPU_S
     about = f"{suffix} {content[:25]!r}… of {len(content) // 1000} kB"
     if ended.code or "good.md" not in ended.out:
         raise Failed(f"{about}: exit code {ended.code}, {ended.err[-200:]}")
-    if ended.cpu_s > CPU_S or ended.grown_mb > GROWN_MB:
+    if ended.cpu_s > most or ended.grown_mb > GROWN_MB:
         raise Failed(f"{about} took {ended.cpu_s:.0f} s of computing, {ended.grown_mb:.0f} MB")
 
 
@@ -130,7 +130,7 @@ def names(rng, folder):
         (docs / "none.md").touch()
         os.truncate(docs / "none.md", rng.choice([1, 10**6, 10**12]))
     told = sift(folder, "index", "docs", "--json").checked(0)
-    if told.cpu_s > CPU_S or told.grown_mb > GROWN_MB:
+    if told.cpu_s > 6 * CPU_S or told.grown_mb > GROWN_MB:
         raise Failed(f"{way}: {told.cpu_s:.0f} s of computing, {told.grown_mb:.0f} MB")
     found = sift(folder, "search", "What do cats and the secret say?", "-n", "60").checked(0)
     if "Cats purr" not in found.out or "secret is 42" in found.out:
