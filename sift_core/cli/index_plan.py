@@ -59,7 +59,7 @@ class FileMemory:
         self._files: dict[str, Any] = {}
         self._seen: dict[str, str] = {}  # digests of the files found now
         with suppress(OSError, ValueError):  # none yet, or damaged: everything is read
-            if self._path is not None:
+            if self._path is not None and self._path.is_file():
                 kept = unsealed(self._path.read_bytes(), MEMORY_NAME)
                 if kept["readers"] == self._readers:
                     self._files = kept["files"]
@@ -115,7 +115,9 @@ class FileMemory:
         new = self._path.with_name(f"{MEMORY_NAME}.new")
         with suppress(OSError):
             record = {"readers": self._readers, "files": files}
-            new.write_text(sealed(record, MEMORY_NAME), encoding="utf-8")
+            new.unlink(missing_ok=True)
+            with new.open("x", encoding="utf-8") as opened:  # never what a link leads to
+                opened.write(sealed(record, MEMORY_NAME))
             os.replace(new, self._path)
 
 

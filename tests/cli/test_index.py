@@ -248,6 +248,16 @@ def test_a_memory_of_something_else_is_no_memory(record, loads, spoil):
     assert len(loads) == 2
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_links_in_a_received_folder_lead_to_nothing_read_or_written(record, elsewhere):
+    (elsewhere / "mine.txt").write_text("mine", encoding="utf-8")
+    (elsewhere / ".sift").mkdir()
+    (elsewhere / ".sift" / MEMORY_NAME).symlink_to("/dev/zero")  # without end
+    (elsewhere / ".sift" / f"{MEMORY_NAME}.new").symlink_to(elsewhere / "mine.txt")
+    assert counts(record("index", "docs")) == (2, 0, 0)
+    assert (elsewhere / "mine.txt").read_text(encoding="utf-8") == "mine"
+
+
 def test_a_memory_that_cannot_be_written_is_no_error(record, elsewhere):
     record("index", "docs")
     (elsewhere / ".sift" / MEMORY_NAME).unlink()

@@ -247,6 +247,16 @@ def test_a_damaged_file_is_named(folder, pattern, damage):
     assert contents(FaissSource.load(folder)) == [0, 1, 2, 3]
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there is no such file")
+def test_a_link_to_what_has_no_end_is_not_read(folder):
+    source_of(5).save(folder)
+    path = only(folder, "documents-*")
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(CandidateSourceError, match=f"{path.name}' is no regular file; restore it"):
+        FaissSource.load(folder)
+
+
 def test_no_bit_of_the_manifest_can_be_flipped_unnoticed(folder):
     source_of(3).save(folder)
     path = folder / "manifest.json"

@@ -239,6 +239,10 @@ class IndexFolder:
     def _checked(self, entry: dict[str, Any]) -> Path:
         """Return the path of a file that is the one that was written."""
         path = self.path / str(entry["name"])
+        if path.exists() and not path.is_file():  # a link to /dev/zero would be read without end
+            raise CandidateSourceError(
+                f"{str(path)!r} is no regular file; restore it, or index again into another folder"
+            )
         digest = hashlib.sha256()
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
