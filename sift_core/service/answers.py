@@ -239,7 +239,7 @@ class Answering:
                 return answer
             return replace(answer, timings={**session.timings, **answer.timings})
 
-        return await self._computed(answer, session.choice, request.settings)
+        return await self._computed(answer, session.choice, request.generation_settings)
 
     async def _opened(self) -> Session:
         """Return a new session; how its first answer is written is not how all will be."""
