@@ -134,7 +134,7 @@ def pick_metadata(
     positions = selection.positions
     rows = unit_rows(pool.embeddings[positions])
     largest = (rows @ rows.T).max(axis=1, where=is_earlier(len(rows)), initial=-1.0)
-    redundancies = np.minimum(largest, 1.0).tolist()  # rounding may exceed 1
+    later = np.minimum(largest[1:], 1.0).tolist()  # rounding may exceed 1
     relevance = pool.similarities if pool.relevance is None else pool.relevance
     given: list[float | None] = [None] * len(rows)
     if scores is not None:
@@ -144,10 +144,10 @@ def pick_metadata(
         pool.similarities[positions].tolist(),
         given,
         relevance[positions].tolist(),
-        [None, *redundancies[1:]],
+        [None, *later][: len(rows)],
         selection.gains.tolist(),
         selection.variances[1:].tolist(),
-        strict=False,  # nothing was chosen: redundancies have a first one even then
+        strict=True,
     )
     names = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
     return [dict(zip(names, pick, strict=True)) for pick in columns]

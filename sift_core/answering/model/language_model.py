@@ -161,7 +161,7 @@ class LanguageModel:
     @property
     def can_checkpoint(self) -> bool:
         """Whether activations can be computed again in a backward pass, to save memory."""
-        return parts_of(self.model).can_repeat(self.model)
+        return self.parts.can_repeat(self.model)
 
     @property
     def fingerprint(self) -> str:
