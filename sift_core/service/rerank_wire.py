@@ -91,8 +91,9 @@ class TextsRequest(_Vectored):
 
 
 def _kind(body: Any) -> str:
-    names = body if isinstance(body, dict) else vars(body)
-    return "texts" if "texts" in names and "documents" not in names else "documents"
+    """Return which clients send such a body; what is none of either is refused as documents."""
+    has_texts = isinstance(body, dict) and "texts" in body and "documents" not in body
+    return "texts" if has_texts or isinstance(body, TextsRequest) else "documents"
 
 
 AnyRequest = Annotated[

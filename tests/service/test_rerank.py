@@ -177,8 +177,9 @@ def test_vectors_must_be_finite(http, number):
     assert "finite" in answer.json()["message"]
 
 
+@pytest.mark.parametrize("path", ["/rerank", "/v2/rerank"])
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[1]", b'"text"', b'{"query": "\\ud800"}'])
-def test_what_is_no_json_is_refused(http, body):
-    answer = http.post("/v2/rerank", content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == 400
+def test_what_is_no_json_is_refused(http, path, body):
+    answer = http.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == (422 if path == "/rerank" else 400)
     assert answer.json()["message"]

@@ -1,0 +1,290 @@
+"""Who may call, how much at once, and what becomes of those who go away."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from sift_core import CandidateSourceError, InMemorySource
+from sift_core.service import ServiceSettings, create_app
+from tests.service.servers import TEXTS, serving
+
+RERANK = {"query": "boat", "documents": ["a", "b"]}
+CHAT = {"model": "tiny:context", "messages": [{"role": "user", "content": "How to fold a boat?"}]}
+LONG = {**CHAT, "model": "tiny:fine_tune"}
+DIALECTS = {
+    "/v1/chat/completions": lambda told: told["error"]["message"],
+    "/v1/models": lambda told: told["error"]["message"],
+    "/v1/rerank": lambda told: told["message"],
+    "/v2/rerank": lambda told: told["message"],
+    "/rerank": lambda told: told["error"] and told["error_type"] and told["detail"],
+    "/metrics": lambda told: told["detail"],
+    "/search": lambda told: told["detail"],
+}
+
+
+@contextmanager
+def service(*parts, source=None, embedder=None, **settings):
+    """Serve with these settings; yield a client of it."""
+    chosen = ServiceSettings(model_name="tiny", **settings)
+    app = create_app(*parts, source=source, embedder=embedder, settings=chosen)
+    with serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+def figures(client):
+    """Return the figures by name with labels."""
+    lines = client.get("/metrics").raise_for_status().text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def until(condition, seconds=30):
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def slow_engine(engine):
+    """An engine that learns for minutes if nobody stops it, and keeps nothing of it."""
+    return replace(engine, n_steps=3000, adapter_cache=None)
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "Basic secret", "secret"])
+def test_a_wrong_key_is_refused_in_the_dialect(source, embedder, path, header):
+    with service(source=source, embedder=embedder, api_key="secret") as client:
+        headers = {} if header is None else {"authorization": header}
+        method = "GET" if path in ("/v1/models", "/metrics") else "POST"
+        answer = client.request(method, path, headers=headers)
+        assert answer.status_code == 401
+        assert DIALECTS[path](answer.json())
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_right_key_opens_all_and_health_needs_none(source, embedder):
+    with service(source=source, embedder=embedder, api_key="secret") as client:
+        assert client.get("/health").json() == {"status": "ok"}
+        assert client.get("/ready").json() == {"status": "ready", "reasons": []}
+        headers = {"authorization": "bearer secret"}
+        assert client.post("/rerank", json=RERANK, headers=headers).status_code == 200
+        assert client.get("/metrics", headers=headers).status_code == 200
+        assert client.get("/openapi.json").status_code == 401
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("path", ["/rerank", "/v2/rerank", "/v1/chat/completions", "/search"])
+def test_a_large_body_is_refused(source, embedder, path, is_chunked):
+    with service(source=source, embedder=embedder, max_body_bytes=10_000) as client:
+        body = json.dumps({**RERANK, "query": "x" * 20_000}).encode()
+        content = iter([body[:9_000], body[9_000:]]) if is_chunked else body
+        answer = client.post(path, content=content, headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+        assert DIALECTS[path](answer.json())
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(source, embedder):
+    with service(source=source, embedder=embedder, body_timeout_s=0.2) as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address, timeout=30) as connection:
+            connection.sendall(
+                b"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                b"content-length: 100\r\n\r\n{"
+            )
+            assert b" 408 " in connection.recv(1000).split(b"\r\n")[0]
+
+
+def test_a_name_that_points_here_is_refused_where_no_key_is_asked(source, embedder):
+    with service(source=source, embedder=embedder, allowed_hosts=("127.0.0.1",)) as client:
+        assert client.get("/health").status_code == 200
+        answer = client.post("/rerank", json=RERANK, headers={"host": "evil.example:8123"})
+        assert answer.status_code == 421
+
+
+def test_pages_of_others_may_call_where_they_are_named(source, embedder):
+    asks = {"origin": "https://page.example", "access-control-request-method": "POST"}
+    allow = "access-control-allow-origin"
+    with service(source=source, embedder=embedder, api_key="k") as client:
+        assert allow not in client.options("/rerank", headers=asks).headers
+        assert allow not in client.post("/rerank", json=RERANK, headers=asks).headers
+    origins = ("https://page.example",)
+    with service(source=source, embedder=embedder, api_key="k", allowed_origins=origins) as client:
+        assert client.options("/rerank", headers=asks).headers[allow] == origins[0]
+        assert client.post("/rerank", json=RERANK, headers=asks).headers[allow] == origins[0]
+        asks["origin"] = "https://other.example"
+        assert allow not in client.post("/rerank", json=RERANK, headers=asks).headers
+
+
+def test_a_form_of_a_page_is_no_request(source, embedder):
+    # what a browser sends without asking: text/plain
+    with service(source=source, embedder=embedder) as client:
+        body = json.dumps(RERANK).encode()
+        answer = client.post("/rerank", content=body, headers={"content-type": "text/plain"})
+        assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_client_that_goes_away_stops_its_learning(slow_engine, is_streamed):
+    with service(slow_engine) as client:
+        address = (client.base_url.host, client.base_url.port)
+        body = json.dumps({**LONG, "stream": is_streamed}).encode()
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection(address) as connection:
+            connection.sendall(head.encode() + body)
+            until(lambda: figures(client)["sift_learning_steps_total"] > 2)
+            assert figures(client)['sift_queue_running{queue="answers"}'] == 1
+        until(lambda: figures(client)["sift_clients_gone_total"] == 1)
+        until(lambda: figures(client)['sift_queue_running{queue="answers"}'] == 0)
+        time.sleep(0.2)  # the step that was being taken
+        steps = figures(client)["sift_learning_steps_total"]
+        time.sleep(0.5)
+        assert figures(client)["sift_learning_steps_total"] == steps
+        # and the model is free for others
+        assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
+
+
+def test_a_full_queue_says_when_to_come_back(slow_engine):
+    with service(slow_engine, n_answers=1, n_waiting_answers=1) as client:
+        threads = []
+        for n in (1, 2):
+            threads.append(threading.Thread(target=_vanishing, args=(client.base_url, LONG)))
+            threads[-1].start()
+            until(lambda n=n: _n_unfinished(client) == n)
+        assert client.get("/ready").status_code == 503
+        for is_streamed in (False, True):
+            body = {**CHAT, "stream": is_streamed}
+            answer = client.post("/v1/chat/completions", json=body)
+            assert answer.status_code == 429
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json()["error"]["code"] == "overloaded"
+        assert client.post("/rerank", json=RERANK).status_code == 200  # waits for no model
+        for thread in threads:
+            thread.join(timeout=60)
+        until(lambda: _n_unfinished(client) == 0)
+        assert client.get("/ready").status_code == 200
+
+
+def _vanishing(url, body):
+    """Ask, and go away after two seconds."""
+    with httpx.Client(base_url=url, timeout=httpx.Timeout(60, read=2)) as client:
+        try:
+            client.post("/v1/chat/completions", json=body)
+        except httpx.ReadTimeout:
+            return
+
+
+def _n_unfinished(client):
+    found = figures(client)
+    kinds = ("running", "waiting")
+    return sum(found.get(f'sift_queue_{kind}{{queue="answers"}}', 0) for kind in kinds)
+
+
+def test_an_answer_ends_with_what_there_is_when_its_time_is_over(slow_engine):
+    with service(slow_engine, timeout_s=1.5) as client:
+        answer = client.post("/v1/chat/completions", json=LONG).raise_for_status().json()
+        assert answer["sift"]["fine_tuning"]["stop_reason"] == "time"
+        assert any("time was over" in reason for reason in answer["sift"]["reasons"])
+        body = {**CHAT, "max_tokens": 900, "model": "tiny:base"}
+        endless = replace(slow_engine, generation={"eos_token_id": None})
+    with service(endless, timeout_s=0.3) as client:
+        answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
+        assert answer["sift"]["timed_out"]
+        assert answer["choices"][0]["finish_reason"] == "length"
+        assert 0 < answer["usage"]["completion_tokens"] < 900
+        assert "0.3 s" in answer["sift"]["reasons"][-1]
+
+
+def test_streams_go_on_side_by_side(slow_engine):
+    """A short answer does not wait for the end of a long learning."""
+    with service(slow_engine) as client:
+        thread = threading.Thread(target=_vanishing, args=(client.base_url, LONG))
+        thread.start()
+        until(lambda: figures(client)["sift_learning_steps_total"] > 0)
+        answer = client.post("/v1/chat/completions", json=CHAT).raise_for_status().json()
+        assert answer["choices"][0]["message"]["content"]
+        assert _n_unfinished(client) == 1  # still learning
+        thread.join(timeout=60)
+
+
+def test_a_quiet_stream_says_that_it_lives(slow_engine):
+    with service(slow_engine, n_answers=1, keep_alive_s=0.05) as client:
+        thread = threading.Thread(target=_vanishing, args=(client.base_url, LONG))
+        thread.start()
+        until(lambda: _n_unfinished(client) == 1)
+        body = {**CHAT, "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            text = "".join(answer.iter_text())
+        assert ": keep-alive\n\n" in text
+        assert text.endswith("data: [DONE]\n\n")
+        thread.join(timeout=60)
+
+
+class _BrokenSource(InMemorySource):
+    def fetch_batch(self, *_, **__):
+        raise CandidateSourceError("cannot open /home/somebody/secret", retry_after_s=7)
+
+
+class _BrokenEmbedder:
+    name = "broken"
+
+    def embed_query(self, text):
+        raise RuntimeError("/home/somebody/secret")
+
+    embed_documents = embed_query
+
+
+def test_errors_tell_no_place_and_no_code(engine, embedder):
+    broken = _BrokenSource(embedder.embed_documents(TEXTS), TEXTS)
+    with service(replace(engine, source=broken)) as client:
+        answer = client.post("/v1/chat/completions", json=CHAT)
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "7"
+        assert "secret" not in answer.text
+        streamed = client.post("/v1/chat/completions", json={**CHAT, "stream": True}).text
+        assert '"error"' in streamed
+        assert "secret" not in streamed
+        assert "[DONE]" not in streamed
+        assert client.get("/ready").status_code == 503
+    with service(embedder=_BrokenEmbedder()) as client:
+        for path, status in (("/rerank", 424), ("/v2/rerank", 500)):
+            answer = client.post(path, json=RERANK)
+            assert answer.status_code == status
+            assert "secret" not in answer.text
+            assert "Traceback" not in answer.text
+            assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v1/nothing", "/v1/chat/completions/x"])
+def test_what_is_not_there_is_told_in_json(source, embedder, path):
+    with service(source=source, embedder=embedder) as client:
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert answer.json()
+        assert client.get("/rerank").status_code == 405
+        routes = {name for name in figures(client) if "sift_requests_total" in name}
+        assert not any("nothing" in name for name in routes)
+
+
+def test_a_request_keeps_its_name(source, embedder):
+    with service(source=source, embedder=embedder) as client:
+        named = client.get("/health", headers={"x-request-id": "mine-1"})
+        assert named.headers["x-request-id"] == "mine-1"
+        odd = client.get("/health", headers={"x-request-id": "a b\tc"})
+        assert odd.headers["x-request-id"] != "a b\tc"
+
+
+def test_without_a_model_there_is_none(source, embedder):
+    with service(source=source, embedder=embedder) as client:
+        assert [m["id"] for m in client.get("/v1/models").json()["data"]] == [embedder.name]
+        assert client.post("/v1/chat/completions", json=CHAT).status_code == 404
