@@ -1,8 +1,10 @@
 import pytest
 
 from sift_core import InvalidInputError
+from sift_core.answering import LanguageModel
 from sift_core.answering.model.generation import TextReader
 from sift_core.answering.model.prompt_tokens import prompt_ids
+from tests.random_model import save_random_model
 
 CHAT = [
     {"role": "system", "content": "Be brief."},
@@ -155,3 +157,55 @@ def test_no_option_takes_layers_out_of_a_model_for_later_answers(make_random_lm)
     with pytest.raises(InvalidInputError, match="assistant_early_exit"):
         model.generate("hello", max_new_tokens=2, assistant_early_exit=1)
     assert model.model.config.num_hidden_layers == n_layers
+
+
+TURN = "The bias is the ratio of the samples to the number of samples.\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"It is so. {TURN}{TURN}It goes on.", f"It is so. {TURN}"),
+        (f"{TURN}{TURN}", TURN),
+        ("- one\n- two, longer\n" * 9, "- one\n- two, longer\n"),
+        ("# head\n" + "    a = 1\n" * 9, "# head\n    a = 1\n"),
+    ],
+)
+def test_a_text_that_goes_in_circles_ends_behind_the_first_turn(byte_tokenizer, text, kept):
+    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    assert generation.text == "".join(pieces) == kept
+    assert generation.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TURN}It is so.\n{TURN}",  # said twice, but not at once
+        f"{TURN}{TURN[:50]}",
+        "Yes. Yes. Yes. No.",
+        "| a | b |\n|---|---|\n" + "-" * 200,
+        "    a = 1\n    b = 2\n    a = 1\n    b = 3\n",
+    ],
+)
+def test_a_text_that_does_not_go_in_circles_is_whole(byte_tokenizer, text):
+    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    assert generation.text == "".join(pieces) == text
+
+
+def test_a_sentence_without_end_is_ended(byte_tokenizer):
+    text = "It is " + "the number of " * 40
+    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    assert len(generation.text) < 100
+    assert generation.text == "".join(pieces)
+
+
+def test_a_model_in_circles_ends_unless_a_setting_says_how_often_it_may_repeat(tmp_path):
+    lm = LanguageModel.from_pretrained(save_random_model(tmp_path, window=1024), device="cpu")
+    pieces = []
+    ended = lm.generate("hello", max_new_tokens=400, on_text=pieces.append)
+    assert "".join(pieces) == ended.text
+    assert ended.text == lm.generate_batch(["hello"], max_new_tokens=400)[0].text
+    assert (ended.finish_reason, ended.n_new_tokens < 400) == ("stop", True)
+    whole = lm.generate("hello", max_new_tokens=400, repetition_penalty=1.0, eos_token_id=None)
+    assert whole.n_new_tokens == 400
+    assert whole.text.startswith(ended.text)

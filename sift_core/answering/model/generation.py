@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sift_core.answering.model.circles import circle_at_the_end
 from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation_options import ListenerError
 from sift_core.checks import as_count
@@ -19,6 +20,11 @@ except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
 
 REPLACEMENT = "\ufffd"  # what a tokenizer decodes the first bytes of a character to
+# Who sets one of these says by it how often a text may repeat itself, or how long it is.
+_ON_REPETITION = frozenset(
+    {"repetition_penalty", "no_repeat_ngram_size", "logits_processor"}
+    | {"min_new_tokens", "min_length"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +32,9 @@ class Generation:
     """What a model wrote.
 
     Args:
-        text: Without the prompt, special tokens and the stop string that ended it.
+        text: Without the prompt, special tokens, and the stop string or repetition that ended it.
         n_prompt_tokens: What it read.
-        n_new_tokens: What it wrote, tokens of a stop string included.
+        n_new_tokens: What it wrote, tokens of a stop string or a repetition included.
         finish_reason: "stop" or "length".
     """
 
@@ -58,6 +64,9 @@ def generate_batch(
     other shapes in another order: in float32 a greedy text differs only where two tokens
     tie, in bfloat16 it may sooner. Sampled texts differ, since rows share a generator.
     Models with a recurrent state must mask padded inputs themselves.
+
+    A greedy text that goes in circles ends behind the first turn (`circle_at_the_end`), unless
+    `options` have a penalty on repetition, a `logits_processor` or a least length.
 
     The caller holds the lock, is in inference mode, and checks that prompts and answers fit
     into the window; errors of the model and of unknown options pass as they are.
@@ -90,11 +99,19 @@ def generate_batch(
         return []
 
     listen = None if on_text is None else _outside(lock, on_text)
-    readers = [
-        TextReader(tokenizer, n_prompt_tokens=size, stop=stop, on_text=listen) for size in sizes
-    ]
     width, device = max(sizes), model.device
     settings = {"do_sample": False, "pad_token_id": pad_id, **options}
+    ends_circles = not settings["do_sample"] and _ON_REPETITION.isdisjoint(options)
+    readers = [
+        TextReader(
+            tokenizer,
+            n_prompt_tokens=size,
+            stop=stop,
+            ends_circles=ends_circles,
+            on_text=listen,
+        )
+        for size in sizes
+    ]
     ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
     rows = _Rows(
         readers,
@@ -194,13 +211,15 @@ class _Rows(StoppingCriteria):
 class TextReader:
     """Reads along while a model writes a text: passes it on, and tells where it is to stop.
 
-    Text is held back while it may be the beginning of a stop string, or of a character.
+    Text is held back while it may be the beginning of a stop string, of a character, or of a
+    circle, which is not closed before the same has been said again.
     Decodes all new tokens at each step: O(n²) in their number, small beside the model.
 
     Args:
         tokenizer: The model's.
         n_prompt_tokens: Tokens that are not the model's.
         stop: Texts that end the text; none of them empty.
+        ends_circles: Whether a text that goes in circles ends behind the first turn.
         on_text: Called with each new piece.
     """
 
@@ -210,21 +229,23 @@ class TextReader:
         *,
         n_prompt_tokens: int,
         stop: Sequence[str] = (),
+        ends_circles: bool = False,
         on_text: Callable[[str], object] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)
+        self._ends_circles = ends_circles
         self._on_text = on_text
         self._n_passed_on = 0
 
     @property
     def is_needed(self) -> bool:
         """Whether a text is to be read at all while it is written."""
-        return bool(self._stop) or self._on_text is not None
+        return bool(self._stop) or self._ends_circles or self._on_text is not None
 
     def read(self, new_ids: Sequence[int]) -> bool:
-        """Return whether the text has come to a stop string, after passing on what is certain.
+        """Return whether the text has come to its end, after passing on what is certain.
 
         Args:
             new_ids: All tokens that the model has written so far.
@@ -270,8 +291,11 @@ class TextReader:
         return text
 
     def _end(self, text: str) -> int | None:
-        """Return where the first stop string begins; None if there is none."""
+        """Return where the first stop string or a circle's second turn begins; None without."""
         found = [start for stop in self._stop if (start := text.find(stop)) >= 0]
+        circle = circle_at_the_end(text) if self._ends_circles else None
+        if circle is not None and circle.is_closed:
+            found.append(circle.start)
         return min(found, default=None)
 
     def _n_certain(self, text: str) -> int:
@@ -282,7 +306,8 @@ class TextReader:
                 if text.endswith(stop[:size]):
                     certain = min(certain, len(text) - size)
                     break
-        return certain
+        circle = circle_at_the_end(text) if self._ends_circles else None
+        return certain if circle is None else min(certain, circle.start)
 
     def _pass_on(self, text: str) -> None:
         if self._on_text is not None and len(text) > self._n_passed_on:
