@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ def check_known(name: str, store: str) -> None:
         raise InvalidInputError(
             f"the store {store} names the embedder {name!r}, which is a folder, or was not "
             f"downloaded to this machine before. A model of unknown origin can do harm; if you "
-            f"trust it, say --embedder {name!r}"
+            f"trust it, say --embedder {shlex.quote(name)}"
         )
 
 

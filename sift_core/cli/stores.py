@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ class StoreAddress:
     @property
     def option(self) -> str:
         """What the end of a command says to mean this store; "" for the default one."""
-        return "" if str(self) == DEFAULT_STORE else f" --store '{self}'"
+        return "" if str(self) == DEFAULT_STORE else f" --store {shlex.quote(str(self))}"
 
     def __str__(self) -> str:
         """Return what `parse` reads; it never holds a secret, since `parse` refuses them."""

@@ -3,6 +3,7 @@
 import base64
 import inspect
 import pickle
+import shlex
 import sqlite3
 import typing
 from enum import Enum
@@ -167,7 +168,7 @@ def test_what_matplotlib_would_obey_needs_the_word_where_it_draws(refusal):
 
 @pytest.mark.parametrize("command", ["search", "ask", "diagnose", "index"])
 @pytest.mark.parametrize("kind", ["faiss", "qdrant"])
-@pytest.mark.parametrize("name", ["./evil", "evil", "~/evil", "someone/model", "Evil, large"])
+@pytest.mark.parametrize("name", ["./evil", "evil", "~/evil", "someone/model", "it's $(evil)"])
 def test_a_store_does_not_choose_its_embedder_by_itself(refusal, elsewhere, command, kind, name):
     (elsewhere / "evil").mkdir()
     settings("It says that.", "other.md")
@@ -177,7 +178,7 @@ def test_a_store_does_not_choose_its_embedder_by_itself(refusal, elsewhere, comm
     arguments = ["index", "other.md"] if command == "index" else COMMANDS[command]
     told = refusal(*arguments, "--store", address)
     assert f"the store {address} names the embedder {name!r}" in told
-    assert f"say --embedder {name!r}" in told
+    assert f"say --embedder {shlex.quote(name)}\n" in told  # nothing that a shell would run
 
 
 def test_an_embedder_is_known_that_is_the_default_or_was_downloaded(elsewhere, monkeypatch):
