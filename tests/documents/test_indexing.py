@@ -1,7 +1,6 @@
 import importlib
 import re
 import sys
-import time
 import tracemalloc
 from contextlib import nullcontext
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from sift_core.documents.indexing import IndexingReport, index_documents
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import InvalidInputError
 from sift_core.sources import InMemorySource
 from sift_core.sources.content_ids import content_id
 from sift_core.testing import HashingEmbedder
@@ -52,60 +51,6 @@ class DictIndex:
 
     def complete(self):
         self.calls.append("complete")
-
-
-class DyingIndex(DictIndex):
-    """Stores half of its `dies_at`-th batch and fails, once."""
-
-    def __init__(self, dies_at, retry_after_s=None):
-        super().__init__()
-        self.dies_at = dies_at
-        self.retry_after_s = retry_after_s
-        self.n_adds = 0
-
-    def add(self, content_ids, documents, embeddings):
-        self.n_adds += 1
-        if self.n_adds != self.dies_at:
-            return super().add(content_ids, documents, embeddings)
-        half = len(documents) // 2
-        super().add(content_ids[:half], documents[:half], embeddings[:half])
-        raise CandidateSourceError("the disk is full", retry_after_s=self.retry_after_s)
-
-
-class BusyIndex(DictIndex):
-    """Answers "later" the first `n_busy` times that each of its methods is called."""
-
-    def __init__(self, n_busy, retry_after_s=0.001):
-        super().__init__()
-        self.refusals_left = {}
-        self.n_busy = n_busy
-        self.retry_after_s = retry_after_s
-
-    def _refuse(self, method):
-        left = self.refusals_left.setdefault(method, self.n_busy)
-        if left:
-            self.refusals_left[method] -= 1
-            raise CandidateSourceError(f"too busy to {method}", retry_after_s=self.retry_after_s)
-
-    def prepare(self, **options):
-        self._refuse("prepare")
-        super().prepare(**options)
-
-    def content_ids(self):
-        self._refuse("list")
-        return super().content_ids()
-
-    def add(self, *arguments):
-        self._refuse("add")
-        super().add(*arguments)
-
-    def remove(self, content_ids):
-        self._refuse("remove")
-        super().remove(content_ids)
-
-    def complete(self):
-        self._refuse("complete")
-        super().complete()
 
 
 class CountingEmbedder(HashingEmbedder):
@@ -256,101 +201,6 @@ def test_a_new_store_gets_everything_in_batches_each_read_when_the_last_is_writt
     assert index.calls == ["prepare", "add 3", "add 3", "add 1", "complete"]
     assert (index.embedder_name, index.dimension) == ("hashing-16", 16)
     assert_holds_exactly(index, some_documents(*range(7)))
-
-
-def test_a_crash_of_the_iterable_comes_through_and_deletes_nothing():
-    index = DictIndex()
-    index_into(index, some_documents(1, 2, 3))
-
-    def crashing():
-        yield from some_documents(4, 5, 6)
-        raise OSError("the share went away")
-
-    with pytest.raises(OSError, match="the share went away"):
-        index_into(index, crashing(), batch_size=2)
-    assert_holds_exactly(index, some_documents(1, 2, 3, 4, 5))
-
-
-@pytest.mark.parametrize("dies_at", [1, 2, 3])
-def test_a_store_that_dies_in_a_batch_is_completed_by_the_next_run(dies_at):
-    index = DyingIndex(dies_at)
-    documents = some_documents(*range(10))
-    safe = 4 * (dies_at - 1)
-    with pytest.raises(
-        CandidateSourceError, match=f"with {safe} new documents safely stored.*the disk is full"
-    ) as info:
-        index_into(index, documents, batch_size=4)
-    assert str(info.value.__cause__) == "the disk is full"
-    assert info.value.retry_after_s is None
-    report = index_into(index, documents, batch_size=4)
-    assert report.n_added + report.n_unchanged == 10
-    assert report.n_unchanged >= safe
-    assert_holds_exactly(index, documents)
-
-
-@pytest.mark.parametrize("n_busy", [1, 5])
-def test_a_store_that_says_later_is_asked_again_after_as_long_as_it_said(n_busy, monkeypatch):
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
-    index = BusyIndex(n_busy=n_busy, retry_after_s=7.5)
-    index.stored = {"vanished": None}
-    assert index_into(index, some_documents(1, 2)).n_deleted == 1
-    assert set(index.refusals_left) == {"list", "prepare", "add", "remove", "complete"}
-    assert not any(index.refusals_left.values())
-    assert waits == [7.5] * 5 * n_busy
-    assert_holds_exactly(index, some_documents(1, 2))
-
-
-def test_a_store_is_flushed_so_often_that_this_takes_a_small_part_of_the_time(monkeypatch):
-    """A batch takes 1 s, a flush 1/40 s a batch that is stored: 2 %, 4 %, 6 % of a batch."""
-    now_s = 0.0
-
-    class Slow(DictIndex):
-        def add(self, *arguments):
-            nonlocal now_s
-            now_s += 1
-            super().add(*arguments)
-
-        def flush(self):
-            nonlocal now_s
-            now_s += len(self.stored) / 40
-            self.calls.append(f"flush {len(self.stored)}")
-
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    index = Slow()
-    index_into(index, some_documents(*range(10)), batch_size=1)
-    # After 1 of 1/40 s: 20/40 s at least. After 2: 1 s. After 3: 1.5 s, so 2 batches later.
-    flushes = [call for call in index.calls if call.startswith("flush")]
-    assert flushes == ["flush 1", "flush 2", "flush 3", "flush 5", "flush 8"]
-
-
-def test_an_error_tells_what_was_flushed_and_flushes_the_rest_where_it_can():
-    class Unflushed(DyingIndex):
-        def flush(self):
-            if self.n_adds == self.dies_at:
-                raise CandidateSourceError("no space left")
-
-    with pytest.raises(CandidateSourceError, match="with 4 new documents safely stored"):
-        index_into(Unflushed(2), some_documents(*range(10)), batch_size=4)
-
-
-def test_a_store_that_stays_busy_is_given_up_with_its_time():
-    index = BusyIndex(n_busy=6)
-    with pytest.raises(
-        CandidateSourceError,
-        match=r"stopped after waiting 5 times as it said, with 0 new .* too busy to list",
-    ) as info:
-        index_into(index, some_documents(1))
-    assert info.value.retry_after_s == 0.001
-    assert index.refusals_left == {"list": 0}
-
-
-@pytest.mark.parametrize("retry_after_s", [60.001, float("inf"), float("nan")])
-def test_a_long_wait_is_left_to_the_caller(retry_after_s):
-    index = BusyIndex(n_busy=1, retry_after_s=retry_after_s)
-    with pytest.raises(CandidateSourceError, match="indexing stopped, with 0 new") as info:
-        index_into(index, some_documents(1))
-    assert info.value.retry_after_s is not None
 
 
 def test_no_documents_at_all_are_taken_for_a_mistake_and_what_it_says_deletes_all():
