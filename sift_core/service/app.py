@@ -15,6 +15,7 @@ from sift_core.service.json_bodies import JsonAnswer
 from sift_core.service.metrics import Metrics
 from sift_core.service.openai_wire import openai_router
 from sift_core.service.rerank_wire import rerank_router
+from sift_core.service.search import search_router
 from sift_core.service.sessions import Sessions
 from sift_core.service.settings import ServiceSettings
 from sift_core.service.state import Service
@@ -63,6 +64,7 @@ def create_app(
     app.include_router(status_router(service))
     app.include_router(openai_router(service))
     app.include_router(rerank_router(service))
+    app.include_router(search_router(service))
     for kind in (SiftError, RequestValidationError, StarletteHTTPException):
         app.add_exception_handler(kind, _tell)
     page = Path(str(files("sift_core.service"))) / "static"

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from sift_core.errors import InvalidInputError
+from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.protocols import CandidateSource
 from sift_core.types import Metadata
 
-Plain: TypeAlias = str | int | bool
-Conditions: TypeAlias = Mapping[str, Plain | Sequence[Plain]]
-"""Metadata key → the value that a document must have, or several of which it must have one."""
+try:
+    from pydantic import Field, StrictBool, StrictInt, StrictStr
+except ImportError as error:
+    raise MissingDependencyError("fastapi", extra="serve") from error
+
+Plain: TypeAlias = StrictStr | StrictInt | StrictBool
+Filter = Annotated[
+    dict[str, Plain | list[Plain]],
+    Field(description="Metadata key: the value that documents must have, or a list of several."),
+]
+"""What a client sends. All of its conditions must hold."""
 
 
-def filter_for(source: CandidateSource | None, conditions: Conditions | None) -> Any:
+def filter_for(source: CandidateSource | None, conditions: Filter | None) -> Any:
     """Return the filter that `source.fetch` takes; None for no restriction.
 
     Args:

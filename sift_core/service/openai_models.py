@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field
 
 from sift_core.errors import InvalidInputError
 from sift_core.service.errors import RefusedError
+from sift_core.service.filters import Filter
 from sift_core.types import AnswerMode, Message
 
 MAX_STOPS = 16
 ModeName = Literal["auto", "base", "context", "fine_tune", "both"]
-_Plain = StrictStr | StrictInt | StrictBool
-Filter = Annotated[
-    dict[str, _Plain | list[_Plain]],
-    Field(description="Metadata key: the value that documents must have, or a list of several."),
-]
 _ROLES = {"developer": "system", "function": None, "tool": None}
 
 

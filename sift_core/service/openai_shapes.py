@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +12,7 @@ from sift_core.records import number_or_none, used_records
 from sift_core.service.answers import Answering, Chosen, Done, Event, Piece, Step
 from sift_core.service.errors import openai_error, refusal_of
 from sift_core.service.json_bodies import dumped
-from sift_core.types import Metadata
+from sift_core.service.naming import address_of, title_of
 
 KEEP_ALIVE = ": keep-alive\n\n"
 
@@ -128,7 +127,7 @@ def citations(done: Done) -> list[dict[str, Any]]:
     if chunks is None:
         return []
     sources = dict.fromkeys(
-        (_address(metadata, name), _title(metadata, name))
+        (address_of(metadata, name), title_of(metadata, name))
         for metadata, name in zip(chunks.metadata, chunks.document_ids, strict=True)
     )
     span = {"start_index": 0, "end_index": len(done.answer.text)}
@@ -171,8 +170,8 @@ def _source(record: dict[str, Any]) -> dict[str, Any]:
     return {
         "rank": record["rank"],
         "id": record["document_id"],
-        "title": _title(record["metadata"], record["document_id"]),
-        "url": _address(record["metadata"], record["document_id"]),
+        "title": title_of(record["metadata"], record["document_id"]),
+        "url": address_of(record["metadata"], record["document_id"]),
         "similarity": record["similarity"],
         "gain": gain,
         "variance_before": after + gain,
@@ -201,22 +200,3 @@ def _progress(event: Chosen | Step) -> dict[str, Any]:
         "n_learned": 0 if choice.learned is None else len(choice.learned),
         "is_known": event.is_known,
     }
-
-
-def _address(metadata: Metadata, name: str) -> str:
-    """Return where a document is: its address on the web, else its file, else its id."""
-    for key in ("url", "source"):
-        if isinstance(metadata.get(key), str) and metadata[key]:
-            return str(metadata[key])
-    return name
-
-
-def _title(metadata: Metadata, name: str) -> str:
-    """Return what a reader calls a document."""
-    title = metadata.get("title")
-    if isinstance(title, str) and title:
-        return title
-    heading = metadata.get("heading") or ()
-    titles = [heading] if isinstance(heading, str) else [str(one) for one in heading]
-    file = PurePath(_address(metadata, name)).name or name
-    return " > ".join([file, *titles])

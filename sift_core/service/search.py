@@ -1,0 +1,124 @@
+"""POST /search: candidates of the store, what was chosen of them, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sift_core.records import Column, column_of, compared_columns
+from sift_core.selection import ContextSelector, explain, selector_from_settings
+from sift_core.service.errors import RefusedError
+from sift_core.service.filters import Filter, filter_for
+from sift_core.service.json_bodies import JsonAnswer, JsonRoute
+from sift_core.service.naming import address_of, title_of
+from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
+from sift_core.service.state import Service
+from sift_core.types import CandidatePool, Query
+
+from fastapi import APIRouter  # isort: skip  # after what names the extra
+
+
+class SearchRequest(BaseModel):
+    """What to look for, and how to choose."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str
+    n_select: int = Field(default=10, ge=1, le=MAX_CHOICES)
+    n_candidates: int = Field(default=200, ge=1, le=MAX_CANDIDATES)
+    filter: Filter | None = None
+    kernel: Literal["auto", "rbf", "linear"] = "auto"
+    noise_variance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    compare: bool = Field(
+        default=False, description="Nearest neighbours and MMR beside what is chosen."
+    )
+
+
+def search_router(service: Service) -> APIRouter:
+    """Return the route."""
+    router = APIRouter(route_class=JsonRoute, default_response_class=JsonAnswer, tags=["search"])
+
+    @router.post("/search", operation_id="search")
+    async def search(request: SearchRequest) -> dict[str, Any]:
+        """Choose the chunks of the store that together say most about the query."""
+        return await _found(service, request)
+
+    return router
+
+
+async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
+    source, embedder = service.source, service.needed_embedder()
+    if source is None:
+        raise RefusedError("this service has no store to search", status=404)
+    if not request.query.strip():
+        raise RefusedError("`query` is empty; ask something", param="query")
+    started = time.perf_counter()
+    vector = await service.in_thread("embed", lambda: embedder.embed_query(request.query))
+    embedded = time.perf_counter()
+    query = Query(text=request.query, embedding=vector, embedder_name=embedder.name)
+    pool = await source.afetch(
+        query, request.n_candidates, filter=filter_for(source, request.filter)
+    )
+    fetched = time.perf_counter()
+    service.metrics.stages({"fetch": fetched - embedded})
+    columns = await service.in_thread("select", lambda: _columns(service, request, query, pool))
+    timings = {
+        "embed": embedded - started,
+        "fetch": fetched - embedded,
+        "select": time.perf_counter() - fetched,
+    }
+    return {
+        "query": request.query,
+        "embedder": service.embedder_name,
+        "candidates": _candidates(pool),
+        "columns": columns,
+        "timings": timings,
+    }
+
+
+def _columns(
+    service: Service, request: SearchRequest, query: Query, pool: CandidatePool
+) -> dict[str, Any]:
+    """Return what each method chose, by its name; "sift" is the last."""
+    is_default = request.kernel == "auto" and request.noise_variance is None
+    selector = (
+        (service.selector or ContextSelector())
+        if is_default
+        else selector_from_settings(kernel=request.kernel, noise_variance=request.noise_variance)
+    )
+    columns: Mapping[str, Column]
+    if request.compare:
+        columns = compared_columns(query, pool, selector, request.n_select)
+    else:
+        columns = {"sift": column_of("SIFT", query, pool, selector, request.n_select)}
+    return {name: _record(query, column) for name, column in columns.items()}
+
+
+def _record(query: Query, column: Column) -> dict[str, Any]:
+    """Return a column with what each pick told: alone, and beside those before it."""
+    record = column.record()
+    told = explain(query.vector, column.pool.embeddings, column.selection.positions)
+    for i, chunk in enumerate(record["chunks"]):
+        chunk["title"] = title_of(chunk["metadata"], chunk["document_id"])
+        chunk["url"] = address_of(chunk["metadata"], chunk["document_id"])
+        chunk["candidate"] = int(column.selection.positions[i])
+        chunk["information"] = {
+            "gain": float(told.information_gains[i]),
+            "alone": float(told.information_alone[i]),
+        }
+    return {"title": column.title, **record}
+
+
+def _candidates(pool: CandidatePool) -> list[dict[str, Any]]:
+    return [
+        {
+            "document_id": name,
+            "title": title_of(pool.metadata[i], name),
+            "url": address_of(pool.metadata[i], name),
+            "similarity": float(pool.similarities[i]),
+        }
+        for i, name in enumerate(pool.document_ids)
+    ]

@@ -1,0 +1,138 @@
+"""The store searched over HTTP, as the library does it in process."""
+
+from contextlib import closing
+
+import pytest
+
+from sift_core import MMRSelector, Query, explain
+from sift_core.service.filters import filter_for
+from sift_core.testing import HashingEmbedder
+from tests.service.servers import TEXTS
+
+QUESTION = "how to fold a boat of paper"
+
+
+@pytest.fixture
+def search(http):
+    def call(code=200, **body):
+        answer = http.post("/search", json={"query": QUESTION, **body})
+        assert answer.status_code == code, answer.text
+        return answer.json()
+
+    return call
+
+
+def test_picks_and_candidates_are_the_librarys(search, engine, embedder, source):
+    found = search(n_select=3)
+    query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
+    pool = source.fetch(query, 200)
+    assert [one["document_id"] for one in found["candidates"]] == list(pool.document_ids)
+    selection = engine.context_selector.select(query.vector, pool.embeddings, 3)
+    column = found["columns"]["sift"]
+    assert [one["candidate"] for one in column["chunks"]] == selection.positions.tolist()
+    told = explain(query.vector, pool.embeddings, selection.positions)
+    for i, chunk in enumerate(column["chunks"]):
+        assert chunk["text"] == pool.texts[selection.positions[i]]
+        assert chunk["similarity"] == pytest.approx(
+            float(pool.similarities[selection.positions[i]])
+        )
+        assert chunk["information"]["gain"] == pytest.approx(float(told.information_gains[i]))
+        assert chunk["title"].endswith(".md")
+    assert len(column["question_variances"]) == 4
+    assert set(found["timings"]) == {"embed", "fetch", "select"}
+
+
+def test_methods_stand_side_by_side_and_copies_show(search, embedder, source):
+    columns = search(n_select=4, compare=True)["columns"]
+    assert list(columns) == ["nearest", "mmr", "sift"]
+    assert columns["nearest"]["n_copies"] == 1
+    assert columns["sift"]["n_copies"] == 0
+    copies = [one for one in columns["nearest"]["chunks"] if one["near_duplicate_of"]]
+    assert copies[0]["near_duplicate_of"]["cosine"] > 0.95
+    query = embedder.embed_query(QUESTION)
+    pool = source.fetch(Query(text=QUESTION, embedding=query), 200)
+    chosen = MMRSelector(relevance_weight=0.7).select(query, pool.embeddings, 4)
+    assert [one["candidate"] for one in columns["mmr"]["chunks"]] == chosen.positions.tolist()
+
+
+def test_a_filter_restricts_and_a_kernel_is_obeyed(search):
+    tea = search(filter={"topic": "tea"})
+    assert {one["document_id"] for one in tea["candidates"]} == {"doc-4", "doc-5"}
+    assert search(filter={"topic": "nothing"})["columns"]["sift"]["chunks"] == []
+    paper = search(kernel="linear", noise_variance=0.01)["columns"]["sift"]
+    assert paper["variances"][0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": ""},
+        {"query": "?"},  # a text without words, which this embedder refuses
+        {"n_select": 0},
+        {"n_select": 10**6},
+        {"n_candidates": 10**6},
+        {"kernel": "poly"},
+        {"noise_variance": 0},
+        {"filter": {"topic": []}},
+        {"filter": {"topic": {"$gt": 1}}},
+        {"filter": "topic = 'tea'"},
+        {"top": 3},
+        {"query": None},
+    ],
+)
+def test_what_cannot_be_searched_is_refused(search, body):
+    assert len(search(400, **body)["detail"]) > 10
+
+
+def test_without_a_store_there_is_nothing_to_search(embedder):
+    from tests.service.test_limits import service
+
+    with service(embedder=embedder) as client:
+        assert client.post("/search", json={"query": "x"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"kind": "a"}, {0, 1}),
+        ({"kind": ["a", "b"]}, {0, 1, 2}),
+        ({"kind": "a", "n": 1}, {0}),
+        ({"is_new": True}, {1}),
+        ({"tags": "x"}, {0, 2}),
+        ({"missing": "a"}, set()),
+    ],
+)
+def test_a_filter_means_the_same_in_every_store(conditions, expected):
+    from sift_core import InMemorySource
+
+    models = pytest.importorskip("qdrant_client.models")
+    from qdrant_client import QdrantClient
+
+    from sift_core.sources import QdrantSource
+
+    metadata = [
+        {"kind": "a", "n": 1, "is_new": False, "tags": ["x", "y"]},
+        {"kind": "a", "n": 2, "is_new": True, "tags": ["y"]},
+        {"kind": "b", "n": 1, "is_new": False, "tags": ["x"]},
+        {"kind": "c", "n": 3},
+    ]
+    embedder = HashingEmbedder(16)
+    vectors = embedder.embed_documents(TEXTS[:4])
+    query = Query(text="boat", embedding=embedder.embed_query("boat"))
+    with closing(QdrantClient(":memory:")) as client:
+        params = models.VectorParams(size=16, distance=models.Distance.COSINE)
+        client.create_collection("c", vectors_config=params)
+        client.upsert(
+            "c",
+            [
+                models.PointStruct(id=i, vector=vectors[i].tolist(), payload={"text": "t", **one})
+                for i, one in enumerate(metadata)
+            ],
+        )
+        ids = [str(i) for i in range(4)]
+        for source in (
+            InMemorySource(vectors, TEXTS[:4], document_ids=ids, metadata=metadata),
+            QdrantSource(client, "c"),
+        ):
+            pool = source.fetch(query, 4, filter=filter_for(source, conditions))
+            assert {int(name) for name in pool.document_ids} == expected
