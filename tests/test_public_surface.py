@@ -13,8 +13,9 @@ PACKAGES = [
     "sift_core.sources",
     "sift_core.diagnosis",
     "sift_core.selection",
+    "sift_core.service",
 ]
-VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client"}
+VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client", "create_app": "fastapi"}
 
 
 def public(package):

@@ -75,9 +75,17 @@ def closed_at_the_end(module):
 
 @pytest.fixture
 def environment(request, monkeypatch, random_model):
-    """A model for the pages that want one, and the address of a Qdrant server likewise."""
+    """A model for the pages that want one, and addresses of servers likewise."""
     monkeypatch.setenv("MODEL", str(random_model))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if "SIFT_URL" in request.getfixturevalue("page").read_text(encoding="utf-8"):
+        pytest.importorskip("fastapi")
+        from tests.service.servers import serving, tiny_app
+
+        with serving(tiny_app(random_model)) as url:
+            monkeypatch.setenv("SIFT_URL", url)
+            yield
+        return
     if "QDRANT_URL" not in request.getfixturevalue("page").read_text(encoding="utf-8"):
         yield
         return

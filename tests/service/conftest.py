@@ -8,10 +8,9 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
-from sift_core import InMemorySource
 from sift_core.service import ServiceSettings, create_app
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import TEXTS, serving
+from tests.service.servers import SETTINGS, serving, small_store, tiny_engine
 
 
 @pytest.fixture(scope="session")
@@ -21,16 +20,7 @@ def embedder():
 
 @pytest.fixture(scope="session")
 def source(embedder):
-    return InMemorySource(
-        embedder.embed_documents(TEXTS),
-        TEXTS,
-        document_ids=[f"doc-{i}" for i in range(len(TEXTS))],
-        metadata=[
-            {"source": f"guide/{i}.md", "topic": "tea" if i in (4, 5) else "boats"}
-            for i in range(len(TEXTS))
-        ],
-        embedder_name=embedder.name,
-    )
+    return small_store(embedder)
 
 
 @pytest.fixture(scope="session")
@@ -49,22 +39,11 @@ def http(ranking_url):
 
 @pytest.fixture(scope="session")
 def engine(source, embedder, random_model):
-    from sift_core.answering import AnswerEngine, LanguageModel
-
-    return AnswerEngine(
-        language_model=LanguageModel.from_pretrained(random_model, device="cpu"),
-        source=source,
-        embedder=embedder,
-        n_candidates=8,
-        n_context=3,
-        n_steps=4,
-        max_new_tokens=12,
-    )
+    return tiny_engine(random_model, source, embedder)
 
 
 @pytest.fixture(scope="session")
 def url(engine):
     """A whole service: store, embedder and language model."""
-    settings = ServiceSettings(model_name="tiny", keep_alive_s=0.02, max_new_tokens=256)
-    with serving(create_app(engine, settings=settings)) as address:
+    with serving(create_app(engine, settings=SETTINGS)) as address:
         yield address
