@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from sift_core.errors import (
 )
 
 logger = logging.getLogger(__name__)
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
+"""Name of the request that is served: in its answer's x-request-id, and in the log."""
 
 _OPENAI_TYPES = {
     401: "authentication_error",
@@ -79,7 +82,7 @@ def refusal_of(error: BaseException) -> RefusedError:
         return RefusedError(str(error))
     if isinstance(error, NumericalError):
         return RefusedError(f"these numbers are out of the range of float64: {error}")
-    logger.error("a request failed", exc_info=error)
+    logger.error("request %s failed", request_id.get(), exc_info=error)
     if isinstance(error, CandidateSourceError):
         return RefusedError(
             "the store of documents failed; ask again, and see the service's log",

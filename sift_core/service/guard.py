@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sift_core.service.errors import RefusedError, refusal_of, told
+from sift_core.service.errors import RefusedError, refusal_of, request_id, told
 from sift_core.service.json_bodies import JsonAnswer
 from sift_core.service.metrics import Metrics
 from sift_core.service.settings import ServiceSettings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = frozenset({"/health", "/ready"})  # needs no key
-_REQUEST_ID = re.compile(rb"[\w.-]{1,64}")  # a client's own name for a request
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")  # a client's own name for a request
 
 
 class Guard:
@@ -54,16 +54,17 @@ class Guard:
             return
         started = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id = headers.get(b"x-request-id", b"")
-        if not _REQUEST_ID.fullmatch(request_id):
-            request_id = uuid4().hex.encode()
+        name = headers.get(b"x-request-id", b"")
+        if not _REQUEST_ID.fullmatch(name):
+            name = uuid4().hex.encode()
+        request_id.set(name.decode())
         status = 0
 
         async def named(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", name)]
             await send(message)
 
         try:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sift_core.answering.request import AnswerRequest
-from sift_core.service.answers import Answering, Asked, Done, fitted
+from sift_core.service.answers import Answering, Asked, fitted
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import filter_for
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
@@ -26,9 +24,11 @@ from sift_core.service.openai_models import (
 )
 from sift_core.service.openai_shapes import Shape, events_of
 from sift_core.service.state import Service
+from sift_core.service.watching import while_there
 from sift_core.types import FloatArray
 
-from fastapi import APIRouter, Request, Response  # isort: skip  # after what names the extra
+from anyio import from_thread  # isort: skip  # after what names the extra
+from fastapi import APIRouter, Request, Response  # isort: skip
 from fastapi.responses import StreamingResponse  # isort: skip
 
 WAYS: tuple[ModeName, ...] = ("context", "fine_tune", "both", "base")
@@ -110,11 +110,11 @@ def openai_router(service: Service) -> APIRouter:
         return await _answered(service, body, request, names.way(body.model))
 
     @router.post("/v1/embeddings", operation_id="create_embedding")
-    async def embeddings(body: EmbeddingRequest) -> dict[str, Any]:
+    async def embeddings(body: EmbeddingRequest, request: Request) -> dict[str, Any]:
         """Embed texts with the model that embedded the documents."""
         if body.model != names.embedder:
             raise names.unknown(body.model)
-        return await _embedded(service, body)
+        return await while_there(request, lambda: _embedded(service, body))
 
     return router
 
@@ -123,9 +123,12 @@ async def _embedded(service: Service, body: EmbeddingRequest) -> dict[str, Any]:
     """Return vectors as numbers, or as little-endian float32 in base64."""
     embedder, texts = service.needed_embedder(), body.texts()
     service.check_n("input", len(texts))
-    vectors, n_tokens = await service.in_thread(
-        "embed", lambda: (embedder.embed_documents(texts), embedder.n_tokens(texts))
-    )
+
+    def embed() -> tuple[FloatArray, int]:
+        vectors = embedder.embed_documents(texts, go_on=from_thread.check_cancelled)
+        return vectors, embedder.n_tokens(texts)
+
+    vectors, n_tokens = await service.in_thread("embed", embed)
     if body.dimensions not in (None, vectors.shape[1]):
         raise RefusedError(
             f"`dimensions` must be {vectors.shape[1]}, those of this model; leave it out",
@@ -206,30 +209,10 @@ async def _answered(
         )
         return _EventStream(events, answering)
     try:
-        done = await _unless_gone(request, answering)
+        done = await while_there(request, answering.done)
     finally:
         answering.close()
     return JsonAnswer(shape.whole(done))
-
-
-async def _unless_gone(request: Request, answering: Answering) -> Done:
-    """Return the end of an answer; stop it when the client goes away."""
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    end, left = asyncio.create_task(answering.done()), asyncio.create_task(gone())
-    try:
-        await asyncio.wait({end, left}, return_when=asyncio.FIRST_COMPLETED)
-        if not end.done():
-            raise RefusedError("the client went away", status=499)
-        return await end
-    finally:
-        for task in (end, left):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
 
 
 class _EventStream(StreamingResponse):

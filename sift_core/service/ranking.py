@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import Embedder, Selector
+from sift_core.protocols import Selector
 from sift_core.selection import ContextSelector, cosine_similarities
+from sift_core.service.vectors import KeptEmbedder
 from sift_core.types import FloatArray
 
 # What is chosen in order, and from how many of the nearest: no reader looks at more, and all of
@@ -85,9 +86,23 @@ def ranked(
 
 
 def ranked_texts(
-    embedder: Embedder, query: str, texts: Sequence[str], n_select: int, selector: Selector | None
+    embedder: KeptEmbedder,
+    query: str,
+    texts: Sequence[str],
+    n_select: int,
+    *,
+    selector: Selector | None = None,
+    go_on: Callable[[], object] = lambda: None,
 ) -> Ranking:
     """Return texts in order of choice; blank ones, which have no vector, are the last.
+
+    Args:
+        embedder: Embeds what is not known yet.
+        query: What they are to tell about.
+        texts: n texts.
+        n_select: k, how many to choose, at most 256 of them.
+        selector: As for `ranked`.
+        go_on: Called between batches of the embedder; what it raises ends the work.
 
     Raises:
         InvalidInputError: If the query is blank.
@@ -98,7 +113,7 @@ def ranked_texts(
     question = embedder.embed_query(query)
     vectors: FloatArray = np.empty((0, len(question)), dtype=np.float32)
     if positions:
-        vectors = embedder.embed_documents([texts[i] for i in positions])
+        vectors = embedder.embed_documents([texts[i] for i in positions], go_on=go_on)
     return ranked(
         question,
         vectors,

@@ -17,9 +17,11 @@ from sift_core.service.errors import RefusedError
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
 from sift_core.service.ranking import Ranking, ranked, ranked_texts
 from sift_core.service.state import Service
+from sift_core.service.watching import while_there
 from sift_core.types import FloatArray
 
-from fastapi import APIRouter  # isort: skip  # after what names the extra
+from anyio import from_thread  # isort: skip  # after what names the extra
+from fastapi import APIRouter, Request  # isort: skip
 
 
 def _vector(value: object) -> FloatArray:
@@ -107,21 +109,25 @@ def rerank_router(service: Service) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, default_response_class=JsonAnswer, tags=["rerank"])
 
     @router.post("/rerank", operation_id="rerank")
-    async def rerank(request: AnyRequest) -> JsonAnswer:
+    async def rerank(body: AnyRequest, request: Request) -> JsonAnswer:
         """Rank as Jina, vLLM and Infinity do (`documents`), or as TEI does (`texts`)."""
-        if isinstance(request, TextsRequest):
-            return JsonAnswer(await _scored_texts(service, request))
-        return JsonAnswer(await _results(service, request, version="1", with_documents=True))
+        if isinstance(body, TextsRequest):
+            return JsonAnswer(await while_there(request, lambda: _scored_texts(service, body)))
+        return JsonAnswer(
+            await while_there(
+                request, lambda: _results(service, body, version="1", with_documents=True)
+            )
+        )
 
     @router.post("/v1/rerank", operation_id="rerank_v1")
-    async def rerank_v1(request: DocumentsRequest) -> JsonAnswer:
+    async def rerank_v1(body: DocumentsRequest, request: Request) -> JsonAnswer:
         """Rank as Cohere's first version, Jina, vLLM and Infinity do."""
-        return JsonAnswer(await _results(service, request, version="1"))
+        return JsonAnswer(await while_there(request, lambda: _results(service, body, version="1")))
 
     @router.post("/v2/rerank", operation_id="rerank_v2")
-    async def rerank_v2(request: DocumentsRequest) -> JsonAnswer:
+    async def rerank_v2(body: DocumentsRequest, request: Request) -> JsonAnswer:
         """Rank as Cohere's second version and vLLM do."""
-        return JsonAnswer(await _results(service, request, version="2"))
+        return JsonAnswer(await while_there(request, lambda: _results(service, body, version="2")))
 
     return router
 
@@ -185,7 +191,14 @@ async def _ranked(
     def rank() -> tuple[Ranking, int]:
         if given is None:
             embedder = service.needed_embedder()
-            ranking = ranked_texts(embedder, request.query, texts, n_select, service.selector)
+            ranking = ranked_texts(
+                embedder,
+                request.query,
+                texts,
+                n_select,
+                selector=service.selector,
+                go_on=from_thread.check_cancelled,
+            )
             return ranking, embedder.n_tokens([request.query, *texts])
         question = request.query_embedding
         if question is None:

@@ -16,9 +16,10 @@ from sift_core.service.json_bodies import JsonAnswer, JsonRoute
 from sift_core.service.naming import address_of, title_of
 from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
 from sift_core.service.state import Service
+from sift_core.service.watching import while_there
 from sift_core.types import CandidatePool, Query
 
-from fastapi import APIRouter  # isort: skip  # after what names the extra
+from fastapi import APIRouter, Request  # isort: skip  # after what names the extra
 
 
 class SearchRequest(BaseModel):
@@ -42,9 +43,9 @@ def search_router(service: Service) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, default_response_class=JsonAnswer, tags=["search"])
 
     @router.post("/search", operation_id="search")
-    async def search(request: SearchRequest) -> dict[str, Any]:
+    async def search(body: SearchRequest, request: Request) -> dict[str, Any]:
         """Choose the chunks of the store that together say most about the query."""
-        return await _found(service, request)
+        return await while_there(request, lambda: _found(service, body))
 
     return router
 

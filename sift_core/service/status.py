@@ -10,7 +10,8 @@ from sift_core.service.metrics import CONTENT_TYPE
 from sift_core.service.state import Service
 from sift_core.types import Query
 
-from fastapi import APIRouter, Response  # isort: skip  # after what names the extra
+from anyio import to_thread  # isort: skip  # after what names the extra
+from fastapi import APIRouter, Response  # isort: skip
 
 STORE_CHECK_S = 5.0  # how long it counts that the store has answered
 
@@ -28,7 +29,7 @@ def status_router(service: Service) -> APIRouter:
             return True
         source, embedder = service.source, service.embedder
         try:
-            vector = embedder.embed_query("ready")  # embedded once, then kept
+            vector = await to_thread.run_sync(embedder.embed_query, "ready")
             await source.afetch(Query(text="ready", embedding=vector), 1)
         except SiftError:
             return False

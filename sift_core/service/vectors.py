@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -57,17 +57,21 @@ class KeptEmbedder:
         self._keep({key: row})
         return row
 
-    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
+    def embed_documents(
+        self, texts: Sequence[str], *, go_on: Callable[[], object] = lambda: None
+    ) -> FloatArray:
         """Return embeddings, shape (n, d), in the order of `texts`; each distinct one costs once.
 
         Args:
             texts: At least one.
+            go_on: Called before each batch; what it raises ends the work.
         """
         keys = [_key(b"document", text) for text in texts]
         found = self._known(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         wanted = list(missing.items())
         for start in range(0, len(wanted), BATCH):
+            go_on()
             part = wanted[start : start + BATCH]
             with self._computing:
                 rows = self._embedder.embed_documents([text for _, text in part])
