@@ -4,8 +4,8 @@
     make demo QUESTION="How is an image cut into patches?"
     make demo DOCS=folder QUESTION="..."
 
-Reads the docstrings of the classes of all models in transformers that take images, where one text
-stands in dozens of models, and embeds them into a Qdrant collection on disk (once). For a question
+Reads the docstrings of all models in transformers that take images, where one text stands in dozens
+of models, and embeds them into a Qdrant collection on disk (once). For a question
 it shows what each method chooses, what the bundled language model answers from either choice, and
 how well it then predicts a passage that was held back: alone, with the chunks in its context,
 fine-tuned on them, and both. With DOCS the chunks of your own files instead.
@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from demo_questions import QUESTIONS
 from demo_report import (
@@ -36,7 +37,7 @@ from demo_report import (
     print_others,
     progress,
 )
-from demo_store import MODEL
+from demo_store import EMBEDDER, MODEL, RememberingEmbedder
 from qdrant_client import QdrantClient
 from rich.console import Console
 from rich.markup import escape
@@ -57,7 +58,6 @@ from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel
 from sift_core.cli import run
 from sift_core.cli.index import chunker_for
 from sift_core.documents import find_files, index_documents, read_files
-from sift_core.embedders import MINILM, SentenceTransformerEmbedder
 from sift_core.records import MMR_WEIGHT
 from sift_core.sources import QdrantSource
 
@@ -73,6 +73,7 @@ N_CHUNKS = 10
 N_CANDIDATES = 200
 N_STEPS = 10  # of fine-tuning; the paper takes 50, which a CPU needs a minute for
 SHARED_CHARACTERS = 60  # with the held-back passage; more would give it away
+N_NEW_TOKENS = 40  # of an answer
 MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
 
 console = Console(highlight=False)
@@ -81,18 +82,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Files, a digest that changes when one does, and how to read them."""
+    """Files, and how to read them."""
 
     name: str
     files: Sequence[Path]
-    read: Callable[[SentenceTransformerEmbedder], list[Document]]
+    read: Callable[[RememberingEmbedder], list[Document]]
 
     @classmethod
     def of_models(cls) -> Corpus:
         """Return the docstrings of transformers' models."""
         files = model_files(image_models())
 
-        def read(_: SentenceTransformerEmbedder) -> list[Document]:
+        def read(_: RememberingEmbedder) -> list[Document]:
             with progress(console) as bar:
                 tracked = bar.track(files, description="Reading docstrings")
                 return [document for path in tracked for document in documents_of(path)]
@@ -109,15 +110,15 @@ class Corpus:
                 f"Markdown, HTML, Python or PDF"
             )
 
-        def read(encoder: SentenceTransformerEmbedder) -> list[Document]:
-            return read_files([folder], chunker=chunker_for(encoder), base=folder).documents
+        def read(encoder: RememberingEmbedder) -> list[Document]:
+            return read_files([folder], chunker=chunker_for(encoder.model), base=folder).documents
 
         return cls(name=str(folder), files=files, read=read)
 
     def fingerprint(self) -> str:
-        """Return a digest that changes when a file does."""
+        """Return a digest that changes when a file does, or what is read of it."""
         digest = hashlib.sha256()
-        for path in self.files:
+        for path in (*self.files, Path(__file__).with_name("transformers_docs.py")):
             status = path.stat()
             digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
         return digest.hexdigest()
@@ -128,11 +129,12 @@ def demo(
     question: Annotated[str | None, typer.Option(help="Ask this instead of the twenty")] = None,
     docs: Annotated[Path | None, typer.Option(help="Folder with documents of your own")] = None,
     model: Annotated[str, typer.Option(help="Causal LM: a folder or an id on the hub")] = MODEL,
-    embedder: Annotated[str, typer.Option(help="sentence-transformers model")] = MINILM,
+    embedder: Annotated[str, typer.Option(help="sentence-transformers model")] = EMBEDDER,
     qdrant: Annotated[
         str | None, typer.Option(help="URL of a server; a folder below --cache if left out")
     ] = None,
     cache: Annotated[Path, typer.Option(help="Where index and picture go")] = ROOT / ".cache/demo",
+    picture: Annotated[Path | None, typer.Option(help="Put the picture here")] = None,
 ) -> None:
     """Show nearest neighbours, MMR and SIFT side by side, and a small model with their help."""
     if question is None and docs is not None:
@@ -142,10 +144,10 @@ def demo(
             raise InvalidInputError("the question is empty; ask something")
         Query(text=question)  # refuses what is not text, before any model is loaded
     corpus = Corpus.of_models() if docs is None else Corpus.of_folder(docs)
+    encoder = RememberingEmbedder(embedder, cache / "questions.npz")
     with console.status("Loading the models; the first time the language model is unpacked …"):
-        encoder = SentenceTransformerEmbedder(embedder)
         language_model = LanguageModel.from_pretrained(model)
-        vectors = encoder.embed_documents(["one text", "another"])
+        vectors = np.eye(2, dtype=np.float32)
         ContextSelector().select(vectors[0], vectors, 1)  # loads the compiled loop, untimed
         client = open_qdrant(qdrant, cache)
     with closing(client):
@@ -159,21 +161,24 @@ def demo(
             n_candidates=N_CANDIDATES,
             n_context=N_CHUNKS,
             n_steps=N_STEPS,
-            max_new_tokens=48,
+            max_new_tokens=N_NEW_TOKENS,
             adapter_cache=AdapterCache(folder=cache / "adapters"),
         )
-        show(engine, QUESTIONS if question is None else [question], cache)
+        show(engine, QUESTIONS if question is None else [question], picture or cache / "demo.png")
 
 
-def show(engine: AnswerEngine, questions: Sequence[str], cache: Path) -> None:
-    """Compare the choices for all questions; show one in full and two more in a table."""
+def show(engine: AnswerEngine, questions: Sequence[str], picture: Path) -> None:
+    """Compare the choices for all questions; show one in full and two more in a table.
+
+    Which ones is a rule over the nearest alone, so that none is chosen for how SIFT does.
+    """
     compared = [compare(engine, one) for one in questions]
-    compared.sort(key=lambda one: -one.n_alike("nearest"))
+    compared.sort(key=lambda one: (-one.n_alike("nearest"), -one.variances("nearest")[-1]))
     if len(compared) > 1:
         console.print(
             f"[dim]Of {len(compared)} questions (examples/demo_questions.py) the one whose "
-            f"{N_CHUNKS} nearest chunks repeat each other most is shown in full; then the median "
-            f"and the least.[/]"
+            f"{N_CHUNKS} nearest chunks repeat each other most (of equals: leave most open) is "
+            f"shown in full; then the median and the least.[/]"
         )
     first = compared[0]
     console.rule(f"[bold]{escape(first.query.text)}")
@@ -182,7 +187,6 @@ def show(engine: AnswerEngine, questions: Sequence[str], cache: Path) -> None:
     modes = try_modes(engine, first)
     if len(compared) > 1:
         print_others(console, [compared[len(compared) // 2], compared[-1]], compared)
-    picture = cache / "demo.png"
     draw(first, modes, picture)
     console.print(f"\nPicture: {escape(_shown(picture))}")
 
@@ -287,7 +291,7 @@ def open_qdrant(url: str | None, cache: Path) -> QdrantClient:
 def index(
     client: QdrantClient,
     source: QdrantSource,
-    encoder: SentenceTransformerEmbedder,
+    encoder: RememberingEmbedder,
     corpus: Corpus,
     cache: Path,
 ) -> None:

@@ -6,8 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Console
 from rich.markup import escape
@@ -19,8 +22,18 @@ from sift_core import Answer, CandidatePool, Query, posterior_variances
 from sift_core.cli.output import shortened, source_of, sparkline
 from sift_core.records import repeats_of
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 BLUE, GREY = "#0072B2", "#999999"
-NARROW = 34  # columns of a terminal that a list needs
+TITLES = {"nearest": "nearest neighbours"}
+STYLES: Mapping[str, Mapping[str, str]] = {
+    "nearest": {"color": BLUE, "marker": "s", "linestyle": "--"},
+    "MMR": {"color": GREY, "marker": "^", "linestyle": ":"},
+    "SIFT": {"color": "#D55E00", "marker": "o"},
+}
+NARROW = 26  # columns of a terminal that a list needs
+WIDE = 34  # from which it has cosines, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,39 +85,56 @@ def progress(console: Console) -> Progress:
 
 
 def print_comparison(console: Console, compared: Comparison) -> None:
+    """Print the choices side by side, what is left uncertain, and whether SIFT changes anything."""
     n_columns = len(compared.chosen) if console.width >= NARROW * len(compared.chosen) else 1
     width = console.width // n_columns - 2
     columns = []
     for name in compared.chosen:
         chunks = compared.chunks(name)
-        variance = compared.variances(name)[-1]
-        title = f"{name}: {compared.n_alike(name)} of {len(chunks)} repeat, σ² {variance:.2f}"
+        title = f"{name}: {compared.n_alike(name)} of {len(chunks)} repeat"
         lines = [Text(shortened(title, width), style="bold"), *_lines(chunks, width)]
         columns.append(Text("\n").join(lines))
     console.print(Columns(columns, width=width, padding=(0, 2)))
     console.print(
-        "[dim]≈3, ≡3: says nearly what number 3 says. σ²: what stays uncertain about the "
-        f"question. SIFT chose from {len(compared.pool)} in {compared.select_s * 1000:.1f} ms.[/]"
+        "[dim]≈3, ≡3: says nearly what number 3 says. What stays uncertain about the question, "
+        "σ², before and after each chunk:[/]"
     )
-    for name in ("nearest", "SIFT"):
-        console.print(f"[dim]  {name:8s}{sparkline(compared.variances(name).tolist())}[/]")
-    if not compared.n_alike("nearest"):
+    for name in compared.chosen:
+        variances = compared.variances(name)
+        console.print(f"[dim]  {name:8s}{sparkline(variances.tolist())} {variances[-1]:.2f}[/]")
+    n_chosen = len(compared.chosen["SIFT"])
+    about = f"SIFT chose from {len(compared.pool)} in {compared.select_s * 1000:.1f} ms"
+    if not compared.n_new():
+        console.print(f"{about}, and changes nothing: they are the {n_chosen} nearest.")
+    elif not compared.n_alike("nearest"):
         console.print(
-            f"The nearest chunks do not repeat each other: SIFT has nothing to take out here, and "
-            f"changes {compared.n_new()} of {len(compared.chosen['SIFT'])}."
+            f"{about}. The nearest do not repeat each other, so there is nothing to take out; it "
+            f"changes {compared.n_new()} of {n_chosen}."
         )
+    else:
+        console.print(f"{about}: {compared.n_new()} of {n_chosen} are not among the nearest.")
 
 
 def _lines(chunks: CandidatePool, width: int) -> list[Text]:
-    """Return rank, mark, cosine to the question and name of each chunk."""
+    """Return rank, mark and name of each chunk, and its cosine to the question where it fits."""
     lines = []
     for i, repeat in enumerate(repeats_of(chunks.embeddings)):
-        head = (
-            f"{i + 1:2d} {'' if repeat is None else repeat.mark:<3} {chunks.similarities[i]:.2f} "
-        )
-        name = source_of(chunks.metadata[i], chunks.document_ids[i], width - len(head))
+        head = f"{i + 1:2d} {'' if repeat is None else repeat.mark:<2} "
+        if width >= WIDE - 2:
+            head += f"{chunks.similarities[i]:.2f} "
+        name = _name(chunks, i, width - len(head))
         lines.append(Text(head + name, style="dim strike" if repeat else ""))
     return lines
+
+
+def _name(chunks: CandidatePool, i: int, width: int) -> str:
+    """Return where a chunk comes from; of a Python name that is too long the last part."""
+    source = source_of(chunks.metadata[i], chunks.document_ids[i], width)
+    whole = str(chunks.metadata[i].get("source", ""))
+    last = whole.rpartition(".")[2]
+    if cell_len(whole) > width and last and chunks.document_ids[i].endswith(f".{last}"):
+        return last if len(last) <= width else f"{last[: width // 2 - 1]}…{last[-width // 2 :]}"
+    return source
 
 
 def print_answer_line(console: Console, answer: Answer, started: float, first: float) -> None:
@@ -133,7 +163,9 @@ def print_modes(
         bits = f"{result.bits_per_byte:.3f}"
         table.add_row(result.mode, bits, f"{share:.0%}", f"{result.seconds:.1f}")
     console.print(table)
-    console.print(f"[dim]fine_tune: a LoRA, {n_steps} steps; both: learned and read.[/]")
+    console.print(
+        f"[dim]fine_tune: a LoRA, {n_steps} steps, which is kept; both: learned and read.[/]"
+    )
 
 
 def print_others(
@@ -157,38 +189,53 @@ def print_others(
 
 
 def draw(compared: Comparison, modes: Sequence[ModeResult], path: Path) -> None:
-    """Write a PNG: what the nearest neighbours and SIFT choose, and bits per byte by mode."""
+    """Write a PNG: what each method chooses, how σ² falls, and bits per byte by mode."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    figure = Figure(figsize=(10, 6), layout="constrained")
     FigureCanvasAgg(figure)
-    *lists, bars = figure.subplots(1, 3, width_ratios=[4, 4, 3])
-    for axis, name in zip(lists, ("nearest", "SIFT"), strict=True):
-        chunks = compared.chunks(name)
-        axis.set_axis_off()
-        title = "nearest neighbours" if name == "nearest" else name
-        axis.set_title(f"{title}: {compared.n_alike(name)} repeat", fontsize=10, loc="left")
-        for i, repeat in enumerate(repeats_of(chunks.embeddings)):
-            source = source_of(chunks.metadata[i], chunks.document_ids[i], 42)
-            mark = "" if repeat is None else f"  {repeat.mark}"
-            axis.text(
-                0,
-                1 - (i + 0.5) / len(chunks),
-                f"{i + 1}  {source}{mark}",
-                fontsize=8,
-                color=BLUE if repeat is None else GREY,
-                transform=axis.transAxes,
-            )
+    top, bottom = figure.subfigures(2, 1, height_ratios=[3, 2])
+    for axis, name in zip(top.subplots(1, len(compared.chosen)), compared.chosen, strict=True):
+        _draw_list(axis, compared, name)
+    curves, bars = bottom.subplots(1, 2, width_ratios=[3, 2])
+    for name in compared.chosen:
+        variances = compared.variances(name)
+        curves.plot(variances, label=TITLES.get(name, name), **STYLES[name])
+    curves.set_title("what stays uncertain about the question (σ²)", loc="left", fontsize=10)
+    curves.set_xlabel("chunks read")
+    curves.legend(frameon=False)
     drawn = bars.bar(
         [result.mode.replace("_", "-") for result in modes],
         [result.bits_per_byte for result in modes],
         color=[GREY, *[BLUE] * (len(modes) - 1)],
     )
-    bars.bar_label(drawn, fmt="%.2f", fontsize=8)
-    bars.set_title("bits per byte of a held-back passage", fontsize=10, loc="left")
-    bars.tick_params(labelsize=8)
-    bars.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(compared.query.text, fontsize=9, x=0.01, ha="left", wrap=True)
+    bars.bar_label(drawn, fmt="%.2f")
+    bars.margins(y=0.12)
+    bars.set_title("bits per byte of a held-back passage", loc="left", fontsize=10)
+    for axis in (curves, bars):
+        axis.spines[["top", "right"]].set_visible(False)
+    question = compared.query.text.replace("$", r"\$")
+    figure.suptitle(fill(question, 100), fontsize=11, x=0.01, ha="left", weight="bold")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
+def _draw_list(axis: Axes, compared: Comparison, name: str) -> None:
+    """Write a method's choice, what repeats an earlier chunk in grey."""
+    chunks = compared.chunks(name)
+    axis.set_axis_off()
+    title = f"{TITLES.get(name, name)}: {compared.n_alike(name)} of {len(chunks)} repeat"
+    axis.set_title(title, loc="left", fontsize=10, weight="bold")
+    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+        line = f"{i + 1}  {_name(chunks, i, 40)}"
+        if repeat is not None:
+            line = f"{i + 1}  {repeat.mark}  {_name(chunks, i, 36)}"
+        axis.text(
+            0,
+            1 - (i + 0.5) / len(chunks),
+            line.replace("$", r"\$"),
+            fontsize=8.5,
+            color="black" if repeat is None else GREY,
+            transform=axis.transAxes,
+        )

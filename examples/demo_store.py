@@ -1,23 +1,31 @@
-"""What `make demo` has set up, for the other examples: its collection, and the models."""
+"""What `make demo` has set up, for the other examples too: its collection, and the models."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
+import numpy as np
 from qdrant_client import QdrantClient
 from transformers.utils import logging as transformers_logging
 
-from sift_core import CandidateSourceError
-from sift_core.embedders import MINILM, SentenceTransformerEmbedder
+from sift_core import CandidateSourceError, Embedder
 from sift_core.sources import QdrantSource
+from sift_core.types import FloatArray
+
+if TYPE_CHECKING:
+    from sift_core.embedders import SentenceTransformerEmbedder
 
 ROOT = Path(__file__).parent.parent
 MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")
-COLLECTION = f"demo-{MINILM}"
+EMBEDDER = "all-MiniLM-L6-v2"
+COLLECTION = f"demo-{EMBEDDER}"
 QUESTION = "What is stochastic depth, and how is relative position bias computed?"
 
 
@@ -44,7 +52,45 @@ def demo_client() -> Iterator[QdrantClient]:
         client.close()
 
 
-def demo_source(client: QdrantClient, embedder: SentenceTransformerEmbedder) -> QdrantSource:
+class RememberingEmbedder:
+    """An embedding model that is loaded when a text is new; questions are kept in a file.
+
+    Loading sentence-transformers takes seconds, which is much of a second run.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name, self._path = name, path
+
+    @cached_property
+    def model(self) -> SentenceTransformerEmbedder:
+        from sift_core.embedders import SentenceTransformerEmbedder
+
+        return SentenceTransformerEmbedder(self.name)
+
+    def embed_query(self, text: str) -> FloatArray:
+        key = hashlib.sha256(f"{self.name}\0{text}".encode()).hexdigest()
+        known = self._known
+        if key not in known:
+            known[key] = self.model.embed_query(text)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            part = self._path.with_suffix(".part.npz")
+            np.savez(part, **known)
+            part.replace(self._path)
+        return known[key]
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
+        return self.model.embed_documents(texts)
+
+    @cached_property
+    def _known(self) -> dict[str, FloatArray]:
+        try:
+            with np.load(self._path) as stored:
+                return dict(stored)
+        except (OSError, ValueError, BadZipFile, EOFError):  # none yet, or damaged
+            return {}
+
+
+def demo_source(client: QdrantClient, embedder: Embedder) -> QdrantSource:
     """Return the collection as sift_core sees it."""
     return QdrantSource(client, COLLECTION, embedder_name=embedder.name)
 

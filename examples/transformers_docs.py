@@ -1,4 +1,4 @@
-"""The documentation that every user of transformers has: the docstrings of its models' classes.
+"""The documentation that every user of transformers has: the docstrings in its models' files.
 
 Read with `ast`, so nothing is imported or run. Models that came one from another have the same
 docstrings, word for word: one text stands in dozens of them.
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sift_core import Document, InvalidInputError
 
-MAX_CHARACTERS = 600  # of a docstring's beginning; what it is about stands there
-MIN_CHARACTERS = 40  # shorter ones say what the name says
+MAX_CHARACTERS = 400  # of a docstring's beginning; what it is about stands there
+MIN_CHARACTERS = 30  # shorter ones say what the name says
 
 
 def image_models() -> Path:
@@ -34,23 +34,25 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def documents_of(path: Path) -> Iterator[Document]:
-    """Yield the docstrings of a file's classes, each under the class and what makes one."""
-    tree = ast.parse(path.read_bytes())
-    for node in tree.body:
-        docstring = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None
+    """Yield the docstrings of a file's classes and functions, each under name and arguments."""
+    for node in ast.parse(path.read_bytes()).body:
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+            continue
+        docstring = ast.get_docstring(node)
         if docstring is None or len(docstring) < MIN_CHARACTERS:
             continue
-        name = f"{path.parent.name}.{node.name}"
         body = _beginning(docstring)
         yield Document(
             document_id=f"{path.stem}.{node.name}",
-            text=f"{name}{_signature(node)}\n\n{body}",
-            metadata={"source": name, "body": body},
+            text=f"{path.parent.name}.{node.name}{_signature(node)}\n\n{body}",
+            metadata={"source": f"{path.parent.name}.{node.name}", "body": body},
         )
 
 
-def _signature(node: ast.ClassDef) -> str:
-    """Return the arguments of `__init__`; nothing where the class has none of its own."""
+def _signature(node: ast.ClassDef | ast.FunctionDef) -> str:
+    """Return a function's arguments, a class's of `__init__`; nothing where it has none."""
+    if isinstance(node, ast.FunctionDef):
+        return f"({', '.join(one.arg for one in node.args.args)})"
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             return f"({', '.join(one.arg for one in part.args.args[1:])})"

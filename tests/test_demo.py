@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sentence_transformers", reason="needs the extra demo")
@@ -18,6 +19,7 @@ import huggingface_hub.constants
 from qdrant_client import QdrantClient, models
 from rich.console import Console
 
+from sift_core import CandidatePool, Query
 from sift_core.cli import run
 from tests.example_runs import Finished
 
@@ -169,3 +171,66 @@ def test_a_second_run_is_quick_and_shows_brackets_and_quotes_as_they_are(run_dem
     assert second.returncode == 0, second.stderr
     assert "10 chunks are indexed already" in second.stdout
     assert question in second.stdout
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Return what three methods chose: two copies, two copies, and neither."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    report = importlib.import_module("demo_report")
+    names = ("SomeModelWithALongNameDropPath", "OtherModelDropPath", "RelativePositionBias")
+    embeddings = np.array([[1, 0], [0.9, 0.44], [0.2, 0.98]], dtype=np.float32)
+    pool = CandidatePool(
+        document_ids=[f"modeling.{name}" for name in names],
+        texts=names,
+        embeddings=embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True),
+        similarities=np.array([0.8, 0.7, 0.5], dtype=np.float32),
+        metadata=[{"source": f"some_model_with_a_long_name.{name}"} for name in names],
+    )
+    question = Query(text="?", embedding=np.array([0.8, 0.6], dtype=np.float32))
+    chosen = {"nearest": [0, 1], "MMR": [0, 1], "SIFT": [0, 2]}
+    return report, report.Comparison(
+        query=question,
+        pool=pool,
+        chosen={name: np.array(rows) for name, rows in chosen.items()},
+        select_s=0.001,
+    )
+
+
+def lines_of(report, compared, width):
+    console = Console(highlight=False, width=width)
+    with console.capture() as captured:
+        report.print_comparison(console, compared)
+    return captured.get().splitlines()
+
+
+def test_three_lists_stand_side_by_side_on_a_terminal_of_80_columns(compared):
+    lines = lines_of(*compared, width=80)
+    assert re.search("nearest: 1 of 2 repeat.*MMR: 1 of 2 repeat.*SIFT: 0 of 2 repeat", lines[0])
+    assert lines[2].split() == [
+        *("2", "≈1", "OtherModelDropPath"),
+        *("2", "≈1", "OtherModelDropPath"),
+        *("2", "Relative…itionBias"),
+    ]
+    assert "1 of 2 are not among the nearest" in " ".join(lines)
+    assert lines_of(*compared, width=70)[2].count("DropPath") == 1
+
+
+def test_it_says_when_sift_changes_nothing(compared):
+    report, one = compared
+    same = dict.fromkeys(one.chosen, one.chosen["nearest"])
+    unchanged = report.Comparison(query=one.query, pool=one.pool, chosen=same, select_s=0.001)
+    assert "changes nothing" in " ".join(lines_of(report, unchanged, width=80))
+
+
+def test_a_question_is_embedded_once(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    store = importlib.import_module("demo_store")
+    path = tmp_path / "cache/questions.npz"
+    embedder, again = (store.RememberingEmbedder("all-MiniLM-L6-v2", path) for _ in range(2))
+    first = embedder.embed_query("Sort?")
+    assert again.embed_query("Sort?").tolist() == first.tolist()
+    assert "model" not in vars(again)  # it was not loaded
+    assert not np.array_equal(again.embed_query("Merge?"), first)
+    path.write_bytes(b"PK damaged")
+    assert np.array_equal(store.RememberingEmbedder(again.name, path).embed_query("Sort?"), first)
