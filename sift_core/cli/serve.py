@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from contextlib import ExitStack
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,11 +91,13 @@ def serve(
     curl http://127.0.0.1:8123/v1/models
     SIFT_API_KEY=... sift serve --host 0.0.0.0
     """
+    from sift_core.service import create_app  # first: it may not be installed
+
     settings = _settings(
         host,
         _key(api_key),
         no_auth=no_auth,
-        model_name=model_name,
+        model_name=model_name or PurePath(model).name.replace(":", "-"),
         timeout=timeout,
         origins=(allow_origin or "").replace(",", " ").split(),
     )
@@ -116,8 +119,6 @@ def serve(
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,
                 )
-        from sift_core.service import create_app
-
         app = create_app(engine, source=source, embedder=vectors, settings=settings)
         _run(app, host, port)
 
@@ -200,7 +201,13 @@ def _run(app: Any, host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     at = f"http://{shown}:{listener.getsockname()[1]}"
     stderr_console().say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
-    uvicorn.Server(config).run(sockets=[listener])
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, *signal: Any) -> None:
+            app.state.service.stopping.set()  # answers end at their next step
+            super().handle_exit(*signal)
+
+    Server(config).run(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> Any:

@@ -200,6 +200,7 @@ class Answering:
                     code="timeout",
                     retry_after_s=5.0,
                 ) from error
+            self._refuse_while_stopping()
             if self._asked.session is None:
                 done = await self._answered()
             else:
@@ -261,7 +262,8 @@ class Answering:
         """Return what a worker of the model computes, its text put as it comes."""
 
         def is_late(*_: Any, **__: Any) -> bool:
-            self._is_cut = self._is_cut or self._left() <= LEAST_S
+            is_over = self._left() <= LEAST_S or self._service.stopping.is_set()
+            self._is_cut = self._is_cut or is_over
             return self._is_cut
 
         criteria = [*(generation.get("stopping_criteria") or []), is_late]
@@ -272,7 +274,10 @@ class Answering:
         )
         if self._is_cut:
             seconds = self._service.settings.timeout_s
-            reason = f"the answer's {seconds:g} s were over: this is what there was"
+            why = f"the answer's {seconds:g} s were over"
+            if self._service.stopping.is_set():
+                why = "the service is being stopped"
+            reason = f"{why}: this is what there was"
             made = replace(made, finish_reason="length", reasons=(*made.reasons, reason))
         return Done(answer=made, choice=choice, is_cut=self._is_cut)
 
@@ -286,11 +291,16 @@ class Answering:
         def on_loss(loss: float) -> None:
             nonlocal number
             go_on(loss)  # leaves by an exception where nobody waits any more
+            self._refuse_while_stopping()
             number += 1
             self._service.metrics.learning_step()
             self._put(Step(number=number, n_steps=n_steps, loss=loss))
 
         return on_loss
+
+    def _refuse_while_stopping(self) -> None:
+        if self._service.stopping.is_set():
+            raise RefusedError("the service is being stopped", status=503, retry_after_s=10.0)
 
     def _put(self, event: Event) -> None:
         self._loop.call_soon_threadsafe(self._events.put_nowait, event)

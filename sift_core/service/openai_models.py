@@ -46,6 +46,9 @@ class _Generation(BaseModel):
     stop: str | list[str] | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     n: Literal[1] | None = None
+    frequency_penalty: float | None = Field(default=None, ge=0, le=0)  # not served, as the next
+    presence_penalty: float | None = Field(default=None, ge=0, le=0)
+    logit_bias: dict[str, float] | None = Field(default=None, max_length=0)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     sift: Sift = Field(default_factory=Sift)

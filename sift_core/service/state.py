@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,6 +43,7 @@ class Service:
         answers: The queue before the language model.
         rankings: The queue before threads that rank, search and embed.
         sessions: What conversations have learned.
+        stopping: Set when the service is being stopped: answers end at their next step.
     """
 
     engine: AnswerEngine | None
@@ -53,6 +55,7 @@ class Service:
     answers: WorkQueue
     rankings: WorkQueue
     sessions: Sessions
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
     def model_name(self) -> str | None:

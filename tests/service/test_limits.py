@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -231,6 +232,24 @@ def test_an_answer_ends_with_what_there_is_when_its_time_is_over(slow_engine):
         assert answer["choices"][0]["finish_reason"] == "length"
         assert 0 < answer["usage"]["completion_tokens"] < 900
         assert "0.1 s" in answer["sift"]["reasons"][-1]
+
+
+def test_a_service_that_is_stopped_ends_its_answers(slow_engine):
+    app = create_app(slow_engine, settings=ServiceSettings(model_name="tiny"))
+    endless = {**CHAT, "model": "tiny:base", "max_tokens": 900}
+    with serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+        kinds = {True: 200, False: 503}  # a stream has begun already
+        for is_streamed, status in kinds.items():
+            app.state.service.stopping.clear()
+            before = figures(client)["sift_learning_steps_total"]
+            with ThreadPoolExecutor() as pool:
+                body = {**LONG, "stream": is_streamed}
+                answer = pool.submit(client.post, "/v1/chat/completions", json=body)
+                until(lambda n=before: figures(client)["sift_learning_steps_total"] > n)
+                app.state.service.stopping.set()
+                assert answer.result(timeout=30).status_code == status
+                assert "is being stopped" in answer.result().text
+        assert client.post("/v1/chat/completions", json=endless).status_code == 503
 
 
 def test_streams_go_on_side_by_side(slow_engine):

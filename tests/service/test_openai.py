@@ -175,6 +175,11 @@ def test_a_conversation_learns_once(ask):
     assert other.sift["mode"] == "context"  # another way is another session
 
 
+def test_what_clients_send_by_habit_changes_nothing(ask):
+    habits = {"frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "user": "me"}
+    assert ask(**habits, n=1, logprobs=False).choices == ask().choices
+
+
 def test_completions_answer_a_prompt(client, ask):
     whole = client.completions.create(model="tiny:context", prompt=QUESTION)
     assert whole.object == "text_completion"
@@ -226,6 +231,8 @@ REFUSED = {
     ),
     "JSON": ({"response_format": {"type": "json_object"}}, openai.BadRequestError, None),
     "logprobs": ({"logprobs": True}, openai.BadRequestError, None),
+    "penalty": ({"frequency_penalty": 0.5}, openai.BadRequestError, None),
+    "bias": ({"logit_bias": {"5": 1}}, openai.BadRequestError, None),
     "unknown extra": ({"extra_body": {"sift": {"mod": "base"}}}, openai.BadRequestError, None),
     "no such mode": ({"extra_body": {"sift": {"mode": "x"}}}, openai.BadRequestError, None),
     "two modes": ({"extra_body": {"sift": {"mode": "base"}}}, openai.BadRequestError, None),
