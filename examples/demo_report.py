@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
+from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 from rich.cells import cell_len
@@ -105,7 +106,7 @@ def print_comparison(console: Console, compared: Comparison) -> None:
     n_chosen = len(compared.chosen["SIFT"])
     about = f"SIFT chose from {len(compared.pool)} in {compared.select_s * 1000:.1f} ms"
     if not compared.n_new():
-        console.print(f"{about}, and changes nothing: they are the {n_chosen} nearest.")
+        console.print(f"{about}, and changes nothing: its {n_chosen} are the nearest.")
     elif not compared.n_alike("nearest"):
         console.print(
             f"{about}. The nearest do not repeat each other, so there is nothing to take out; it "
@@ -218,7 +219,9 @@ def draw(compared: Comparison, modes: Sequence[ModeResult], path: Path) -> None:
     question = compared.query.text.replace("$", r"\$")
     figure.suptitle(fill(question, 100), fontsize=11, x=0.01, ha="left", weight="bold")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    with catch_warnings():
+        filterwarnings("ignore", message="Glyph .* missing from font")  # of scripts, emojis
+        figure.savefig(path, dpi=150, metadata={"Software": None})
 
 
 def _draw_list(axis: Axes, compared: Comparison, name: str) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,14 @@ def test_it_says_when_sift_changes_nothing(compared):
     same = dict.fromkeys(one.chosen, one.chosen["nearest"])
     unchanged = report.Comparison(query=one.query, pool=one.pool, chosen=same, select_s=0.001)
     assert "changes nothing" in " ".join(lines_of(report, unchanged, width=80))
+
+
+def test_a_question_in_any_script_is_drawn(compared, tmp_path):
+    report, one = compared
+    odd = replace(one, query=replace(one.query, text="参数 🙂 and $x$, $?"))
+    modes = [report.ModeResult(mode="base", bits_per_byte=1.0, seconds=1.0)]
+    report.draw(odd, modes, tmp_path / "picture.png")  # a warning would be an error
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_question_is_embedded_once(monkeypatch, tmp_path):
