@@ -63,6 +63,7 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 	$(BIN)/python -m benchmarks.answers --data $(DATA) --json $(RESULTS)/answers.json --markdown $(RESULTS)/answers.md
 	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json --plot $(RESULTS)/oversampling.png
 	$(BIN)/python -m benchmarks.candidates --json $(RESULTS)/candidates.json
+	$(BIN)/python -m benchmarks.serving --json $(RESULTS)/serving.json
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 	$(BIN)/python -m benchmarks.fine_tuning --data $(DATA) --json $(RESULTS)/fine_tuning.json --plot $(RESULTS)/fine_tuning.png
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --results $(RESULTS)/language_modeling.jsonl --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plots $(RESULTS)/language_modeling

@@ -197,7 +197,7 @@ def _run(app: Any, host: str, port: int) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
     )
-    listener = _listener(host, port)
+    listener = listener_at(host, port)
     shown = f"[{host}]" if ":" in host else host
     at = f"http://{shown}:{listener.getsockname()[1]}"
     stderr_console().say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
@@ -210,7 +210,7 @@ def _run(app: Any, host: str, port: int) -> None:
     Server(config).run(sockets=[listener])
 
 
-def _listener(host: str, port: int) -> Any:
+def listener_at(host: str, port: int) -> Any:
     """Return a listening socket.
 
     Raises:
