@@ -173,12 +173,12 @@ def show(engine: AnswerEngine, questions: Sequence[str], picture: Path) -> None:
     Which ones is a rule over the nearest alone, so that none is chosen for how SIFT does.
     """
     compared = [compare(engine, one) for one in questions]
-    compared.sort(key=lambda one: (-one.n_alike("nearest"), -one.variances("nearest")[-1]))
+    compared.sort(key=lambda one: (-one.n_copies("nearest"), -one.n_alike("nearest")))
     if len(compared) > 1:
         console.print(
             f"[dim]Of {len(compared)} questions (examples/demo_questions.py) the one whose "
-            f"{N_CHUNKS} nearest chunks repeat each other most (of equals: leave most open) is "
-            f"shown in full; then the median and the least.[/]"
+            f"{N_CHUNKS} nearest chunks have the most copies (≡; of equals, the most that are "
+            f"alike, ≈) is shown in full; then the median and the least.[/]"
         )
     first = compared[0]
     console.rule(f"[bold]{escape(first.query.text)}")

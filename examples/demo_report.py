@@ -63,6 +63,11 @@ class Comparison:
         """Return how many of a method's chunks repeat an earlier one, up to a few words."""
         return sum(repeat is not None for repeat in repeats_of(self.chunks(name).embeddings))
 
+    def n_copies(self, name: str) -> int:
+        """Return how many of a method's chunks hardly differ from an earlier one."""
+        repeats = repeats_of(self.chunks(name).embeddings)
+        return sum(repeat is not None and repeat.is_copy for repeat in repeats)
+
     def variances(self, name: str) -> np.ndarray:
         """Return σ² at the question after 0, 1, ... chunks, in the paper's setting."""
         return posterior_variances(self.query.vector, self.chunks(name).embeddings)
