@@ -195,6 +195,7 @@ def _run(app: Any, host: str, port: int) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        ws="none",
         timeout_graceful_shutdown=GRACE_S,
     )
     listener = listener_at(host, port)

@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +115,7 @@ def openai_router(service: Service) -> APIRouter:
         """Embed texts with the model that embedded the documents."""
         if body.model != names.embedder:
             raise names.unknown(body.model)
-        return await while_there(request, lambda: _embedded(service, body))
+        return await while_there(request.receive, lambda: _embedded(service, body))
 
     return router
 
@@ -209,7 +210,7 @@ async def _answered(
         )
         return _EventStream(events, answering)
     try:
-        done = await while_there(request, answering.done)
+        done = await while_there(request.receive, answering.done)
     finally:
         answering.close()
     return JsonAnswer(shape.whole(done))
@@ -226,6 +227,7 @@ class _EventStream(StreamingResponse):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Send the events."""
         try:
-            await super().__call__(scope, receive, send)
+            with suppress(RefusedError):  # of a client that has gone
+                await while_there(receive, lambda: self.stream_response(send))
         finally:
             self._answering.close()

@@ -112,22 +112,28 @@ def rerank_router(service: Service) -> APIRouter:
     async def rerank(body: AnyRequest, request: Request) -> JsonAnswer:
         """Rank as Jina, vLLM and Infinity do (`documents`), or as TEI does (`texts`)."""
         if isinstance(body, TextsRequest):
-            return JsonAnswer(await while_there(request, lambda: _scored_texts(service, body)))
+            return JsonAnswer(
+                await while_there(request.receive, lambda: _scored_texts(service, body))
+            )
         return JsonAnswer(
             await while_there(
-                request, lambda: _results(service, body, version="1", with_documents=True)
+                request.receive, lambda: _results(service, body, version="1", with_documents=True)
             )
         )
 
     @router.post("/v1/rerank", operation_id="rerank_v1")
     async def rerank_v1(body: DocumentsRequest, request: Request) -> JsonAnswer:
         """Rank as Cohere's first version, Jina, vLLM and Infinity do."""
-        return JsonAnswer(await while_there(request, lambda: _results(service, body, version="1")))
+        return JsonAnswer(
+            await while_there(request.receive, lambda: _results(service, body, version="1"))
+        )
 
     @router.post("/v2/rerank", operation_id="rerank_v2")
     async def rerank_v2(body: DocumentsRequest, request: Request) -> JsonAnswer:
         """Rank as Cohere's second version and vLLM do."""
-        return JsonAnswer(await while_there(request, lambda: _results(service, body, version="2")))
+        return JsonAnswer(
+            await while_there(request.receive, lambda: _results(service, body, version="2"))
+        )
 
     return router
 

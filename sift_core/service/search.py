@@ -45,7 +45,7 @@ def search_router(service: Service) -> APIRouter:
     @router.post("/search", operation_id="search")
     async def search(body: SearchRequest, request: Request) -> dict[str, Any]:
         """Choose the chunks of the store that together say most about the query."""
-        return await while_there(request, lambda: _found(service, body))
+        return await while_there(request.receive, lambda: _found(service, body))
 
     return router
 

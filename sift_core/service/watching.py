@@ -14,18 +14,18 @@ except ImportError as error:
     raise MissingDependencyError("fastapi", extra="serve") from error
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.types import Receive
 
 T = TypeVar("T")
 
 
-async def while_there(request: Request, work: Callable[[], Awaitable[T]]) -> T:
+async def while_there(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:
     """Return what the work returns; cancel it as soon as the client has gone.
 
     Threads in which it computes find out by `anyio.from_thread.check_cancelled`.
 
     Args:
-        request: Whose body was read.
+        receive: Of a request whose body was read.
         work: Begins the work.
 
     Raises:
@@ -36,7 +36,7 @@ async def while_there(request: Request, work: Callable[[], Awaitable[T]]) -> T:
     async with create_task_group() as group:
 
         async def watch() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
+            while (await receive())["type"] != "http.disconnect":
                 pass
             group.cancel_scope.cancel()
 
