@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sift_core.errors import MissingDependencyError, SiftError
@@ -14,6 +12,7 @@ from sift_core.service.guard import Guard
 from sift_core.service.json_bodies import JsonAnswer
 from sift_core.service.metrics import Metrics
 from sift_core.service.openai_wire import openai_router
+from sift_core.service.page import page_router
 from sift_core.service.rerank_wire import rerank_router
 from sift_core.service.search import search_router
 from sift_core.service.sessions import Sessions
@@ -26,7 +25,7 @@ from sift_core.service.work_queue import WorkQueue
 try:
     from fastapi import FastAPI, HTTPException, Request, Response
     from fastapi.exceptions import RequestValidationError
-    from fastapi.staticfiles import StaticFiles
+    from fastapi.routing import APIRoute
     from starlette.exceptions import HTTPException as StarletteHTTPException
     from starlette.middleware.cors import CORSMiddleware
 except ImportError as error:
@@ -67,14 +66,13 @@ def create_app(
     app.include_router(search_router(service))
     for kind in (SiftError, RequestValidationError, StarletteHTTPException):
         app.add_exception_handler(kind, _tell)
-    page = Path(str(files("sift_core.service"))) / "static"
-    page_files: list[str] = []
-    if page.is_dir():
-        app.mount("/", StaticFiles(directory=page, html=True), name="page")
-        names = (path.relative_to(page).as_posix() for path in page.rglob("*") if path.is_file())
-        page_files = ["/", *(f"/{name}" for name in names)]
+    page = page_router()
+    app.include_router(page)
     app.add_middleware(
-        Guard, settings=service.settings, metrics=service.metrics, open_paths=page_files
+        Guard,
+        settings=service.settings,
+        metrics=service.metrics,
+        open_paths=[route.path for route in page.routes if isinstance(route, APIRoute)],
     )
     if service.settings.allowed_origins:
         app.add_middleware(
