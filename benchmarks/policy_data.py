@@ -11,7 +11,6 @@ import numpy as np
 
 from benchmarks.language_modeling.documents import Document, read_documents, token_spans
 from benchmarks.language_modeling.documents import cut as cut_at
-from benchmarks.mini_pile import NOT_SEEN
 from sift_core import CandidatePool
 from sift_core.answering import LanguageModel
 from sift_core.evaluation.embedding_cache import EmbeddingCache
@@ -23,8 +22,8 @@ N_CANDIDATES = 200
 
 
 def read_data_space(folder: Path, at_most: int | None = None) -> list[Document]:
-    """Return the train documents of one half of the mini-Pile, or `some` of them."""
-    documents = read_documents(folder / "train.jsonl.xz", source_digits=NOT_SEEN)
+    """Return the train documents of the mini-Pile, or `some` of them."""
+    documents = read_documents(folder / "train.jsonl.xz")
     return documents if at_most is None else some(documents, at_most)
 
 

@@ -5,11 +5,11 @@
     python -m benchmarks.language_modeling --results FILE --parts all
 
 The paper's tables (sections 5 and 6, appendices) on the mini-Pile of a data folder:
-prompts of the test documents, chunks of one half of the train documents, 256 tokens
-each and two a document. Rows go to a results file as they come; the same command goes on
-from there. Without data, the tables are of the rows that the file has. `--quick` is for seeing that
-all modes and selectors work: a prompt a domain, 10 chunks to learn, 25 documents a domain to choose
-from; its numbers say little. The JSON has the tables' rows.
+prompts of the test documents, chunks of the train documents, 256 tokens each and two a
+document. Rows go to a results file as they come; the same command goes on from there. Without
+data, the tables are of the rows that the file has. `--quick` is for seeing that all modes and
+selectors work: a prompt a domain, 10 chunks to learn, 25 documents a domain to choose from; its
+numbers say little. The JSON has the tables' rows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import CACHE
 from benchmarks.language_modeling.arms import PARTS, Arm, MainSettings, arms_of
+from benchmarks.language_modeling.documents import HEX_DIGITS
 from benchmarks.language_modeling.part_tables import tables_of
 from benchmarks.language_modeling.results import Results, results_of
 from benchmarks.language_modeling.running import read_rows
 from benchmarks.language_modeling.statistics import difference
-from benchmarks.mini_pile import NOT_SEEN
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core.answering.model.bundled import SMOLLM2
@@ -58,6 +58,8 @@ def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
         prompts_per_domain=arguments.prompts,
         skipped_per_domain=arguments.skip,
         near_duplicates=arguments.near_duplicates,
+        near_copies=arguments.near_copies,
+        versions=arguments.versions,
         dtype=arguments.dtype,
     )
     rows = run_language_modeling(
@@ -189,10 +191,12 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     data.add_argument("--train", type=Path, help="documents to choose from, JSON lines")
     data.add_argument("--test", type=Path, help="documents to be scored, of other sources")
     data.add_argument("--near-duplicates", type=Path, help="rows of {id, gram8_covered}")
-    data.add_argument("--source-digits", default=NOT_SEEN, help=f"of --train; {NOT_SEEN}")
+    data.add_argument("--source-digits", default=HEX_DIGITS, help="of --train, last of SHA-1")
     data.add_argument("--documents", type=_count, help="of --train a domain; all, quick: 25")
     data.add_argument("--prompts", type=_count, help="of --test a domain; 10, quick: 1")
     data.add_argument("--skip", type=int, default=0, help="so many of each domain before those")
+    data.add_argument("--near-copies", action="store_true", help="prompts with a near copy only")
+    data.add_argument("--versions", type=_count, default=1, help="of each chunk; 4 repeats itself")
     data.add_argument("--experiment", help="of a file of rows with several: its 16 hex digits")
     parser.add_argument("--model", default=SMOLLM2, help="name on the hub, or folder")
     parser.add_argument("--parts", type=_parts, default="main,context", help=", ".join(PARTS))

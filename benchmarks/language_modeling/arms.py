@@ -30,12 +30,11 @@ SelectorName = Literal["SIFT", "SIFT context", "NN", "NN-F", "US", "HullFT", "ot
 WITH_NOISE_VARIANCE = ("SIFT", "US", "other prompt")
 REFERENCE_NOISE_VARIANCE = 0.1  # of σ² in the rows of selectors that have no λ
 NOISE_VARIANCES = (1e-4, 0.01, 0.1, 1.0, 10.0)
+CONTEXT_TOKENS = (1024, 2048, 4096)
 CANDIDATES = (50, 100, 200, 500, 1000)
 BATCHES = (1, 2, 5, 10)
 LEARNING_RATES = {
-    "all": (5e-4, 2e-3, 5e-3, 1e-2),
-    "head": (5e-4, 2e-3, 1e-2),
-    "full": (5e-5, 2e-4, 1e-3),
+    "all": (2e-4, 5e-4, 1e-3, 2e-3),
 }
 
 
@@ -62,6 +61,8 @@ class Arm:
         learning_rate: Of Adam.
         chunks_per_step: Chunks whose mean loss one step follows.
         order: "chosen" or "reversed": whether the first chosen is learned first or last.
+        context_tokens: How many tokens of chunks are read at most; None for as many as the
+            window takes, and where nothing is read.
     """
 
     mode: Mode
@@ -74,6 +75,7 @@ class Arm:
     learning_rate: float | None = None
     chunks_per_step: int | None = None
     order: str | None = None
+    context_tokens: int | None = None
 
     def as_record(self) -> dict[str, Any]:
         """Return what stands in a row of results."""
@@ -82,7 +84,9 @@ class Arm:
     @property
     def without_context(self) -> Arm:
         """The arm that learns the same and reads nothing."""
-        return replace(self, mode="fine_tune") if self.mode == "both" else self
+        if self.mode != "both":
+            return self
+        return replace(self, mode="fine_tune", context_tokens=None)
 
     @property
     def what_chooses(self) -> Arm:
@@ -90,7 +94,13 @@ class Arm:
         if self.mode == "base":
             return self
         return replace(
-            self, mode="context", scope=None, learning_rate=None, chunks_per_step=None, order=None
+            self,
+            mode="context",
+            scope=None,
+            learning_rate=None,
+            chunks_per_step=None,
+            order=None,
+            context_tokens=None,
         )
 
     def choose(self, query: FloatArray, candidates: FloatArray) -> IntArray:
@@ -142,7 +152,7 @@ class MainSettings:
     """
 
     scope: str = "all"
-    learning_rate: float = 2e-3  # the best of four for a LoRA on prompts that do not judge: LOG.md
+    learning_rate: float = 5e-4  # for a LoRA, the best of four on prompts that do not judge: LOG.md
     noise_variance: float = 0.1
     n_candidates: int = 200
     n_steps: int = 50
@@ -159,7 +169,7 @@ class MainSettings:
         }
         return replace(self.reading(selector), **{**learned, **changes})
 
-    def reading(self, selector: SelectorName) -> Arm:
+    def reading(self, selector: SelectorName, context_tokens: int | None = None) -> Arm:
         """Return a context arm with these settings."""
         return Arm(
             mode="context",
@@ -167,6 +177,7 @@ class MainSettings:
             noise_variance=self.noise_variance if selector in WITH_NOISE_VARIANCE else None,
             n_candidates=self.n_candidates,
             n_steps=self.n_steps,
+            context_tokens=context_tokens,
         )
 
 
@@ -181,10 +192,20 @@ def _by_part(main: MainSettings) -> dict[str, list[Arm]]:
     sift, nearest = learning("SIFT"), learning("NN")
     rates = {main.scope: main.learning_rate, **(main.scope_rates or {})}
     return {
-        "main": [sift, nearest, *map(learning, ("NN-F", "US", "HullFT", "other prompt"))],
+        "main": [
+            *(sift, nearest, learning("SIFT", noise_variance=0.01)),
+            *map(learning, ("NN-F", "US", "HullFT", "other prompt")),
+        ],
         "context": [
-            *(sift, learning("SIFT", mode="both")),
-            *map(reading, ("SIFT", "SIFT context", "NN")),
+            *(sift, nearest),
+            *(
+                arm
+                for room in CONTEXT_TOKENS
+                for arm in (
+                    *(reading(name, room) for name in ("SIFT", "NN", "SIFT context")),
+                    *(replace(one, mode="both", context_tokens=room) for one in (sift, nearest)),
+                )
+            ),
         ],
         "noise_variance": [
             *(learning("SIFT", noise_variance=one) for one in NOISE_VARIANCES),

@@ -19,6 +19,7 @@ from sift_core.evaluation.data import JsonLine, read_json_lines
 
 Tokenizer = Callable[[str], Sequence[tuple[int, int]]]
 HEX_DIGITS = "0123456789abcdef"
+NEAR_COPY = 0.3  # guess: the share of 8-grams above which a reader would call it a copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +70,32 @@ def read_documents(path: Path, *, source_digits: str = HEX_DIGITS) -> list[Docum
     return list(documents.values())
 
 
-def read_shares(path: Path) -> dict[str, float]:
-    """Return per document id the share of it that the data space has, in [0, 1].
+@dataclass(frozen=True, kw_only=True)
+class NearCopy:
+    """What the whole data space has of a prompt.
 
     Args:
-        path: JSON lines of {"id", "gram8_covered"}, as `neardup_test_dev.jsonl` of the mini-Pile.
+        share: Of the prompt's 8-grams that the data space has, in [0, 1].
+        nearest: Id of the document that has the most of them; None where none has any.
     """
-    lines = read_json_lines(path)
-    return {line.identifier("id"): float(line.values["gram8_covered"]) for line in lines}
+
+    share: float
+    nearest: str | None
+
+
+def read_near_copies(path: Path) -> dict[str, NearCopy]:
+    """Return what the data space has of each prompt, by the prompt's document id.
+
+    Args:
+        path: JSON lines of {"id", "gram8_covered", "nearest_train_id"}, as
+            `neardup_test_dev.jsonl` of the mini-Pile.
+    """
+    return {
+        line.identifier("id"): NearCopy(
+            share=float(line.values["gram8_covered"]), nearest=line.values.get("nearest_train_id")
+        )
+        for line in read_json_lines(path)
+    }
 
 
 def token_spans(language_model: LanguageModel, text: str) -> list[tuple[int, int]]:

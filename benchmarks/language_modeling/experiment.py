@@ -26,18 +26,20 @@ from peft import LoraConfig
 from benchmarks.language_modeling.arms import BASE, Arm
 from benchmarks.language_modeling.documents import (
     HEX_DIGITS,
+    NEAR_COPY,
     Document,
     chunks,
     cut,
     others,
     read_documents,
-    read_shares,
+    read_near_copies,
     sample,
     token_spans,
 )
 from benchmarks.language_modeling.measuring import ChosenArm, Measurer, PromptTask
 from benchmarks.language_modeling.running import ResultsFile, run_tasks
 from benchmarks.records import environment
+from benchmarks.text_variants import versions
 from sift_core.answering import FineTuningSettings, LanguageModel
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.errors import InvalidInputError
@@ -46,6 +48,13 @@ from sift_core.evaluation.search import nearest, unit_rows
 from sift_core.types import CandidatePool, FloatArray
 
 PACKAGES = ("numpy", "torch", "transformers", "sentence-transformers", "sift-rerank")
+OF_THE_RUN = (  # which prompts are measured and where, not what each is measured on
+    "prompts_per_domain",
+    "skipped_per_domain",
+    "near_duplicates",
+    "near_copies",
+    "device",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +67,18 @@ class LanguageModelingExperiment:
         base_model: Folder, or name on the hub.
         embedder: Of `SentenceTransformerEmbedder`.
         source_digits: Which documents of the data space take part, see `read_documents`.
-        documents_per_domain: How many of these of each domain, see `sample`; None for all.
+        documents_per_domain: How many of these of each domain, see `sample`; None for all. The
+            nearest documents that `near_duplicates` names for near copies are there in any case.
+        versions: How often each chunk is in the data space: once, or also in textual variants as
+            mirrors of a page have them.
         prompts_per_domain: How many prompts of each domain; None for all. More may be added to
             the same results later.
         skipped_per_domain: How many prompts of each domain are left out before those: tune
             settings on other prompts than they are judged on.
         near_duplicates: Where the share of each prompt that the data space has is written, see
-            `read_shares`; None where nobody knows.
+            `read_near_copies`; None where nobody knows.
+        near_copies: Whether only prompts are measured of which the data space has a near copy, a
+            share of at least `NEAR_COPY`.
         chunk_tokens: Length of the chunks that the data space is cut into, >= 1.
         chunks_per_document: How many from the beginning of a document at most; None for all.
         prompt_tokens: Length at which prompts are cut, >= 1.
@@ -83,9 +97,11 @@ class LanguageModelingExperiment:
     embedder: str = MINILM
     source_digits: str = HEX_DIGITS
     documents_per_domain: int | None = None
+    versions: int = 1
     prompts_per_domain: int | None = 10
     skipped_per_domain: int = 0
     near_duplicates: Path | None = None
+    near_copies: bool = False
     chunk_tokens: int = 256
     chunks_per_document: int | None = 2
     prompt_tokens: int = 384
@@ -144,24 +160,31 @@ class PreparedExperiment:
         self.experiment = experiment
         language_model = experiment.load_model()
         tokens_of = partial(token_spans, language_model)
+        path = experiment.near_duplicates
+        near = read_near_copies(path) if path else {}
+        self._shares = {name: one.share for name, one in near.items()}
         space = read_documents(experiment.data_space, source_digits=experiment.source_digits)
         if experiment.documents_per_domain is not None:
-            space = sample(space, experiment.documents_per_domain)
-        self.chunks = chunks(
+            copied = {one.nearest for one in near.values() if one.share >= NEAR_COPY}
+            kept = {one.document_id for one in sample(space, experiment.documents_per_domain)}
+            space = [one for one in space if one.document_id in kept | copied]
+        whole = chunks(
             space,
             tokens_of,
             experiment.chunk_tokens,
             per_document=experiment.chunks_per_document,
         )
+        self.chunks = _in_versions(whole, experiment.versions, experiment.seed)
         prompts = cut(read_documents(experiment.prompts), tokens_of, experiment.prompt_tokens)
         self._refuse_shared_sources(prompts)
         self._other = others(prompts)
+        wanted = prompts
+        if experiment.near_copies:
+            wanted = [one for one in prompts if self._shares.get(one.document_id, 0) >= NEAR_COPY]
         self.prompts = sample(
-            prompts, experiment.prompts_per_domain, skipped=experiment.skipped_per_domain
+            wanted, experiment.prompts_per_domain, skipped=experiment.skipped_per_domain
         )
         self._n_tokens = {one.document_id: language_model.n_tokens(one.text) for one in prompts}
-        path = experiment.near_duplicates
-        self._shares = read_shares(path) if path else {}
         self._embedder_version = version_of(experiment.embedder)
         self._spaces = self._embed(prompts, cache_folder)
         self.identity = self._identity(language_model)
@@ -293,7 +316,7 @@ class PreparedExperiment:
         """Return all that a result depends on beside its arm and prompt."""
         experiment = self.experiment
         settings = asdict(experiment)
-        for name in ("prompts_per_domain", "skipped_per_domain", "near_duplicates", "device"):
+        for name in OF_THE_RUN:
             del settings[name]
         if experiment.documents_per_domain is None:
             del settings["documents_per_domain"]
@@ -343,6 +366,16 @@ def run_language_modeling(
         tasks = prepared.tasks(arms, file.keys)
         run_tasks(prepared.worker(), tasks, file, workers=workers, ray_address=ray_address)
         return [row for row in file.rows if row["experiment"] == prepared.digest]
+
+
+def _in_versions(documents: Sequence[Document], n_versions: int, seed: int) -> list[Document]:
+    """Return the chunks, then the first variant of each, then the second, and so on."""
+    texts = [versions(one.text, one.document_id, n_versions, seed) for one in documents]
+    return [
+        replace(one, document_id=f"{one.document_id}~{i}", text=own[i]) if i else one
+        for i in range(n_versions)
+        for one, own in zip(documents, texts, strict=True)
+    ]
 
 
 def _file_record(path: Path, n: int, what: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ apart; every selector also has a mark and a line of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,8 +49,9 @@ def learning_curves(results: Results) -> Figure:
     chunks in the context. All lines are of the prompts that every arm was measured on.
     """
     arms = results.main_arms()
-    has_context = len(results.where(mode="context")) > 0
-    in_context = results.mode_arms().get("context") if has_context else None
+    readers = results.where(mode="context", selector="SIFT")
+    rooms = readers["context_tokens"].map(lambda tokens: tokens or math.inf)
+    in_context = None if readers.empty else rooms.idxmax()
     drawn = [*arms.values(), *([in_context] if in_context is not None else [])]
     results = results.of_prompts(results.percent[drawn].notna().all(axis=1))
     figure = Figure(figsize=(WIDTH_INCHES, 4.3), layout="constrained")

@@ -180,8 +180,10 @@ class Measurer:
         """Return how many chunks fit into the window, and the prompt's bits per byte after them."""
         chunks = task.pool.take(list(dict.fromkeys(one.positions)))
         room = self._reading.room_for_chunks(task.text)
-        n_read = len(self._reading.fitting(chunks, room))
-        return n_read, self._reading.bits_per_byte(task.text, chunks)
+        if one.arm.context_tokens is not None:
+            room = min(room, one.arm.context_tokens)
+        read = self._reading.fitting(chunks, room)
+        return len(read), self._reading.bits_per_byte(task.text, read)
 
 
 def _row(

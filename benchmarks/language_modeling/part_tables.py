@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from benchmarks.language_modeling.ablation_tables import ABLATIONS
 from benchmarks.language_modeling.adaptive_tables import adaptive_table, stop_table
+from benchmarks.language_modeling.context_tables import best_mode_table, context_table
 from benchmarks.language_modeling.results import Results
 from benchmarks.language_modeling.tables import (
-    context_table,
     main_table,
     noise_variance_table,
     only_near_duplicates,
@@ -34,7 +34,7 @@ MAIN: tuple[MakeTable, ...] = (
 )
 TABLES: dict[str, tuple[MakeTable, ...]] = {
     "main": MAIN,
-    "context": (context_table,),
+    "context": (context_table, best_mode_table),
     "noise_variance": (noise_variance_table,),
     **{part: (make,) for part, make in ABLATIONS.items()},
 }

@@ -20,11 +20,6 @@ from sift_core.errors import InvalidInputError
 
 SELECTORS = ("SIFT", "NN", "NN-F", "US", "HullFT", "other prompt")
 OF_THE_SELECTOR = ("selector", "noise_variance")
-MODES = {  # and the settings in which an arm of the mode may differ from the fine-tuned one
-    "context": ("mode", "scope", "learning_rate", "chunks_per_step", "order"),
-    "fine_tune": (),
-    "both": ("mode",),
-}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,25 +105,6 @@ class Results:
             chosen[selector] = int(n_with.idxmax())
         return chosen
 
-    def mode_arms(self) -> dict[str, int]:
-        """Return the arms "context", "fine_tune" and "both" of one selector, where measured.
-
-        It is the first of the main selectors that was measured in any mode but fine-tuning.
-
-        Raises:
-            InvalidInputError: If there is none.
-        """
-        for arm in self.main_arms().values():
-            found = {}
-            for mode, ignored in MODES.items():
-                others = self.where(mode=mode)
-                like = settings_without(others, ignored)
-                same = others.index[like == settings_without(self.arms, ignored)[arm]]
-                found |= {mode: int(same[0])} if len(same) else {}
-            if len(found) > 1:
-                return found
-        raise InvalidInputError("no arm of mode 'context' or 'both' beside fine-tuning")
-
     def curve(self, arm: int) -> pd.DataFrame:
         """Return bits per byte in % of the base model, prompts × steps.
 
@@ -179,6 +155,8 @@ def results_of(
     keys = [json.dumps(row["arm"], sort_keys=True) for row in found]
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     settings = pd.DataFrame([json.loads(key) for key in number], dtype=object)
+    if "context_tokens" not in settings:  # rows from before it could be said read what fits
+        settings["context_tokens"] = None
     settings = settings.astype(object).where(settings.notna(), None)
     settings["label"] = [label(arm) for arm in settings.to_dict("records")]
     frame = pd.DataFrame(

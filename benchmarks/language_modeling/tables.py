@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from benchmarks.language_modeling.documents import NEAR_COPY
 from benchmarks.language_modeling.results import (
     OF_THE_SELECTOR,
     Results,
@@ -26,7 +27,6 @@ from sift_core.evaluation.table import Cell, Table, missing, number, word
 ALL = "All"
 BASELINES = ("US", "NN", "NN-F", "HullFT")
 ORDER = (*BASELINES, "SIFT", "other prompt")
-NEAR_DUPLICATE = 0.3  # guess: the share of 8-grams above which a reader would call it a copy
 # The paper's figure has all prompts, those with one unique point, and those with more than 25.
 UNIQUE_BINS: tuple[tuple[int, float], ...] = ((1, 1), (2, 10), (11, 25), (26, np.inf))
 CELL_NOTE = (
@@ -61,14 +61,14 @@ def main_table(results: Results) -> Table:
 
 def without_near_duplicates(results: Results) -> Table:
     """Return `main_table` of the prompts of which the data space has no near copy."""
-    kept = results.of_prompts(results.prompts["near_duplicate"] < NEAR_DUPLICATE)
-    return _main_table(kept, f"prompts with a near-duplicate share below {NEAR_DUPLICATE:g}")
+    kept = results.of_prompts(results.prompts["near_duplicate"] < NEAR_COPY)
+    return _main_table(kept, f"prompts with a near-duplicate share below {NEAR_COPY:g}")
 
 
 def only_near_duplicates(results: Results) -> Table:
     """Return `main_table` of the other prompts whose share was measured."""
-    kept = results.of_prompts(results.prompts["near_duplicate"] >= NEAR_DUPLICATE)
-    return _main_table(kept, f"prompts with a near-duplicate share of at least {NEAR_DUPLICATE:g}")
+    kept = results.of_prompts(results.prompts["near_duplicate"] >= NEAR_COPY)
+    return _main_table(kept, f"prompts with a near-duplicate share of at least {NEAR_COPY:g}")
 
 
 def _main_table(results: Results, which: str) -> Table:
@@ -107,37 +107,6 @@ def noise_variance_table(results: Results) -> Table:
         rows=_domain_rows(results, columns, names, ["NN"]),
         note=f"{CELL_NOTE} {BOLD_NOTE} Δ: the best λ of the line minus NN, paired. It was chosen "
         "on these prompts, which flatters it.",
-    )
-
-
-def context_table(results: Results) -> Table:
-    """Return the same chunks in the context, learned, and both, by domain.
-
-    The paper's table "gpt2_ttft". Further columns have other selectors' chunks in the context.
-    """
-    modes = results.mode_arms()
-    columns = pd.DataFrame(
-        {
-            mode: results.percent[modes[mode]] if mode in modes else np.nan
-            for mode in ("context", "fine_tune", "both")
-        },
-        index=results.prompts.index,
-    )
-    if "context" in modes:
-        readers = results.where(mode="context")
-        rest = settings_without(readers, OF_THE_SELECTOR)
-        same = rest == rest[modes["context"]]
-        others = readers["selector"] != readers.loc[modes["context"], "selector"]
-        for arm, name in readers.loc[same & others, "label"].items():
-            columns[name] = results.percent[arm]
-    tuned = results.arms.loc[modes["fine_tune"]]
-    return Table(
-        title=f"Context against fine-tuning, chunks of {selector_label(tuned)}",
-        heads=("", "n", "base", *columns, "Δ"),
-        rows=_domain_rows(results, columns, ["fine_tune"], ["context"]),
-        note=f"{CELL_NOTE} {BOLD_NOTE} base: its bits per byte over all bytes. Δ: fine_tune minus "
-        "context, in points, paired. context has as many chunks as fitted, fine_tune learns "
-        f"{tuned['n_steps']}. Further columns: context with other selectors.",
     )
 
 
