@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sift_core.service import ServiceSettings
 
 KEY_VARIABLE = "SIFT_API_KEY"
+MAX_CONNECTIONS = 512  # more are told 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
 
@@ -196,6 +197,8 @@ def _run(app: Any, host: str, port: int) -> None:
         access_log=False,
         server_header=False,
         ws="none",
+        http="h11",  # the other that Uvicorn may find takes headers of any size
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_S,
     )
     listener = listener_at(host, port)

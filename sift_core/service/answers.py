@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LEARNING_SHARE = 0.75  # of the time that is left: the rest is for writing. A guess.
 LEAST_S = 0.01
+CHARACTERS = 64  # a token at most; of prose four or five
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,6 +113,7 @@ async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
     from sift_core.answering import InContextAnswerer  # with torch
 
     request = asked.request
+    _check_size(engine, request)
     limit = service.settings.max_new_tokens
     if request.max_new_tokens is not None and request.max_new_tokens > limit:
         raise RefusedError(
@@ -134,6 +136,22 @@ async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
 
     n = await service.in_thread("check", checked)  # a long text takes its time
     return replace(asked, request=replace(request, max_new_tokens=n))
+
+
+def _check_size(engine: AnswerEngine, request: AnswerRequest) -> None:
+    """Refuse megabytes, which cannot fit, before they are cut into tokens: that takes seconds.
+
+    Raises:
+        RefusedError: If so.
+    """
+    window = engine.language_model.window
+    n_characters = len(request.question) + sum(len(turn["content"]) for turn in request.history)
+    if n_characters > CHARACTERS * window or len(request.history) > window:
+        raise RefusedError(
+            f"question and history have {n_characters:,} characters in "
+            f"{len(request.history) + 1:,} messages; the model reads {window:,} tokens",
+            param="messages",
+        )
 
 
 class Answering:

@@ -34,6 +34,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine
 
+_SHOWN = 200  # characters of what arrived, in an error
+
 
 def create_app(
     engine: AnswerEngine | None = None,
@@ -124,7 +126,7 @@ def _service(
 async def _tell(request: Request, error: Exception) -> Response:
     """Answer with an error in the dialect of the request's path."""
     if isinstance(error, RequestValidationError):
-        refused = _invalid(error)
+        refused = _invalid(error, request.headers.get("content-type"))
     elif isinstance(error, HTTPException | StarletteHTTPException):
         refused = RefusedError(str(error.detail), status=error.status_code)
     else:
@@ -133,11 +135,24 @@ async def _tell(request: Request, error: Exception) -> Response:
     return JsonAnswer(answer.body, answer.status, dict(answer.headers))
 
 
-def _invalid(error: RequestValidationError) -> RefusedError:
+def _invalid(error: RequestValidationError, content_type: str | None) -> RefusedError:
     """Return what is wrong with a body: each field and why, without the values."""
+    if isinstance(error.body, bytes):  # FastAPI reads what calls itself JSON
+        told = "nothing" if content_type is None else repr(content_type[:_SHOWN])
+        return RefusedError(
+            f"the body must be JSON, and the header `content-type: application/json` must say so; "
+            f"got {told}",
+            status=415,
+            code="no_json",
+        )
     faults = [
-        (".".join(str(part) for part in fault["loc"][1:]), str(fault["msg"]))
+        (".".join(str(part) for part in fault["loc"][1:])[:_SHOWN], str(fault["msg"])[:_SHOWN])
         for fault in error.errors()
     ]
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return RefusedError(f"the body is no JSON: {first['ctx']['error']}", code="no_json")
+    if first["type"] == "missing" and first["loc"] == ("body",):
+        return RefusedError("the body is empty; send an object in JSON", code="no_json")
     message = "; ".join(f"`{place}`: {why}" if place else why for place, why in faults[:5])
     return RefusedError(message, param=faults[0][0] or None)

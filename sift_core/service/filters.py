@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.protocols import CandidateSource
+from sift_core.service.bodies import FewKeys, Many
 from sift_core.types import Metadata
 
 try:
@@ -14,9 +15,11 @@ try:
 except ImportError as error:
     raise MissingDependencyError("fastapi", extra="serve") from error
 
+MAX_VALUES = 1000  # each is compared with each document
 Plain: TypeAlias = StrictStr | StrictInt | StrictBool
 Filter = Annotated[
-    dict[str, Plain | list[Plain]],
+    dict[str, Plain | Annotated[Many[Plain], Field(max_length=MAX_VALUES)]],
+    FewKeys,
     Field(description="Metadata key: the value that documents must have, or a list of several."),
 ]
 """What a client sends. All of its conditions must hold."""

@@ -46,6 +46,7 @@ class Guard:
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._open_paths = OPEN | set(open_paths)
+        self._room = settings.max_held_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -58,7 +59,14 @@ class Guard:
         if not _REQUEST_ID.fullmatch(name):
             name = uuid4().hex.encode()
         request_id.set(name.decode())
-        status = 0
+        status = n_held = 0
+
+        def hold(n_bytes: int) -> None:
+            nonlocal n_held
+            if n_bytes > self._room:
+                raise _no_room()
+            self._room -= n_bytes
+            n_held += n_bytes
 
         async def named(message: Message) -> None:
             nonlocal status
@@ -70,16 +78,18 @@ class Guard:
         try:
             self._check_host(headers)
             self._check_key(scope, headers)
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, hold)
             await self._app(scope, _replayed(body, receive), named)
         except Exception as error:
             refused = refusal_of(error)
             if status:  # the answer has begun: the connection is cut
                 raise
             answer = told(scope["path"], refused)
-            response = JsonAnswer(answer.body, answer.status, dict(answer.headers))
+            also = {"connection": "close"} if refused.status == 408 else {}
+            response = JsonAnswer(answer.body, answer.status, {**answer.headers, **also})
             await response(scope, receive, named)
         finally:
+            self._room += n_held
             # A template such as "/v1/rerank"; never what clients make up, which has no end.
             route = getattr(scope.get("route"), "path", None) or "other"
             self._metrics.request(route, status, time.perf_counter() - started)
@@ -109,19 +119,23 @@ class Guard:
                 code="invalid_api_key",
             )
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    async def _body(
+        self, headers: dict[bytes, bytes], receive: Receive, hold: Callable[[int], object]
+    ) -> bytes:
         """Return the whole body, read while nothing is computed."""
         limit = self._settings.max_body_bytes
         told_length = headers.get(b"content-length", b"")
         if told_length.isdigit() and int(told_length) > limit:
             raise _too_large(limit)
         try:
-            return await asyncio.wait_for(_read(receive, limit), self._settings.body_timeout_s)
+            return await asyncio.wait_for(
+                _read(receive, limit, hold), self._settings.body_timeout_s
+            )
         except asyncio.TimeoutError as error:
             raise RefusedError("the request did not arrive in time", status=408) from error
 
 
-async def _read(receive: Receive, limit: int) -> bytes:
+async def _read(receive: Receive, limit: int, hold: Callable[[int], object]) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -132,6 +146,7 @@ async def _read(receive: Receive, limit: int) -> bytes:
         size += len(parts[-1])
         if size > limit:
             raise _too_large(limit)
+        hold(len(parts[-1]))
         if not message.get("more_body"):
             return b"".join(parts)
 
@@ -144,6 +159,15 @@ def _replayed(body: bytes, receive: Receive) -> Callable[[], Any]:
         return first.pop() if first else await receive()
 
     return replay
+
+
+def _no_room() -> RefusedError:
+    return RefusedError(
+        "the requests that are being served are too large together; ask again later",
+        status=429,
+        code="overloaded",
+        retry_after_s=1.0,
+    )
 
 
 def _too_large(limit: int) -> RefusedError:

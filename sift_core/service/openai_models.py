@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from sift_core.errors import InvalidInputError
+from sift_core.service.bodies import Body, FewKeys, Many
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter
 from sift_core.types import AnswerMode, Message
 
 MAX_STOPS = 16
+MAX_STOP = 1000  # characters; all that was written is compared with them at each token
 ModeName = Literal["auto", "base", "context", "fine_tune", "both"]
 _ROLES = {"developer": "system", "function": None, "tool": None}
 
 
-class Sift(BaseModel):
+class Sift(Body):
     """What is told beside OpenAI's fields: `extra_body={"sift": {…}}`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -30,25 +32,25 @@ class Sift(BaseModel):
     session: str | None = Field(default=None, min_length=1, max_length=128)
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Body):
     """OpenAI's."""
 
     include_usage: bool = False
 
 
-class _Generation(BaseModel):
+class _Generation(Body):
     """What chats and completions share."""
 
     model: str
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: str | list[str] | None = None
+    stop: str | Many[str] | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     n: Literal[1] | None = None
     frequency_penalty: float | None = Field(default=None, ge=0, le=0)  # not served, as the next
     presence_penalty: float | None = Field(default=None, ge=0, le=0)
-    logit_bias: dict[str, float] | None = Field(default=None, max_length=0)
+    logit_bias: Annotated[dict[str, float], FewKeys] | None = Field(default=None, max_length=0)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     sift: Sift = Field(default_factory=Sift)
@@ -58,6 +60,10 @@ class _Generation(BaseModel):
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(stops) > MAX_STOPS:
             raise RefusedError(f"`stop` must have at most {MAX_STOPS} texts", param="stop")
+        if any(len(stop) > MAX_STOP for stop in stops):
+            raise RefusedError(
+                f"a text of `stop` must have at most {MAX_STOP:,} characters", param="stop"
+            )
         return [stop for stop in stops if stop]
 
     @property
@@ -83,16 +89,16 @@ class _Generation(BaseModel):
         return AnswerMode(way or self.sift.mode or "auto")
 
 
-class _Part(BaseModel):
+class _Part(Body):
     type: str
     text: str | None = None
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Body):
     """One turn; parts of a content must be texts."""
 
     role: str
-    content: str | list[_Part] | None = None
+    content: str | Many[_Part] | None = None
 
     def as_message(self, position: int) -> Message:
         """Return the turn as the engine takes it.
@@ -121,7 +127,7 @@ class ChatMessage(BaseModel):
 class ChatRequest(_Generation):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage]
+    messages: Many[ChatMessage]
     max_completion_tokens: int | None = Field(default=None, ge=1)
     tools: list[Any] | None = Field(default=None, max_length=0)
     logprobs: Literal[False] | None = None
@@ -152,7 +158,7 @@ class ChatRequest(_Generation):
 class CompletionRequest(_Generation):
     """POST /v1/completions: the prompt is the question."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Many[str] | Many[int] | Many[Many[int]]
     echo: Literal[False] | None = None
     logprobs: Literal[0] | None = None
     best_of: Literal[1] | None = None
@@ -171,11 +177,11 @@ class CompletionRequest(_Generation):
         return prompt, []
 
 
-class EmbeddingRequest(BaseModel):
+class EmbeddingRequest(Body):
     """POST /v1/embeddings."""
 
     model: str
-    input: str | list[str] | list[int] | list[list[int]]
+    input: str | Many[str] | Many[int] | Many[Many[int]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ import numpy as np
 from sift_core.answering.request import AnswerRequest
 from sift_core.service.answers import Answering, Asked, fitted
 from sift_core.service.errors import RefusedError
-from sift_core.service.filters import filter_for
-from sift_core.service.json_bodies import JsonAnswer, JsonRoute
+from sift_core.service.filters import Filter, filter_for
+from sift_core.service.json_bodies import JsonAnswer, JsonRoute, dumped
 from sift_core.service.openai_models import (
     ChatRequest,
     CompletionRequest,
@@ -111,31 +112,23 @@ def openai_router(service: Service) -> APIRouter:
         return await _answered(service, body, request, names.way(body.model))
 
     @router.post("/v1/embeddings", operation_id="create_embedding")
-    async def embeddings(body: EmbeddingRequest, request: Request) -> dict[str, Any]:
+    async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
         """Embed texts with the model that embedded the documents."""
         if body.model != names.embedder:
             raise names.unknown(body.model)
-        return await while_there(request.receive, lambda: _embedded(service, body))
+        answer = await while_there(request.receive, lambda: _embedded(service, body))
+        return Response(answer, media_type="application/json")
 
     return router
 
 
-async def _embedded(service: Service, body: EmbeddingRequest) -> dict[str, Any]:
-    """Return vectors as numbers, or as little-endian float32 in base64."""
+async def _embedded(service: Service, body: EmbeddingRequest) -> str:
+    """Return JSON with vectors as numbers, or as little-endian float32 in base64.
+
+    It is written in the thread, row by row: all at once nobody else was served for seconds.
+    """
     embedder, texts = service.needed_embedder(), body.texts()
     service.check_n("input", len(texts))
-
-    def embed() -> tuple[FloatArray, int]:
-        vectors = embedder.embed_documents(texts, go_on=from_thread.check_cancelled)
-        return vectors, embedder.n_tokens(texts)
-
-    vectors, n_tokens = await service.in_thread("embed", embed)
-    if body.dimensions not in (None, vectors.shape[1]):
-        raise RefusedError(
-            f"`dimensions` must be {vectors.shape[1]}, those of this model; leave it out",
-            param="dimensions",
-        )
-    service.metrics.tokens(embedding=n_tokens)
 
     def spelled(row: FloatArray) -> list[float] | str:
         if body.encoding_format == "float":
@@ -143,15 +136,25 @@ async def _embedded(service: Service, body: EmbeddingRequest) -> dict[str, Any]:
             return numbers
         return base64.b64encode(np.asarray(row, dtype="<f4").tobytes()).decode()
 
-    return {
-        "object": "list",
-        "data": [
-            {"object": "embedding", "index": i, "embedding": spelled(row)}
+    def embed() -> tuple[str, int]:
+        vectors = embedder.embed_documents(texts, go_on=from_thread.check_cancelled)
+        if body.dimensions not in (None, vectors.shape[1]):
+            raise RefusedError(
+                f"`dimensions` must be {vectors.shape[1]}, those of this model; leave it out",
+                param="dimensions",
+            )
+        n_tokens = embedder.n_tokens(texts)
+        rows = ",".join(
+            dumped({"object": "embedding", "index": i, "embedding": spelled(row)})
             for i, row in enumerate(vectors)
-        ],
-        "model": body.model,
-        "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
-    }
+        )
+        usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+        rest = dumped({"object": "list", "model": body.model, "usage": usage})
+        return f'{rest[:-1]},"data":[{rows}]}}', n_tokens
+
+    text, n_tokens = await service.in_thread("embed", embed)
+    service.metrics.tokens(embedding=n_tokens)
+    return text
 
 
 def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | None) -> Asked:
@@ -176,8 +179,13 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
         request=request,
         n_context=sift.n_context,
         session=sift.session,
-        conditions=json.dumps(sift.filter, sort_keys=True),
+        conditions=_digest(sift.filter),
     )
+
+
+def _digest(conditions: Filter | None) -> str:
+    """Return what a session's key has of its conditions, which may be megabytes."""
+    return hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
 
 
 def _sampling(body: ChatRequest | CompletionRequest) -> dict[str, Any]:

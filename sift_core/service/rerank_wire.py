@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import numpy as np
-from pydantic import BaseModel, Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from sift_core.checks import as_finite_array, shown
 from sift_core.errors import InvalidInputError
+from sift_core.service.bodies import MAX_KEYS, Body, Many
 from sift_core.service.errors import RefusedError
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
 from sift_core.service.ranking import Ranking, ranked, ranked_texts
@@ -33,7 +34,7 @@ def _vector(value: object) -> FloatArray:
             raise ValueError("no little-endian float32 numbers in base64") from error
     if not isinstance(value, list):
         raise ValueError(f"must be a list of numbers, or float32 in base64, got {shown(value)}")
-    return as_finite_array("embedding", value, n_dimensions=1)
+    return _numbers("embedding", value, n_dimensions=1)
 
 
 def _vectors(value: object) -> FloatArray:
@@ -44,8 +45,17 @@ def _vectors(value: object) -> FloatArray:
         rows = [_vector(row) for row in value]
         if len({len(row) for row in rows}) > 1:
             raise ValueError("all vectors must have as many numbers")
-        value = np.stack(rows)
-    return as_finite_array("embeddings", value, n_dimensions=2)
+        return as_finite_array("embeddings", np.stack(rows), n_dimensions=2)
+    return _numbers("embeddings", value, n_dimensions=2)
+
+
+def _numbers(name: str, value: list[Any], *, n_dimensions: int) -> FloatArray:
+    """Return numbers as an array; without a type NumPy would give all texts the longest's room."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError("must be numbers, of vectors as many each") from error
+    return as_finite_array(name, array, n_dimensions=n_dimensions)
 
 
 _ROW = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
@@ -55,7 +65,7 @@ _Vectors = Annotated[
 ]
 
 
-class _Vectored(BaseModel):
+class _Vectored(Body):
     """Vectors that a client may send, so that nothing is embedded."""
 
     query: str
@@ -73,10 +83,10 @@ class DocumentsRequest(_Vectored):
     """What Cohere, Jina, vLLM, Infinity and Open WebUI send."""
 
     model: str | None = None
-    documents: list[str | dict[str, Any]]
+    documents: Many[str | dict[str, Any]]
     top_n: int | None = Field(default=None, ge=0, description="0 or nothing for all.")
     return_documents: bool | None = None
-    rank_fields: list[str] | None = None
+    rank_fields: Annotated[Many[str], Field(max_length=MAX_KEYS)] | None = None
 
     def texts(self) -> list[str]:
         """Return the documents' texts; of one with fields, those to rank by or "text"."""
@@ -86,7 +96,7 @@ class DocumentsRequest(_Vectored):
 class TextsRequest(_Vectored):
     """What TEI's clients send."""
 
-    texts: list[str]
+    texts: Many[str]
     raw_scores: bool = False
     return_text: bool = False
     truncate: bool | None = None
@@ -146,6 +156,7 @@ async def _results(
     with_documents: bool = False,
 ) -> dict[str, Any]:
     """Return the answer to a request with `documents`: all keys that any of its clients reads."""
+    service.check_n("documents", len(request.documents))
     texts = request.texts()
     top_n = request.top_n or len(texts)
     ranking, n_tokens = await _ranked(service, request, "documents", texts, top_n)
@@ -220,7 +231,8 @@ def _text(document: str | dict[str, Any], fields: Sequence[str] | None) -> str:
     if isinstance(document, str):
         return document
     if fields:
-        return "\n".join(f"{name}: {document[name]}" for name in fields if name in document)
+        names = [name for name in dict.fromkeys(fields) if name in document]  # each once
+        return "\n".join(f"{name}: {document[name]}" for name in names)
     text = document.get("text")
     if not isinstance(text, str):
         raise InvalidInputError(

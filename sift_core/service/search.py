@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from sift_core.records import Column, column_of, compared_columns
 from sift_core.selection import ContextSelector, explain, selector_from_settings
+from sift_core.service.bodies import Body
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter, filter_for
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
@@ -22,7 +23,7 @@ from sift_core.types import CandidatePool, Query
 from fastapi import APIRouter, Request  # isort: skip  # after what names the extra
 
 
-class SearchRequest(BaseModel):
+class SearchRequest(Body):
     """What to look for, and how to choose."""
 
     model_config = ConfigDict(extra="forbid")

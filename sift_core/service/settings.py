@@ -9,6 +9,7 @@ from sift_core.errors import InvalidInputError
 
 _COUNTS = (
     "max_body_bytes",
+    "max_held_bytes",
     "max_documents",
     "max_new_tokens",
     "n_answers",
@@ -34,6 +35,7 @@ class ServiceSettings:
             the loopback without a key these keep a web page from calling under a name of its own
             that it lets point here.
         max_body_bytes: Of a request.
+        max_held_bytes: Of the bodies of all requests that are being served; more are refused (429).
         max_documents: Documents of a rerank, texts to embed, candidates of a search.
         max_new_tokens: Of one answer; what a request may ask for at most.
         n_answers: Answers that are computed at once; they take turns on the model.
@@ -56,6 +58,7 @@ class ServiceSettings:
     allowed_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = 32 << 20
+    max_held_bytes: int = 128 << 20  # read as JSON they may take 60 times as much
     max_documents: int = 10_000  # Cohere's own limit
     max_new_tokens: int = 4096
     n_answers: int = 4  # as many as a model has worker threads
@@ -72,6 +75,11 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             as_count(name, getattr(self, name), minimum=1)
+        if self.max_held_bytes < self.max_body_bytes:
+            raise InvalidInputError(
+                f"`max_held_bytes` must be >= `max_body_bytes`, {self.max_body_bytes}, got "
+                f"{self.max_held_bytes}"
+            )
         for name in _WAITING:
             as_count(name, getattr(self, name), minimum=0)
         for name in _SECONDS:

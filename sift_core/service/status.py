@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from sift_core.errors import SiftError
+from sift_core.protocols import CandidateSource, Embedder
 from sift_core.service.json_bodies import JsonAnswer
 from sift_core.service.metrics import CONTENT_TYPE
 from sift_core.service.state import Service
@@ -14,33 +16,33 @@ from anyio import to_thread  # isort: skip  # after what names the extra
 from fastapi import APIRouter, Response  # isort: skip
 
 STORE_CHECK_S = 5.0  # how long it counts that the store has answered
+FAILURE_S = 1.0  # and that it has not
 
 
 def status_router(service: Service) -> APIRouter:
     """Return the routes."""
     router = APIRouter(tags=["status"])
-    last_answer = -STORE_CHECK_S
+    checked_at, is_there = -STORE_CHECK_S, True
+    checking = asyncio.Lock()  # whoever asks needs no key: one look at the store is for all
 
     async def store_answers() -> bool:
-        nonlocal last_answer
+        nonlocal checked_at, is_there
         if service.source is None or service.embedder is None:
             return True
-        if time.monotonic() - last_answer < STORE_CHECK_S:
-            return True
-        source, embedder = service.source, service.embedder
-        try:
-            vector = await to_thread.run_sync(embedder.embed_query, "ready")
-            await source.afetch(Query(text="ready", embedding=vector), 1)
-        except SiftError:
-            return False
-        last_answer = time.monotonic()
-        return True
+        async with checking:
+            counts_for = STORE_CHECK_S if is_there else FAILURE_S
+            if time.monotonic() - checked_at >= counts_for:
+                is_there = await _answers(service.source, service.embedder)
+                checked_at = time.monotonic()
+            return is_there
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", operation_id="health")
     async def health() -> dict[str, str]:
         """Tell that the process lives."""
         return {"status": "ok"}
 
+    @router.head("/ready", include_in_schema=False)
     @router.get("/ready", operation_id="ready")
     async def ready() -> JsonAnswer:
         """Tell whether a question would be answered now; 503 if not, with the reasons."""
@@ -58,3 +60,12 @@ def status_router(service: Service) -> APIRouter:
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     return router
+
+
+async def _answers(source: CandidateSource, embedder: Embedder) -> bool:
+    try:
+        vector = await to_thread.run_sync(embedder.embed_query, "ready")
+        await source.afetch(Query(text="ready", embedding=vector), 1)
+    except SiftError:
+        return False
+    return True

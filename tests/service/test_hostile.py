@@ -1,0 +1,184 @@
+"""Bodies made to cost more than they weigh, or to be misunderstood."""
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pydantic import ValidationError
+
+from sift_core import InMemorySource
+from sift_core.service import openai_models, rerank_wire, search
+from tests.service.servers import TEXTS
+from tests.service.test_limits import CHAT, RERANK, service, until
+
+CHAT_PATH = "/v1/chat/completions"
+WRONG = [1, 1.5, "x", None, True, {}, []]
+MODELS = {
+    openai_models.ChatRequest: {"model": "m", "messages": [{"role": "user", "content": "q"}]},
+    openai_models.CompletionRequest: {"model": "m", "prompt": "q"},
+    openai_models.EmbeddingRequest: {"model": "m", "input": "q"},
+    rerank_wire.DocumentsRequest: {"query": "q", "documents": ["a"]},
+    rerank_wire.TextsRequest: {"query": "q", "texts": ["a"]},
+    search.SearchRequest: {"query": "q"},
+    openai_models.Sift: {},
+    openai_models.ChatMessage: {"role": "user"},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_many_faults_are_told_as_few(model):
+    """Two megabytes of wrong documents took 3 GB and 23 s to be told one by one."""
+    right = MODELS[model]
+    n_refused = 0
+    for field in [*model.model_fields, None]:
+        for wrong in WRONG:
+            lists = [[wrong] * 2000, [[wrong] * 2000] * 2000, {str(i): wrong for i in range(2000)}]
+            for values in lists:
+                body = {**right, field: values} if field else {**right, **lists[-1]}
+                n_faults = _n_faults(model, body)
+                n_refused += n_faults > 0
+                assert n_faults <= 20, field
+    assert n_refused > 0
+
+
+def _n_faults(model, body):
+    try:
+        model.model_validate(body)
+    except ValidationError as error:
+        return error.error_count()
+    return 0
+
+
+def test_a_filter_has_few_faults_at_most():
+    body = {"query": "q", "filter": {str(i): [None] * 2000 for i in range(90)}}
+    with pytest.raises(ValidationError) as refused:
+        search.SearchRequest.model_validate(body)
+    assert refused.value.error_count() <= 1000
+
+
+def test_texts_for_numbers_are_refused_as_small_as_they_are(http):
+    # NumPy gave each of 100,000 texts the room of the longest: 400 GB
+    given = [["1"]] * 99_999 + [["x" * 1_000_000]]
+    body = {"query": "q", "documents": ["a"], "embeddings": given, "query_embedding": [1.0]}
+    answer = http.post("/v1/rerank", json=body)
+    assert answer.status_code == 400
+    assert len(answer.text) < 1000
+
+
+def test_a_field_counts_once_however_often_it_is_named(http):
+    document = {"a": "boat " * 1000}
+    body = {"query": "q", "documents": [document], "rank_fields": ["a"] * 100}
+    tokens = http.post("/v1/rerank", json=body).json()["usage"]["total_tokens"]
+    assert tokens < 1100
+    body["rank_fields"] *= 2
+    assert http.post("/v1/rerank", json=body).status_code == 400
+
+
+def test_bodies_together_have_a_bound(source, embedder):
+    body = json.dumps({**RERANK, "query": "x" * 6000}).encode()
+    head = b"POST /v1/rerank HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    limits = {"max_body_bytes": 10_000, "max_held_bytes": 10_000}
+    with service(source=source, embedder=embedder, **limits) as client:
+
+        def status():
+            headers = {"content-type": "application/json"}
+            return client.post("/v1/rerank", content=body, headers=headers).status_code
+
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as slow:
+            slow.sendall(head + b"content-length: 9000\r\n\r\n" + body)  # waits for the rest
+            until(lambda: status() == 429)
+            assert client.post("/v1/rerank", json=RERANK).status_code == 200  # small ones pass
+        until(lambda: status() == 200)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"query": "\xff"}', "no JSON"),
+        (b'{"query": "\\ud800"}', "no JSON"),
+        (b"[" * 100_000 + b"]" * 100_000, "no JSON: recursion limit"),
+        (b'{"top_n": ' + b"9" * 50_000 + b"}", "no JSON: number out of range"),
+        (json.dumps(RERANK).encode("utf-16"), "no JSON"),
+        (b"", "empty"),
+    ],
+)
+def test_what_is_no_json_is_told_why(http, body, why):
+    answer = http.post("/v1/rerank", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert why in answer.json()["message"]
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v1/embeddings", "/search"])
+def test_a_body_that_does_not_call_itself_json_is_told_how(http, path, kind):
+    """What `curl -d` sends where nobody names the type."""
+    headers = {} if kind is None else {"content-type": kind}
+    answer = http.post(path, content=json.dumps(RERANK), headers=headers)
+    assert answer.status_code == 415
+    assert "content-type: application/json" in answer.text
+
+
+def test_an_error_is_short_whatever_arrived(http):
+    for body in ({"query": "x", "y" * 100_000: 1}, {"query": "x", "filter": {"k" * 9999: 1.5}}):
+        answer = http.post("/search", json=body)
+        assert answer.status_code == 400
+        assert len(answer.text) < 3000
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_a_monitor_asks_for_the_head(http, path):
+    answer = http.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+class _CountingSource(InMemorySource):
+    n_fetches = 0
+
+    def fetch_batch(self, *args, **options):
+        self.n_fetches += 1
+        return super().fetch_batch(*args, **options)
+
+
+def test_whoever_asks_whether_it_is_ready_costs_one_look(embedder):
+    source = _CountingSource(embedder.embed_documents(TEXTS), TEXTS)
+    with service(source=source, embedder=embedder) as client, ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: client.get("/ready").status_code, range(32)))
+    assert answers == [200] * 32
+    assert source.n_fetches == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"messages": [{"role": "user", "content": "word " * 200_000}]},
+        {"messages": [{"role": "user"}] * 100_000 + CHAT["messages"]},
+    ],
+)
+def test_megabytes_of_words_are_refused_uncut(engine, change):
+    with service(engine) as client:
+        answer = client.post(CHAT_PATH, json={**CHAT, **change})
+        assert answer.status_code == 400
+        assert "characters in" in answer.json()["error"]["message"]
+
+
+def test_texts_that_end_an_answer_are_short(engine):
+    with service(engine) as client:
+        assert client.post(CHAT_PATH, json={**CHAT, "stop": ["x" * 1000]}).status_code == 200
+        answer = client.post(CHAT_PATH, json={**CHAT, "stop": ["x" * 1001]})
+        assert answer.json()["error"]["param"] == "stop"
+
+
+def test_the_rest_of_a_refused_body_is_no_request(source, embedder):
+    """A request hidden in the body of one that is refused before its body was read."""
+    hidden = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n"
+    head = f"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-length: {len(hidden)}\r\n\r\n".encode()
+    after = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    with service(source=source, embedder=embedder, api_key="k") as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address, timeout=30) as connection:
+            connection.sendall(head + hidden + after)
+            received = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert received.count(b"HTTP/1.1 401") == 1
+    assert received.count(b"HTTP/1.1 200") <= 1
+    assert b"sift_requests" not in received
