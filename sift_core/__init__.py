@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from sift_core.errors import (
         AdapterCacheWarning,
+        AdapterServerError,
         AnswerError,
         BusyError,
         CandidateSourceError,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdapterCacheWarning",
+    "AdapterServerError",
     "Answer",
     "AnswerError",
     "AnswerMode",
@@ -126,6 +128,7 @@ _NAMES_OF_MODULE = {
     "sources.in_memory": ("InMemorySource",),
     "errors": (
         "AdapterCacheWarning",
+        "AdapterServerError",
         "AnswerError",
         "BusyError",
         "CandidateSourceError",

@@ -6,6 +6,7 @@ SiftError
 ├── NumericalError             also ArithmeticError
 ├── CandidateSourceError       wraps the store's exception
 ├── AnswerError                generation or fine-tuning failed
+│   ├── AdapterServerError     a server that generates with adapters failed or refused
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
@@ -61,6 +62,19 @@ class ExperimentError(SiftError):
 
 class AnswerError(SiftError):
     """Generating or fine-tuning failed; the base model is as it was before."""
+
+
+class AdapterServerError(AnswerError):
+    """A server that generates with adapters is gone, late or refused; what was learned is kept.
+
+    Args:
+        message: What was wrong, where, and what to do.
+        status: HTTP's; None where no answer came, or it was not the server's fault.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class BusyError(AnswerError):

@@ -85,6 +85,13 @@ def test_agent_tool(output):
 
 
 @pytest.mark.slow
+def test_vllm_generates(output):
+    printed = output("vllm_generates")
+    assert re.search(r"^learned in 8 steps: loss \d", printed)
+    assert re.search(r"vLLM would load it as model=[0-9a-f]{16}…$", printed, re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_an_example_before_the_demo_is_one_clear_error(tmp_path):
     finished = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples/agent_tool.py")],

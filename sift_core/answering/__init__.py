@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sift_core.answering.request import AnswerRequest, Choice
     from sift_core.answering.sessions import Session
     from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
+    from sift_core.answering.vllm_server import VllmServer
 
 __all__ = [
     "Adapter",
@@ -39,6 +40,7 @@ __all__ = [
     "PolicyFeatures",
     "Session",
     "VariancePolicy",
+    "VllmServer",
     "cached_cost_model",
     "fine_tune",
     "fine_tuned",
@@ -63,6 +65,7 @@ _MODULES = {
     "Policy": "sift_core.answering.policy",
     "PolicyFeatures": "sift_core.answering.policy",
     "VariancePolicy": "sift_core.answering.policy",
+    "VllmServer": "sift_core.answering.vllm_server",
     "cached_cost_model": "sift_core.answering.cost_model",
     "fine_tune": "sift_core.answering.learning.fine_tuning",
     "fine_tuned": "sift_core.answering.learning.fine_tuning",

@@ -1,0 +1,453 @@
+"""An adapter reaches a server that behaves as vLLM does, and leaves it again, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import runpy
+import stat
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sift_core import AdapterServerError, InvalidInputError, SiftError
+from sift_core.answering import FineTuningSettings, VllmServer, fine_tune
+from tests.answering.plain_peft import TEXTS, loaded_by_peft, logits_of, lora
+from tests.answering.vllm_double import BASE, LINEAR, Vllm, serving
+
+KEY = "key-that-nobody-may-read"
+
+
+@pytest.fixture(scope="module")
+def lm(byte_tokenizer):
+    from sift_core.answering import LanguageModel
+    from tests.answering.shapes import ALL_SHAPES
+
+    return LanguageModel(ALL_SHAPES["llama, tied head"](), byte_tokenizer)
+
+
+@pytest.fixture(scope="module")
+def adapter(lm):
+    return fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(4), learning_rate=5e-3)).adapter
+
+
+@pytest.fixture
+def vllm():
+    with serving(Vllm()) as double:
+        yield double
+
+
+@pytest.fixture
+def make(vllm, tmp_path):
+    """Return a function that makes a `VllmServer`, which is closed at the end."""
+    made = []
+
+    def make(**options):
+        options = {"base_model": BASE, "folder": tmp_path / "adapters", **options}
+        made.append(VllmServer(options.pop("url", vllm.url), **options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def entries(tmp_path):
+    folder = tmp_path / "adapters"
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def asked(vllm, model):
+    body = {"model": model, "messages": [{"role": "user", "content": "where is the cat?"}]}
+    return httpx.post(f"{vllm.url}/v1/chat/completions", json=body).raise_for_status().json()
+
+
+def refused(call, *words):
+    with pytest.raises(AdapterServerError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+    return caught.value
+
+
+def test_an_adapter_is_loaded_asked_and_unloaded(vllm, make, adapter, tmp_path):
+    with make().serving(adapter) as model:
+        assert vllm.loaded == {model: str(tmp_path / "adapters" / model)}
+        assert asked(vllm, model)["model"] == model
+        assert entries(tmp_path) == [model]
+    assert vllm.loaded == {}
+    assert entries(tmp_path) == []
+    assert vllm.routes() == [
+        *("models", "load_lora_adapter", "chat/completions", "unload_lora_adapter")
+    ]
+
+
+def test_the_folder_is_one_that_peft_reads_and_vllm_takes(make, lm, adapter, tmp_path):
+    # vLLM: r, lora_alpha, target_modules; no bias, modules_to_save, DoRA; rank within the limit;
+    # tensors named base_model.model.MODULE.lora_A.weight with MODULE a linear layer; its resolver:
+    # peft_type and the base's name.
+    with make().serving(adapter) as model:
+        place = tmp_path / "adapters" / model
+        config = json.loads((place / "adapter_config.json").read_text(encoding="utf-8"))
+        assert (config["peft_type"], config["base_model_name_or_path"]) == ("LORA", BASE)
+        assert (config["r"], config["lora_alpha"], config["bias"]) == (4, 16, "none")
+        assert {name.rpartition(".")[2] for name in config["target_modules"]} == LINEAR
+        assert not any(config.get(x) for x in ("modules_to_save", "use_dora", "use_rslora"))
+        tensors = load_file(place / "adapter_model.safetensors")
+        assert len(tensors) == 2 * len(config["target_modules"])
+        assert all(t.dtype == torch.float32 for t in tensors.values())
+        by_peft = logits_of(loaded_by_peft(lm.model, place), range(1, 20))
+    with lm.adapted(adapter):
+        here = logits_of(lm.model, range(1, 20))
+    assert torch.allclose(by_peft, here, rtol=0, atol=1e-5)
+    assert not torch.allclose(by_peft, logits_of(lm.model, range(1, 20)), rtol=0, atol=1e-3)
+
+
+def test_another_user_can_read_what_is_written(make, adapter, tmp_path):
+    before = os.umask(0o022)
+    try:
+        with make().serving(adapter) as model:
+            place = tmp_path / "adapters" / model
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
+            assert stat.S_IMODE(place.stat().st_mode) == 0o755
+            assert set(modes.values()) == {0o644}
+    finally:
+        os.umask(before)
+
+
+def test_a_name_goes_by_the_content_alone(make, adapter):
+    server = make()
+    name = server.name(adapter)
+    assert len(name) == 64
+    assert server.name(replace(adapter, key="another", base_name="x")) == name
+    changed = adapter.values.clone()
+    changed[-1] += 1e-6
+    others = [replace(adapter, values=changed), replace(adapter, alpha=adapter.alpha + 1)]
+    assert len({name, *map(server.name, others), make(base_model="b").name(adapter)}) == 4
+
+
+def test_a_resolver_finds_the_folder_by_itself(make, vllm, adapter, tmp_path):
+    vllm.resolver_folder = tmp_path / "adapters"
+    with make(announces=False).serving(adapter) as model:
+        assert vllm.loaded == {}
+        assert asked(vllm, model)["model"] == model
+    assert vllm.loaded == {}
+    assert entries(tmp_path) == []
+    assert "load_lora_adapter" not in vllm.routes()
+
+
+def test_a_resolver_that_was_never_asked_has_nothing_to_forget(make, adapter, tmp_path):
+    with make(announces=False).serving(adapter):
+        pass
+    assert entries(tmp_path) == []
+
+
+def test_the_server_is_told_its_own_path(make, vllm, adapter):
+    server = make(folder_there="/mnt/adapters/")
+    error = refused(
+        lambda: server.load(adapter), "404", f"/mnt/adapters/{server.name(adapter)}", "folder_there"
+    )
+    assert error.status == 404
+
+
+def test_what_somebody_else_loaded_is_used_and_left(make, vllm, adapter, tmp_path):
+    server = make()
+    name = server.name(adapter)
+    vllm.loaded[name] = "/elsewhere"
+    with server.serving(adapter) as model:
+        assert model == name
+        assert entries(tmp_path) == []
+    assert vllm.loaded == {name: "/elsewhere"}
+    assert vllm.routes() == ["models"]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_name_that_is_taken_meanwhile_counts_as_loaded(make, vllm, adapter, is_old):
+    vllm.is_old = is_old
+    server = make()
+    name = server.name(adapter)
+    none_yet = {"data": [{"id": BASE}]}
+    vllm.failures["models"] = [(200, none_yet)]
+    vllm.loaded[name] = "/elsewhere"
+    with server.serving(adapter) as model:
+        assert model == name
+    assert vllm.loaded == {name: "/elsewhere"}
+    assert vllm.routes() == ["models", "load_lora_adapter", "models"]
+
+
+def test_users_of_one_adapter_share_it_until_the_last_has_gone(make, vllm, adapter, tmp_path):
+    server = make()
+    barrier = threading.Barrier(8)
+    gone, seen, errors = threading.Event(), [], []
+
+    def use(stays):
+        try:
+            barrier.wait(10)
+            with server.serving(adapter) as model:
+                barrier.wait(10)
+                if stays:
+                    assert gone.wait(10)
+                seen.append(asked(vllm, model)["model"])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use, args=(i == 0,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join(20)
+    assert list(vllm.loaded) == [server.name(adapter)] == entries(tmp_path)
+    gone.set()
+    threads[0].join(20)
+    assert errors == []
+    assert seen == [server.name(adapter)] * 8
+    assert vllm.loaded == {}
+    routes = vllm.routes()
+    assert routes.count("load_lora_adapter") == routes.count("unload_lora_adapter") == 1
+
+
+def test_an_error_in_the_block_unloads_and_is_the_one_seen(make, vllm, adapter, tmp_path):
+    with pytest.raises(KeyError, match="mine"), make().serving(adapter):
+        raise KeyError("mine")
+    assert vllm.loaded == {}
+    assert entries(tmp_path) == []
+
+
+def test_an_error_in_the_block_is_seen_though_unloading_fails(make, vllm, adapter, caplog):
+    vllm.failures["unload_lora_adapter"] = [(500, {"error": {"message": "engine dead"}})]
+    with pytest.raises(KeyError, match="mine"), make().serving(adapter):
+        raise KeyError("mine")
+    assert "engine dead" in caplog.text
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_a_failed_unloading_is_told_and_tried_again(make, vllm, adapter, tmp_path):
+    server = make()
+    name = server.load(adapter)
+    vllm.failures["unload_lora_adapter"] = [(500, {"error": {"message": "not now"}})]
+    assert refused(lambda: server.unload(name), "500 not now").status == 500
+    assert list(vllm.loaded) == entries(tmp_path) == [name]
+    with server.serving(adapter):
+        pass
+    assert vllm.loaded == {}
+    assert entries(tmp_path) == []
+    assert vllm.routes().count("load_lora_adapter") == 1
+
+
+def test_closing_unloads_what_is_left(make, vllm, adapter, tmp_path):
+    with make() as server:
+        server.load(adapter)
+        server.load(replace(adapter, alpha=1.0))
+    assert vllm.loaded == {}
+    assert entries(tmp_path) == []
+    refused(lambda: server.load(adapter), "closed")
+
+
+def test_a_second_user_writes_nothing(make, adapter, tmp_path):
+    server = make()
+    place = tmp_path / "adapters" / server.load(adapter)
+    before = {path.name: path.stat().st_ino for path in place.iterdir()}
+    server.load(adapter)
+    assert {path.name: path.stat().st_ino for path in place.iterdir()} == before
+
+
+def test_a_name_is_unloaded_once_for_each_load(make, adapter):
+    server = make()
+    name = server.load(adapter)
+    server.unload(name)
+    with pytest.raises(InvalidInputError, match="is loaded here"):
+        server.unload(name)
+
+
+def test_a_server_that_was_restarted_is_told_again(make, vllm, adapter):
+    server = make()
+    name = server.load(adapter)
+    vllm.loaded.clear()
+    assert server.load(adapter) == name
+    assert list(vllm.loaded) == [name]
+    vllm.loaded.clear()
+    server.unload(name)
+    server.unload(name)
+
+
+def test_a_server_that_is_gone(make, adapter, tmp_path):
+    with serving(Vllm()) as gone:
+        server = make(url=gone.url)
+        name = server.load(adapter)
+    error = refused(lambda: server.load(replace(adapter, alpha=1.0)), gone.url, "is it running")
+    assert error.status is None
+    refused(lambda: server.unload(name), "is it running")
+    assert entries(tmp_path) == [name]
+
+
+def test_a_server_that_is_late(make, vllm, adapter, tmp_path):
+    # It has loaded the adapter when nobody waits for it any more: `close` unloads it.
+    server = make(timeout_s=0.5)
+    vllm_answer, slow = vllm.answer, threading.Event()
+
+    def answer(route, body, key):
+        vllm.delay_s = 1.5 if route == "load_lora_adapter" else 0.0
+        slow.set()
+        return vllm_answer(route, body, key)
+
+    vllm.answer = answer
+    error = refused(lambda: server.load(adapter), "did not answer /v1/load_lora_adapter in 0.5 s")
+    assert error.status is None
+    assert slow.is_set()
+    assert list(vllm.loaded) == entries(tmp_path)
+    server.close()
+    assert vllm.loaded == {}
+    assert entries(tmp_path) == []
+
+
+def test_a_request_that_nobody_waited_for_may_be_carried_out_at_last(make, vllm, adapter, tmp_path):
+    server = make()
+    name = server.load(adapter)
+    vllm.failures["unload_lora_adapter"] = [(500, b"")]
+    refused(lambda: server.unload(name))  # so that it is still ours, as after a lost answer
+    vllm.failures["models"] = [(200, {"data": [{"id": BASE}]})]
+    with server.serving(adapter):
+        assert vllm.routes()[-3:] == ["models", "load_lora_adapter", "models"]
+    assert vllm.loaded == {}
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_rank_that_the_server_refuses(make, vllm, adapter, tmp_path, is_old):
+    vllm.max_lora_rank, vllm.is_old = 2, is_old
+    error = refused(lambda: make().load(adapter), "LoRA rank 4", "--max-lora-rank 4 or more")
+    assert error.status == (400 if is_old else 500)
+    assert entries(tmp_path) == []
+
+
+def test_a_rank_above_the_limit_is_refused_before_anything_is_asked(make, vllm, adapter):
+    with pytest.raises(InvalidInputError, match=r"rank is 4.*`max_lora_rank` 2.*LoraConfig\(r="):
+        make(max_lora_rank=2).load(adapter)
+    assert vllm.calls == []
+
+
+def test_updates_that_are_not_allowed(make, vllm, adapter, tmp_path):
+    vllm.updates_are_allowed = False
+    words = ("404", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", "--enable-lora")
+    refused(lambda: make().load(adapter), *words)
+    assert entries(tmp_path) == []
+    vllm.failures["load_lora_adapter"] = [(403, b"<html>Forbidden</html>")]
+    refused(lambda: make().load(adapter), "403", *words[1:])
+    assert entries(tmp_path) == []
+
+
+ANSWERS = {
+    "without --enable-lora": (500, {"error": {"message": "LoRA is not enabled."}}, "--enable-lora"),
+    "an odd layer": (400, {"message": "expected target modules in {'q'}"}, "target_modules="),
+    "no words": (503, b"", "without a word"),
+    "a control sequence": (500, {"message": "a\x1b[31m\nb"}, "500 a [31m b;"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_other_refusals(case, make, vllm, adapter, tmp_path):
+    status, body, word = ANSWERS[case]
+    vllm.failures["load_lora_adapter"] = [(status, body)]
+    assert refused(lambda: make().load(adapter), word).status == status
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"hello", b"[]", b'{"data": 3}', b'{"data": [{}]}', {"data": None}]
+)
+def test_a_server_that_is_no_vllm(body, make, vllm, adapter):
+    vllm.failures["models"] = [(200, body)]
+    refused(lambda: make().load(adapter), "list its models")
+
+
+def test_a_server_of_another_model(make, adapter, tmp_path):
+    refused(lambda: make(base_model="other/model").load(adapter), BASE, "other/model", "base_model")
+    assert entries(tmp_path) == []
+
+
+def test_the_key_is_sent_and_never_told(make, vllm, adapter):
+    vllm.key = KEY
+    with make(api_key=KEY).serving(adapter) as model:
+        assert list(vllm.loaded) == [model]
+    error = refused(lambda: make(api_key="wrong-" + KEY).load(adapter), "401", "api_key")
+    echo = {"error": {"message": f"bad key {KEY}"}}
+    vllm.failures["load_lora_adapter"] = [(500, echo)]
+    server = make(api_key=KEY)
+    shown = refused(lambda: server.load(adapter), "bad key ***")
+    assert KEY not in f"{error} {shown} {server!r}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": f"http://user:{KEY}@host:8000"},
+        {"url": f"http://host/?key={KEY}"},
+        {"url": "127.0.0.1:8000"},
+        {"url": "ftp://host"},
+        {"url": None},
+        {"base_model": " "},
+        {"base_model": None},
+        {"folder_there": "adapters"},
+        {"api_key": KEY + "\n"},
+        {"api_key": ""},
+        {"max_lora_rank": 0},
+        {"timeout_s": 0},
+    ],
+)
+def test_odd_arguments_are_refused(options, make):
+    with pytest.raises(InvalidInputError) as caught:
+        make(**options)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", [None, "adapter"])
+def test_what_is_no_adapter_is_refused(what, make):
+    with pytest.raises(InvalidInputError, match="takes a LoRA, got"):
+        make().load(what)
+
+
+def test_a_folder_that_cannot_be_written_to(make, adapter, tmp_path):
+    (tmp_path / "file").write_text("")
+    error = refused(lambda: make(folder=tmp_path / "file" / "in").load(adapter), "could not be")
+    assert error.status is None
+    assert isinstance(error, SiftError)
+
+
+def test_a_folder_that_was_left_half_written_is_made_whole(make, vllm, adapter, tmp_path):
+    server = make()
+    place = tmp_path / "adapters" / server.name(adapter)
+    place.mkdir(parents=True)
+    (place / "adapter_config.json").write_text("{")
+    with server.serving(adapter) as model:
+        assert asked(vllm, model)["model"] == model
+        assert entries(tmp_path) == [model]
+
+
+def test_a_link_in_place_of_the_folder_is_not_written_through(make, adapter, tmp_path):
+    server = make()
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "adapters" / server.name(adapter)).symlink_to(tmp_path / "other")
+    refused(lambda: server.load(adapter), "could not be written")
+    assert list((tmp_path / "other").iterdir()) == []
+    assert entries(tmp_path) == [server.name(adapter)]
+
+
+def test_the_example_asks_before_and_after(random_model, monkeypatch, capsys):
+    monkeypatch.setenv("SIFT_DEMO_MODEL", str(random_model))
+    with serving(Vllm(base=str(random_model))) as double:
+        monkeypatch.setenv("VLLM_URL", double.url)
+        example = Path(__file__).parents[2] / "examples/vllm_generates.py"
+        runpy.run_path(str(example), run_name="__main__")
+    printed = capsys.readouterr().out
+    name = re.search(r"vLLM has it as model=([0-9a-f]{8})", printed)[1]
+    assert printed.count(f"  after:  written by {name}") == 2
+    assert double.loaded == {}
+    assert "vLLM has forgotten it" in printed

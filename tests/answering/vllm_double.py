@@ -1,0 +1,184 @@
+"""A stand-in for vLLM: its routes about adapters, and its rules for the folder of one.
+
+Written by vLLM's sources: entrypoints/openai/models/serving.py, lora/peft_helper.py,
+lora/lora_model.py and plugins/lora_resolvers/filesystem_resolver.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from safetensors import safe_open
+
+BASE = "org/base-model"
+NAMES = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
+LINEAR = {
+    *("q_proj", "k_proj", "v_proj", "o_proj"),
+    *("gate_proj", "up_proj", "down_proj"),
+}
+
+
+class RefusedError(Exception):
+    """What vLLM answers with an error."""
+
+    def __init__(self, status, kind, message):
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+class Vllm:
+    """What one server knows, and in which ways it fails.
+
+    `failures` has answers, (status, body), to be given before any other, by route; `calls` has
+    (route, body) in order; `delay_s` is waited before each answer, after what was asked is done.
+    """
+
+    def __init__(self, base=BASE, max_lora_rank=16, key=None, resolver_folder=None):
+        self.base, self.max_lora_rank, self.key = base, max_lora_rank, key
+        self.resolver_folder = resolver_folder
+        self.updates_are_allowed = True
+        self.is_old = False  # errors in the form of 2025's versions
+        self.loaded, self.calls, self.failures = {}, [], {}
+        self.delay_s = 0.0
+        self.lock = threading.Lock()
+        self.url = ""
+
+    def routes(self):
+        return [route for route, _ in self.calls]
+
+    def answer(self, route, body, key):
+        """Return a status and what goes into the body."""
+        with self.lock:
+            self.calls.append((route, body))
+            if self.failures.get(route):
+                return self.failures[route].pop(0)
+            if self.key is not None and key != f"Bearer {self.key}":
+                return 401, {"error": "Unauthorized"}
+            served = {
+                "models": self.models,
+                "chat/completions": self.completed,
+            }
+            if self.updates_are_allowed:
+                served |= {"load_lora_adapter": self.load, "unload_lora_adapter": self.unload}
+            if route not in served:
+                return 404, {"detail": "Not Found"}
+            try:
+                return 200, served[route](body)
+            except RefusedError as error:
+                about = {"message": str(error), "type": error.kind, "code": error.status}
+                whole = {"object": "error", **about} if self.is_old else {"error": about}
+                return error.status, whole
+
+    def models(self, _):
+        cards = [{"id": self.base, "object": "model", "root": self.base}]
+        cards += [
+            {"id": name, "object": "model", "root": path, "parent": self.base}
+            for name, path in self.loaded.items()
+        ]
+        return {"object": "list", "data": cards}
+
+    def load(self, body):
+        name, path = body["lora_name"], body["lora_path"]
+        assert body["load_inplace"] is False
+        if name in self.loaded:
+            told = f"The lora adapter '{name}' has already been loaded."
+            raise RefusedError(400, "InvalidUserInput", told)
+        self.read(path)
+        self.loaded[name] = path
+        return f"Success: LoRA adapter '{name}' added successfully."
+
+    def unload(self, body):
+        name = body["lora_name"]
+        if name not in self.loaded:
+            told = f"The lora adapter '{name}' cannot be found."
+            raise RefusedError(404, "NotFoundError", told)
+        del self.loaded[name]
+        return f"Success: LoRA adapter '{name}' removed successfully."
+
+    def completed(self, body):
+        name = body["model"]
+        if name != self.base and name not in self.loaded:
+            self.resolve(name)
+        self.read(self.loaded[name]) if name != self.base else None  # evicted: read again
+        message = {"role": "assistant", "content": f"written by {name[:8]}"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return {"object": "chat.completion", "model": name, "choices": [choice]}
+
+    def resolve(self, name):
+        place = None if self.resolver_folder is None else Path(self.resolver_folder, name)
+        if place is not None and (place / "adapter_config.json").is_file():
+            config = json.loads((place / "adapter_config.json").read_text())
+            if (config["peft_type"], config["base_model_name_or_path"]) == ("LORA", self.base):
+                self.read(place)
+                self.loaded[name] = str(place)
+                return
+        raise RefusedError(404, "NotFoundError", f"The model `{name}` does not exist.")
+
+    def read(self, path):
+        """Refuse a folder that vLLM would refuse."""
+        place = Path(path)
+        if not place.is_absolute() or not (place / "adapter_config.json").is_file():
+            raise RefusedError(404, "NotFoundError", f"No adapter found for {path}")
+        failed = 400 if self.is_old else 500
+        config = json.loads((place / "adapter_config.json").read_text())
+        wrong = [name for name in ("r", "lora_alpha", "target_modules") if not config.get(name)]
+        wrong += [name for name in ("modules_to_save", "use_dora") if config.get(name)]
+        wrong += ["bias"] if config.get("bias", "none") != "none" else []
+        if wrong:
+            raise RefusedError(failed, "InternalServerError", f"not supported: {wrong}")
+        if config["r"] > self.max_lora_rank:
+            told = f"LoRA rank {config['r']} is greater than max_lora_rank {self.max_lora_rank}."
+            raise RefusedError(failed, "InternalServerError", told)
+        with safe_open(place / "adapter_model.safetensors", framework="pt") as file:
+            for name in file.keys():  # no mapping
+                found = NAMES.fullmatch(name)
+                if found is None or found["module"].rpartition(".")[2] not in LINEAR:
+                    told = f"While loading {path}, expected target modules in {LINEAR}"
+                    raise RefusedError(failed, "InternalServerError", told)
+                shape = file.get_slice(name).get_shape()
+                assert shape[found["half"] == "B"] == config["r"]
+
+
+@contextmanager
+def serving(vllm):
+    """Serve from another thread; `vllm.url` is the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.do_POST()
+
+        def do_POST(self):
+            content = self.rfile.read(int(self.headers.get("content-length") or 0))
+            route = self.path.removeprefix("/v1/")
+            body = json.loads(content) if content else None
+            status, told = vllm.answer(route, body, self.headers.get("authorization"))
+            time.sleep(vllm.delay_s)
+            sent = json.dumps(told).encode() if not isinstance(told, bytes) else told
+            try:
+                self.send_response(status)
+                self.send_header("content-length", str(len(sent)))
+                self.end_headers()
+                self.wfile.write(sent)
+            except OSError:  # nobody waits any more
+                self.close_connection = True
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    vllm.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield vllm
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
