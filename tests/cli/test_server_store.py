@@ -45,4 +45,5 @@ def test_index_search_diagnose_and_doctor(store, record, refusal, tmp_path):
 
     other = f"{store}-2"
     error = refusal("search", "trains", "--store", other)
-    assert f"no index at {other}; make one: sift index FOLDER --store {other}" in error
+    # A shell would take what follows an unquoted # for a comment.
+    assert f"no index at {other}; make one: sift index FOLDER --store '{other}'" in error
