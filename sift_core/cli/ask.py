@@ -30,9 +30,13 @@ from sift_core.cli.plain import plain
 from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
+    CandidatesOption,
+    DeviceOption,
     EmbedderOption,
     JsonOption,
     ModelOption,
+    NContextOption,
+    StepsOption,
     StoreOption,
     question_from,
 )
@@ -81,20 +85,13 @@ def ask(
     ] = False,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
-    n_context: Annotated[
-        int, typer.Option("-n", "--n-context", min=1, help="Chunks in the prompt at most.")
-    ] = 10,
-    candidates: Annotated[
-        int, typer.Option(min=1, help="How many of the nearest to choose from.")
-    ] = 200,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of a fine-tuning.")] = 50,
+    n_context: NContextOption = 10,
+    candidates: CandidatesOption = 200,
+    steps: StepsOption = 50,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 128,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
-    ] = None,
+    device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Answer QUESTION from the index, and say from which chunks and why so.

@@ -23,6 +23,7 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.settings import (
     DEFAULT_STORE,
+    CandidatesOption,
     EmbedderOption,
     JsonOption,
     StoreOption,
@@ -57,9 +58,7 @@ def search(
     n_select: Annotated[
         int, typer.Option("-n", "--n-select", min=1, help="How many chunks to choose.")
     ] = 10,
-    candidates: Annotated[
-        int, typer.Option(min=1, help="How many of the nearest to choose from.")
-    ] = 200,
+    candidates: CandidatesOption = 200,
     kernel: Annotated[
         KernelName,
         typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),

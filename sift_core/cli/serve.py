@@ -15,8 +15,12 @@ from sift_core.cli.output import stderr_console, working
 from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
+    CandidatesOption,
+    DeviceOption,
     EmbedderOption,
     ModelOption,
+    NContextOption,
+    StepsOption,
     StoreOption,
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
@@ -59,13 +63,9 @@ def serve(
         str | None,
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
-    n_context: Annotated[
-        int, typer.Option("-n", "--n-context", min=1, help="Chunks in the prompt at most.")
-    ] = 10,
-    candidates: Annotated[
-        int, typer.Option(min=1, help="How many of the nearest to choose from.")
-    ] = 200,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of a fine-tuning.")] = 50,
+    n_context: NContextOption = 10,
+    candidates: CandidatesOption = 200,
+    steps: StepsOption = 50,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
     ] = 256,
@@ -80,10 +80,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
-    ] = None,
+    device: DeviceOption = None,
 ) -> None:
     """Serve the index and the model to clients of OpenAI's, Cohere's, Jina's and TEI's APIs.
 

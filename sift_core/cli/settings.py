@@ -65,6 +65,17 @@ ModelOption = Annotated[
         "installed as a package, without a hub.",
     ),
 ]
+NContextOption = Annotated[
+    int, typer.Option("-n", "--n-context", min=1, help="Chunks in the prompt at most.")
+]
+CandidatesOption = Annotated[
+    int, typer.Option(min=1, help="How many of the nearest to choose from.")
+]
+StepsOption = Annotated[int, typer.Option(min=1, help="Training steps of a fine-tuning.")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
 _SECRETS = "; secrets belong into the environment (QDRANT_API_KEY), not here"
