@@ -1,7 +1,5 @@
-import numpy as np
 import pytest
 
-from sift_core import CandidatePool
 from sift_core.cli import output
 from sift_core.cli.output import (
     Terminal,
@@ -11,23 +9,7 @@ from sift_core.cli.output import (
     sparkline,
 )
 from sift_core.cli.plain import one_line, plain
-
-
-def turned(cosine):
-    """Return a unit vector with this cosine to the first axis."""
-    return [cosine, (1 - cosine**2) ** 0.5]
-
-
-def pool_of(texts, embeddings=None, metadata=()):
-    n = len(texts)
-    embeddings = np.eye(n) if embeddings is None else np.array(embeddings)
-    return CandidatePool(
-        document_ids=[f"guide.md#{i}" for i in range(n)],
-        texts=texts,
-        embeddings=embeddings,
-        similarities=np.linspace(0.9, 0.1, n),
-        metadata=metadata,
-    )
+from tests.pools import pool_of, turned
 
 
 @pytest.fixture
