@@ -2,23 +2,19 @@
 
 import json
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
 import httpx
 import pytest
 
-from sift_core import CandidateSourceError, InMemorySource
+from sift_core import CandidateSourceError, InMemorySource, InvalidInputError
 from sift_core.service import ServiceSettings, create_app
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import TEXTS, serving
+from tests.service.servers import CHAT, LONG, RERANK, TEXTS, asked, figures, service, serving, until
 
-RERANK = {"query": "boat", "documents": ["a", "b"]}
-CHAT = {"model": "tiny:context", "messages": [{"role": "user", "content": "How to fold a boat?"}]}
-LONG = {**CHAT, "model": "tiny:fine_tune"}
 DIALECTS = {
     "/v1/chat/completions": lambda told: told["error"]["message"],
     "/v1/models": lambda told: told["error"]["message"],
@@ -28,30 +24,6 @@ DIALECTS = {
     "/metrics": lambda told: told["detail"],
     "/search": lambda told: told["detail"],
 }
-
-
-@contextmanager
-def service(*parts, source=None, embedder=None, **settings):
-    """Serve with these settings; yield a client of it."""
-    chosen = ServiceSettings(model_name="tiny", **settings)
-    app = create_app(*parts, source=source, embedder=embedder, settings=chosen)
-    with serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
-        yield client
-
-
-def figures(client):
-    """Return the figures by name with labels."""
-    lines = client.get("/metrics").raise_for_status().text.splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, value in pairs}
-
-
-def until(condition, seconds=30):
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -80,6 +52,29 @@ def test_the_right_key_opens_all_and_health_needs_none(source, embedder):
         assert client.post("/rerank", json=RERANK, headers=headers).status_code == 200
         assert client.get("/metrics", headers=headers).status_code == 200
         assert client.get("/openapi.json").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"api_key": ""},
+        {"api_key": " secret"},  # a header's value comes without the spaces around it
+        {"api_key": "se\ncret"},
+        {"api_key": "schlüssel"},
+        {"allowed_origins": "https://page.example"},  # would be as many pages as letters
+        {"allowed_origins": ("https://page.example/",)},  # no browser sends that slash
+        {"allowed_origins": ("page.example",)},
+        {"allowed_hosts": "localhost"},
+        {"model_name": "a:b"},
+        {"model_name": 5},
+        {"timeout_s": 0},
+        {"max_held_bytes": 1},
+        {"n_answers": 0},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong):
+    with pytest.raises(InvalidInputError, match=f"`{next(iter(wrong))}`"):
+        ServiceSettings(**wrong)
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -137,14 +132,7 @@ def test_a_form_of_a_page_is_no_request(source, embedder):
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_client_that_goes_away_stops_its_learning(slow_engine, is_streamed):
     with service(slow_engine) as client:
-        address = (client.base_url.host, client.base_url.port)
-        body = json.dumps({**LONG, "stream": is_streamed}).encode()
-        head = (
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
-        )
-        with socket.create_connection(address) as connection:
-            connection.sendall(head.encode() + body)
+        with asked(client, "/v1/chat/completions", {**LONG, "stream": is_streamed}):
             until(lambda: figures(client)["sift_learning_steps_total"] > 2)
             assert figures(client)['sift_queue_running{queue="answers"}'] == 1
         until(lambda: figures(client)["sift_clients_gone_total"] == 1)
@@ -158,11 +146,9 @@ def test_a_client_that_goes_away_stops_its_learning(slow_engine, is_streamed):
 
 
 def test_a_full_queue_says_when_to_come_back(slow_engine):
-    with service(slow_engine, n_answers=1, n_waiting_answers=1) as client:
-        threads = []
+    with service(slow_engine, n_answers=1, n_waiting_answers=1) as client, ExitStack() as others:
         for n in (1, 2):
-            threads.append(threading.Thread(target=_vanishing, args=(client.base_url, LONG)))
-            threads[-1].start()
+            others.enter_context(asked(client, "/v1/chat/completions", LONG))
             until(lambda n=n: _n_unfinished(client) == n)
         assert client.get("/ready").status_code == 503
         for is_streamed in (False, True):
@@ -172,8 +158,7 @@ def test_a_full_queue_says_when_to_come_back(slow_engine):
             assert int(answer.headers["retry-after"]) >= 1
             assert answer.json()["error"]["code"] == "overloaded"
         assert client.post("/rerank", json=RERANK).status_code == 200  # waits for no model
-        for thread in threads:
-            thread.join(timeout=60)
+        others.close()
         until(lambda: _n_unfinished(client) == 0)
         assert client.get("/ready").status_code == 200
 
@@ -183,35 +168,22 @@ class _SlowEmbedder(HashingEmbedder):
 
     def embed_documents(self, texts):
         self.n_batches += 1
-        time.sleep(0.05)
+        time.sleep(0.5)
         return super().embed_documents(texts)
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/embeddings"])
 def test_a_client_that_goes_away_stops_its_embedding(path):
     slow = _SlowEmbedder(16)
-    texts = [f"text {i}" for i in range(6400)]  # a hundred batches
+    texts = [f"text {i}" for i in range(6400)]  # a hundred batches, 50 s
     body = {"query": "q", "documents": texts}
     if path == "/v1/embeddings":
         body = {"model": slow.name, "input": texts}
     with service(embedder=slow) as client:
-        patience = httpx.Timeout(60, read=0.3)
-        with (
-            httpx.Client(base_url=client.base_url, timeout=patience) as other,
-            pytest.raises(httpx.ReadTimeout),
-        ):
-            other.post(path, json=body)
+        with asked(client, path, body):
+            until(lambda: slow.n_batches > 0)
         until(lambda: figures(client)['sift_queue_running{queue="rankings"}'] == 0)
-        assert 0 < slow.n_batches < 100
-
-
-def _vanishing(url, body):
-    """Ask, and go away after two seconds."""
-    with httpx.Client(base_url=url, timeout=httpx.Timeout(60, read=2)) as client:
-        try:
-            client.post("/v1/chat/completions", json=body)
-        except httpx.ReadTimeout:
-            return
+        assert slow.n_batches < 100
 
 
 def _n_unfinished(client):
@@ -226,7 +198,9 @@ def test_an_answer_ends_with_what_there_is_when_its_time_is_over(slow_engine):
         assert answer["sift"]["fine_tuning"]["stop_reason"] == "time"
         assert any("time was over" in reason for reason in answer["sift"]["reasons"])
         body = {**CHAT, "max_tokens": 900, "model": "tiny:base"}
-        endless = replace(slow_engine, generation={"eos_token_id": None})
+        # Else a text that goes in circles would end before its time is over.
+        generation = {"eos_token_id": None, "repetition_penalty": 1.0}
+        endless = replace(slow_engine, generation=generation)
     with service(endless, timeout_s=0.1) as client:
         answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
         assert answer["sift"]["timed_out"]
@@ -256,26 +230,26 @@ def test_a_service_that_is_stopped_ends_its_answers(slow_engine):
 def test_streams_go_on_side_by_side(slow_engine):
     """A short answer does not wait for the end of a long learning."""
     with service(slow_engine) as client:
-        thread = threading.Thread(target=_vanishing, args=(client.base_url, LONG))
-        thread.start()
-        until(lambda: figures(client)["sift_learning_steps_total"] > 0)
-        answer = client.post("/v1/chat/completions", json=CHAT).raise_for_status().json()
-        assert answer["choices"][0]["message"]["content"]
-        assert _n_unfinished(client) == 1  # still learning
-        thread.join(timeout=60)
+        with asked(client, "/v1/chat/completions", LONG):
+            until(lambda: figures(client)["sift_learning_steps_total"] > 0)
+            answer = client.post("/v1/chat/completions", json=CHAT).raise_for_status().json()
+            assert answer["choices"][0]["message"]["content"]
+            assert _n_unfinished(client) == 1  # still learning
 
 
 def test_a_quiet_stream_says_that_it_lives(slow_engine):
-    with service(slow_engine, n_answers=1, keep_alive_s=0.05) as client:
-        thread = threading.Thread(target=_vanishing, args=(client.base_url, LONG))
-        thread.start()
+    with service(slow_engine, n_answers=1, keep_alive_s=0.05) as client, ExitStack() as others:
+        others.enter_context(asked(client, "/v1/chat/completions", LONG))
         until(lambda: _n_unfinished(client) == 1)
         body = {**CHAT, "stream": True}
         with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-            text = "".join(answer.iter_text())
+            text = ""
+            for part in answer.iter_text():
+                text += part
+                if ": keep-alive\n\n" in text:
+                    others.close()  # and it is this one's turn
         assert ": keep-alive\n\n" in text
         assert text.endswith("data: [DONE]\n\n")
-        thread.join(timeout=60)
 
 
 class _BrokenSource(InMemorySource):
@@ -303,7 +277,11 @@ def test_errors_tell_no_place_and_no_code(engine, embedder, caplog):
         assert '"error"' in streamed
         assert "secret" not in streamed
         assert "[DONE]" not in streamed
-        assert client.get("/ready").status_code == 503
+        caplog.clear()
+        unready = client.get("/ready")
+        assert (unready.status_code, unready.json()["status"]) == (503, "not ready")
+        assert "secret" not in unready.text
+        assert "cannot open /home/somebody/secret" in caplog.text  # for the operator alone
     with service(embedder=_BrokenEmbedder()) as client:
         for path, status in (("/rerank", 424), ("/v2/rerank", 500)):
             answer = client.post(path, json=RERANK)
@@ -319,9 +297,20 @@ def test_what_is_not_there_is_told_in_json(source, embedder, path):
         answer = client.get(path)
         assert answer.status_code == 404
         assert answer.json()
-        assert client.get("/rerank").status_code == 405
+        wrong_method = client.get("/rerank")
+        assert (wrong_method.status_code, wrong_method.headers["allow"]) == (405, "POST")
         routes = {name for name in figures(client) if "sift_requests_total" in name}
         assert not any("nothing" in name for name in routes)
+
+
+def test_a_slash_behind_a_path_is_no_other_path(source, embedder):
+    with service(source=source, embedder=embedder, api_key="k") as client:
+        assert client.get("/health/").json() == {"status": "ok"}
+        assert client.get("/v1/models/").status_code == 401
+        client.headers["authorization"] = "Bearer k"
+        assert client.get("/v1/models/").json() == client.get("/v1/models").json()
+        assert client.post("/v2/rerank/", json=RERANK).json()["results"]
+        assert client.get("//").headers["content-type"].startswith("text/html")
 
 
 def test_a_request_keeps_its_name(source, embedder):
