@@ -222,6 +222,8 @@ class StopReason(str, Enum):
     """The variance at the query fell to the requested level."""
     MIN_GAIN = "min_gain"
     """The best remaining candidate would have lowered the variance by too little."""
+    LIMITS = "limits"
+    """All that was left was beyond the budget, or of a group with its full number."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,6 +16,7 @@ from sift_core.selection.explain import (
 from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel, cosine_similarities
 from sift_core.selection.lazy import LazySIFTSelector
+from sift_core.selection.limits import check_takes_limits
 from sift_core.selection.posterior import posterior_variances
 from sift_core.selection.select import select, selector_from_settings
 from sift_core.selection.sift import SIFTSelector
@@ -34,6 +35,7 @@ __all__ = [
     "RepeatedNeighborSelector",
     "SIFTSelector",
     "UncertaintySamplingSelector",
+    "check_takes_limits",
     "cosine_similarities",
     "explain",
     "irreducible_variance",

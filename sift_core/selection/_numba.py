@@ -1,4 +1,4 @@
-"""The greedy loop compiled by Numba: the same choices as the NumPy form, several times faster.
+"""Loops compiled by Numba: products, the kernel and the greedy choice. `compiled` calls them.
 
 Embeddings are read in the precision they come in and multiplied in float64, where the product
 of two float32 numbers is exact: no copy in float64 is made, and none is needed for its answer.
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import MissingDependencyError
-from sift_core.selection.greedy import CHOSEN, TIE_TOLERANCE, GreedySelector, Tiers
-from sift_core.selection.kernels import LARGEST_SQUARE, SMALLEST_SQUARE, RBFKernel
-from sift_core.selection.posterior import kernel_matrix, too_little_noise
-from sift_core.types import FloatArray, IntArray, Selection, StopReason
+from sift_core.selection.greedy import TIE_TOLERANCE
+from sift_core.selection.kernels import LARGEST_SQUARE, SMALLEST_SQUARE
+from sift_core.selection.limits import CHOSEN
+from sift_core.types import StopReason
 
 try:
     import numba
@@ -23,13 +23,12 @@ except ImportError as error:
     raise MissingDependencyError("numba", extra="fast") from error
 
 REASONS = tuple(StopReason)
-N_SELECT, POOL_EXHAUSTED, ALPHA, MAX_VARIANCE, MIN_GAIN = range(len(REASONS))  # as in the enum
+N_SELECT, POOL_EXHAUSTED, ALPHA, MAX_VARIANCE, MIN_GAIN, LIMITS = range(
+    len(REASONS)
+)  # as in the enum
 OVERFLOW = len(REASONS)  # in place of a reason: the gains left the range of float64
-LARGEST_FACTOR = 2**27  # numbers: 1 GiB
 BLOCK = 4  # columns computed at a time
 TILE = 1024  # candidates updated at a time, so that their column stays in the L1 cache
-_NO_MATRIX = np.empty((0, 0))
-_NO_VECTOR = np.empty(0)
 
 # Inner products may be summed in any order, which is what lets them run in vector registers. All
 # other arithmetic is as written, so that copies of a vector stay equal wherever they stand.
@@ -49,7 +48,7 @@ def _jit(fastmath: set[str] | bool = False, *, inline: str = "never") -> Callabl
 
 
 @_jit(_REORDERED)
-def _inverse_lengths(rows, lengths):
+def fill_inverse_lengths(rows, lengths):
     """Fill 1 / |row|; return whether every row has a length that can be trusted."""
     for i in range(rows.shape[0]):
         square = 0.0
@@ -63,7 +62,7 @@ def _inverse_lengths(rows, lengths):
 
 
 @_jit(_REORDERED)
-def _products(rows, point, out):
+def fill_products(rows, point, out):
     """Fill the inner products of all rows with one point."""
     for i in range(rows.shape[0]):
         product = 0.0
@@ -73,9 +72,9 @@ def _products(rows, point, out):
 
 
 @_jit()
-def _column(rows, lengths, point, scale, decay, out):
+def fill_column(rows, lengths, point, scale, decay, out):
     """Fill k(row, point) for unit vectors; `decay` is 0 for the linear kernel."""
-    _products(rows, point, out)
+    fill_products(rows, point, out)
     _apply_kernel(lengths, scale, decay, out)
 
 
@@ -110,8 +109,8 @@ def _pair_products(rows, points, out):
 
 
 @_jit()
-def _columns(rows, lengths, points, scales, decay, out):
-    """Fill k(row, point) for four points at once; `out` is (4, n), n >= 2.
+def _block_products(rows, points, out):
+    """Fill the inner products (4, n) of n >= 2 rows with four points.
 
     Every row is summed in the same order, the last of an odd number too, so that copies tie.
     """
@@ -121,8 +120,52 @@ def _columns(rows, lengths, points, scales, decay, out):
         last = np.empty((BLOCK, 2))
         _pair_products(rows[n - 2 :], points, last)
         out[:, n - 1] = last[:, 1]
+
+
+@_jit()
+def _columns(rows, lengths, points, scales, decay, out):
+    """Fill k(row, point) for four points at once; `out` is (4, n), n >= 2."""
+    _block_products(rows, points, out)
     for j in range(BLOCK):
         _apply_kernel(lengths, scales[j], decay, out[j])
+
+
+@_jit()
+def fill_cosines(rows, lengths, out, nearest):
+    """Fill the cosines (n, n) among n >= 2 rows, and the largest with an earlier row (n,).
+
+    `lengths` are 1 / |row|. Before the first row is none: -inf.
+    """
+    n = rows.shape[0]
+    points = np.zeros((BLOCK, rows.shape[1]))
+    products = np.empty((BLOCK, n))
+    for low in range(0, n, BLOCK):
+        high = min(low + BLOCK, n)
+        points[: high - low] = rows[low:high]
+        _block_products(rows[:high], points, products)
+        for i in range(low, high):
+            largest = -np.inf
+            for j in range(i):
+                cosine = products[i - low, j] * lengths[j] * lengths[i]
+                out[i, j] = out[j, i] = cosine
+                largest = max(largest, cosine)
+            nearest[i] = largest
+            out[i, i] = products[i - low, i] * lengths[i] * lengths[i]
+
+
+@_jit()
+def fill_covariance(rows, lengths, decay, targets, out):
+    """Fill k(target, row), shape (t, n), for targets that are rows, given by position (t,)."""
+    points = np.zeros((BLOCK, rows.shape[1]))
+    scales = np.zeros(BLOCK)
+    columns = np.empty((BLOCK, rows.shape[0]))
+    for low in range(0, targets.shape[0], BLOCK):
+        high = min(low + BLOCK, targets.shape[0])
+        for j in range(low, high):
+            points[j - low] = rows[targets[j]]
+            scales[j - low] = lengths[targets[j]]
+        _columns(rows, lengths, points, scales, decay, columns)
+        out[low:high] = columns[: high - low]
 
 
 @_jit()
@@ -147,7 +190,7 @@ def _fill_columns(rows, lengths, decay, best, gains, slots, columns, n_columns, 
     return n_columns + BLOCK
 
 
-# The steps of `_greedy` are put into it before it is compiled, which takes no longer than one loop.
+# The steps of `greedy` are put into it before it is compiled, which takes no longer than one loop.
 
 
 @_jit(inline="always")
@@ -160,6 +203,18 @@ def _fill_gains(covariance, weights, diagonal, noise, gains):
             gains[x] += weight * covariance[target, x] * covariance[target, x]
     for x in range(gains.shape[0]):
         gains[x] /= diagonal[x] + noise
+
+
+@_jit(inline="always")
+def _close(tiers, costs, left, groups, rooms):
+    """Put what is no longer allowed into the tier of the chosen; return whether there was any."""
+    has_refused = False
+    for x in range(tiers.shape[0]):
+        is_full = groups.shape[0] > 0 and rooms[groups[x]] == 0
+        if tiers[x] != CHOSEN and (is_full or costs[x] > left):
+            tiers[x] = CHOSEN
+            has_refused = True
+    return has_refused
 
 
 @_jit(inline="always")
@@ -214,7 +269,7 @@ def _observe(best, step, column, noise, factor, covariance, diagonal, weights, l
 
 
 @_jit()
-def _greedy(
+def greedy(
     rows,
     lengths,
     decay,
@@ -231,12 +286,18 @@ def _greedy(
     alpha,
     max_variance,
     min_gain,
+    costs,
+    left,
+    groups,
+    rooms,
+    first,
 ):
     """Return positions, variances and the number of the stop reason.
 
     Columns come from `cosines` (n, n) where it has rows, else from `rows` (n, d). At most
     `capacity` of the `n_select` steps can be taken. Changes `covariance` (t, n), `diagonal`
-    (n,) and `tiers` (n,).
+    (n,), `tiers` (n,) and `rooms`. Limits are as in `limits.Allowance`, none where `costs` is
+    empty; the first choice is `first` unless that is negative.
     """
     n = diagonal.shape[0]
     factor = np.empty((capacity, n))
@@ -250,6 +311,8 @@ def _greedy(
     ones = np.ones(n)
     gains = np.empty(n)
     column = np.empty(n)
+    worth = np.empty(costs.shape[0])
+    has_refused = False
     loads = np.empty(weights.shape[0])
     variances[0] = variance
     reason = N_SELECT
@@ -258,14 +321,22 @@ def _greedy(
         if variances[step] <= max_variance:
             reason = MAX_VARIANCE
             break
+        if costs.shape[0] > 0:
+            has_refused |= _close(tiers, costs, left, groups, rooms)
         tier = CHOSEN
         for x in range(n):
             tier = min(tier, tiers[x])
         if tier == CHOSEN:
-            reason = POOL_EXHAUSTED
+            reason = LIMITS if has_refused else POOL_EXHAUSTED
             break
         _fill_gains(covariance, weights, diagonal, noise, gains)
-        best = _first_largest(gains, tiers, tier)
+        if costs.shape[0] > 0:
+            worth[:] = gains / costs
+            best = _first_largest(worth, tiers, tier)
+        else:
+            best = _first_largest(gains, tiers, tier)
+        if step == 0 and first >= 0 and best >= 0:
+            best = first
         if best < 0:
             reason = OVERFLOW
             break
@@ -278,6 +349,10 @@ def _greedy(
             break
         if not repeats:
             tiers[best] = CHOSEN
+        if costs.shape[0] > 0:
+            left -= costs[best]
+            if groups.shape[0] > 0:
+                rooms[groups[best]] -= 1
         if cosines.shape[0] > 0:
             column[:] = cosines[best]
             _apply_kernel(ones, 1.0, decay, column)
@@ -292,140 +367,3 @@ def _greedy(
         step += 1
         variances[step] = max(variances[step - 1] - drop, 0.0)
     return positions[:step], variances[: step + 1], reason
-
-
-def can_read(targets: object, candidates: object, n_select: int) -> bool:
-    """Tell whether these are arrays as compiled code takes them, and few enough for its factor.
-
-    Anything else goes to NumPy, which lets the factor grow.
-    """
-    return (
-        isinstance(targets, np.ndarray)
-        and isinstance(candidates, np.ndarray)
-        and targets.dtype in (np.float16, np.float32, np.float64)
-        and candidates.dtype in (np.float32, np.float64)
-        and targets.ndim == candidates.ndim == 2
-        and targets.shape[1] == candidates.shape[1] > 1  # in one dimension all tie: NumPy is exact
-        and len(targets) > 0
-        and len(candidates) != 1  # `_columns` reads pairs
-        and len(candidates) * n_select <= LARGEST_FACTOR
-    )
-
-
-def select_rows(
-    settings: GreedySelector,
-    targets: FloatArray,
-    candidates: FloatArray,
-    weights: FloatArray,
-    n_select: int,
-    *,
-    decay: float,
-    allow_repeats: bool,
-) -> Selection | None:
-    """Return what `SIFTSelector.select` returns, or None where only NumPy can tell.
-
-    Takes what `can_read`: `targets` (t, d), `candidates` (n, d), and `weights` (t,). `decay` is 0
-    for the linear kernel, 1 / length_scale² for the RBF kernel.
-    """
-    rows = np.ascontiguousarray(candidates)
-    points = np.ascontiguousarray(targets, dtype=np.float64)
-    n, t = len(rows), len(points)
-    lengths, point_lengths = np.empty(n), np.empty(t)
-    if not (_inverse_lengths(rows, lengths) and _inverse_lengths(points, point_lengths)):
-        return None
-    covariance = np.empty((t, n))
-    for target in range(t):
-        _column(rows, lengths, points[target], point_lengths[target], decay, covariance[target])
-    tiers = np.zeros(n, dtype=np.int8)
-    return greedy(
-        settings,
-        covariance,
-        weights,
-        tiers,
-        n_select,
-        rows,
-        lengths,
-        decay,
-        allow_repeats=allow_repeats,
-    )
-
-
-def select_targets(
-    settings: GreedySelector,
-    kernel: RBFKernel,
-    rows: FloatArray,
-    cosines: FloatArray | None,
-    targets: IntArray,
-    weights: FloatArray,
-    tiers: Tiers,
-    n_select: int,
-) -> Selection:
-    """Return what `GreedySelector._choose` returns where some candidates are the targets.
-
-    `rows` are unit vectors (n, d) in float64, `cosines` (n, n) those among them if they are at
-    hand, `targets` positions (t,) with `weights` (t,). `tiers` (n,) is changed in place.
-    """
-    if cosines is not None:
-        rows, lengths = _NO_MATRIX, _NO_VECTOR
-        covariance = kernel.of_cosines(cosines[targets])
-    else:
-        lengths = np.ones(len(rows))
-        covariance = kernel_matrix(kernel, rows, rows[targets])
-    return greedy(
-        settings, covariance, weights, tiers, n_select, rows, lengths, kernel.decay, cosines=cosines
-    )
-
-
-def greedy(
-    settings: GreedySelector,
-    covariance: FloatArray,
-    weights: FloatArray,
-    tiers: Tiers,
-    n_select: int,
-    rows: FloatArray,
-    lengths: FloatArray,
-    decay: float,
-    *,
-    cosines: FloatArray | None = None,
-    allow_repeats: bool = False,
-) -> Selection:
-    """Return the choices of `GreedySelector._choose` for a kernel with k(x, x) = 1.
-
-    Args:
-        settings: Noise variance and stops.
-        covariance: k(target, x), shape (t, n), float64. Changed in place.
-        weights: Shape (t,), float64.
-        tiers: Shape (n,). Changed in place.
-        n_select: How many to choose, >= 0.
-        rows: Embeddings, shape (n, d); none where `cosines` are given.
-        lengths: 1 / |row|, shape (n,); likewise.
-        decay: As in `select_rows`.
-        cosines: Among the candidates, shape (n, n), float64.
-        allow_repeats: Whether a candidate may be chosen again.
-
-    Raises:
-        NumericalError: If λ is so small that the gains left the range of float64.
-    """
-    n = len(tiers)
-    capacity = n_select if allow_repeats and n else min(n_select, n)
-    positions, variances, reason = _greedy(
-        rows,
-        lengths,
-        decay,
-        _NO_MATRIX if cosines is None else cosines,
-        covariance,
-        weights,
-        np.ones(n),
-        tiers,
-        float(weights @ np.ones(len(weights))),  # summed as NumPy's form does
-        float(settings.noise_variance),
-        min(n_select, capacity + 1),  # one too many shows that the pool is exhausted
-        capacity,
-        allow_repeats,
-        0.0 if settings.alpha is None else float(settings.alpha),
-        -1.0 if settings.max_variance is None else float(settings.max_variance),
-        -1.0 if settings.min_gain is None else float(settings.min_gain),
-    )
-    if reason == OVERFLOW:
-        raise too_little_noise(settings.noise_variance)
-    return Selection(positions=positions, variances=variances, stop_reason=REASONS[reason])

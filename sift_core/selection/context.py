@@ -6,19 +6,23 @@ between two chunks that are as unlike as the pool's usually are; paper symbols a
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from sift_core.checks import as_count, checked_arrays, checked_rows, is_matrix
+from sift_core.checks import checked_arrays, checked_rows, is_matrix
 from sift_core.errors import InvalidInputError
-from sift_core.selection.greedy import GreedySelector
+from sift_core.selection.greedy import GreedySelector, Problem
 from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
+from sift_core.selection.limits import Limits, limits_of, number_to_select
 from sift_core.selection.near_duplicates import (
     distances_to_earlier,
     first_of_each,
     near_duplicate_radius,
+    nearest_earlier,
 )
 from sift_core.selection.posterior import Posterior
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
@@ -82,10 +86,14 @@ class ContextSelector(GreedySelector):
         self,
         query: FloatArray,
         candidates: FloatArray,
-        n_select: int,
+        n_select: int | None = None,
         *,
         relevance: FloatArray | None = None,
         conditioned_on: FloatArray | None = None,
+        costs: FloatArray | None = None,
+        budget: float | None = None,
+        groups: Sequence[Hashable] | IntArray | None = None,
+        max_per_group: int | None = None,
     ) -> Selection:
         """Return the choices for one query, no candidate twice.
 
@@ -95,13 +103,22 @@ class ContextSelector(GreedySelector):
         Args:
             query: Shape (d,).
             candidates: Shape (n, d). n may be 0.
-            n_select: How many to choose, >= 0.
+            n_select: How many to choose at most, >= 0. None, with a budget, for as many as
+                that allows.
             relevance: What another ranker thinks of each candidate, shape (n,), higher is
                 better: a cross-encoder's scores, fused ranks. Only their order counts: the
                 i-th best takes the place of the i-th largest cosine. They weigh the
                 targets and leave the kernel as it is, which so stays positive semidefinite.
             conditioned_on: Embeddings of what was shown before, shape (m, d). Candidates that
                 are near-duplicates of them come last.
+            costs: What each candidate costs, shape (n,), > 0, in any unit, for instance tokens;
+                with `budget`.
+            budget: What the choices may cost together, > 0. Of those that still fit, the one
+                with the largest gain per cost is next, or first the best single one where
+                it alone is worth more than all of these (decision 0020: what that guarantees).
+            groups: The group of each candidate, n names or numbers, for instance of
+                documents; with `max_per_group`.
+            max_per_group: How many of one group at most, >= 1.
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region
@@ -109,63 +126,138 @@ class ContextSelector(GreedySelector):
 
         Raises:
             InvalidInputError: If shapes do not fit, a number is not finite, a vector is
-                all zero, or `n_select` is not a count.
+                all zero, `n_select` is not a count, or a limit cannot be one.
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
-        n_select = as_count("n_select", n_select, minimum=0)
         _refuse_several(query)
         points, candidates = checked_arrays(query, candidates)
-        seen: FloatArray = np.empty((0, points.shape[1]))
-        if conditioned_on is not None:
-            seen = unit_rows(checked_rows("conditioned_on", conditioned_on, points.shape[1]))
-        rows: FloatArray = unit_rows(candidates)
-        nearness = rows @ unit_rows(points)[0]
+        limits = limits_of(
+            len(candidates), costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
+        )
+        n_select = number_to_select(n_select, len(candidates), limits, repeats=False)
+        pool = self._read(points, candidates, n_select, conditioned_on)
+        nearness = pool.nearness
         if relevance is not None:
             nearness = in_the_order_of(relevance, nearness)
-        if len(rows) == 0:
+        if len(nearness) == 0:
             reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
             nothing = np.empty(0, dtype=np.intp)
             return Selection(positions=nothing, variances=np.ones(1), stop_reason=reason)
         order = _most_relevant_first(nearness)
         if (order == np.arange(len(order))).all():  # as stores answer: saves a copy
-            return self._select_sorted(rows, nearness, seen, n_select)
-        selection = self._select_sorted(rows[order], nearness[order], seen, n_select)
+            return self._select_sorted(pool, nearness, n_select, limits)
+        limits = None if limits is None else limits.take(order)
+        selection = self._select_sorted(pool.take(order), nearness[order], n_select, limits)
         return replace(selection, positions=order[selection.positions])
 
+    def _read(
+        self,
+        points: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        conditioned_on: FloatArray | None,
+    ) -> _Rows:
+        """Return the candidates (n, d) as the backend reads them; `points` is the query (1, d)."""
+        seen = None
+        if conditioned_on is not None:
+            seen = unit_rows(checked_rows("conditioned_on", conditioned_on, points.shape[1]))
+        if seen is None or not len(seen):
+            compiled = self._compiled()
+            n_choices = min(n_select, len(candidates))
+            if compiled is not None and compiled.can_read(points, candidates, n_choices):
+                found: _Rows | None = compiled.CompiledRows.of(points, candidates)
+                if found is not None:
+                    return found
+        rows = unit_rows(candidates)
+        return _UnitRows(rows=rows, nearness=rows @ unit_rows(points)[0], seen=seen)
+
     def _select_sorted(
-        self, rows: FloatArray, nearness: FloatArray, seen: FloatArray, n_select: int
+        self, rows: _Rows, nearness: FloatArray, n_select: int, limits: Limits | None
     ) -> Selection:
-        """Return the choices among unit vectors (n, d) that come most relevant first."""
-        near = rows[:MAX_REGION]
-        cosines = near @ near.T
+        """Return the choices among candidates (n, d) that come most relevant first."""
+        cosines, nearest = rows.cosines(MAX_REGION)
+        n_near = len(cosines)
         typical = _typical_distance(cosines)
-        shown = near @ seen.T if len(seen) else None
-        distance = distances_to_earlier(cosines, typical, shown)
+        distance = distances_to_earlier(nearest, typical, rows.shown(n_near))
         is_new = distance > near_duplicate_radius(distance)
         if not is_new.any():  # all of it was shown before, and differs by relevance alone
             is_new[:] = True
-        weights = _weights(nearness[: len(near)], is_new)
+        weights = _weights(nearness[:n_near], is_new)
         targets = np.flatnonzero(weights)
-        tiers = np.ones(len(rows), dtype=np.int8)
-        tiers[: len(near)][is_new] = 0
+        tiers = np.ones(len(nearness), dtype=np.int8)
+        tiers[:n_near][is_new] = 0
         kernel = RBFKernel(length_scale=(typical / KERNEL_DECAY) ** 0.5)
-        compiled = self._compiled() if len(seen) == 0 else None
-        if compiled is not None:
-            all_cosines = cosines if len(near) == len(rows) else None
-            selection: Selection = compiled.select_targets(
-                self, kernel, rows, all_cosines, targets, weights[targets], tiers, n_select
-            )
-            return selection
-        posterior = Posterior.prior(
-            kernel,
-            self.noise_variance,
-            rows[targets],
-            rows,
+        problem = Problem(
+            kernel=kernel,
+            cosines=cosines,
+            targets=targets,
             weights=weights[targets],
-            conditioned_on=seen,
+            tiers=tiers,
+            n_select=n_select,
+            limits=limits,
         )
-        reason = self._choose(posterior, n_select, tiers, allow_repeats=False)
-        return posterior.as_selection(reason)
+        return rows.choose(self, problem)
+
+
+class _Rows(Protocol):
+    """Candidates as one backend reads them: `_UnitRows`, or `compiled.CompiledRows`."""
+
+    @property
+    def nearness(self) -> FloatArray:
+        """Cosines with the query, shape (n,)."""
+
+    def take(self, order: IntArray) -> _Rows:
+        """Return the rows at some positions, in that order."""
+
+    def cosines(self, n: int) -> tuple[FloatArray, FloatArray]:
+        """Return those among the first n rows, and the largest of each with an earlier one.
+
+        Shapes (n, n) and (n,); n is the number of rows if that is smaller.
+        """
+
+    def shown(self, n: int) -> FloatArray | None:
+        """Return the cosines of the first n rows with what was shown before, shape (n, m)."""
+
+    def choose(self, selector: ContextSelector, problem: Problem) -> Selection:
+        """Return the choices."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _UnitRows:
+    """Candidates of unit length in float64, shape (n, d); `seen` (m, d) likewise, or None."""
+
+    rows: FloatArray
+    nearness: FloatArray
+    seen: FloatArray | None
+
+    def take(self, order: IntArray) -> _UnitRows:
+        return replace(self, rows=self.rows[order], nearness=self.nearness[order])
+
+    def cosines(self, n: int) -> tuple[FloatArray, FloatArray]:
+        found = self.rows[:n] @ self.rows[:n].T
+        return found, nearest_earlier(found)
+
+    def shown(self, n: int) -> FloatArray | None:
+        return None if self.seen is None else self.rows[:n] @ self.seen.T
+
+    def choose(self, selector: ContextSelector, problem: Problem) -> Selection:
+        def prior() -> Posterior:
+            return Posterior.prior(
+                problem.kernel,
+                selector.noise_variance,
+                self.rows[problem.targets],
+                self.rows,
+                weights=problem.weights,
+                conditioned_on=self.seen,
+            )
+
+        return selector._chosen(
+            prior,
+            problem.n_select,
+            allow_repeats=False,
+            limits=problem.limits,
+            tiers=problem.tiers,
+        )
 
 
 def distinct(

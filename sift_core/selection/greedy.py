@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -12,20 +12,42 @@ from types import ModuleType
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from sift_core.checks import as_count, as_number, shown
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.selection.kernels import RBFKernel
+from sift_core.selection.limits import CHOSEN, Allowance, Limits, Tiers
 from sift_core.selection.posterior import Posterior, check_noise_variance
-from sift_core.types import FloatArray, Selection, StopReason
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 Backend = Literal["auto", "numpy", "numba"]
-Tiers = npt.NDArray[np.int8]
 
 # Objectives closer than this, relative to the largest, count as tied. Guess: a few
 # hundred roundings of float64, so that copies of a vector tie whatever order BLAS sums in.
 TIE_TOLERANCE = 1e-12
-CHOSEN = 127  # the tier of what may not be chosen (again)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """What to choose where some of the candidates are the targets.
+
+    Args:
+        kernel: How much one candidate tells about another.
+        cosines: Among the first candidates, shape (m, m), m <= n.
+        targets: Positions of the targets, shape (t,).
+        weights: What each counts, shape (t,), summing to 1.
+        tiers: As in `GreedySelector._choose`, shape (n,). Changed in place.
+        n_select: How many to choose, >= 0.
+        limits: Within which to choose.
+    """
+
+    kernel: RBFKernel
+    cosines: FloatArray
+    targets: IntArray
+    weights: FloatArray
+    tiers: Tiers
+    n_select: int
+    limits: Limits | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,17 +121,57 @@ class GreedySelector(ABC):
             return list(executor.map(self.select, queries, candidates, counts))
 
     def _compiled(self) -> ModuleType | None:
-        """Return the module with the compiled loop, None if it is not to be used.
+        """Return the module with the compiled choices, None if it is not to be used.
 
         Raises:
             MissingDependencyError: If it was asked for by name and Numba is not installed.
         """
         if self.backend == "numpy" or (self.backend == "auto" and not _numba_works()):
             return None
-        return import_module("sift_core.selection._numba")
+        return import_module("sift_core.selection.compiled")
+
+    def _chosen(
+        self,
+        prior: Callable[[], Posterior],
+        n_select: int,
+        *,
+        allow_repeats: bool,
+        limits: Limits | None,
+        tiers: Tiers | None = None,
+    ) -> Selection:
+        """Return the choices from a fresh `prior()`, within limits if there are any.
+
+        By gain per cost, or beginning with the best single choice where that alone is better.
+        `tiers` are as in `_choose` and changed in place; None for a single one.
+        """
+        posterior = prior()
+        tiers = np.zeros(posterior.n, dtype=np.int8) if tiers is None else tiers
+        if limits is None or n_select == 0:
+            reason = self._choose(posterior, n_select, tiers, allow_repeats=allow_repeats)
+            return posterior.as_selection(reason)
+        gains, fresh = posterior.gains(), tiers.copy()
+        single = limits.best_single(gains, tiers)
+        reason = self._choose(
+            posterior, n_select, tiers, allow_repeats=allow_repeats, limits=limits
+        )
+        found = posterior.as_selection(reason)
+        if single is None or not is_better(gains[single], found):
+            return found
+        posterior = prior()
+        reason = self._choose(
+            posterior, n_select, fresh, allow_repeats=allow_repeats, limits=limits, first=single
+        )
+        return posterior.as_selection(reason)
 
     def _choose(
-        self, posterior: Posterior, n_select: int, tiers: Tiers, *, allow_repeats: bool
+        self,
+        posterior: Posterior,
+        n_select: int,
+        tiers: Tiers,
+        *,
+        allow_repeats: bool,
+        limits: Limits | None = None,
+        first: int | None = None,
     ) -> StopReason:
         """Add choices to `posterior` and return why they ended.
 
@@ -119,15 +181,24 @@ class GreedySelector(ABC):
             tiers: Shape (n,). Candidates of a lower tier go first, whatever their gain.
                 Changed in place: the tier of a choice becomes `CHOSEN` without repeats.
             allow_repeats: Whether a choice stays in its tier.
+            limits: Within which to choose, by gain per cost.
+            first: The first choice, whatever its gain per cost; the largest if None.
         """
+        allowance = None if limits is None else Allowance(limits)
         for n in range(1, n_select + 1):
             if self.max_variance is not None and posterior.variances[-1] <= self.max_variance:
                 return StopReason.MAX_VARIANCE
+            if allowance is not None:
+                allowance.close(tiers)
             tier = tiers.min(initial=CHOSEN)
             if tier == CHOSEN:
-                return StopReason.POOL_EXHAUSTED
-            gains = np.where(tiers == tier, posterior.gains(), -np.inf)
-            position = first_largest(gains)
+                is_limited = allowance is not None and allowance.has_refused
+                return StopReason.LIMITS if is_limited else StopReason.POOL_EXHAUSTED
+            gains = posterior.gains()
+            worth = gains if limits is None else gains / limits.costs
+            position = first_largest(np.where(tiers == tier, worth, -np.inf))
+            if first is not None and n == 1:
+                position = first
             gain = float(gains[position])
             if self.min_gain is not None and gain < self.min_gain:
                 return StopReason.MIN_GAIN
@@ -136,6 +207,8 @@ class GreedySelector(ABC):
                 return StopReason.ALPHA  # paper, section 6: stop *before* this step
             if not allow_repeats:
                 tiers[position] = CHOSEN
+            if allowance is not None:
+                allowance.pay(position)
             posterior.observe(position)
         return StopReason.N_SELECT
 
@@ -144,10 +217,15 @@ class GreedySelector(ABC):
 def _numba_works() -> bool:
     """Tell whether Numba can be imported: a release of its own refuses newer NumPys."""
     try:
-        import_module("sift_core.selection._numba")
+        import_module("sift_core.selection.compiled")
     except MissingDependencyError:
         return False
     return True
+
+
+def is_better(gain: float, found: Selection) -> bool:
+    """Tell whether one choice alone would lower the variance by more than all those found."""
+    return bool(gain > float(found.variances[0] - found.variances[-1]) * (1.0 + TIE_TOLERANCE))
 
 
 def first_largest(values: FloatArray) -> int:

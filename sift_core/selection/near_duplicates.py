@@ -36,20 +36,29 @@ PLACE_IN_GAP = 0.2
 
 
 def distances_to_earlier(
-    cosines: FloatArray, typical: float, shown: FloatArray | None = None
+    nearest: FloatArray, typical: float, shown: FloatArray | None = None
 ) -> FloatArray:
     """Return u to the nearest of the more relevant chunks, shape (n,); inf for the first.
 
     Args:
-        cosines: Among the chunks, most relevant first, shape (n, n).
+        nearest: The largest cosine of each chunk with a more relevant one, shape (n,).
         typical: 1 - mean cosine of the pool, > 0.
         shown: Cosines with what was shown before, shape (n, m); counts as more relevant.
     """
-    nearest = cosines.max(axis=1, where=is_earlier(len(cosines)), initial=-np.inf)
     if shown is not None:
         nearest = np.maximum(nearest, shown.max(axis=1, initial=-np.inf))
     distance: FloatArray = (1.0 - nearest) / typical
     return distance
+
+
+def nearest_earlier(cosines: FloatArray) -> FloatArray:
+    """Return the largest cosine of each chunk with an earlier one, shape (n,); -inf for the first.
+
+    Args:
+        cosines: Among the chunks, most relevant first, shape (n, n).
+    """
+    largest: FloatArray = cosines.max(axis=1, where=is_earlier(len(cosines)), initial=-np.inf)
+    return largest
 
 
 @lru_cache(maxsize=8)
@@ -110,7 +119,8 @@ def first_of_each(rows: FloatArray, typical: float, *, n_read: int) -> npt.NDArr
     radius = np.nan
     for start in range(0, len(rows), n_read):
         block = rows[start : start + n_read]
-        distance = distances_to_earlier(block @ block.T, typical, shown=block @ rows[is_first].T)
+        nearest = nearest_earlier(block @ block.T)
+        distance = distances_to_earlier(nearest, typical, shown=block @ rows[is_first].T)
         if start == 0:
             radius = near_duplicate_radius(np.append(distance, 1.0))
         is_first[start : start + n_read] = distance > radius

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Literal, get_args
 
 from sift_core.checks import check_flag, shown
@@ -9,7 +10,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.sift import SIFTSelector
-from sift_core.types import FloatArray, Selection
+from sift_core.types import FloatArray, IntArray, Selection
 
 KernelName = Literal["auto", "rbf", "linear"]
 
@@ -67,12 +68,16 @@ def selector_from_settings(
 def select(
     query: FloatArray,
     candidates: FloatArray,
-    n_select: int,
+    n_select: int | None = None,
     *,
     kernel: KernelName | Kernel = "auto",
     noise_variance: float | None = None,
     allow_repeats: bool = False,
     alpha: float | None = None,
+    costs: FloatArray | None = None,
+    budget: float | None = None,
+    groups: Sequence[Hashable] | IntArray | None = None,
+    max_per_group: int | None = None,
 ) -> Selection:
     """Return the candidates that together say most about the query.
 
@@ -82,11 +87,15 @@ def select(
     Args:
         query: Embedding of the question, shape (d,).
         candidates: Embeddings to choose from, shape (n, d).
-        n_select: How many to choose, >= 0.
+        n_select: How many to choose at most, >= 0; may be left out with a budget.
         kernel: As in `selector_from_settings`, like the rest.
         noise_variance: λ > 0; the selector's default if None.
         allow_repeats: Not with "auto".
         alpha: Adaptive stop.
+        costs: Of each candidate, shape (n,), > 0, for instance tokens.
+        budget: What the choices may cost together.
+        groups: Of each candidate, n names or numbers, for instance of documents.
+        max_per_group: How many of one group at most.
 
     Raises:
         InvalidInputError: If an argument is out of range or shapes do not fit.
@@ -101,4 +110,12 @@ def select(
     selector = selector_from_settings(
         kernel=kernel, noise_variance=noise_variance, allow_repeats=allow_repeats, alpha=alpha
     )
-    return selector.select(query, candidates, n_select)
+    return selector.select(
+        query,
+        candidates,
+        n_select,
+        costs=costs,
+        budget=budget,
+        groups=groups,
+        max_per_group=max_per_group,
+    )

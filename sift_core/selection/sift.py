@@ -6,15 +6,17 @@ N → `n_select`, K → n, σ²_n(x*) → `variances[n]`, ψ(X) → the sum of `
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count, check_flag, checked_weights
+from sift_core.checks import check_flag, checked_weights
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
+from sift_core.selection.limits import limits_of, number_to_select
 from sift_core.selection.posterior import Posterior
-from sift_core.types import FloatArray, Selection
+from sift_core.types import FloatArray, IntArray, Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +71,15 @@ class SIFTSelector(GreedySelector):
         self,
         query: FloatArray,
         candidates: FloatArray,
-        n_select: int,
+        n_select: int | None = None,
         *,
         relevance: FloatArray | None = None,
         weights: FloatArray | None = None,
         conditioned_on: FloatArray | None = None,
+        costs: FloatArray | None = None,
+        budget: float | None = None,
+        groups: Sequence[Hashable] | IntArray | None = None,
+        max_per_group: int | None = None,
     ) -> Selection:
         """Return the choices for one query.
 
@@ -84,22 +90,35 @@ class SIFTSelector(GreedySelector):
         Args:
             query: Shape (d,), or several targets, shape (t, d), whose variances are summed.
             candidates: Shape (n, d). n may be 0.
-            n_select: How many to choose, >= 0. More than n are chosen only with repeats.
+            n_select: How many to choose at most, >= 0. More than n are chosen only with
+                repeats. None, with a budget and without repeats, for as many as that allows.
             relevance: Disregarded; the query alone is the target. `ContextSelector` goes by it.
             weights: What the variance of each target counts, shape (t,), >= 0; 1 if None.
             conditioned_on: Embeddings of what was seen before, shape (m, d), for instance
                 shown earlier in a conversation. Takes O(m · n · (d + m)) more.
+            costs: What each candidate costs, shape (n,), > 0, in any unit, for instance tokens;
+                with `budget`.
+            budget: What the choices may cost together, > 0. Of those that still fit, the one
+                with the largest gain per cost is next, or first the best single one where
+                it alone is worth more than all of these (decision 0020: what that guarantees).
+            groups: The group of each candidate, n names or numbers, for instance of
+                documents; with `max_per_group`.
+            max_per_group: How many of one group at most, >= 1.
 
         Returns:
             The positions in order of choice with the variance before and after each.
 
         Raises:
             InvalidInputError: If shapes do not fit, a number is not finite, a vector is
-                all zero, or `n_select` is not a count.
+                all zero, `n_select` is not a count, or a limit cannot be one.
             NumericalError: If the kernel's values are too large for float64.
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
-        n_select = as_count("n_select", n_select, minimum=0)
+        n = _length(candidates)
+        limits = limits_of(
+            n, costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
+        )
+        n_select = number_to_select(n_select, n, limits, repeats=self.allow_repeats)
         compiled = self._compiled()
         decay = _decay_of(self.kernel)
         if compiled is not None and decay is not None and conditioned_on is None:
@@ -113,20 +132,30 @@ class SIFTSelector(GreedySelector):
                     n_select,
                     decay=decay,
                     allow_repeats=self.allow_repeats,
+                    limits=limits,
                 )
                 if found is not None:
                     return found
-        posterior = Posterior.prior(
-            self.kernel,
-            self.noise_variance,
-            query,
-            candidates,
-            weights=weights,
-            conditioned_on=conditioned_on,
-        )
-        tiers = np.zeros(posterior.n, dtype=np.int8)
-        reason = self._choose(posterior, n_select, tiers, allow_repeats=self.allow_repeats)
-        return posterior.as_selection(reason)
+
+        def prior() -> Posterior:
+            return Posterior.prior(
+                self.kernel,
+                self.noise_variance,
+                query,
+                candidates,
+                weights=weights,
+                conditioned_on=conditioned_on,
+            )
+
+        return self._chosen(prior, n_select, allow_repeats=self.allow_repeats, limits=limits)
+
+
+def _length(candidates: FloatArray) -> int:
+    """Return the number of candidates; 0 of what has none and will be refused."""
+    try:
+        return len(candidates)
+    except TypeError:
+        return 0
 
 
 def _as_rows(query: FloatArray) -> FloatArray | None:

@@ -143,6 +143,16 @@ class Fuzzer:
         if kind == "context" and self.chance(0.3):
             relevance = self.as_given(self.matrix(1, n + self.chance(0.05))[0])
             options["relevance"] = self.one_of(NOT_ARRAYS) if self.chance(0.05) else relevance
+        if self.chance(0.15):
+            costs = self.rng.uniform(0.1, 9, n)
+            if self.chance(0.05):
+                costs = self.as_given(self.matrix(1, n)[0])
+            options["costs"] = costs
+            options["budget"] = self.positive()
+        if self.chance(0.15):
+            groups = self.rng.integers(0, 3, n)
+            options["groups"] = self.one_of([groups, groups.tolist(), [str(g) for g in groups]])
+            options["max_per_group"] = self.one_of([1, 1, 2, 3])
         return options
 
     def n_select(self, may_repeat):
@@ -170,6 +180,11 @@ def assert_valid(chosen, n, n_select, may_repeat):
         assert n == 0 or (len(chosen) == n and not may_repeat)
 
 
+def most(n_select):
+    """Return how many may be chosen; None, which a budget allows, leaves it to that."""
+    return 10**18 if n_select is None else int(n_select)
+
+
 def outcome_of(fuzzer, backend="auto"):
     """Return what an odd input leads to: why a valid selection ended, or an error of ours."""
     kind = fuzzer.one_of(["paper", "paper", "context", "select"])
@@ -180,12 +195,12 @@ def outcome_of(fuzzer, backend="auto"):
     options = fuzzer.options(kind, candidates, dimension)
     try:
         if kind == "select":
-            chosen = select(query, candidates, n_select, **settings)
+            chosen = select(query, candidates, n_select, **settings, **options)
         else:
             make = SIFTSelector if kind == "paper" else ContextSelector
             selector = make(**settings, backend=backend)
             chosen = selector.select(query, candidates, n_select, **options)
-        assert_valid(chosen, len(candidates), int(n_select), may_repeat)
+        assert_valid(chosen, len(candidates), most(n_select), may_repeat)
     except (InvalidInputError, NumericalError) as error:
         return type(error).__name__
     except Exception as error:

@@ -9,6 +9,7 @@ from sift_core.selection.near_duplicates import (
     SURELY_NEAR,
     distances_to_earlier,
     near_duplicate_radius,
+    nearest_earlier,
 )
 from tests.selection.oracle import unit
 
@@ -39,20 +40,24 @@ def typical_distance(rows):
 
 
 def distances_of(rows):
-    return distances_to_earlier(rows @ rows.T, typical_distance(rows))
+    return distances_to_earlier(nearest_earlier(rows @ rows.T), typical_distance(rows))
 
 
 def test_distance_by_hand():
     # The nearest earlier one has cosine .8 for the second, max(.5, .9) for the third.
     cosines = np.array([[1.0, 0.8, 0.5], [0.8, 1.0, 0.9], [0.5, 0.9, 1.0]])
-    assert distances_to_earlier(cosines, 0.5) == pytest.approx([np.inf, 0.2 / 0.5, 0.1 / 0.5])
+    assert distances_to_earlier(nearest_earlier(cosines), 0.5) == pytest.approx(
+        [np.inf, 0.2 / 0.5, 0.1 / 0.5]
+    )
     shown = np.array([[0.7, 0.2], [0.1, 0.95], [0.1, 0.1]])  # counts as earlier
-    assert distances_to_earlier(cosines, 0.5, shown=shown) == pytest.approx([0.6, 0.1, 0.2])
+    assert distances_to_earlier(nearest_earlier(cosines), 0.5, shown=shown) == pytest.approx(
+        [0.6, 0.1, 0.2]
+    )
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_chunks(n):
-    assert distances_to_earlier(np.eye(n), 1.0).tolist() == [np.inf] * n
+    assert distances_to_earlier(nearest_earlier(np.eye(n)), 1.0).tolist() == [np.inf] * n
 
 
 @pytest.mark.parametrize(

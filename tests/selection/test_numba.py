@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="needs the extra fast")
 
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
-from sift_core.selection import _numba as compiled
+from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, compiled
 from tests.selection.oracle import under
 
 KERNELS = [LinearKernel(), RBFKernel(), RBFKernel(length_scale=1.0)]
@@ -138,6 +137,20 @@ def test_equals_numpy_for_a_prompt(pool, exponent, n_select, stops):
         for backend in ("numpy", "numba")
     )
     assert_same(expected, chosen, 10.0**exponent)
+
+
+@pytest.mark.parametrize("n", [499, 500, 501, 503, 1601])
+def test_the_context_default_equals_numpy_around_the_size_of_its_region(n):
+    rng = np.random.default_rng(n)
+    candidates = rng.standard_normal((n, 16)).astype(np.float32)
+    candidates[n // 2 :] = candidates[rng.integers(0, n // 2, n - n // 2)]
+    query, relevance = rng.standard_normal(16), rng.standard_normal(n)
+    for ranking in ({}, {"relevance": relevance}):
+        expected, chosen = (
+            ContextSelector(backend=backend).select(query, candidates, 30, **ranking)
+            for backend in ("numpy", "numba")
+        )
+        assert_same(expected, chosen, 0.2)
 
 
 @pytest.mark.parametrize("allow_repeats", [True, False])

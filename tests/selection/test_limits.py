@@ -1,0 +1,188 @@
+"""Budgets and caps per group: the exact greedy choice among what they allow, in both backends."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sift_core import ContextSelector, InvalidInputError, LinearKernel, RBFKernel, SIFTSelector
+from sift_core.types import StopReason
+from tests.selection.oracle import dense_kernel
+
+KERNEL, NOISE = RBFKernel(length_scale=0.7), 0.1
+some = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+@pytest.fixture(params=["numpy", "numba"])
+def backend(request):
+    if request.param == "numba":
+        pytest.importorskip("numba", reason="needs the extra fast")
+    return request.param
+
+
+def pool(seed, n=14, d=6):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(d), rng.standard_normal((n, d)), rng
+
+
+def variance_after(query, candidates, positions):
+    """Return the variance at the query given looks at some candidates, from the whole matrix."""
+    chosen = candidates[positions]
+    gram = dense_kernel(KERNEL, chosen, chosen) + NOISE * np.eye(len(chosen))
+    column = dense_kernel(KERNEL, chosen, query[None])[:, 0]
+    return 1.0 - column @ np.linalg.solve(gram, column)
+
+
+def greedy_by_density(query, candidates, costs, budget, groups, most, start=()):
+    """Return the positions of the greedy rule, each step computed from scratch."""
+    chosen = list(start)
+    while True:
+        left = budget - sum(costs[i] for i in chosen)
+        allowed = [
+            i
+            for i in range(len(candidates))
+            if i not in chosen
+            and costs[i] <= left + 1e-9
+            and sum(groups[j] == groups[i] for j in chosen) < most
+        ]
+        if not allowed:
+            return chosen
+        before = variance_after(query, candidates, chosen)
+        gains = [before - variance_after(query, candidates, [*chosen, i]) for i in allowed]
+        chosen.append(allowed[int(np.argmax(np.array(gains) / [costs[i] for i in allowed]))])
+
+
+@some
+@given(seed=st.integers(0, 10_000), budget=st.floats(0.5, 20), most=st.integers(1, 4))
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_the_choice_is_the_greedy_one_by_gain_per_cost(seed, budget, most, backend):
+    query, candidates, rng = pool(seed)
+    costs, groups = rng.uniform(0.2, 5, len(candidates)), rng.integers(0, 5, len(candidates))
+    expected = greedy_by_density(query, candidates, costs, budget, groups, most)
+    fits = costs <= budget
+    if fits.any():
+        falls = [1 - variance_after(query, candidates, [i]) for i in range(len(candidates))]
+        single = int(np.argmax(np.where(fits, falls, -np.inf)))
+        if falls[single] > 1 - variance_after(query, candidates, expected):
+            expected = greedy_by_density(
+                query, candidates, costs, budget, groups, most, start=[single]
+            )
+    selector = SIFTSelector(kernel=KERNEL, noise_variance=NOISE, backend=backend)
+    chosen = selector.select(
+        query, candidates, costs=costs, budget=budget, groups=groups, max_per_group=most
+    )
+    assert chosen.positions.tolist() == expected
+    np.testing.assert_allclose(
+        chosen.variances[-1], variance_after(query, candidates, expected), atol=1e-9
+    )
+    assert chosen.stop_reason in (StopReason.LIMITS, StopReason.POOL_EXHAUSTED)
+
+
+@pytest.mark.parametrize("selector_class", [SIFTSelector, ContextSelector])
+def test_equal_costs_choose_as_if_they_were_counted(selector_class, backend):
+    for seed in range(20):
+        query, candidates, _ = pool(seed, n=40)
+        selector = selector_class(backend=backend)
+        counted = selector.select(query, candidates, 7)
+        paid = selector.select(query, candidates, costs=np.full(40, 0.1), budget=0.7)
+        assert paid.positions.tolist() == counted.positions.tolist()
+        np.testing.assert_array_equal(paid.variances, counted.variances)
+        assert paid.stop_reason is StopReason.LIMITS
+
+
+def test_one_dear_chunk_goes_before_cheap_ones_that_tell_less_together(backend):
+    query = np.array([1.0, 0, 0])
+    candidates = np.array([[0.3, 0.95, 0], [1.0, 0, 0]])  # the second is the answer
+    selector = SIFTSelector(noise_variance=0.01, backend=backend)
+    chosen = selector.select(query, candidates, costs=np.array([1.0, 30.0]), budget=30)
+    assert chosen.positions.tolist() == [1]
+
+
+@pytest.mark.parametrize("selector_class", [SIFTSelector, ContextSelector])
+def test_no_group_has_more_than_its_number(selector_class, backend):
+    query, candidates, rng = pool(3, n=60)
+    names = [f"file {i}" for i in rng.integers(0, 6, 60)]
+    chosen = selector_class(backend=backend).select(
+        query, candidates, 60, groups=names, max_per_group=2
+    )
+    counts = [sum(names[i] == name for i in chosen.positions) for name in set(names)]
+    assert counts == [2] * 6
+    assert chosen.stop_reason is StopReason.LIMITS
+
+
+def test_limits_go_with_the_order_of_another_ranking(backend):
+    query, candidates, rng = pool(5, n=50)
+    relevance, costs = rng.standard_normal(50), rng.uniform(1, 9, 50)
+    chosen = ContextSelector(backend=backend).select(
+        query, candidates, relevance=relevance, costs=costs, budget=20
+    )
+    assert 0 < costs[chosen.positions].sum() <= 20
+    assert all(costs[i] > 20 - costs[chosen.positions].sum() for i in unchosen(50, chosen))
+
+
+def unchosen(n, selection):
+    return sorted(set(range(n)) - set(selection.positions.tolist()))
+
+
+def test_both_backends_choose_alike():
+    pytest.importorskip("numba", reason="needs the extra fast")
+    for seed in range(10):
+        query, candidates, rng = pool(seed, n=600, d=16)
+        given = {
+            "costs": rng.integers(5, 300, 600),
+            "budget": 2000,
+            "groups": rng.integers(0, 40, 600),
+            "max_per_group": 2,
+        }
+        numpy, numba = (
+            ContextSelector(backend=backend).select(query, candidates, **given)
+            for backend in ("numpy", "numba")
+        )
+        assert numpy.positions.tolist() == numba.positions.tolist()
+        np.testing.assert_allclose(numpy.variances, numba.variances, rtol=1e-9)
+
+
+def test_a_budget_below_every_cost_chooses_nothing(backend):
+    query, candidates, _ = pool(0)
+    chosen = ContextSelector(backend=backend).select(
+        query, candidates, 5, costs=np.full(14, 2.0), budget=1.5
+    )
+    assert len(chosen) == 0
+    assert chosen.stop_reason is StopReason.LIMITS
+
+
+def test_with_repeats_a_budget_ends_the_choice_too(backend):
+    query, candidates, _ = pool(0)
+    selector = SIFTSelector(kernel=LinearKernel(), allow_repeats=True, backend=backend)
+    chosen = selector.select(query, candidates, 50, costs=np.full(14, 3.0), budget=100)
+    assert (len(chosen), chosen.stop_reason) == (33, StopReason.LIMITS)
+    with pytest.raises(InvalidInputError, match="only without repeats"):
+        selector.select(query, candidates, costs=np.full(14, 3.0), budget=100)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"n_select": None}, "`n_select` must be a whole number"),
+        ({"groups": [1, 2, 3], "max_per_group": 1, "n_select": None}, "only without repeats"),
+        ({"costs": [1, 2, 3]}, "`costs` limits nothing without `budget`"),
+        ({"budget": 3}, "`budget` limits nothing without `costs`"),
+        ({"max_per_group": 2}, "`max_per_group` limits nothing without `groups`"),
+        ({"costs": [1, 2], "budget": 3}, "one number a candidate: 3 candidate"),
+        ({"costs": [1, 0, 2], "budget": 3}, "`costs` must be > 0, got 0 at 1"),
+        ({"costs": [1, 1e-13, 2], "budget": 3}, "`costs` must be within a factor of 1e+12"),
+        ({"costs": [1, np.nan, 2], "budget": 3}, "`costs` must be finite"),
+        ({"costs": [1, 1, 2], "budget": 0}, "`budget` must be"),
+        ({"costs": [1, 1, 2], "budget": np.inf}, "`budget` must be"),
+        ({"groups": "abc", "max_per_group": 1}, "got one text"),
+        ({"groups": ["a"], "max_per_group": 1}, "one name a candidate: 3"),
+        ({"groups": [[], [], []], "max_per_group": 1}, "names that can be compared"),
+        ({"groups": [1, 1, 1], "max_per_group": 0}, "`max_per_group` must be >= 1"),
+    ],
+)
+@pytest.mark.parametrize("selector", [SIFTSelector(), ContextSelector()])
+def test_limits_that_cannot_be_are_refused(selector, given, said):
+    with pytest.raises(InvalidInputError, match=re.escape(said)):
+        selector.select(np.ones(2), np.eye(3, 2) + 0.1, **{"n_select": 2, **given})
