@@ -11,13 +11,13 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.documents import choose_documents
+from langchain_sift.documents import ChoiceSettings
 from langchain_sift.embedder import LangChainEmbedder, embedder_of
 from langchain_sift.sources import apool_of, pool_of
-from sift_core import InvalidInputError, Query, Selector
+from sift_core import InvalidInputError, Query
 
 
-class SIFTCompressor(BaseDocumentCompressor):
+class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
     """Keeps the documents that together say most about a question.
 
     For `ContextualCompressionRetriever` and `DocumentCompressorPipeline`, over any retriever
@@ -34,7 +34,7 @@ class SIFTCompressor(BaseDocumentCompressor):
         vectorstore: Where documents come from: Qdrant, FAISS or LangChain's in-memory store.
             None if no vectors are stored. One of both is needed.
         top_n: How many documents to keep at most, >= 1.
-        selector: What chooses, as in `SIFTRetriever`.
+        selector, max_tokens, count_tokens, max_per_document, document_key: As in `SIFTRetriever`.
         relevance_key: Where an earlier reranker has left its score in the metadata, higher
             is better. If all documents have a finite number there, these say what is relevant.
             None to disregard them.
@@ -48,7 +48,6 @@ class SIFTCompressor(BaseDocumentCompressor):
     embeddings: Embeddings | None = None
     vectorstore: VectorStore | None = None
     top_n: int = Field(default=10, ge=1)
-    selector: Selector | None = None
     relevance_key: str | None = "relevance_score"
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -73,7 +72,7 @@ class SIFTCompressor(BaseDocumentCompressor):
         embedder = self._embedder()
         asked = Query(text=query, embedding=embedder.embed_query(query))
         pool = pool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
-        return choose_documents(self.selector, asked, pool, self.top_n)
+        return self._choose(asked, pool, self.top_n)
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -87,7 +86,7 @@ class SIFTCompressor(BaseDocumentCompressor):
         embedder = self._embedder()
         asked = Query(text=query, embedding=await embedder.aembed_query(query))
         pool = await apool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
-        return await run_in_executor(None, choose_documents, self.selector, asked, pool, self.top_n)
+        return await run_in_executor(None, self._choose, asked, pool, self.top_n)
 
     def _embedder(self) -> LangChainEmbedder:
         if self.embeddings is not None:

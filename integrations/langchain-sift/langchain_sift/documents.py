@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
+from langchain_core.messages.utils import count_tokens_approximately
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
 
 from langchain_sift.embedder import FloatArray
 from sift_core import (
@@ -19,6 +22,7 @@ from sift_core import (
     Query,
     Selection,
     Selector,
+    check_takes_limits,
     cosine_similarities,
     pick_metadata,
 )
@@ -119,16 +123,52 @@ def as_ranked_pool(
     )
 
 
-def choose_documents(
-    selector: Selector | None, query: Query, pool: CandidatePool, k: int
-) -> list[Document]:
-    """Return copies of up to k of the pool's documents, in order of choice."""
-    if not len(pool):
-        return []
-    selection = (selector or _DEFAULT_SELECTOR).select(
-        query.vector, pool.embeddings, k, relevance=pool.relevance
-    )
-    return chosen_documents(pool, selection)
+class ChoiceSettings(BaseModel):
+    """What `SIFTRetriever` and `SIFTCompressor` are both told of the choice.
+
+    `SIFTRetriever` says what the settings mean.
+    """
+
+    selector: Selector | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    count_tokens: Callable[[str], int] | None = Field(default=None, exclude=True, repr=False)
+    max_per_document: int | None = Field(default=None, ge=1)
+    document_key: str = "source"
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        if self.selector is not None and (self.max_tokens or self.max_per_document):
+            check_takes_limits(self.selector)
+        return self
+
+    def _choose(self, query: Query, pool: CandidatePool, k: int) -> list[Document]:
+        """Return copies of up to k of the pool's documents, in order of choice."""
+        if not len(pool):
+            return []
+        selection = (self.selector or _DEFAULT_SELECTOR).select(
+            query.vector, pool.embeddings, k, relevance=pool.relevance, **self._limits(pool)
+        )
+        return chosen_documents(pool, selection)
+
+    def _limits(self, pool: CandidatePool) -> dict[str, Any]:
+        limits: dict[str, Any] = {}
+        if self.max_tokens is not None:
+            count = self.count_tokens or _estimated_tokens
+            limits["costs"] = [max(1, count(text)) for text in pool.texts]
+            limits["budget"] = self.max_tokens
+        if self.max_per_document is not None:
+            sources = [row["document"].metadata.get(self.document_key) for row in pool.metadata]
+            limits["groups"] = [
+                (row, None) if source is None else str(source) for row, source in enumerate(sources)
+            ]
+            limits["max_per_group"] = self.max_per_document
+        return limits
+
+
+def _estimated_tokens(text: str) -> int:
+    return count_tokens_approximately([text], extra_tokens_per_message=0)
 
 
 def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:

@@ -16,15 +16,15 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.documents import choose_documents
+from langchain_sift.documents import ChoiceSettings
 from langchain_sift.embedder import embedder_of
 from langchain_sift.sources import VectorStoreSource
-from sift_core import CandidateSource, InvalidInputError, OversamplingSource, Query, Selector
+from sift_core import CandidateSource, InvalidInputError, OversamplingSource, Query
 
 _SHARED = ("k", "fetch_k", "filter")  # settings that `search_kwargs` may hold as well
 
 
-class SIFTRetriever(BaseRetriever):
+class SIFTRetriever(ChoiceSettings, BaseRetriever):
     """Retrieves the documents of a vector store that together say most about a question.
 
     Embeds the question once, fetches the `fetch_k` nearest documents with the vectors that
@@ -47,6 +47,12 @@ class SIFTRetriever(BaseRetriever):
         selector: What chooses: any of `sift_core`, for instance
             `SIFTSelector(noise_variance=0.01)`, or one's own. None for the default for text
             in a prompt, `ContextSelector()`.
+        max_tokens: How many tokens the documents may have together; of those that still fit
+            the one that tells most per token is next. None for no limit.
+        count_tokens: Counts those of a text. None for LangChain's own estimate,
+            `count_tokens_approximately`, four characters a token.
+        max_per_document: How many chunks of one file or page at most. None for no limit.
+        document_key: Where the metadata names it; a chunk without one is a document of its own.
         filter: What the store takes as a filter. None for no restriction.
         search_kwargs: As in `store.as_retriever(search_kwargs=…)`: "k", "fetch_k" and
             "filter" go before the settings above, the rest are further arguments in the
@@ -66,7 +72,6 @@ class SIFTRetriever(BaseRetriever):
     k: int = 10
     fetch_k: int = 200
     max_fetch_k: int | None = None
-    selector: Selector | None = None
     filter: Any = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     async_client: Any = Field(default=None, exclude=True, repr=False)
@@ -99,7 +104,7 @@ class SIFTRetriever(BaseRetriever):
         """Return the documents chosen for `query`."""
         k, fetch_k, source = self._call(kwargs)
         asked = Query(text=query, embedding=embedder_of(self.vectorstore).embed_query(query))
-        return choose_documents(self.selector, asked, source.fetch(asked, fetch_k), k)
+        return self._choose(asked, source.fetch(asked, fetch_k), k)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
@@ -108,7 +113,7 @@ class SIFTRetriever(BaseRetriever):
         k, fetch_k, source = self._call(kwargs)
         asked = Query(text=query, embedding=await embedder_of(self.vectorstore).aembed_query(query))
         pool = await source.afetch(asked, fetch_k)
-        return await run_in_executor(None, choose_documents, self.selector, asked, pool, k)
+        return await run_in_executor(None, self._choose, asked, pool, k)
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         """Return what LangSmith shows beside a run, as the store's own retriever does."""

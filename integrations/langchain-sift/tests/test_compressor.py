@@ -181,3 +181,55 @@ def test_another_model_than_the_stores_is_invalid_input(make_vector_store, docum
     )
     with pytest.raises(InvalidInputError, match=r"question has 8 dimensions.*\[64\]"):
         compressor.compress_documents(documents, question)
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_no_more_tokens_are_kept_than_asked_for(documents, embeddings, question, is_awaited):
+    def words(text):
+        return len(text.split())
+
+    settings = {"max_tokens": 20, "count_tokens": words}
+    compressor = SIFTCompressor(embeddings=embeddings, **settings)
+    if is_awaited:
+        kept = await compressor.acompress_documents(documents, question)
+    else:
+        kept = compressor.compress_documents(documents, question)
+    costs = [words(text) for text in texts(documents)]
+    expected = chosen_by(
+        ContextSelector(), embeddings, question, texts(documents), 10, costs=costs, budget=20
+    )
+    assert texts(kept) == expected
+    assert 0 < sum(map(words, texts(kept))) <= 20
+    estimated = SIFTCompressor(embeddings=embeddings, max_tokens=20)  # LangChain's own estimate
+    assert 0 < sum(map(len, texts(estimated.compress_documents(documents, question)))) <= 4 * 20
+
+
+def test_no_document_has_more_chunks_than_asked_for(make_vector_store, documents, question):
+    for i, document in enumerate(documents[1:]):
+        document.metadata["file"] = i % 3  # the first has none: a document of its own
+    settings = {"max_per_document": 1, "document_key": "file"}
+    store = make_vector_store(documents)
+    for kept in (
+        SIFTRetriever(vectorstore=store, **settings).invoke(question),
+        SIFTCompressor(vectorstore=store, **settings).compress_documents(documents, question),
+    ):
+        assert sorted(str(document.metadata.get("file")) for document in kept) == [
+            "0",
+            "1",
+            "2",
+            "None",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_per_document": 0}, "max_per_document"),
+        ({"max_per_document": 2, "selector": MMRSelector()}, "got MMRSelector"),
+    ],
+    ids=str,
+)
+def test_limits_that_cannot_be_are_refused(embeddings, settings, said):
+    with pytest.raises(ValueError, match=said):
+        SIFTCompressor(embeddings=embeddings, **settings)

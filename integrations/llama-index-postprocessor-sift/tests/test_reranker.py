@@ -10,7 +10,14 @@ from llama_index.core.bridge.pydantic import ValidationError
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from llama_index.postprocessor.sift import SIFTReranker
 from sift_core import (
@@ -248,9 +255,10 @@ def test_arguments_without_meaning_are_refused(arguments):
 
 def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model, caplog):
     index = build_index("qdrant", nodes, embed_model)
-    reranker = SIFTReranker(top_n=3, use_scores=False, index=index, embed_model=embed_model)
+    settings = {"top_n": 3, "max_tokens": 500, "max_per_document": 2}
+    reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)
     assert reranker.to_dict() == {
-        "top_n": 3,
+        **settings,
         "use_scores": False,
         "keep_embeddings": False,
         "class_name": "SIFTReranker",
@@ -360,3 +368,45 @@ def test_a_store_that_dies_after_retrieval_is_an_error(build_index, nodes, embed
         SIFTReranker().postprocess_nodes(fetched, query_str=question)
     assert isinstance(raised.value.__cause__, RuntimeError)
     assert embed_model.texts == []
+
+
+def limited_nodes():
+    """Six nodes of three documents, unlike each other, of 1 to 6 words; the last of none."""
+    documents = ["a", "a", "a", "b", "b", None]
+    nodes = []
+    for i, document in enumerate(documents):
+        node = TextNode(id_=str(i), text="word " * (i + 1), embedding=np.eye(6)[i].tolist())
+        if document:
+            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
+        nodes.append(NodeWithScore(node=node, score=0.5))
+    return nodes
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_no_more_tokens_are_kept_than_asked_for(is_awaited):
+    reranker = SIFTReranker(max_tokens=9, tokenizer=str.split)
+    nodes, query = limited_nodes(), bundle([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    if is_awaited:
+        kept = await reranker.apostprocess_nodes(nodes, query)
+    else:
+        kept = reranker.postprocess_nodes(nodes, query)
+    words = [len(node.text.split()) for node in kept]
+    expected = ContextSelector().select(
+        np.array(query.embedding), np.eye(6), 10, costs=[1, 2, 3, 4, 5, 6], budget=9
+    )
+    assert ids(kept) == [str(i) for i in expected.positions]
+    assert 0 < sum(words) <= 9
+    assert len(SIFTReranker(max_tokens=9).postprocess_nodes(nodes, query)) > 1  # LlamaIndex' own
+
+
+def test_no_document_has_more_nodes_than_asked_for():
+    query = bundle([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    kept = SIFTReranker(max_per_document=1).postprocess_nodes(limited_nodes(), query)
+    assert sorted(str(node.node.ref_doc_id) for node in kept) == ["None", "a", "b"]
+
+
+def test_a_selector_without_limits_is_refused_with_them():
+    with pytest.raises(ValidationError, match="got MMRSelector"):
+        SIFTReranker(selector=MMRSelector(), max_tokens=100)
+    with pytest.raises(ValidationError, match="max_tokens"):
+        SIFTReranker(max_tokens=0)

@@ -13,7 +13,13 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
-from sift_core import CandidateSourceError, ContextSelector, InvalidInputError, SIFTSelector
+from sift_core import (
+    CandidateSourceError,
+    ContextSelector,
+    InvalidInputError,
+    MMRSelector,
+    SIFTSelector,
+)
 
 
 def ids(scored_nodes):
@@ -36,6 +42,9 @@ def reranked(index, question, **settings):
         {"selector": ContextSelector(alpha=1.0)},
         {"use_scores": True},
         {"keep_embeddings": True},
+        {"max_tokens": 12},
+        {"max_per_document": 1},
+        {"max_tokens": 5, "tokenizer": str.split},
     ],
     ids=str,
 )
@@ -387,3 +396,17 @@ def test_a_query_of_another_length_than_a_faiss_indexs_vectors_is_refused(
     retriever = SIFTRetriever.from_index(index, embed_model=new_model(dimension=32))
     with pytest.raises(InvalidInputError, match=r"must have 96 numbers .* got 32"):
         retriever.retrieve("bees")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_tokens": 0}, "`max_tokens` must be >= 1, got 0"),
+        ({"max_per_document": -1}, "`max_per_document` must be >= 1, got -1"),
+        ({"max_tokens": 9, "selector": MMRSelector()}, "got MMRSelector"),
+    ],
+    ids=str,
+)
+def test_limits_that_cannot_be_are_refused(build_index, nodes, embed_model, settings, said):
+    with pytest.raises(InvalidInputError, match=said):
+        SIFTRetriever.from_index(build_index("simple", nodes, embed_model), **settings)

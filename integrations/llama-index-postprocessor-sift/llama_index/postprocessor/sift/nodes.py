@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
+from llama_index.core.utils import get_tokenizer
 
 from sift_core import (
     CandidatePool,
@@ -100,6 +101,34 @@ def node_pool(
         metadata=[{NODE: node} for node in nodes],
         relevance=relevance_of(nodes, similarities, use_scores=use_scores),
     )
+
+
+def limits_on(
+    nodes: Sequence[NodeWithScore],
+    *,
+    max_tokens: int | None,
+    max_per_document: int | None,
+    tokenizer: Callable[[str], Sequence[Any]] | None,
+) -> dict[str, Any]:
+    """Return what a selector's `select` takes as limits on these nodes; empty without any.
+
+    Tokens are those of what an LLM reads of a node, its metadata included, by LlamaIndex' own
+    tokenizer (`Settings.tokenizer`) if none is given. Documents are told apart by `ref_doc_id`;
+    a node without one is a document of its own.
+    """
+    limits: dict[str, Any] = {}
+    if max_tokens is not None:
+        tokens_of = tokenizer or get_tokenizer()
+        texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
+        limits["costs"] = [max(1, len(tokens_of(text))) for text in texts]
+        limits["budget"] = max_tokens
+    if max_per_document is not None:
+        limits["groups"] = [
+            node.node.ref_doc_id or (NODE, node.node.node_id)  # a pair is nobody's `ref_doc_id`
+            for node in nodes
+        ]
+        limits["max_per_group"] = max_per_document
+    return limits
 
 
 def relevance_of(

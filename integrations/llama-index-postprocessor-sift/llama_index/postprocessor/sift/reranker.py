@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -24,10 +24,15 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.nodes import chosen_nodes, distinct_nodes, node_pool
+from llama_index.postprocessor.sift.nodes import (
+    chosen_nodes,
+    distinct_nodes,
+    limits_on,
+    node_pool,
+)
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import ContextSelector, Selector
+from sift_core import ContextSelector, Selector, check_takes_limits
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
@@ -47,13 +52,22 @@ class SIFTReranker(BaseNodePostprocessor):
     "redundancy", "gain", "variance") is in `metadata["sift"]`, hidden from the LLM and from
     embedding models. A node that arrives twice is kept once.
 
-    `selector`, `index` and `embed_model` are shared by copies and are not in `to_dict` or JSON,
-    which log a warning that a selector is missing. A pickle has the selector.
+    `selector`, `tokenizer`, `index` and `embed_model` are shared by copies and are not in `to_dict`
+    or JSON, which log a warning that a selector is missing. A pickle has selector and tokenizer.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     top_n: int = Field(default=10, ge=1, description="How many nodes to keep at most.")
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many tokens the kept nodes may have together, as an LLM reads them; "
+        "of those that still fit the one that tells most per token is next.",
+    )
+    max_per_document: int | None = Field(
+        default=None, ge=1, description="How many nodes of one `ref_doc_id` to keep at most."
+    )
     use_scores: bool | None = Field(
         default=None,
         description="Take the order of the nodes' scores for their relevance, as after a "
@@ -66,6 +80,12 @@ class SIFTReranker(BaseNodePostprocessor):
         default=None,
         exclude=True,
         description="What chooses: any of sift_core, or your own; None: ContextSelector().",
+    )
+    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, _NotInSchema] = Field(
+        default=None,
+        exclude=True,
+        repr=False,
+        description="Counts tokens, if not Settings.tokenizer.",
     )
     index: Annotated[VectorStoreIndex | None, _NotInSchema] = Field(
         default=None,
@@ -85,6 +105,8 @@ class SIFTReranker(BaseNodePostprocessor):
     def model_post_init(self, context: Any, /) -> None:
         """Start watching retrievers, so that their stores are known when nodes arrive."""
         super().model_post_init(context)
+        if self.selector is not None and (self.max_tokens or self.max_per_document):
+            check_takes_limits(self.selector)
         track_retrievals()
 
     @classmethod
@@ -109,7 +131,8 @@ class SIFTReranker(BaseNodePostprocessor):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> SIFTReranker:
         """Return a copy that shares the selector, the index and the model."""
-        live = [each for each in (self.selector, self.index, self.embed_model) if each is not None]
+        shared = (self.selector, self.tokenizer, self.index, self.embed_model)
+        live = [each for each in shared if each is not None]
         return super().__deepcopy__({**(memo or {}), **{id(each): each for each in live}})
 
     def _postprocess_nodes(
@@ -162,8 +185,14 @@ class SIFTReranker(BaseNodePostprocessor):
             use_scores=self.use_scores,
         )
         selector = self.selector or _DEFAULT_SELECTOR
+        limits = limits_on(
+            nodes,
+            max_tokens=self.max_tokens,
+            max_per_document=self.max_per_document,
+            tokenizer=self.tokenizer,
+        )
         selection = selector.select(
-            vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance
+            vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance, **limits
         )
         return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from llama_index.core import VectorStoreIndex
@@ -18,7 +19,7 @@ from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.index_source import IndexSource
-from llama_index.postprocessor.sift.nodes import chosen_nodes
+from llama_index.postprocessor.sift.nodes import NODE, chosen_nodes, limits_on
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
     query_embedding,
@@ -32,6 +33,7 @@ from sift_core import (
     OversamplingSource,
     Query,
     Selector,
+    check_takes_limits,
 )
 
 _dispatcher = get_dispatcher(__name__)
@@ -50,7 +52,7 @@ class SIFTRetriever(BaseRetriever):
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
-        selector, keep_embeddings: As in `SIFTReranker`.
+        selector, keep_embeddings, max_tokens, max_per_document, tokenizer: As in `SIFTReranker`.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
@@ -76,6 +78,9 @@ class SIFTRetriever(BaseRetriever):
         selector: Selector | None = None,
         use_scores: bool | None = None,
         keep_embeddings: bool = False,
+        max_tokens: int | None = None,
+        max_per_document: int | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
         max_candidates: int | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
@@ -93,9 +98,17 @@ class SIFTRetriever(BaseRetriever):
                 f"must be 1 <= `top_n` <= `candidates` <= `max_candidates`, got {top_n}, "
                 f"{candidates} and {max_candidates}"
             )
+        for name, most in {"max_tokens": max_tokens, "max_per_document": max_per_document}.items():
+            if most is not None and most < 1:
+                raise InvalidInputError(f"`{name}` must be >= 1, got {most}")
         self._top_n = top_n
         self._candidates = candidates
         self._selector = selector or ContextSelector()
+        if max_tokens or max_per_document:
+            check_takes_limits(self._selector)
+        self._limits_on = partial(
+            limits_on, max_tokens=max_tokens, max_per_document=max_per_document, tokenizer=tokenizer
+        )
         self._keep_embeddings = keep_embeddings
         self._source: CandidateSource = IndexSource(
             index,
@@ -150,7 +163,8 @@ class SIFTRetriever(BaseRetriever):
     def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
         if not len(pool):
             return []
+        limits = self._limits_on([row[NODE] for row in pool.metadata])
         selection = self._selector.select(
-            query.vector, pool.embeddings, self._top_n, relevance=pool.relevance
+            query.vector, pool.embeddings, self._top_n, relevance=pool.relevance, **limits
         )
         return chosen_nodes(pool, selection, keep_embeddings=self._keep_embeddings)
