@@ -41,6 +41,22 @@ def number_or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+def in_json(value: Any) -> Any:
+    """Return metadata as JSON can hold it.
+
+    NaN and infinity are None, arrays lists, keys texts; what JSON has no form for is its text.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): in_json(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [in_json(one) for one in value]
+    if isinstance(value, float):
+        return number_or_none(value)
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
     """The earlier chunk that a chunk is most like.
@@ -48,7 +64,7 @@ class Repeat:
     Args:
         rank: Of the earlier chunk, from 1.
         cosine: Of the two, >= `REDUNDANT_COSINE`.
-        is_copy: Whether it hardly differs.
+        is_copy: Whether it hardly differs: its cosine is >= `COPY_COSINE`.
         mark: The sign and the rank, such as "≈3".
     """
 
@@ -94,8 +110,9 @@ def chunk_records(
             "near_duplicate_of": (
                 None if repeat is None else {"rank": repeat.rank, "cosine": repeat.cosine}
             ),
+            "is_copy": repeat is not None and repeat.is_copy,
             "text": chunks.texts[i],
-            "metadata": dict(chunks.metadata[i]),
+            "metadata": in_json(chunks.metadata[i]),
         }
         for i, repeat in enumerate(repeats_of(chunks.embeddings))
     ]

@@ -1,7 +1,10 @@
+import json
+from datetime import date
+
 import numpy as np
 import pytest
 
-from sift_core.records import chunk_records, explained, repeats_of
+from sift_core.records import chunk_records, explained, in_json, repeats_of
 from tests.pools import pool_of, turned
 
 
@@ -36,7 +39,31 @@ def test_records_are_whole_and_say_what_repeats():
         "similarity": 0.9,
         "gain": 0.5,
         "near_duplicate_of": None,
+        "is_copy": False,
         "text": "a\x1b",
         "metadata": {"page": 1},
     }
     assert second["near_duplicate_of"] == {"rank": 1, "cosine": pytest.approx(0.9)}
+    assert second["is_copy"] is False  # alike, and still another text
+    copy = pool_of(["a", "b"], [turned(1.0), turned(0.96)], [{}, {}])
+    assert [one["is_copy"] for one in chunk_records(copy, [{}, {}])] == [False, True]
+
+
+def test_metadata_that_json_has_no_form_for_is_told_all_the_same():
+    metadata = {
+        "price": float("nan"),
+        "share": np.float32("inf"),
+        "weight": np.float32(0.5),
+        "day": date(2026, 1, 2),
+        3: [np.int64(4), (None, True)],
+        "row": np.array([1.0, np.nan]),
+    }
+    told = in_json(metadata)
+    assert json.loads(json.dumps(told, allow_nan=False)) == {
+        "price": None,
+        "share": None,
+        "weight": 0.5,
+        "day": "2026-01-02",
+        "3": [4, [None, True]],
+        "row": [1.0, None],
+    }
