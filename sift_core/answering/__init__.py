@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sift_core.answering.cost_model import CostModel, cached_cost_model
     from sift_core.answering.engine import AnswerEngine
-    from sift_core.answering.in_context import InContextAnswerer
+    from sift_core.answering.in_context import InContextAnswerer, TextGenerator
     from sift_core.answering.learning.adapter_cache import AdapterCache
     from sift_core.answering.learning.fine_tuning import FineTuned, fine_tune, fine_tuned
     from sift_core.answering.learning.settings import FineTuningSettings
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sift_core.answering.request import AnswerRequest, Choice
     from sift_core.answering.sessions import Session
     from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
+    from sift_core.answering.vllm_generator import VllmGenerator
     from sift_core.answering.vllm_server import VllmServer
 
 __all__ = [
@@ -39,7 +40,9 @@ __all__ = [
     "Policy",
     "PolicyFeatures",
     "Session",
+    "TextGenerator",
     "VariancePolicy",
+    "VllmGenerator",
     "VllmServer",
     "cached_cost_model",
     "fine_tune",
@@ -64,7 +67,9 @@ _MODULES = {
     "LanguageModel": "sift_core.answering.model.language_model",
     "Policy": "sift_core.answering.policy",
     "PolicyFeatures": "sift_core.answering.policy",
+    "TextGenerator": "sift_core.answering.in_context",
     "VariancePolicy": "sift_core.answering.policy",
+    "VllmGenerator": "sift_core.answering.vllm_generator",
     "VllmServer": "sift_core.answering.vllm_server",
     "cached_cost_model": "sift_core.answering.cost_model",
     "fine_tune": "sift_core.answering.learning.fine_tuning",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.answering.cost_model import CostModel
-from sift_core.answering.in_context import InContextAnswerer
+from sift_core.answering.in_context import InContextAnswerer, TextGenerator
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
@@ -79,6 +79,8 @@ class AnswerEngine:
             latency budgets; None if they are not known.
         adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
             for none. In memory alone unless it has a folder.
+        generator: Writes the answers' texts, a `VllmGenerator` for instance; the language model
+            itself if None.
 
     Raises:
         InvalidInputError: If a number is < 1, or a setting of generation cannot be used.
@@ -98,6 +100,7 @@ class AnswerEngine:
     policy: Policy = field(default_factory=VariancePolicy)
     cost_model: CostModel | None = None
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
+    generator: TextGenerator | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
@@ -395,6 +398,7 @@ class AnswerEngine:
             language_model=self.language_model,
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
+            generator=self.generator,
         )
         return answerer.generating(**generation)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
@@ -15,6 +15,23 @@ from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count
 from sift_core.selection import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
+
+
+class TextGenerator(Protocol):
+    """Continues prompts, with what is active of the model in this flow of control."""
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        on_text: Callable[[str], object] | None = None,
+        prefix: Prefix | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Return the continuation of a prompt, as `LanguageModel.generate` does."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,12 +48,14 @@ class InContextAnswerer:
         generation: Passed to `transformers`' `generate` as it is, and `stop`, texts that end
             an answer; greedy if left out.
         prefix: What need not be read again, from `LanguageModel.read`.
+        generator: Writes the texts; the language model itself if None.
     """
 
     language_model: LanguageModel
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
     prefix: Prefix | None = None
+    generator: TextGenerator | None = None
 
     def generating(self, **generation: Any) -> InContextAnswerer:
         """Return an answerer that generates so, and in all else as this one does.
@@ -145,7 +164,7 @@ class InContextAnswerer:
         """
         started = time.perf_counter()
         used = self.used(query, chunks)
-        generation = self.language_model.generate(
+        generation = (self.generator or self.language_model).generate(
             self.prompt(query, used),
             max_new_tokens=self.max_new_tokens,
             on_text=on_text,
@@ -157,10 +176,14 @@ class InContextAnswerer:
     def answers(self, queries: Sequence[Query], chunks: CandidatePool) -> list[Answer]:
         """Return the answers to several questions over the same chunks, computed as one batch.
 
+        A `generator` writes them one after another.
+
         Raises:
             InvalidInputError: If a question and its answer alone do not fit into the window.
             AnswerError: If the model fails.
         """
+        if self.generator is not None:
+            return [self.answer(query, chunks) for query in queries]
         started = time.perf_counter()
         used = [self.used(query, chunks) for query in queries]
         generations = self.language_model.generate_batch(

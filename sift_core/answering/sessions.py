@@ -143,12 +143,13 @@ class Session:
     def with_prefix_read(self) -> Session:
         """Return this session with what all of its prompts begin with read once and for all.
 
-        The chunks, where they are read, no other history precedes them, and all fit.
+        The chunks, where they are read, no other history precedes them, and all fit; and where
+        the model itself writes.
 
         Raises:
             AnswerError: If the model fails.
         """
-        if not len(self._read):
+        if not len(self._read) or self.answerer.generator is not None:
             return self
         answerer, query = self.answerer, self.choice.query
         # Questions that begin unlike one another: what their prompts share is what precedes them.

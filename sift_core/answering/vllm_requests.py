@@ -1,7 +1,11 @@
-"""What vLLM is asked over HTTP to know adapters, and what its refusals mean; formats alone."""
+"""What vLLM is asked over HTTP, and what its refusals mean; formats alone."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from sift_core.checks import as_number
@@ -13,11 +17,27 @@ except ImportError as error:
     raise MissingDependencyError("httpx", extra="vllm") from error
 
 _ENABLE = "start `vllm serve` with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what `--max-lora-rank` can be
 _LONGEST_SAID = 500  # characters of a server's message; a guess
 
 
+@dataclass(frozen=True, kw_only=True)
+class WrittenPiece:
+    """What one event of a stream says.
+
+    Args:
+        text: New text, perhaps none.
+        finish_reason: Why the text ended; None before that.
+        n_new_tokens: Of the whole text; None before the last event.
+    """
+
+    text: str = ""
+    finish_reason: str | None = None
+    n_new_tokens: int | None = None
+
+
 class VllmRequests:
-    """Requests to one vLLM about its models. Threads may share it.
+    """Requests to one vLLM. Threads may share it.
 
     Args:
         url: Of the server, with or without /v1.
@@ -85,13 +105,57 @@ class VllmRequests:
         if answer.status_code != 200 and not is_unknown:
             raise self._refused("unload an adapter", answer)
 
+    def written(self, request: Mapping[str, Any]) -> Generator[WrittenPiece, None, None]:
+        """Yield the continuation of a prompt as it is written; closing it ends the writing.
+
+        Args:
+            request: The body of /v1/completions, but for what makes it a stream.
+
+        Raises:
+            AdapterServerError: If the server is gone, late, refuses, or breaks off.
+        """
+        body = {**request, "stream": True, "stream_options": {"include_usage": True}}
+        place = f"{self._url}/v1/completions"
+        with self._errors("completions"), self._client.stream("POST", place, json=body) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise self._refused("write a text", answer)
+            for line in answer.iter_lines():
+                if line == "data: [DONE]":
+                    return
+                if line.startswith("data:"):
+                    yield self._piece(line.removeprefix("data:"))
+        raise AdapterServerError(f"vLLM at {self._url} broke off a text; its log says more")
+
+    def _piece(self, event: str) -> WrittenPiece:
+        try:
+            told = json.loads(event)
+            if "error" in told:
+                said = self._clean(str(told["error"]["message"]))
+                raise AdapterServerError(f"vLLM at {self._url} broke off a text: {said}")
+            usage, choice = told.get("usage") or {}, (told["choices"] or [{}])[0]
+            return WrittenPiece(
+                text=choice.get("text") or "",
+                finish_reason=choice.get("finish_reason"),
+                n_new_tokens=usage.get("completion_tokens"),
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise AdapterServerError(
+                f"vLLM at {self._url} wrote no event of a text: {self._clean(event)!r}; is it vLLM?"
+            ) from error
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
     def _ask(self, method: str, route: str, body: Any = None) -> httpx.Response:
-        try:
+        with self._errors(route):
             return self._client.request(method, f"{self._url}/v1/{route}", json=body)
+
+    @contextmanager
+    def _errors(self, route: str) -> Iterator[None]:
+        try:
+            yield
         except httpx.TimeoutException as error:
             raise AdapterServerError(
                 f"vLLM at {self._url} did not answer /v1/{route} in {self._timeout_s:g} s; it is "
@@ -115,6 +179,10 @@ class VllmRequests:
             advice = _ENABLE
         elif told is not None and "target modules" in told:
             advice = "learn on layers that it adapts: `LoraConfig(target_modules=…)`"
+        elif told is not None and "does not exist" in told:
+            advice = (
+                "pass `base_model` as given to `vllm serve`, or let nobody else unload adapters"
+            )
         elif status == 404:
             advice = "pass its own path of the folder as `folder_there`, and let its user read it"
         else:
@@ -134,9 +202,13 @@ class VllmRequests:
 
 def rank_advice(rank: int) -> str:
     """Return what to do where a rank is above the server's."""
+    lower = "learn with a lower rank: `FineTuningSettings(lora=LoraConfig(r=…))`"
+    larger = next((one for one in RANKS if one >= rank), None)
+    if larger is None:
+        return f"vLLM takes at most {RANKS[-1]}: {lower}"
     return (
-        f"start `vllm serve` with --max-lora-rank {rank} or more and pass that as "
-        f"`max_lora_rank`, or learn with a lower rank: `FineTuningSettings(lora=LoraConfig(r=…))`"
+        f"start `vllm serve` with --max-lora-rank {larger} or more and pass that as "
+        f"`max_lora_rank`, or {lower}"
     )
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.base_check import digest_of
-from sift_core.answering.vllm_requests import VllmRequests, rank_advice
+from sift_core.answering.vllm_requests import VllmRequests, WrittenPiece, rank_advice
 from sift_core.checks import as_count, check_text, shown
 from sift_core.errors import AdapterServerError, InvalidInputError, SiftError
 
@@ -29,7 +29,8 @@ class VllmServer:
 
     An adapter is written as a folder in PEFT's format and announced under its `name`: a hash of
     its content, since vLLM's prefix cache goes by the name. Any client of OpenAI's API then sends
-    `model=name`. With its last user the name is unloaded and the folder deleted. Threads may share
+    `model=name`. With its last user the name is unloaded and the folder deleted, or later where
+    some are kept (`n_kept`). Threads may share
     one server, and one adapter is loaded once for all of them. What another process has loaded is
     used and left loaded; let one process use a server where that one's end would be too early.
 
@@ -47,6 +48,9 @@ class VllmServer:
         announces: False where the server's filesystem resolver looks into `folder`
             (VLLM_LORA_RESOLVER_CACHE_DIR) and loads a name when it is first asked for.
         max_lora_rank: As given to `vllm serve --max-lora-rank`; vLLM's own default is 16.
+        n_kept: How many stay loaded that nobody uses, those used last, >= 0: the next question of
+            a conversation then waits for no loading. `vllm serve --max-cpu-loras` should have
+            room for them, and for those in use.
         api_key: As given to `vllm serve --api-key`. It is in no message.
         timeout_s: How long to wait for each answer of the server.
 
@@ -63,6 +67,7 @@ class VllmServer:
         folder_there: str | None = None,
         announces: bool = True,
         max_lora_rank: int = 16,
+        n_kept: int = 0,
         api_key: str | None = None,
         timeout_s: float = 60.0,  # guess: loading waits for the step that is being generated
     ) -> None:
@@ -72,14 +77,35 @@ class VllmServer:
         if folder_there is not None and not folder_there.startswith("/"):
             # vLLM takes any other path that it does not find for a name on the hub.
             raise InvalidInputError(f"`folder_there` must begin with /, got {folder_there!r}")
-        self._base_model, self._announces = base_model, announces
+        self.base_model, self._announces = base_model, announces
         self._folder = Path(os.path.abspath(folder))
         self._folder_there = (folder_there or str(self._folder)).rstrip("/")
         self._max_rank = as_count("max_lora_rank", max_lora_rank, minimum=1)
+        self._n_kept = as_count("n_kept", n_kept, minimum=0)
         self._server = VllmRequests(url, base_model, api_key=api_key, timeout_s=timeout_s)
         self._lock = threading.Lock()
         self._n_users: Counter[str] = Counter()
         self._ours: set[str] = set()  # to be unloaded by us, also where an answer was lost
+        self._kept: dict[str, None] = {}  # of these what nobody uses, longest ago first
+
+    def check(self) -> None:
+        """Refuse a server that is gone, or serves another model.
+
+        Raises:
+            AdapterServerError: If so.
+        """
+        self._server.models()
+
+    def written(self, request: Mapping[str, Any]) -> Generator[WrittenPiece, None, None]:
+        """Yield what the server writes; `VllmGenerator` asks for it.
+
+        Args:
+            request: The body of /v1/completions, `model` included, but for what makes it a stream.
+
+        Raises:
+            AdapterServerError: If the server is gone, late, refuses, or breaks off.
+        """
+        return self._server.written(request)
 
     def name(self, adapter: Adapter) -> str:
         """Return what the server calls an adapter: 64 hexadecimal digits, by its content.
@@ -87,7 +113,7 @@ class VllmServer:
         `Adapter.key` would not do: adapters whose learning was cut by time share one. Costs
         hashing the weights, about 1 GB/s.
         """
-        about = {**asdict(adapter.layout), "alpha": adapter.alpha, "base": self._base_model}
+        about = {**asdict(adapter.layout), "alpha": adapter.alpha, "base": self.base_model}
         values: Any = adapter.values.detach().cpu().contiguous().numpy()
         return digest_of(["sift vllm 1", json.dumps(about, sort_keys=True), values.tobytes()])
 
@@ -131,15 +157,19 @@ class VllmServer:
         with self._lock:
             self._begin(name, adapter)
             self._n_users[name] += 1
+            self._kept.pop(name, None)
+            self._end_unused()
         return name
 
     def unload(self, name: str) -> None:
-        """End one use of an adapter; the last has the server forget it, and its folder deleted.
+        """End one use of an adapter; unless it is kept, the last one unloads it.
+
+        The server forgets it then, or one that was kept in its place, and its folder is deleted.
 
         Raises:
             InvalidInputError: If nobody uses it here.
             AdapterServerError: If the server is gone, late, or refuses. The use is over all the
-                same; `close`, or the end of the adapter's next use, tries again.
+                same; the next `load`, or `close`, tries again.
         """
         with self._lock:
             if not self._n_users[name]:
@@ -147,17 +177,24 @@ class VllmServer:
             self._n_users[name] -= 1
             if not self._n_users[name]:
                 del self._n_users[name]
-                self._end(name)
+                self._kept[name] = None
+                if len(self._kept) > self._n_kept:
+                    self._end(next(iter(self._kept)))
 
     def close(self) -> None:
-        """Unload what is still loaded here, whoever uses it; what fails is logged."""
+        """Unload what is still loaded here, whoever uses it; what fails is logged.
+
+        The folder has nothing of it afterwards.
+        """
         with self._lock:
             self._n_users.clear()
+            self._kept.clear()
             for name in sorted(self._ours):
                 try:
                     self._end(name)
                 except AdapterServerError as error:
                     logger.warning("%s", error)
+                    self._delete(name)
             self._server.close()
 
     def __enter__(self) -> VllmServer:
@@ -206,7 +243,16 @@ class VllmServer:
             self._delete(name)
             raise
 
+    def _end_unused(self) -> None:
+        """Unload what could not be unloaded when its use was over."""
+        for name in sorted(self._ours - self._n_users.keys() - self._kept.keys()):
+            try:
+                self._end(name)
+            except AdapterServerError as error:
+                logger.warning("%s", error)
+
     def _end(self, name: str) -> None:
+        self._kept.pop(name, None)
         if name not in self._ours:
             return
         self._server.unload(name)
@@ -224,7 +270,7 @@ class VllmServer:
         draft = self._folder / f".{name}.{uuid4().hex}.unfinished"
         draft.mkdir()  # not by `tempfile`, whose folders the server's user cannot read
         try:
-            replace(adapter, base_name=self._base_model).save(draft)
+            replace(adapter, base_name=self.base_model).save(draft)
             for file in draft.iterdir():
                 file.chmod(draft.stat().st_mode & 0o666)  # safetensors' are for the owner alone
             if place.is_dir() and not place.is_symlink():  # left by a process that was killed

@@ -25,6 +25,11 @@ def test_tokens_are_drawn_as_the_softmax_says(temperature):
     assert (frequencies(temperature=temperature) - expected).abs().max() < 4 * (0.25 / 4000) ** 0.5
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-38, 1e-300, 5e-324])
+def test_next_to_no_temperature_draws_the_likeliest(temperature):
+    assert frequencies(n=20, temperature=temperature).tolist() == [0, 0, 1, 0]
+
+
 def test_unlikely_tokens_are_cut():
     # the softmax is .24, .09, .64, .03: the two likeliest have .88
     assert (frequencies(top_p=0.8) > 0).tolist() == [True, False, True, False]

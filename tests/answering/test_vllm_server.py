@@ -241,6 +241,24 @@ def test_a_failed_unloading_is_told_and_tried_again(make, vllm, adapter, tmp_pat
     assert vllm.routes().count("load_lora_adapter") == 1
 
 
+def test_another_adapters_use_tries_a_failed_unloading_again(make, vllm, adapter, tmp_path):
+    server = make()
+    name = server.load(adapter)
+    vllm.failures["unload_lora_adapter"] = [(500, {"error": {"message": "not now"}})]
+    refused(lambda: server.unload(name), "not now")
+    other = server.load(replace(adapter, alpha=1.0))
+    assert list(vllm.loaded) == entries(tmp_path) == [other]
+
+
+def test_closing_empties_the_folder_though_the_server_is_gone(make, adapter, tmp_path, caplog):
+    with serving(Vllm()) as gone:
+        server = make(url=gone.url)
+        server.load(adapter)
+    server.close()
+    assert "is it running" in caplog.text
+    assert entries(tmp_path) == []
+
+
 def test_closing_unloads_what_is_left(make, vllm, adapter, tmp_path):
     with make() as server:
         server.load(adapter)
@@ -319,10 +337,25 @@ def test_a_request_that_nobody_waited_for_may_be_carried_out_at_last(make, vllm,
     assert entries(tmp_path) == []
 
 
+def test_those_used_last_stay_loaded_until_the_end(make, vllm, adapter, tmp_path):
+    server = make(n_kept=1)
+    names = []
+    for one in (adapter, adapter, replace(adapter, alpha=2.0)):
+        with server.serving(one) as name:
+            names.append(name)
+    assert vllm.routes().count("load_lora_adapter") == 2
+    assert [*vllm.loaded] == entries(tmp_path) == [names[2]]
+    vllm.loaded.clear()  # as after its restart
+    with server.serving(replace(adapter, alpha=2.0)) as name:
+        assert [*vllm.loaded] == [name] == [names[2]]
+    server.close()
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
+
+
 @pytest.mark.parametrize("is_old", [False, True])
 def test_a_rank_that_the_server_refuses(make, vllm, adapter, tmp_path, is_old):
     vllm.max_lora_rank, vllm.is_old = 2, is_old
-    error = refused(lambda: make().load(adapter), "LoRA rank 4", "--max-lora-rank 4 or more")
+    error = refused(lambda: make().load(adapter), "LoRA rank 4", "--max-lora-rank 8 or more")
     assert error.status == (400 if is_old else 500)
     assert entries(tmp_path) == []
 

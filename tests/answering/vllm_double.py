@@ -45,7 +45,9 @@ class Vllm:
         self.updates_are_allowed = True
         self.is_old = False  # errors in the form of 2025's versions
         self.loaded, self.calls, self.failures = {}, [], {}
-        self.delay_s = 0.0
+        self.delay_s = self.word_s = 0.0
+        self.breaks_after = None  # the word after which a text breaks off
+        self.n_left = 0  # texts whose readers went away
         self.lock = threading.Lock()
         self.url = ""
 
@@ -63,6 +65,7 @@ class Vllm:
             served = {
                 "models": self.models,
                 "chat/completions": self.completed,
+                "completions": self.streamed,
             }
             if self.updates_are_allowed:
                 served |= {"load_lora_adapter": self.load, "unload_lora_adapter": self.unload}
@@ -109,6 +112,26 @@ class Vllm:
         message = {"role": "assistant", "content": f"written by {name[:8]}"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {"object": "chat.completion", "model": name, "choices": [choice]}
+
+    def streamed(self, body):
+        """Return the events of a text, one a word."""
+        assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
+        assert all(type(token) is int for token in body["prompt"])
+        said = self.completed(body)["choices"][0]["message"]["content"]
+        words = f"{said}, after {len(body['prompt'])} tokens".split(" ")[: body["max_tokens"]]
+        return self.events(words, "length" if len(words) == body["max_tokens"] else "stop")
+
+    def events(self, words, reason):
+        for i, word in enumerate(words):
+            last = reason if i == len(words) - 1 else None
+            choice = {"index": 0, "text": " " * (i > 0) + word, "finish_reason": last}
+            yield {"object": "text_completion", "choices": [choice], "usage": None}
+            time.sleep(self.word_s)
+            if i == self.breaks_after:
+                yield {"error": {"message": "engine dead", "code": 500}}
+                break
+        usage = {"prompt_tokens": 0, "completion_tokens": len(words)}
+        yield {"object": "text_completion", "choices": [], "usage": usage}
 
     def resolve(self, name):
         place = None if self.resolver_folder is None else Path(self.resolver_folder, name)
@@ -159,6 +182,9 @@ def serving(vllm):
             body = json.loads(content) if content else None
             status, told = vllm.answer(route, body, self.headers.get("authorization"))
             time.sleep(vllm.delay_s)
+            if hasattr(told, "send"):
+                self.stream(told)
+                return
             sent = json.dumps(told).encode() if not isinstance(told, bytes) else told
             try:
                 self.send_response(status)
@@ -167,6 +193,17 @@ def serving(vllm):
                 self.wfile.write(sent)
             except OSError:  # nobody waits any more
                 self.close_connection = True
+
+        def stream(self, events):
+            try:
+                self.send_response(200)
+                self.end_headers()
+                for event in events:
+                    self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+                self.wfile.write(b"data: [DONE]\n\n")
+            except OSError:
+                vllm.n_left += 1
+            self.close_connection = True
 
         def log_message(self, *_):
             pass

@@ -9,6 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from sift_core.answering.learning.settings import FineTuningSettings
@@ -144,9 +145,9 @@ class LoraLearner(Learner):
         with torch.inference_mode(False), torch.no_grad():
             # In the precision that the model computes in: the loss was that of these numbers.
             if self._before is None:
-                self._before = self._values.data.to(self._computed.dtype, copy=True)
+                self._before = self._computed.clone()
             else:
-                self._before.copy_(self._values.data)
+                self._before.copy_(self._computed)
             super().step(n_steps)
             self._refresh()
 
@@ -179,13 +180,17 @@ class LoraLearner(Learner):
     def _collect_gradient(self) -> None:
         """Add the gradient of the leaves to the float32 one, and forget theirs."""
         held = self._values.grad
-        pieces = [
-            leaf.new_zeros(leaf.shape) if leaf.grad is None else leaf.grad
-            for leaf in self._flat_leaves()
-        ]
-        joined = torch.cat([piece.flatten() for piece in pieces]).float()
+        joined = torch.empty_like(self._values.data) if held is None else held
+        pairs = self._layout.pairs(joined).values()
+        for leaf, place in zip(self._flat_leaves(), chain.from_iterable(pairs), strict=True):
+            if held is not None and leaf.grad is not None:
+                place.add_(leaf.grad)
+            elif held is None and leaf.grad is not None:
+                place.copy_(leaf.grad)
+            elif held is None:
+                place.zero_()
         self.drop_gradient()
-        self._values.grad = joined if held is None else held.add_(joined)
+        self._values.grad = joined
 
     def _flat_leaves(self) -> list[torch.Tensor]:
         return [leaf for pair in self._leaves.values() for leaf in pair]

@@ -20,6 +20,7 @@ except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
 
 MAX_SEED = 2**63 - 1
+LEAST_TEMPERATURE = 1e-6  # logits over 1e-38 leave the range of float32, and any token wins
 
 
 def seeded(*, temperature: float = 1.0, top_p: float = 1.0, seed: int) -> Mapping[str, Any]:
@@ -30,7 +31,7 @@ def seeded(*, temperature: float = 1.0, top_p: float = 1.0, seed: int) -> Mappin
     distributed as a sample from their softmax, and the search is greedy. For one answer each.
 
     Args:
-        temperature: > 0.
+        temperature: > 0; one below 1e-6 draws as 1e-6 does, the likeliest token.
         top_p: In (0, 1]: only the likeliest tokens that together have this probability.
         seed: In [0, 2**63).
 
@@ -43,22 +44,31 @@ def seeded(*, temperature: float = 1.0, top_p: float = 1.0, seed: int) -> Mappin
     as_number("temperature", temperature, above=0)
     as_number("top_p", top_p, above=0, maximum=1)
     as_count("seed", seed, minimum=0, maximum=MAX_SEED)
-    noise = _GumbelNoise(temperature=temperature, top_p=top_p, seed=seed)
+    noise = GumbelNoise(temperature=temperature, top_p=top_p, seed=seed)
     return {"do_sample": False, "logits_processor": LogitsProcessorList([noise])}
 
 
-class _GumbelNoise(LogitsProcessor):
-    """Adds the noise, after the temperature and the cut of unlikely tokens."""
+class GumbelNoise(LogitsProcessor):
+    """Adds the noise, after the temperature and the cut of unlikely tokens.
+
+    Args:
+        temperature: As for `seeded`, like the others, which can be read here.
+        top_p: Likewise.
+        seed: Likewise.
+    """
 
     def __init__(self, *, temperature: float, top_p: float, seed: int) -> None:
+        self.temperature, self.top_p, self.seed = temperature, top_p, seed
         self._generator = torch.Generator().manual_seed(seed)
         self._warpers: list[Any] = []
         if temperature != 1.0:
-            self._warpers.append(TemperatureLogitsWarper(float(temperature)))
+            least = max(float(temperature), LEAST_TEMPERATURE)
+            self._warpers.append(TemperatureLogitsWarper(least))
         if top_p < 1.0:
             self._warpers.append(TopPLogitsWarper(top_p))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Return the scores (rows, tokens), warped and with noise."""
         warped: Any = scores.float()
         for warper in self._warpers:
             warped = warper(input_ids, warped)

@@ -1,0 +1,202 @@
+"""An engine that learns here has a server write that behaves as vLLM does."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from sift_core import AdapterServerError, InMemorySource, InvalidInputError
+from sift_core.answering import AnswerEngine, FineTuningSettings, VllmGenerator, VllmServer
+from sift_core.answering.model.sampling import seeded
+from sift_core.testing import HashingEmbedder
+from tests.answering.plain_peft import TEXTS, lora
+from tests.answering.vllm_double import BASE, Vllm, serving
+
+QUESTION = "where is the cat?"
+
+
+@pytest.fixture
+def vllm():
+    with serving(Vllm()) as double:
+        yield double
+
+
+@pytest.fixture(scope="module")
+def lm(byte_tokenizer):
+    from sift_core.answering import LanguageModel
+    from tests.answering.shapes import ALL_SHAPES
+
+    return LanguageModel(ALL_SHAPES["llama, tied head"](), byte_tokenizer)
+
+
+@pytest.fixture
+def server(vllm, tmp_path):
+    with VllmServer(vllm.url, base_model=BASE, folder=tmp_path / "adapters") as server:
+        yield server
+
+
+@pytest.fixture
+def engine(server, lm):
+    embedder = HashingEmbedder(32)
+    return AnswerEngine(
+        language_model=lm,
+        source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
+        embedder=embedder,
+        n_context=2,
+        n_steps=2,
+        max_new_tokens=8,
+        settings=FineTuningSettings(lora=lora(4)),
+        generator=VllmGenerator(server, lm),
+    )
+
+
+def entries(tmp_path):
+    folder = tmp_path / "adapters"
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def sent(vllm):
+    """Return the bodies of the texts that were asked for."""
+    return [body for route, body in vllm.calls if route == "completions"]
+
+
+@pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])
+def test_a_text_begins_with_the_tokens_that_it_would_begin_with_here(engine, vllm, mode, tmp_path):
+    answer = engine.answer(QUESTION, mode=mode)
+    (body,) = sent(vllm)
+    choice = engine.choose(QUESTION, mode=mode)
+    answerer = engine.prepared(choice).answerer
+    prompt = answerer.prompt(choice.query, answerer.used(choice.query, choice.chunks(choice.read)))
+    assert body["prompt"] == engine.language_model.prompt_ids(prompt)
+    assert (body["max_tokens"], body["temperature"], body["stop"]) == (8, 0.0, [])
+    assert answer.mode == mode
+    assert answer.text == f"written by {body['model'][:8]}, after {len(body['prompt'])} tokens"
+    assert (answer.n_prompt_tokens, answer.n_new_tokens) == (len(body["prompt"]), 6)
+    assert answer.finish_reason == "stop"
+    learns = mode in ("fine_tune", "both")
+    assert (body["model"] == BASE) is not learns
+    loaded = ["models", "load_lora_adapter", "completions", "unload_lora_adapter"]
+    assert vllm.routes() == (loaded if learns else ["completions"])
+    assert entries(tmp_path) == []
+
+
+def test_a_session_learns_once_and_loads_for_each_text(engine, vllm, tmp_path):
+    session = engine.session(QUESTION, mode="fine_tune")
+    texts = [session.answer(question).text for question in (QUESTION, "and the dog?")]
+    texts += [answer.text for answer in session.answers([QUESTION, "and the dog?"])]
+    assert texts[:2] == texts[2:]
+    assert len({body["model"] for body in sent(vllm)}) == 1
+    assert vllm.routes().count("load_lora_adapter") == 4
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
+
+
+def test_a_stream_has_the_pieces_as_they_come(engine, vllm):
+    with engine.stream(QUESTION, mode="fine_tune") as stream:
+        pieces = list(stream)
+    assert pieces[0] == "written"
+    assert len(pieces) == 6
+    assert stream.answer().text == "".join(pieces)
+
+
+def test_a_stream_that_is_closed_ends_the_writing(engine, vllm, tmp_path):
+    vllm.word_s = 0.1
+    with engine.stream(QUESTION, mode="fine_tune") as stream:
+        next(stream)
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
+    end = time.monotonic() + 20
+    while not vllm.n_left:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_what_a_listener_raises_passes_and_nothing_stays_loaded(engine, vllm, tmp_path):
+    def listen(_):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        engine.answer(QUESTION, mode="fine_tune", on_text=listen)
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
+
+
+def test_answers_at_once_share_what_was_learned(engine, vllm, tmp_path):
+    session = engine.session(QUESTION, mode="fine_tune")
+    vllm.word_s = 0.02
+    texts = []
+    threads = [
+        threading.Thread(target=lambda: texts.append(session.answer(QUESTION).text))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(texts) == 4
+    assert len(set(texts)) == 1
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
+
+
+def test_length_and_settings_are_the_servers(engine, vllm):
+    answer = engine.answer(QUESTION, mode="base", max_new_tokens=3, stop=["dog"])
+    assert (answer.text.split()[:2], answer.finish_reason) == (["written", "by"], "length")
+    engine.answer(QUESTION, mode="base", do_sample=True, temperature=0.5, repetition_penalty=1.1)
+    engine.answer(QUESTION, mode="base", **seeded(temperature=0.7, top_p=0.9, seed=5))
+    stopped, sampled, drawn = sent(vllm)
+    assert (stopped["max_tokens"], stopped["stop"]) == (3, ["dog"])
+    assert (sampled["temperature"], sampled["repetition_penalty"]) == (0.5, 1.1)
+    assert "top_p" not in sampled
+    asked = [drawn[name] for name in ("temperature", "top_p", "seed", "top_k", "min_p")]
+    assert asked == [0.7, 0.9, 5, -1, 0.0]
+    with pytest.raises(InvalidInputError, match="num_beams"):
+        engine.answer(QUESTION, mode="base", num_beams=2)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "words", "status"),
+    [
+        (lambda vllm: setattr(vllm, "max_lora_rank", 2), ["LoRA rank 4", "--max-lora-rank"], 500),
+        (lambda vllm: setattr(vllm, "breaks_after", 1), ["broke off", "engine dead"], None),
+        (
+            lambda vllm: vllm.failures.update(completions=[(404, {"error": {"message": "gone"}})]),
+            ["404 gone"],
+            404,
+        ),
+        (
+            lambda vllm: vllm.failures.update(completions=[(200, b"data: 7\n\n")]),
+            ["no event"],
+            None,
+        ),
+        (lambda vllm: vllm.failures.update(completions=[(200, b"")]), ["broke off"], None),
+    ],
+    ids=["a rank that is too large", "an engine that dies", "unloaded", "no vLLM", "broken off"],
+)
+def test_a_failure_leaves_nothing_behind(engine, vllm, tmp_path, break_it, words, status):
+    break_it(vllm)
+    with pytest.raises(AdapterServerError) as caught:
+        engine.answer(QUESTION, mode="fine_tune")
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.status == status
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
+
+
+def test_a_server_that_is_gone(lm, tmp_path):
+    with serving(Vllm()) as other:
+        url = other.url
+    with VllmServer(url, base_model=BASE, folder=tmp_path / "adapters") as gone:
+        with pytest.raises(AdapterServerError, match="is it running"):
+            gone.check()
+        with pytest.raises(AdapterServerError, match="is it running"):
+            VllmGenerator(gone, lm).generate(QUESTION, max_new_tokens=8)
+    assert entries(tmp_path) == []
+
+
+def test_a_text_is_not_lost_for_a_failed_unloading(engine, vllm, caplog, tmp_path):
+    vllm.failures["unload_lora_adapter"] = [(500, {"error": {"message": "not now"}})]
+    assert engine.answer(QUESTION, mode="fine_tune").text.startswith("written by")
+    assert "not now" in caplog.text
+    assert len(vllm.loaded) == len(entries(tmp_path)) == 1
+    engine.answer("and where is the black dog?", mode="fine_tune", max_new_tokens=4)
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
