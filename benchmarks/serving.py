@@ -1,11 +1,12 @@
-"""How long does a rerank over HTTP take, alone and while the language model learns?
+"""What does HTTP add to the engine, and how long does a rerank take while the model learns?
 
-    python -m benchmarks.serving [--requests 300] [--json benchmarks/results/serving.json]
+    python -m benchmarks.serving [--requests 300] [--questions 20] [--json FILE]
 
-The service is a process of its own. A rerank is of 200 documents with vectors of 384 numbers, the
-ten best of them: with the vectors in base64, as lists of numbers, or with texts that the service
-has embedded before. The same choice in process is what the service adds to. Beside it run none or
-three fine-tunings of 5,000 steps, asked for by clients of their own.
+The service is a process of its own, with MiniLM and the bundled language model. A rerank is of 200
+documents, the ten best of them: with vectors of 384 numbers each in base64 or as lists, with texts
+that the service has embedded before, or with new ones. Beside it run none or three fine-tunings
+of 5,000 steps, asked for by clients of their own; or eight clients ask at once. The same choice in
+process, and the same questions put to the same engine in process, are what the service adds to.
 """
 
 from __future__ import annotations
@@ -17,44 +18,44 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.bars import load_bars
 from benchmarks.records import write_record
-from sift_core import InMemorySource, select
+from benchmarks.report import Report
+from benchmarks.serving_chat import ask_both_ways, small_engine
+from sift_core import select
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.testing import HashingEmbedder
 
 N_DOCUMENTS, DIMENSION, TOP = 200, 384, 10
-N_LEARNING = 3
+N_LEARNING, N_CLIENTS = 3, 8
+N_UNMEASURED = 10
+NEW_TEXTS_TAKE = 20  # times as long as known ones, roughly: so many fewer requests
 JSON = {"content-type": "application/json"}
+BASE64, LISTS = "vectors in base64", "vectors as lists"
+KNOWN, NEW = "texts known before", "new texts"
 
 
 def serve(model: str) -> None:
     """Serve a small store and a model at a free port, which is printed."""
     import uvicorn
 
-    from sift_core.answering import AnswerEngine
     from sift_core.cli.serve import listener_at
     from sift_core.service import ServiceSettings, create_app
+    from sift_core.service.header_timeout import PromptHeaders
 
-    embedder = HashingEmbedder(DIMENSION)
-    texts = [f"passage {i} about boats, rivers and tea" for i in range(N_DOCUMENTS)]
-    engine = AnswerEngine.from_pretrained(
-        model,
-        source=InMemorySource(embedder.embed_documents(texts), texts),
-        embedder=embedder,
-        n_steps=5000,
-        adapter_cache=None,
-    )
     listener = listener_at("127.0.0.1", 0)
     print(listener.getsockname()[1], flush=True)
-    app = create_app(engine, settings=ServiceSettings(model_name="model", timeout_s=3600))
-    uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
+    settings = ServiceSettings(model_name="model", timeout_s=3600)
+    app = create_app(small_engine(model, n_steps=5000), settings=settings)
+    config = uvicorn.Config(app, log_level="error", http=PromptHeaders)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 @contextmanager
@@ -69,35 +70,46 @@ def service(model: str) -> Iterator[int]:
             process.kill()
 
 
-def bodies() -> dict[str, bytes]:
-    """Return what is sent, by how the vectors come."""
-    vectors = np.random.default_rng(0).normal(0.5, 1, (N_DOCUMENTS + 1, DIMENSION)).astype("<f4")
-    texts = [f"a text of its own, number {i}" for i in range(N_DOCUMENTS)]
-    body: dict[str, Any] = {"query": "a question", "documents": texts, "top_n": TOP}
+def given_vectors() -> np.ndarray:
+    """Return the question's vector and the documents', shape (1 + n, d)."""
+    return np.random.default_rng(0).normal(0.5, 1, (N_DOCUMENTS + 1, DIMENSION)).astype("<f4")
+
+
+def bodies() -> dict[str, Callable[[int], bytes]]:
+    """Return what request i sends, by how the vectors come."""
+    vectors = given_vectors()
+
+    def texts(number: int) -> dict[str, Any]:
+        texts = [f"a text of its own, number {i} of {number}" for i in range(N_DOCUMENTS)]
+        return {"query": "a question", "documents": texts, "top_n": TOP}
 
     def spelled(vectors: list[Any]) -> bytes:
         given = {"query_embedding": vectors[0], "embeddings": vectors[1:]}
-        return json.dumps({**body, **given}).encode()
+        return json.dumps({**texts(0), **given}).encode()
 
+    in_base64 = spelled([base64.b64encode(row).decode() for row in vectors])
+    as_lists, known = spelled(vectors.tolist()), json.dumps(texts(0)).encode()
     return {
-        "vectors in base64": spelled([base64.b64encode(row).decode() for row in vectors]),
-        "vectors as lists": spelled(vectors.tolist()),
-        "texts known before": json.dumps(body).encode(),
+        BASE64: lambda _: in_base64,
+        LISTS: lambda _: as_lists,
+        KNOWN: lambda _: known,
+        NEW: lambda number: json.dumps(texts(1 + number)).encode(),
     }
 
 
-def milliseconds(port: int, body: bytes, n: int) -> list[float]:
-    """Return how long each of n requests took, one after another on one connection."""
+def milliseconds(port: int, body: Callable[[int], bytes], numbers: range) -> list[float]:
+    """Return how long each request took, one after another on one connection."""
     times = []
     with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-        for _ in range(n + 10):
+        for number in numbers:
+            content = body(number)
             begin = time.perf_counter()
-            connection.request("POST", "/v2/rerank", body, JSON)
+            connection.request("POST", "/v2/rerank", content, JSON)
             answer = connection.getresponse()
             answer.read()
             times.append(1000 * (time.perf_counter() - begin))
             assert answer.status == 200
-    return times[10:]
+    return times
 
 
 @contextmanager
@@ -126,26 +138,76 @@ def steps(port: int) -> float:
 
 def in_process(n: int) -> list[float]:
     """Return how long the choice alone takes."""
-    vectors = np.random.default_rng(0).normal(0.5, 1, (N_DOCUMENTS + 1, DIMENSION))
-    vectors = vectors.astype(np.float32)
+    vectors = given_vectors()
     times = []
-    for _ in range(n + 10):
+    for _ in range(N_UNMEASURED + n):
         begin = time.perf_counter()
         select(vectors[0], vectors[1:], TOP)
         times.append(1000 * (time.perf_counter() - begin))
-    return times[10:]
+    return times[N_UNMEASURED:]
 
 
-def row(case: str, n_learning: int, times: list[float]) -> dict[str, Any]:
-    """Return and print what a case came to."""
-    low, p50, p99 = np.percentile(times, [0, 50, 99]).round(2).tolist()
-    print(f"{case:<20} beside {n_learning}  least {low:7.1f}  p50 {p50:7.1f}  p99 {p99:7.1f} ms")
-    return {"case": case, "learning": n_learning, "least_ms": low, "p50_ms": p50, "p99_ms": p99}
+def spread(report: Report, case: str, times_ms: list[float], **also: Any) -> dict[str, Any]:
+    """Add, print and return a row with the least, p50 and p99 of some times."""
+    low, p50, p99 = np.percentile(times_ms, [0, 50, 99]).round(2).tolist()
+    row = {"case": case, **also, "n": len(times_ms), "least_ms": low, "p50_ms": p50, "p99_ms": p99}
+    report.rows.append(row)
+    told = "".join(f"  {name} {value}" for name, value in also.items())
+    print(f"  {low:9.1f} {p50:9.1f} {p99:9.1f} ms  {case}{told}", flush=True)
+    return row
+
+
+def one_client(report: Report, port: int, n: int) -> None:
+    """Measure reranks one after another, with and without learning beside them."""
+    report.heading(f"A rerank of {N_DOCUMENTS}, one client: least, p50, p99")
+    choice = spread(report, "in process", in_process(n))
+    for n_learning in (0, N_LEARNING):
+        with learning(port, n_learning):
+            for case, body in bodies().items():
+                if case == NEW:
+                    continue
+                times = milliseconds(port, body, range(N_UNMEASURED + n))[N_UNMEASURED:]
+                row = spread(report, case, times, learning=n_learning)
+                row["p50_over_in_process"] = round(row["p50_ms"] / choice["p50_ms"], 2)
+    report.judge(
+        f"{BASE64} beside {N_LEARNING} fine-tunings, p99 in ms",
+        next(row["p99_ms"] for row in report.rows if row.get("learning") and row["case"] == BASE64),
+        "rerank_p99_ms",
+        "lower",
+    )
+
+
+def many_clients(report: Report, port: int, n: int) -> None:
+    """Measure how many reranks a second eight clients have together."""
+    report.heading(f"A rerank of {N_DOCUMENTS}, {N_CLIENTS} clients at once: least, p50, p99")
+    for case, body in bodies().items():
+        n_each = max(1, n // N_CLIENTS // (NEW_TEXTS_TAKE if case == NEW else 1))
+        parts = [range(i * n_each, (i + 1) * n_each) for i in range(N_CLIENTS)]
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(N_CLIENTS) as pool:
+            found = list(pool.map(lambda part, body=body: milliseconds(port, body, part), parts))
+        rate = N_CLIENTS * n_each / (time.perf_counter() - begin)
+        times = [ms for one in found for ms in one]
+        spread(report, case, times, clients=N_CLIENTS, requests_a_second=round(rate, 1))
+
+
+def chats(report: Report, port: int, model: str, n: int) -> None:
+    """Measure answers by context, whole and to the first token, in process and over HTTP."""
+    report.heading("An answer by context of 16 tokens: least, p50, p99")
+    found = ask_both_ways(small_engine(model, n_steps=1), port, n)
+    for case, times in found.items():
+        spread(report, case, times)
+    for case in ("whole answer", "first token"):
+        here, there = (np.array(found[f"{case}, {place}"]) for place in ("in process", "HTTP"))
+        over = round(float(np.median(there / here)), 3)
+        report.rows.append({"case": f"{case}, HTTP over in process", "median_ratio": over})
+        print(f"  {over:.3f}  {case}, HTTP over in process", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--model", default=SMOLLM2)
     parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -153,15 +215,15 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.model)
         return
-    rows = [row("in process", 0, in_process(arguments.requests))]
+    report = Report(bar_numbers=load_bars("serving"))
     with service(arguments.model) as port:
-        for n in (0, N_LEARNING):
-            with learning(port, n):
-                for case, body in bodies().items():
-                    rows.append(row(case, n, milliseconds(port, body, arguments.requests)))
+        chats(report, port, arguments.model, arguments.questions)
+        one_client(report, port, arguments.requests)
+        many_clients(report, port, arguments.requests)
+    report.summarize()
     if arguments.json is not None:
-        packages = ["numpy", "torch", "fastapi", "uvicorn", "sift-rerank"]
-        write_record(arguments.json, rows=rows, bars=[], packages=packages)
+        packages = ["numpy", "torch", "transformers", "fastapi", "uvicorn", "h11", "sift-rerank"]
+        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=packages)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,12 +26,16 @@ from sift_core.cli.settings import (
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.service.settings import KEY_VARIABLE, key_of
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine
+    from fastapi import FastAPI
+
+    from sift_core.answering import AnswerEngine, VllmServer
     from sift_core.service import ServiceSettings
 
-KEY_VARIABLE = "SIFT_API_KEY"
+N_CONTEXT, N_CANDIDATES, N_STEPS, MAX_NEW_TOKENS, VLLM_MAX_RANK = 10, 200, 50, 256, 16
+VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more are told 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
@@ -63,12 +68,12 @@ def serve(
         str | None,
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
-    n_context: NContextOption = 10,
-    candidates: CandidatesOption = 200,
-    steps: StepsOption = 50,
+    n_context: NContextOption = N_CONTEXT,
+    candidates: CandidatesOption = N_CANDIDATES,
+    steps: StepsOption = N_STEPS,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
-    ] = 256,
+    ] = MAX_NEW_TOKENS,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds after which an answer ends with what there is.")
     ] = 300.0,
@@ -81,6 +86,34 @@ def serve(
         ),
     ] = None,
     device: DeviceOption = None,
+    vllm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A running vLLM that writes the answers; choosing and learning stay here. Its key "
+            f"is read from {VLLM_KEY_VARIABLE}.",
+            show_default=False,
+        ),
+    ] = None,
+    vllm_folder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where what was learned is written for vLLM, at the same path there.",
+            show_default=False,
+        ),
+    ] = None,
+    vllm_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model as given to `vllm serve`; that of --model if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    vllm_max_rank: Annotated[
+        int, typer.Option(min=1, help="As given to `vllm serve --max-lora-rank`.")
+    ] = VLLM_MAX_RANK,
 ) -> None:
     """Serve the index and the model to clients of OpenAI's, Cohere's, Jina's and TEI's APIs.
 
@@ -89,27 +122,96 @@ def serve(
     curl http://127.0.0.1:8123/v1/models
     SIFT_API_KEY=... sift serve --host 0.0.0.0
     """
-    from sift_core.service import create_app  # first: it may not be installed
-
     settings = _settings(
         host,
         _key(api_key),
         no_auth=no_auth,
-        model_name=model_name or PurePath(model).name.replace(":", "-"),
+        model_name=model_name,
         timeout=timeout,
+        max_new_tokens=max_new_tokens,
         origins=(allow_origin or "").replace(",", " ").split(),
     )
+    with (
+        listener_at(host, port) as listener,  # before what takes its time
+        opened_app(
+            settings,
+            store=store,
+            model=None if no_model else model,
+            embedder=embedder,
+            n_context=n_context,
+            candidates=candidates,
+            steps=steps,
+            max_new_tokens=max_new_tokens,
+            device=device,
+            vllm=vllm,
+            vllm_folder=vllm_folder,
+            vllm_model=vllm_model,
+            vllm_max_rank=vllm_max_rank,
+        ) as app,
+    ):
+        _run(app, host, listener)
+
+
+@contextmanager
+def opened_app(
+    settings: ServiceSettings,
+    *,
+    store: str = DEFAULT_STORE,
+    model: str | None = DEFAULT_MODEL,
+    embedder: str | None = None,
+    n_context: int = N_CONTEXT,
+    candidates: int = N_CANDIDATES,
+    steps: int = N_STEPS,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    device: str | None = None,
+    vllm: str | None = None,
+    vllm_folder: str | None = None,
+    vllm_model: str | None = None,
+    vllm_max_rank: int = VLLM_MAX_RANK,
+) -> Iterator[FastAPI]:
+    """Open the store, load the models, and yield the service over them.
+
+    Args:
+        settings: What the service allows; the model's name is the end of `model` if it has none.
+        store: Address of the index.
+        model: Id or folder; None for a service that ranks, searches and embeds alone.
+        embedder: What to embed with; None for what the index names.
+        n_context: Chunks in a prompt at most.
+        candidates: Chunks that are fetched to choose from.
+        steps: Training steps of a fine-tuning at most.
+        max_new_tokens: Length of an answer where a request says none.
+        device: As in torch; the fastest there is if None.
+        vllm: URL of a vLLM that writes the answers; None for none.
+        vllm_folder: Where what was learned is written for it.
+        vllm_model: The model as it was given to it; `model` if None.
+        vllm_max_rank: As given to it.
+
+    Raises:
+        SiftError: If there is no such store, model or server, or they do not go together.
+    """
+    from sift_core.service import create_app  # first: it may not be installed
+
     address = StoreAddress.parse(store)
     with ExitStack() as stack:
+        server = None
+        if vllm is not None:
+            if model is None:
+                raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
+            server = _vllm(vllm, vllm_model or model, vllm_folder, vllm_max_rank)
+            stack.enter_context(server).check()
         source = stack.enter_context(open_store(address, embedder_name=embedder))
         vectors = embedder_of(source, address, embedder)
         engine: AnswerEngine | None = None
-        if not no_model:
+        if model is not None:
+            if settings.model_name is None:
+                name = PurePath(model).name.replace(":", "-") or "model"
+                settings = replace(settings, model_name=name)
             with working("Loading the language model …") as status:
                 from sift_core.answering import AnswerEngine  # with torch
 
+                language_model = load_language_model(model, device, console=status.console)
                 engine = AnswerEngine(
-                    language_model=load_language_model(model, device, console=status.console),
+                    language_model=language_model,
                     source=source,
                     embedder=vectors,
                     n_context=n_context,
@@ -117,8 +219,9 @@ def serve(
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,
                 )
-        app = create_app(engine, source=source, embedder=vectors, settings=settings)
-        _run(app, host, port)
+                if server is not None:
+                    engine = _generating_in(engine, server, vllm_max_rank)
+        yield create_app(engine, source=source, embedder=vectors, settings=settings)
 
 
 def _settings(
@@ -128,6 +231,7 @@ def _settings(
     no_auth: bool,
     model_name: str | None,
     timeout: float,
+    max_new_tokens: int,
     origins: list[str],
 ) -> ServiceSettings:
     """Return what the service allows; refuse to be open to others by mistake.
@@ -152,8 +256,49 @@ def _settings(
         api_key=key,
         model_name=model_name,
         timeout_s=timeout,
+        max_new_tokens=max(max_new_tokens, ServiceSettings.max_new_tokens),
         allowed_origins=tuple(origins),
         allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else (),
+    )
+
+
+def _vllm(url: str, base_model: str, folder: str | None, max_rank: int) -> VllmServer:
+    """Return the server that writes the answers.
+
+    Raises:
+        InvalidInputError: If there is no folder for what is learned, or the URL is none.
+    """
+    if folder is None:
+        raise InvalidInputError(
+            "--vllm needs --vllm-folder: a folder, at the same path for vLLM and readable for it, "
+            "where what was learned is written; /dev/shm/sift for instance"
+        )
+    from sift_core.answering import VllmServer
+    from sift_core.service import ServiceSettings
+
+    return VllmServer(
+        url,
+        base_model=base_model,
+        folder=folder,
+        max_lora_rank=max_rank,
+        n_kept=ServiceSettings.n_sessions,
+        api_key=key_of(VLLM_KEY_VARIABLE),
+    )
+
+
+def _generating_in(engine: AnswerEngine, server: VllmServer, max_rank: int) -> AnswerEngine:
+    """Return an engine that learns with a rank that a vLLM takes, and has it write."""
+    from peft import LoraConfig
+
+    from sift_core.answering import VllmGenerator
+    from sift_core.answering.learning.settings import DEFAULT_ALPHA
+
+    rank = min(engine.settings.rank, max_rank)
+    lora = LoraConfig(r=rank, lora_alpha=int(DEFAULT_ALPHA), target_modules="all-linear")
+    return replace(
+        engine,
+        settings=replace(engine.settings, lora=lora),
+        generator=VllmGenerator(server, engine.language_model),
     )
 
 
@@ -163,13 +308,13 @@ def _key(variable: str | None) -> str | None:
     Raises:
         InvalidInputError: If the variable that was named is not set or empty.
     """
-    key = os.environ.get(variable or KEY_VARIABLE, "").strip()
-    if variable is not None and not key:
+    key = key_of(variable or KEY_VARIABLE)
+    if variable is not None and key is None:
         raise InvalidInputError(
             "--api-key takes the name of an environment variable that holds the key, and there is "
             f"none of that name, or it is empty; export {KEY_VARIABLE}=… and leave --api-key out"
         )
-    return key or None
+    return key
 
 
 def _is_loopback(host: str) -> bool:
@@ -179,26 +324,25 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _run(app: Any, host: str, port: int) -> None:
-    """Serve until somebody stops it."""
+def _run(app: Any, host: str, listener: Any) -> None:
+    """Serve at a listening socket until somebody stops it."""
     try:
         import uvicorn
     except ImportError as error:
         raise MissingDependencyError("uvicorn", extra="serve") from error
 
+    from sift_core.service.header_timeout import PromptHeaders
+
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_level="warning",
         access_log=False,
         server_header=False,
         ws="none",
-        http="h11",  # the other that Uvicorn may find takes headers of any size
+        http=PromptHeaders,  # over h11; the other that Uvicorn may find takes headers of any size
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_S,
     )
-    listener = listener_at(host, port)
     shown = f"[{host}]" if ":" in host else host
     at = f"http://{shown}:{listener.getsockname()[1]}"
     stderr_console().say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")

@@ -34,6 +34,7 @@ SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for
 # What is opened, loaded, read, written or deleted, and who may call a service.
 NEEDS_WORD = {*SHARED, "plot", "prune", "queries"}
 NEEDS_WORD |= {"host", "api_key", "no_auth", "allow_origin"}
+NEEDS_WORD |= {"vllm", "vllm_folder", "vllm_model"}
 
 StoreOption = Annotated[
     str,

@@ -210,8 +210,8 @@ class Answering:
     async def _run(self) -> None:
         try:
             try:
-                await asyncio.wait_for(self._ticket.__aenter__(), self._left())
-            except asyncio.TimeoutError as error:
+                await self._ticket.enter_within(self._left())
+            except TimeoutError as error:
                 raise RefusedError(
                     "the answer's time was over before its turn came; ask again later",
                     status=503,

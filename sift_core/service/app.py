@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sift_core.errors import MissingDependencyError, SiftError
 from sift_core.protocols import CandidateSource, Embedder, Selector
@@ -23,10 +24,10 @@ from sift_core.service.vectors import KeptEmbedder
 from sift_core.service.work_queue import WorkQueue
 
 try:
-    from fastapi import FastAPI, HTTPException, Request, Response
+    from fastapi import FastAPI, Request, Response
     from fastapi.exceptions import RequestValidationError
     from fastapi.routing import APIRoute
-    from starlette.exceptions import HTTPException as StarletteHTTPException
+    from starlette.exceptions import HTTPException  # of which FastAPI's is a kind
     from starlette.middleware.cors import CORSMiddleware
 except ImportError as error:
     raise MissingDependencyError("fastapi", extra="serve") from error
@@ -60,13 +61,19 @@ def create_app(
         MissingDependencyError: If the extra `serve` is not installed.
     """
     service = _service(engine, source, embedder, selector, settings or ServiceSettings())
-    app = FastAPI(title="sift", version="1", docs_url=None, redoc_url=None)  # those load from afar
+    app = FastAPI(
+        title="sift",
+        version="1",
+        docs_url=None,  # these two load from afar
+        redoc_url=None,
+        redirect_slashes=False,  # `Guard` takes them away
+    )
     app.state.service = service
     app.include_router(status_router(service))
     app.include_router(openai_router(service))
     app.include_router(rerank_router(service))
     app.include_router(search_router(service))
-    for kind in (SiftError, RequestValidationError, StarletteHTTPException):
+    for kind in (SiftError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _tell)
     page = page_router()
     app.include_router(page)
@@ -125,28 +132,30 @@ def _service(
 
 async def _tell(request: Request, error: Exception) -> Response:
     """Answer with an error in the dialect of the request's path."""
+    headers: Mapping[str, str] = {}
     if isinstance(error, RequestValidationError):
         refused = _invalid(error, request.headers.get("content-type"))
-    elif isinstance(error, HTTPException | StarletteHTTPException):
+    elif isinstance(error, HTTPException):
         refused = RefusedError(str(error.detail), status=error.status_code)
+        headers = error.headers or {}  # `allow`, of a method that a path does not take
     else:
         refused = refusal_of(error)
     answer = told(request.url.path, refused)
-    return JsonAnswer(answer.body, answer.status, dict(answer.headers))
+    return JsonAnswer(answer.body, answer.status, {**headers, **answer.headers})
 
 
 def _invalid(error: RequestValidationError, content_type: str | None) -> RefusedError:
     """Return what is wrong with a body: each field and why, without the values."""
     if isinstance(error.body, bytes):  # FastAPI reads what calls itself JSON
-        told = "nothing" if content_type is None else repr(content_type[:_SHOWN])
+        named = "nothing" if content_type is None else repr(content_type[:_SHOWN])
         return RefusedError(
             f"the body must be JSON, and the header `content-type: application/json` must say so; "
-            f"got {told}",
+            f"got {named}",
             status=415,
             code="no_json",
         )
     faults = [
-        (".".join(str(part) for part in fault["loc"][1:])[:_SHOWN], str(fault["msg"])[:_SHOWN])
+        (_place(fault, error.body), fault["msg"].removeprefix("Value error, ")[:_SHOWN])
         for fault in error.errors()
     ]
     first = error.errors()[0]
@@ -156,3 +165,16 @@ def _invalid(error: RequestValidationError, content_type: str | None) -> Refused
         return RefusedError("the body is empty; send an object in JSON", code="no_json")
     message = "; ".join(f"`{place}`: {why}" if place else why for place, why in faults[:5])
     return RefusedError(message, param=faults[0][0] or None)
+
+
+def _place(fault: Mapping[str, Any], body: Any) -> str:
+    """Return where in a body a fault is, without the names of the types that Pydantic tried."""
+    parts: list[str] = []
+    for part in fault["loc"][1:]:
+        names = range(len(body)) if isinstance(body, list) else body
+        if isinstance(body, dict | list) and part in names:
+            parts.append(str(part))
+            body = body[part]
+    if fault["type"] == "missing":
+        parts.append(str(fault["loc"][-1]))
+    return ".".join(parts)[:_SHOWN]

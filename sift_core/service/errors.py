@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sift_core.errors import (
+    AdapterServerError,
     AnswerError,
     BusyError,
     CandidateSourceError,
@@ -89,6 +90,14 @@ def refusal_of(error: BaseException) -> RefusedError:
             status=503,
             code="store_failed",
             retry_after_s=error.retry_after_s or 5.0,
+        )
+    if isinstance(error, AdapterServerError):
+        is_gone = error.status is None
+        return RefusedError(
+            "the server that generates failed; ask again, and see the service's log",
+            status=503 if is_gone else 502,
+            code="generator_failed",
+            retry_after_s=5.0 if is_gone else None,
         )
     if isinstance(error, AnswerError):
         return RefusedError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
@@ -16,6 +17,8 @@ except ImportError as error:
     raise MissingDependencyError("fastapi", extra="serve") from error
 
 MAX_VALUES = 1000  # each is compared with each document
+_NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]*\])*'
+_PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")  # Qdrant's: author.name, tags[0], "a key"
 Plain: TypeAlias = StrictStr | StrictInt | StrictBool
 Filter = Annotated[
     dict[str, Plain | Annotated[Many[Plain], Field(max_length=MAX_VALUES)]],
@@ -33,7 +36,7 @@ def filter_for(source: CandidateSource | None, conditions: Filter | None) -> Any
         conditions: All of them must hold.
 
     Raises:
-        InvalidInputError: If a condition has no value.
+        InvalidInputError: If a condition has no value, or a key that the store cannot have.
     """
     if not conditions:
         return None
@@ -69,9 +72,19 @@ def _of_qdrant(wanted: Mapping[str, Sequence[Plain]]) -> Any:
     from qdrant_client import models
 
     conditions: list[Any] = []
-    for key, values in wanted.items():
+    for name, values in wanted.items():
+        key = _path(name)
         matches: list[Any] = [
             models.FieldCondition(key=key, match=models.MatchValue(value=value)) for value in values
         ]
         conditions.append(matches[0] if len(matches) == 1 else models.Filter(should=matches))
     return models.Filter(must=conditions)
+
+
+def _path(key: str) -> str:
+    """Return a metadata key as Qdrant spells it: what is no path of keys is one key, in quotes."""
+    if _PATH.fullmatch(key):
+        return key
+    if not key or '"' in key:
+        raise InvalidInputError(f"`filter` names no metadata key by {key[:80]!r}; correct it")
+    return f'"{key}"'

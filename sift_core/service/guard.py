@@ -29,6 +29,8 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")  # a client's own name for a 
 class Guard:
     """Names, times and counts each request; refuses what may not pass; tells of what failed.
 
+    A path with a slash behind it is the one without: no redirect, to whatever host was named.
+
     Args:
         app: All routes.
         settings: The key and the limits.
@@ -54,6 +56,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
         headers: dict[bytes, bytes] = dict(scope["headers"])
         name = headers.get(b"x-request-id", b"")
         if not _REQUEST_ID.fullmatch(name):
@@ -100,8 +103,8 @@ class Guard:
         name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
         if allowed and name.lower() not in allowed:
             raise RefusedError(
-                "this service is called by another name than it allows; ask for a key, or for "
-                "the name to be allowed",
+                f"this service answers to {', '.join(dict.fromkeys(allowed))} alone; call it by "
+                f"one of these, or start it with a key",
                 status=421,
                 code="wrong_host",
             )
@@ -140,8 +143,8 @@ async def _read(receive: Receive, limit: int, hold: Callable[[int], object]) -> 
     size = 0
     while True:
         message = await receive()
-        if message["type"] != "http.request":  # the client has gone
-            return b"".join(parts)
+        if message["type"] != "http.request":
+            raise RefusedError("the client went away", status=499)  # nobody reads it
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > limit:

@@ -18,7 +18,7 @@ except ImportError as error:
 
 
 class JsonAnswer(JSONResponse):
-    """An answer in JSON; of documents' metadata, what JSON has no form for is written as text."""
+    """An answer in JSON."""
 
     def render(self, content: Any) -> bytes:
         """Return the bytes; NaN is refused, half a surrogate pair escaped."""
@@ -27,7 +27,7 @@ class JsonAnswer(JSONResponse):
 
 def dumped(content: Any) -> str:
     """Return JSON in one line."""
-    return json.dumps(content, allow_nan=False, separators=(",", ":"), default=str)
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 class _Request(Request):

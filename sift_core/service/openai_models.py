@@ -130,6 +130,7 @@ class ChatRequest(_Generation):
     messages: Many[ChatMessage]
     max_completion_tokens: int | None = Field(default=None, ge=1)
     tools: list[Any] | None = Field(default=None, max_length=0)
+    functions: list[Any] | None = Field(default=None, max_length=0)  # what tools were called
     logprobs: Literal[False] | None = None
     response_format: dict[str, Any] | None = None
 

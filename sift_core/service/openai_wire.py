@@ -161,7 +161,8 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
     """Return what the engine is asked."""
     question, history = body.question()
     if not question.strip():
-        raise RefusedError("the question is empty; ask something", param="messages")
+        place = "messages" if isinstance(body, ChatRequest) else "prompt"
+        raise RefusedError("the question is empty; ask something", param=place)
     generation: dict[str, Any] = {"stop": body.stops()} if body.stops() else {}
     if body.is_sampled:
         generation |= _sampling(body)

@@ -29,12 +29,10 @@ class Ranking:
             similarity, then those without text.
         scores: One each of `order`, falling from 1 to 1 / n. They tell the rank and nothing else:
             a client that sorts by them keeps the order of choice.
-        n_chosen: How many of `order` were chosen.
     """
 
     order: list[int]
     scores: list[float]
-    n_chosen: int
 
 
 def ranked(
@@ -68,6 +66,11 @@ def ranked(
             f"`embeddings` must have {len(question)} numbers each like the query's, got "
             f"{vectors.shape[1]}; were both made by one model?"
         )
+    if not (is_told := vectors.any(axis=1)).all():
+        raise InvalidInputError(
+            f"`embeddings` must not be all zero, got such a vector at {int(is_told.argmin())}; was "
+            f"an empty text embedded?"
+        )
     cosines = cosine_similarities(question, vectors)
     nearest = np.argsort(-cosines, kind="stable")
     candidates = nearest[:MAX_CANDIDATES]
@@ -82,7 +85,7 @@ def ranked(
     order = rows if positions is None else [positions[row] for row in rows]
     n = len(order) if n_documents is None else n_documents
     order = [*order, *sorted(set(range(n)) - set(order))]
-    return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=len(chosen))
+    return Ranking(order=order, scores=[(n - i) / n for i in range(n)])
 
 
 def ranked_texts(
@@ -102,7 +105,8 @@ def ranked_texts(
         texts: n texts.
         n_select: k, how many to choose, at most 256 of them.
         selector: As for `ranked`.
-        go_on: Called between batches of the embedder; what it raises ends the work.
+        go_on: Called before each batch of the embedder and before the choice; what it raises ends
+            the work.
 
     Raises:
         InvalidInputError: If the query is blank.
@@ -114,6 +118,7 @@ def ranked_texts(
     vectors: FloatArray = np.empty((0, len(question)), dtype=np.float32)
     if positions:
         vectors = embedder.embed_documents([texts[i] for i in positions], go_on=go_on)
+    go_on()
     return ranked(
         question,
         vectors,

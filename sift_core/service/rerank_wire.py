@@ -102,14 +102,17 @@ class TextsRequest(_Vectored):
     truncate: bool | None = None
 
 
+_TEI, _OTHERS = "of TEI", "of others"  # no names of fields: Pydantic puts them before those
+
+
 def _kind(body: Any) -> str:
-    """Return which clients send such a body; what is none of either is refused as documents."""
+    """Return which clients send such a body; what is none of either is refused as the others'."""
     has_texts = isinstance(body, dict) and "texts" in body and "documents" not in body
-    return "texts" if has_texts or isinstance(body, TextsRequest) else "documents"
+    return _TEI if has_texts or isinstance(body, TextsRequest) else _OTHERS
 
 
 AnyRequest = Annotated[
-    Annotated[TextsRequest, Tag("texts")] | Annotated[DocumentsRequest, Tag("documents")],
+    Annotated[TextsRequest, Tag(_TEI)] | Annotated[DocumentsRequest, Tag(_OTHERS)],
     Discriminator(_kind),
 ]
 

@@ -52,9 +52,10 @@ def search_router(service: Service) -> APIRouter:
 
 
 async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
-    source, embedder = service.source, service.needed_embedder()
-    if source is None:
-        raise RefusedError("this service has no store to search", status=404)
+    source, embedder = service.source, service.embedder
+    if source is None or embedder is None:
+        lacks = "store to search" if source is None else "embedder for the query"
+        raise RefusedError(f"this service has no {lacks}", status=404)
     if not request.query.strip():
         raise RefusedError("`query` is empty; ask something", param="query")
     started = time.perf_counter()

@@ -35,10 +35,6 @@ class Sessions:
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._metrics = metrics
 
-    def __len__(self) -> int:
-        """Return how many are kept."""
-        return len(self._kept)
-
     def being_made(self, key: Hashable) -> asyncio.Lock:
         """Return the lock that whoever makes this session holds, so that it is made once."""
         return self._locks.setdefault(key, asyncio.Lock())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field
 
 from sift_core.checks import as_count, as_number, check_text
 from sift_core.errors import InvalidInputError
 
+KEY_VARIABLE = "SIFT_API_KEY"
 _COUNTS = (
     "max_body_bytes",
     "max_held_bytes",
@@ -18,6 +21,8 @@ _COUNTS = (
     "n_sessions",
 )
 _WAITING = ("n_waiting_answers", "n_waiting_rankings")
+_SEVERAL = ("allowed_origins", "allowed_hosts")
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+")
 _SECONDS = ("timeout_s", "body_timeout_s", "keep_alive_s", "session_s")
 
 
@@ -50,7 +55,8 @@ class ServiceSettings:
         vector_cache_bytes: For vectors of texts that were embedded before.
 
     Raises:
-        InvalidInputError: If a number is out of its range, or the key is empty or no ASCII.
+        InvalidInputError: If a number is out of its range, a name is empty, the key is one that
+            no header can hold, or a text stands where several belong.
     """
 
     api_key: str | None = field(default=None, repr=False)
@@ -84,14 +90,36 @@ class ServiceSettings:
             as_count(name, getattr(self, name), minimum=0)
         for name in _SECONDS:
             as_number(name, getattr(self, name), above=0)
+        self._check_texts()
+
+    def _check_texts(self) -> None:
+        for name in _SEVERAL:
+            if isinstance(getattr(self, name), str):
+                raise InvalidInputError(
+                    f"`{name}` must be a tuple of texts, got one text; put a comma behind it"
+                )
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise InvalidInputError(
+                    f"`allowed_origins` must be as browsers send them, https://example.org without "
+                    f"a path or a slash behind it, or *, got {origin!r}"
+                )
         if self.api_key is not None:
             check_text("api_key", self.api_key)
-            if not self.api_key.strip() or not self.api_key.isascii():
+            if not re.fullmatch(r"[!-~]+", self.api_key):
                 raise InvalidInputError(
-                    "`api_key` must be ASCII text and not empty: it is sent in a header"
+                    "`api_key` must be ASCII text without spaces and not empty: it is sent in a "
+                    "header"
                 )
-        if self.model_name is not None and (":" in self.model_name or not self.model_name.strip()):
-            raise InvalidInputError(
-                f"`model_name` must not be empty or hold a colon, behind which the way to answer "
-                f"stands, got {self.model_name!r}"
-            )
+        if self.model_name is not None:
+            check_text("model_name", self.model_name)
+            if ":" in self.model_name or not self.model_name.strip():
+                raise InvalidInputError(
+                    f"`model_name` must not be empty or hold a colon, behind which the way to "
+                    f"answer stands, got {self.model_name!r}"
+                )
+
+
+def key_of(variable: str = KEY_VARIABLE) -> str | None:
+    """Return the key that an environment variable holds; None if it is not set, or empty."""
+    return os.environ.get(variable, "").strip() or None

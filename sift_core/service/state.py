@@ -60,8 +60,10 @@ class Service:
     @property
     def model_name(self) -> str | None:
         """What clients call the language model; None without one."""
-        if self.settings.model_name is not None or self.engine is None:
-            return self.settings.model_name if self.engine is not None else None
+        if self.engine is None:
+            return None
+        if self.settings.model_name is not None:
+            return self.settings.model_name
         return PurePath(self.engine.language_model.name).name.replace(":", "-") or "model"
 
     @property
@@ -103,7 +105,7 @@ class Service:
         Raises:
             RefusedError: If too many wait.
         """
-        async with self.rankings.turn():
+        async with self.rankings.ticket():
             started = time.perf_counter()
             result = await to_thread.run_sync(call)
         self.metrics.stages({stage: time.perf_counter() - started})

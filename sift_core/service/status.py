@@ -1,8 +1,9 @@
-"""Whether the service lives, whether it can work, its figures, and its models' names."""
+"""Whether the service lives, whether it can work, and its figures."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 from sift_core.errors import SiftError
@@ -15,6 +16,7 @@ from sift_core.types import Query
 from anyio import to_thread  # isort: skip  # after what names the extra
 from fastapi import APIRouter, Response  # isort: skip
 
+logger = logging.getLogger(__name__)
 STORE_CHECK_S = 5.0  # how long it counts that the store has answered
 FAILURE_S = 1.0  # and that it has not
 
@@ -51,7 +53,7 @@ def status_router(service: Service) -> APIRouter:
             reasons.append("too many answers wait for the language model")
         if not await store_answers():
             reasons.append("the store of documents does not answer")
-        told = {"status": "busy" if reasons else "ready", "reasons": reasons}
+        told = {"status": "not ready" if reasons else "ready", "reasons": reasons}
         return JsonAnswer(told, 503 if reasons else 200)
 
     @router.get("/metrics", operation_id="metrics")
@@ -66,6 +68,7 @@ async def _answers(source: CandidateSource, embedder: Embedder) -> bool:
     try:
         vector = await to_thread.run_sync(embedder.embed_query, "ready")
         await source.afetch(Query(text="ready", embedding=vector), 1)
-    except SiftError:
+    except SiftError as error:
+        logger.warning("the store did not answer whether it is ready: %s", error)
         return False
     return True

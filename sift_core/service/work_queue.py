@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from types import TracebackType
 
+from sift_core.errors import MissingDependencyError
 from sift_core.service.errors import RefusedError
+
+try:
+    from anyio import fail_after
+except ImportError as error:
+    raise MissingDependencyError("fastapi", extra="serve") from error
 
 LEAST_RETRY_S, MOST_RETRY_S = 1.0, 60.0
 _WEIGHT = 0.2  # of the latest in the running mean of seconds
@@ -42,6 +47,17 @@ class Ticket:
         trace: TracebackType | None,
     ) -> None:
         self.give_back()
+
+    async def enter_within(self, seconds: float) -> None:
+        """Wait for the turn, at most so long.
+
+        Before Python 3.12 `asyncio.wait_for` loses a cancellation that comes with the turn.
+
+        Raises:
+            TimeoutError: If it has not come.
+        """
+        with fail_after(seconds):
+            await self.__aenter__()
 
     def give_back(self) -> None:
         """Leave the queue, whether the turn came or not; a second time does nothing."""
@@ -82,13 +98,8 @@ class WorkQueue:
         """Whether the next one would be refused."""
         return self._n_tickets >= self._n_places
 
-    @property
-    def n_unfinished(self) -> int:
-        """How many run or wait."""
-        return self._n_tickets
-
     def ticket(self) -> Ticket:
-        """Return a place.
+        """Return a place, to be entered by `async with`: that waits for the turn, and holds it.
 
         Raises:
             RefusedError: If there is none: 429, with the seconds after which one may be free.
@@ -104,12 +115,6 @@ class WorkQueue:
         self._n_tickets += 1
         self._changed()
         return Ticket(self)
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it for the `async with` block; errors of `ticket`."""
-        async with self.ticket():
-            yield
 
     def _wait(self, turn: asyncio.Future[None]) -> None:
         self._waiting.append(turn)

@@ -4,10 +4,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 
@@ -17,8 +19,16 @@ from sift_core import Document
 from sift_core.cli.serve import _key, _settings
 
 
-def settings(host="127.0.0.1", key=None, *, no_auth=False):
-    return _settings(host, key, no_auth=no_auth, model_name=None, timeout=60.0, origins=[])
+def settings(host="127.0.0.1", key=None, *, no_auth=False, max_new_tokens=256):
+    return _settings(
+        host,
+        key,
+        no_auth=no_auth,
+        model_name=None,
+        timeout=60.0,
+        max_new_tokens=max_new_tokens,
+        origins=[],
+    )
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
@@ -52,49 +62,107 @@ def test_a_settings_file_of_the_folder_opens_nothing_to_others(refusal, elsewher
         assert "sift.toml" in refusal("serve")
 
 
+def test_the_length_that_the_operator_names_is_allowed():
+    assert settings().max_new_tokens == 4096
+    assert settings(max_new_tokens=8192).max_new_tokens == 8192
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(refusal):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert "is the port taken?" in refusal("serve", "--port", str(taken.getsockname()[1]))
+
+
 def test_there_must_be_an_index(refusal):
-    assert "sift index" in refusal("serve")
+    assert "sift index" in refusal("serve", "--port", "0")
 
 
-@pytest.mark.slow
-def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(fill, elsewhere, random_model):
-    fill(
-        "faiss:.sift",
-        [
-            Document(document_id="a", text="Fold a boat."),
-            Document(document_id="b", text="Boil the water."),
-        ],
-    )
-    environment = {**os.environ, "SIFT_API_KEY": "secret"}
-    command = [
-        sys.executable,
-        "-m",
-        "sift_core.cli",
-        "serve",
-        "--port",
-        "0",
-        "--model",
-        random_model,
-    ]
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--vllm-folder"),
+        (["--vllm-folder", "adapters", "--no-model"], "--no-model"),
+        (["--vllm-folder", "adapters"], "is it running"),
+    ],
+    ids=["no folder", "no model", "no server"],
+)
+def test_what_vllm_needs_is_said_before_a_model_is_loaded(refusal, elsewhere, arguments, told):
+    assert told in refusal("serve", "--port", "0", "--vllm", "http://127.0.0.1:1", *arguments)
+    assert not (elsewhere / "adapters").exists()
+
+
+def test_a_settings_file_of_the_folder_names_no_vllm(refusal, elsewhere):
+    for line in ('vllm = "http://127.0.0.1:1"', 'vllm-folder = "x"', 'vllm-model = "x"'):
+        (elsewhere / "sift.toml").write_text(f"[serve]\n{line}\n")
+        assert "sift.toml" in refusal("serve")
+
+
+@contextmanager
+def a_whole_service(folder, *arguments, **environment):
+    """Run one over the folder's index in a process of its own; yield its address."""
+    command = [sys.executable, "-m", "sift_core.cli", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=environment, cwd=elsewhere
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+        cwd=folder,
     ) as process:
         try:
             told = ""
             while "Serving" not in told:
                 told = process.stderr.readline()
                 assert told, process.wait()
-            address = re.search(r"http://127\.0\.0\.1:\d+", told).group()
-            body = json.dumps({"query": "boat", "documents": ["tea", "a boat"]}).encode()
-            headers = {"content-type": "application/json"}
-            request = urllib.request.Request(f"{address}/rerank", body, headers)
-            with pytest.raises(urllib.error.HTTPError, match="401"):
-                urllib.request.urlopen(request, timeout=60)
-            request.add_header("authorization", "Bearer secret")
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                assert json.load(answer)["results"][0]["index"] == 1
+            yield re.search(r"http://127\.0\.0\.1:\d+", told).group()
         finally:
             process.send_signal(signal.SIGINT)
             rest = process.stderr.read()
         assert process.wait(timeout=60) == 130
         assert "Traceback" not in rest
+
+
+def request_to(url, body):
+    headers = {"content-type": "application/json"}
+    return urllib.request.Request(url, json.dumps(body).encode(), headers)
+
+
+@pytest.fixture
+def filled(fill, elsewhere):
+    """A folder with an index of two documents."""
+    texts = {"a": "Fold a boat.", "b": "Boil the water."}
+    fill("faiss:.sift", [Document(document_id=key, text=text) for key, text in texts.items()])
+    return elsewhere
+
+
+@pytest.mark.slow
+def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(filled, random_model):
+    with a_whole_service(filled, "--model", random_model, SIFT_API_KEY="secret") as address:
+        body = {"query": "boat", "documents": ["tea", "a boat"]}
+        request = request_to(f"{address}/rerank", body)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, timeout=60)
+        request.add_header("authorization", "Bearer secret")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["results"][0]["index"] == 1
+
+
+@pytest.mark.slow
+def test_a_whole_service_has_a_vllm_write(filled, random_model):
+    pytest.importorskip("peft", reason="needs the extra vllm")
+    from tests.answering.vllm_double import Vllm
+    from tests.answering.vllm_double import serving as as_vllm
+
+    with as_vllm(Vllm(base="org/served", key="theirs")) as vllm:
+        there = ["--vllm", vllm.url, "--vllm-folder", "adapters", "--vllm-model", "org/served"]
+        more = ["--model", random_model, "--model-name", "tiny", "--steps", "2"]
+        with a_whole_service(filled, *there, *more, VLLM_API_KEY="theirs") as address:
+            chat = {"messages": [{"role": "user", "content": "How do I fold a boat?"}]}
+            for mode in ("context", "fine_tune"):
+                body = {"model": f"tiny:{mode}", **chat}
+                request = request_to(f"{address}/v1/chat/completions", body)
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    text = json.load(answer)["choices"][0]["message"]["content"]
+                assert text.startswith("written by")
+        written_by = [body["model"] for route, body in vllm.calls if route == "completions"]
+    assert written_by[0] == "org/served"
+    assert len(written_by[1]) == 64
+    assert (vllm.loaded, list((filled / "adapters").iterdir())) == ({}, [])

@@ -1,12 +1,16 @@
-"""A small store, a tiny engine over it, and a real server on a loopback port."""
+"""A small store, a tiny engine over it, a real server on a loopback port, and who asks it."""
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
+import httpx
 import uvicorn
 
 from sift_core import InMemorySource
@@ -24,13 +28,17 @@ TEXTS = [
     "many leaves fall from a tree in the wind",
 ]
 
+RERANK = {"query": "boat", "documents": ["a", "b"]}
+CHAT = {"model": "tiny:context", "messages": [{"role": "user", "content": "How to fold a boat?"}]}
+LONG = {**CHAT, "model": "tiny:fine_tune"}
+
 
 @contextmanager
-def serving(app):
-    """Serve an application from another thread; yield its address."""
+def serving(app, **options):
+    """Serve an application from another thread, with options of Uvicorn; yield its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -81,3 +89,57 @@ def tiny_app(model):
     """Return a whole service around the model in a folder."""
     embedder = HashingEmbedder(64)
     return create_app(tiny_engine(model, small_store(embedder), embedder), settings=SETTINGS)
+
+
+@contextmanager
+def service(*parts, source=None, embedder=None, selector=None, **settings):
+    """Serve with these settings; yield a client of it."""
+    chosen = ServiceSettings(model_name="tiny", **settings)
+    others = {"source": source, "embedder": embedder, "selector": selector}
+    app = create_app(*parts, **others, settings=chosen)
+    with serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+@contextmanager
+def asked(client, path, body):
+    """Ask over a connection that is closed, the answer unread, when the block ends."""
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(content)}\r\n\r\n"
+    )
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+        connection.sendall(head.encode() + content)
+        yield
+
+
+def figures(client):
+    """Return the figures by name with labels."""
+    lines = client.get("/metrics").raise_for_status().text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def until(condition, seconds=30):
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@contextmanager
+def opened_tiny(settings, *, model):
+    """Yield the tiny service, whose texts never end early; /pid names its process."""
+    settings = replace(settings, model_name="tiny", max_new_tokens=900)
+    embedder = HashingEmbedder(64)
+    engine = tiny_engine(model, small_store(embedder), embedder)
+    endless = {"eos_token_id": None, "repetition_penalty": 1.0}  # nor when they go in circles
+    app = create_app(replace(engine, generation=endless), settings=settings)
+
+    @app.get("/pid")
+    async def pid():
+        return os.getpid()
+
+    yield app

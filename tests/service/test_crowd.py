@@ -6,8 +6,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from tests.service.servers import TEXTS
-from tests.service.test_limits import figures, service
+from tests.service.servers import TEXTS, figures, service
 
 QUESTIONS = ["How to fold a boat?", "Which tea is black?", "What has cold water?", "Do trees grow?"]
 MODES = ["context", "fine_tune", "both", "base"]

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from sift_core import InMemorySource
 from sift_core.service import openai_models, rerank_wire, search
-from tests.service.servers import TEXTS
-from tests.service.test_limits import CHAT, RERANK, service, until
+from tests.service.servers import CHAT, RERANK, TEXTS, figures, service, until
 
 CHAT_PATH = "/v1/chat/completions"
 WRONG = [1, 1.5, "x", None, True, {}, []]
@@ -130,6 +129,19 @@ def test_an_error_is_short_whatever_arrived(http):
 def test_a_monitor_asks_for_the_head(http, path):
     answer = http.head(path)
     assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_the_beginning_of_a_body_is_no_request(source, embedder):
+    """What arrived of a body whose client left was read as JSON, and could be a request."""
+    body = json.dumps(RERANK).encode()
+    head = b"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    with service(source=source, embedder=embedder) as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address) as connection:
+            connection.sendall(head + f"content-length: {len(body) + 1}\r\n\r\n".encode() + body)
+        gone = 'sift_requests_total{route="other",status="499"}'
+        until(lambda: gone in figures(client))
+        assert not any('route="/rerank"' in name for name in figures(client))
 
 
 class _CountingSource(InMemorySource):

@@ -229,6 +229,7 @@ REFUSED = {
         openai.BadRequestError,
         None,
     ),
+    "functions": ({"functions": [{"name": "f"}]}, openai.BadRequestError, None),
     "JSON": ({"response_format": {"type": "json_object"}}, openai.BadRequestError, None),
     "logprobs": ({"logprobs": True}, openai.BadRequestError, None),
     "penalty": ({"frequency_penalty": 0.5}, openai.BadRequestError, None),
@@ -264,6 +265,12 @@ def test_what_cannot_be_answered_is_refused_before_any_work(ask, options, kind, 
 def test_messages_must_be_of_words_and_end_with_the_user(client, messages):
     with pytest.raises(openai.BadRequestError):
         client.chat.completions.create(model="tiny", messages=messages)
+
+
+def test_an_empty_question_is_told_by_its_field(client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="tiny", prompt=" ")
+    assert caught.value.body["param"] == "prompt"
 
 
 def test_tokens_are_no_text(client):

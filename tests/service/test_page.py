@@ -14,11 +14,10 @@ import pytest
 pytest.importorskip("playwright", reason="drives the browser")
 from playwright.sync_api import expect, sync_playwright
 
-from sift_core import InMemorySource, records
+from sift_core import InMemorySource
 from sift_core.service import create_app
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import TEXTS, serving
-from tests.service.test_limits import figures, service, until
+from tests.service.servers import TEXTS, figures, service, serving, until
 
 expect.set_options(timeout=30_000)
 CHROMIUM = Path(os.environ.get("SIFT_CHROMIUM", "/usr/bin/chromium"))
@@ -91,8 +90,7 @@ def test_columns_and_strikes_are_those_of_search(opened, ranking_url):
             for item, chunk in zip(shown.all(), chunks, strict=True):
                 assert item.locator(".whole").text_content() == chunk["text"]
                 assert item.locator(".title").text_content() == chunk["title"]
-                repeat = chunk["near_duplicate_of"]
-                is_copy = repeat is not None and repeat["cosine"] >= records.COPY_COSINE
+                repeat, is_copy = chunk["near_duplicate_of"], chunk["is_copy"]
                 assert item.locator("s").count() == (2 if is_copy else 0)  # title and text
                 said = f"A copy of {repeat['rank']} " if is_copy else ""
                 assert (item.locator(".repeat").all_text_contents() or [""])[0].startswith(said)

@@ -169,12 +169,41 @@ def test_what_cannot_be_ranked_is_refused_in_the_dialect(http, path, body):
     assert "Traceback" not in answer.text
 
 
+@pytest.mark.parametrize("n_before", [1, 1200])  # of which 1,000 are chosen from
+def test_a_zero_vector_is_told_by_its_place_in_the_request(http, n_before):
+    body = {
+        "query": "q",
+        "documents": ["a"] * (n_before + 2),
+        "embeddings": [[0.5, 1.0]] * n_before + [[0.0, 0.0], [1.0, 0.0]],
+        "query_embedding": [1.0, 0.0],
+    }
+    answer = http.post("/v2/rerank", json=body)
+    assert answer.status_code == 400
+    assert f" at {n_before};" in answer.json()["message"]
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_vectors_must_be_finite(http, number):
     body = f'{{"query": "q", "documents": ["a"], "embeddings": [[1.0, {number}]]}}'
     answer = http.post("/v2/rerank", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert "finite" in answer.json()["message"]
+
+
+PLACES = {
+    "top_n": {"query": "q", "documents": ["a"], "top_n": -1},
+    "texts.1": {"query": "q", "texts": ["a", 1]},
+    "documents": {"query": "q"},
+    "documents.0": {"query": "q", "documents": [1]},
+    "embeddings": {"query": "q", "documents": ["a"], "embeddings": [["x"]]},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fault_is_told_by_its_place_in_the_body(http, place):
+    told = http.post("/rerank", json=PLACES[place]).json()["message"]
+    assert told.startswith(f"`{place}`: ")
+    assert "Value error" not in told
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v2/rerank"])

@@ -2,12 +2,14 @@
 
 from contextlib import closing
 
+import numpy as np
 import pytest
 
-from sift_core import MMRSelector, Query, explain
+from sift_core import InMemorySource, MMRSelector, Query, explain
+from sift_core.records import COPY_COSINE
 from sift_core.service.filters import filter_for
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import TEXTS
+from tests.service.servers import TEXTS, service
 
 QUESTION = "how to fold a boat of paper"
 
@@ -47,8 +49,11 @@ def test_methods_stand_side_by_side_and_copies_show(search, embedder, source):
     assert list(columns) == ["nearest", "mmr", "sift"]
     assert columns["nearest"]["n_copies"] == 1
     assert columns["sift"]["n_copies"] == 0
-    copies = [one for one in columns["nearest"]["chunks"] if one["near_duplicate_of"]]
-    assert copies[0]["near_duplicate_of"]["cosine"] > 0.95
+    for column in columns.values():
+        assert sum(one["is_copy"] for one in column["chunks"]) == column["n_copies"]
+        for one in column["chunks"]:
+            repeat = one["near_duplicate_of"]
+            assert one["is_copy"] == (repeat is not None and repeat["cosine"] >= COPY_COSINE)
     query = embedder.embed_query(QUESTION)
     pool = source.fetch(Query(text=QUESTION, embedding=query), 200)
     chosen = MMRSelector(relevance_weight=0.7).select(query, pool.embeddings, 4)
@@ -84,11 +89,42 @@ def test_what_cannot_be_searched_is_refused(search, body):
     assert len(search(400, **body)["detail"]) > 10
 
 
-def test_without_a_store_there_is_nothing_to_search(embedder):
-    from tests.service.test_limits import service
+def test_metadata_of_any_kind_is_told(embedder):
+    metadata = [{"price": np.float32("nan"), "size": np.int64(i)} for i in range(8)]
+    source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS, metadata=metadata)
+    with service(source=source, embedder=embedder) as client:
+        found = client.post("/search", json={"query": "boat", "n_select": 1}).raise_for_status()
+        chunk = found.json()["columns"]["sift"]["chunks"][0]
+        assert chunk["metadata"] == {"price": None, "size": int(chunk["document_id"])}
 
-    with service(embedder=embedder) as client:
-        assert client.post("/search", json={"query": "x"}).status_code == 404
+
+@pytest.mark.parametrize("lacks", ["store", "embedder"])
+def test_a_service_without_a_part_says_that_it_cannot_search(source, embedder, lacks):
+    parts = {"source": source, "embedder": embedder}
+    parts["source" if lacks == "store" else lacks] = None
+    with service(**parts) as client:
+        answer = client.post("/search", json={"query": "x"})
+        assert answer.status_code == 404
+        assert f"no {lacks}" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("key", ["", 'a"b', '"'])
+def test_a_key_that_no_document_can_have_is_the_clients_error(key):
+    """The store failed on it: 503, and clients asked again."""
+    models = pytest.importorskip("qdrant_client.models")
+    from qdrant_client import QdrantClient
+
+    from sift_core.sources import QdrantSource
+
+    embedder = HashingEmbedder(16)
+    with closing(QdrantClient(":memory:")) as client:
+        params = models.VectorParams(size=16, distance=models.Distance.COSINE)
+        client.create_collection("c", vectors_config=params)
+        client.upsert("c", [models.PointStruct(id=1, vector=[1.0] * 16, payload={"text": "t"})])
+        with service(source=QdrantSource(client, "c"), embedder=embedder) as http:
+            answer = http.post("/search", json={"query": "boat", "filter": {key: "x"}})
+            assert answer.status_code == 400
+            assert "metadata key" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +136,12 @@ def test_without_a_store_there_is_nothing_to_search(embedder):
         ({"is_new": True}, {1}),
         ({"tags": "x"}, {0, 2}),
         ({"missing": "a"}, set()),
+        ({"a key": "x"}, {3}),
+        ({"$x": "x"}, {3}),
+        ({"thème": "x"}, {3}),
     ],
 )
 def test_a_filter_means_the_same_in_every_store(conditions, expected):
-    from sift_core import InMemorySource
-
     models = pytest.importorskip("qdrant_client.models")
     from qdrant_client import QdrantClient
 
@@ -114,7 +151,7 @@ def test_a_filter_means_the_same_in_every_store(conditions, expected):
         {"kind": "a", "n": 1, "is_new": False, "tags": ["x", "y"]},
         {"kind": "a", "n": 2, "is_new": True, "tags": ["y"]},
         {"kind": "b", "n": 1, "is_new": False, "tags": ["x"]},
-        {"kind": "c", "n": 3},
+        {"kind": "c", "n": 3, "a key": "x", "$x": "x", "thème": "x"},
     ]
     embedder = HashingEmbedder(16)
     vectors = embedder.embed_documents(TEXTS[:4])

@@ -2,7 +2,6 @@
 
 import { counted, fixed, make, parted, titled } from "./dom.js";
 
-const COPY_COSINE = 0.95; // as COPY_COSINE in sift_core/records.py
 const STOPS = {
   pool_exhausted: "There are no more candidates.",
   alpha: "One more would not have paid for its compute.",
@@ -35,8 +34,7 @@ function drawn(name, column) {
 }
 
 function item(chunk, i) {
-  const repeat = chunk.near_duplicate_of;
-  const isCopy = repeat !== null && repeat.cosine >= COPY_COSINE;
+  const { near_duplicate_of: repeat, is_copy: isCopy } = chunk;
   const [last, path] = parted(chunk.title);
   const title = titled(last, chunk.url);
   const { gain, alone } = chunk.information;

@@ -1,0 +1,138 @@
+"""What becomes of the work for clients that have gone: the next stage does not begin."""
+
+import asyncio
+import sys
+import threading
+import time
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from sift_core import ContextSelector, InMemorySource
+from sift_core.service.work_queue import WorkQueue
+from sift_core.testing import HashingEmbedder
+from tests.service.servers import CHAT, LONG, TEXTS, asked, figures, service, until
+
+
+class Gate:
+    """Where a stage waits once it has begun, if it is shut."""
+
+    def __init__(self):
+        self.n_begun, self.begun, self.opened = 0, threading.Event(), threading.Event()
+
+    def passed(self):
+        self.n_begun += 1
+        self.begun.set()
+        assert self.opened.wait(60)
+
+
+class GatedSource(InMemorySource):
+    gate = None
+
+    def fetch_batch(self, *query, **options):
+        self.gate.passed()
+        return super().fetch_batch(*query, **options)
+
+
+class GatedEmbedder(HashingEmbedder):
+    gate = None
+
+    def embed_documents(self, texts):
+        if self.gate is not None:
+            self.gate.passed()
+        return super().embed_documents(texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedSelector(ContextSelector):
+    gate: Gate = field(default_factory=Gate, compare=False)
+
+    def select(self, *vectors, **options):
+        self.gate.passed()
+        return super().select(*vectors, **options)
+
+
+def knows_it(client):
+    """Return whether the service knows that a client has gone."""
+    found = figures(client)
+    is_cut = any("sift_requests_total" in name and "499" in name for name in found)
+    return is_cut or found["sift_clients_gone_total"] > 0
+
+
+CASES = {
+    "search": ("/search", {"query": "boat", "compare": True}),
+    "chat": ("/v1/chat/completions", CHAT),
+    "stream": ("/v1/chat/completions", {**LONG, "stream": True}),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), CASES.values(), ids=CASES)
+def test_who_goes_while_documents_are_fetched_has_none_chosen(engine, embedder, path, body):
+    source = GatedSource(embedder.embed_documents(TEXTS), TEXTS, embedder_name=embedder.name)
+    source.gate = Gate()
+    selector = GatedSelector()
+    selector.gate.opened.set()
+    gated = replace(engine, source=source, context_selector=selector, fine_tuning_selector=selector)
+    with service(gated) as client:
+        with asked(client, path, body):
+            assert source.gate.begun.wait(60)
+        until(lambda: knows_it(client))
+        source.gate.opened.set()
+        assert client.post("/search", json={"query": "tea"}).status_code == 200
+        time.sleep(0.2)
+        assert selector.gate.n_begun == 1  # for the second who asked
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_who_goes_while_documents_are_chosen_has_none_learned(engine, is_streamed):
+    selector = GatedSelector()
+    gated = replace(engine, fine_tuning_selector=selector, adapter_cache=None)
+    with service(gated) as client:
+        with asked(client, "/v1/chat/completions", {**LONG, "stream": is_streamed}):
+            assert selector.gate.begun.wait(60)
+        until(lambda: knows_it(client))
+        selector.gate.opened.set()
+        assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
+        time.sleep(0.2)
+        assert figures(client)["sift_learning_steps_total"] == 0
+
+
+def test_who_goes_while_texts_are_embedded_has_none_chosen():
+    embedder, selector = GatedEmbedder(16), GatedSelector()
+    embedder.gate = Gate()
+    selector.gate.opened.set()
+    with service(embedder=embedder, selector=selector) as client:
+        with asked(client, "/rerank", {"query": "boat", "documents": TEXTS}):
+            assert embedder.gate.begun.wait(60)
+        for _ in range(
+            5
+        ):  # after which the service knows; as long as the thread works none is told
+            figures(client)
+        embedder.gate.opened.set()
+        until(lambda: figures(client)['sift_queue_running{queue="rankings"}'] == 0)
+        assert selector.gate.n_begun == 0
+
+
+def test_who_goes_as_the_turn_comes_takes_none():
+    async def is_cancelled():
+        queue = WorkQueue(1, 1)
+        first, second = queue.ticket(), queue.ticket()
+        await first.__aenter__()
+        task = asyncio.create_task(second.enter_within(60))
+        await asyncio.sleep(0.01)
+        first.give_back()
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled() and not queue.is_full
+
+    assert asyncio.run(is_cancelled())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_whole_service_is_after_half_a_minute_of_them_as_it_was():
+    pytest.importorskip("faiss")
+    from tests.service.soak import soak
+
+    found = soak(30.0)
+    assert found.faults() == [], found.table()
