@@ -196,6 +196,7 @@ def _by_part(main: MainSettings) -> dict[str, list[Arm]]:
             *(sift, nearest, learning("SIFT", noise_variance=0.01)),
             *map(learning, ("NN-F", "US", "HullFT", "other prompt")),
         ],
+        "pair": [sift, nearest],
         "context": [
             *(sift, nearest),
             *(

@@ -34,6 +34,7 @@ MAIN: tuple[MakeTable, ...] = (
 )
 TABLES: dict[str, tuple[MakeTable, ...]] = {
     "main": MAIN,
+    "pair": MAIN,
     "context": (context_table, best_mode_table),
     "noise_variance": (noise_variance_table,),
     **{part: (make,) for part, make in ABLATIONS.items()},
