@@ -4,6 +4,7 @@
 
 A table stands between `<!-- table FILE PART NUMBER -->` and `<!-- end -->`: the one of that
 number, from 0, that `benchmarks.language_modeling --results FILE --parts PART` prints. The one
+between `<!-- answers -->` and `<!-- end -->` is the first of `benchmarks.answers`, the one
 between `<!-- retrieval SET SET ... -->` and `<!-- end -->` is made from retrieval_SET.json, what
 `sift eval retrieval --results` wrote. `--check` writes nothing and ends with 1 where the page
 differs.
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks import answers_tables
 from benchmarks.language_modeling.part_tables import tables_of
 from benchmarks.language_modeling.results import results_of
 from benchmarks.language_modeling.running import read_rows
@@ -30,6 +32,7 @@ PAGE = ROOT / "docs/results.md"
 RESULTS = ROOT / "benchmarks/results"
 PLACE = re.compile(r"(<!-- table (\S+) (\S+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
 RETRIEVAL = re.compile(r"(<!-- retrieval ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ANSWERS = re.compile(r"(<!-- answers -->\n).*?(<!-- end -->)", re.DOTALL)
 METRICS = {
     "recall@10": "recall@10",
     "all_gold@10": "all gold@10",
@@ -43,6 +46,11 @@ CONDITIONS = ("as is", "duplicates 4")
 def tables(name: str, part: str) -> list[Table]:
     """Return the tables of a part from a file of benchmarks/results."""
     return tables_of(results_of(read_rows(RESULTS / name)), [part])[part]
+
+
+def answers_table() -> str:
+    """Return what a small model answers from the contexts that each method chose."""
+    return answers_tables.tables(read_rows(RESULTS / "answers.jsonl"))[0].as_markdown()
 
 
 def retrieval_table(sets: str) -> str:
@@ -84,10 +92,9 @@ def filled(page: str) -> str:
         begin, name, part, number, end = place.groups()
         return f"{begin}\n{tables(name, part)[int(number)].as_markdown()}\n{end}"
 
-    with_retrieval = RETRIEVAL.sub(
-        lambda place: f"{place[1]}\n{retrieval_table(place[2])}\n{place[3]}", page
-    )
-    return PLACE.sub(replaced, with_retrieval)
+    page = RETRIEVAL.sub(lambda place: f"{place[1]}\n{retrieval_table(place[2])}\n{place[3]}", page)
+    page = ANSWERS.sub(lambda place: f"{place[1]}\n{answers_table()}\n{place[2]}", page)
+    return PLACE.sub(replaced, page)
 
 
 def main() -> int:
