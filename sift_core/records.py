@@ -183,10 +183,26 @@ def compared_columns(
 
 
 def column_of(
-    title: str, query: Query, pool: CandidatePool, selector: Selector, n_select: int
+    title: str,
+    query: Query,
+    pool: CandidatePool,
+    selector: Selector,
+    n_select: int,
+    limits: Mapping[str, Any] | None = None,
 ) -> Column:
-    """Return what a selector chooses, going by the store's own scores where it can."""
-    selection = selector.select(query.vector, pool.embeddings, n_select, relevance=pool.relevance)
+    """Return what a selector chooses, going by the store's own scores where it can.
+
+    Args:
+        title: Name of the method, for a reader.
+        query: The question.
+        pool: The candidates.
+        selector: The method.
+        n_select: How many to choose at most.
+        limits: On the choice, from `ReadingLimits.on`; for selectors that take them.
+    """
+    selection = selector.select(
+        query.vector, pool.embeddings, n_select, relevance=pool.relevance, **(limits or {})
+    )
     rows = pool.embeddings[selection.positions]
     return Column(
         title=title,
@@ -212,6 +228,7 @@ def answer_record(
         "n_new_tokens": answer.n_new_tokens,
         "timings": dict(answer.timings),
         "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
+        "stop_reason": None if choice.read is None else choice.read.stop_reason.value,
         "chunks": [] if answer.chunks is None else used_records(answer.chunks, answer, choice),
     }
 

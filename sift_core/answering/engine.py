@@ -17,6 +17,7 @@ from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
+from sift_core.answering.reading_limits import ReadingLimits
 from sift_core.answering.request import (
     AnswerRequest,
     Choice,
@@ -70,6 +71,12 @@ class AnswerEngine:
             kernel and repeats, with λ = 0.1 (decision 0014).
         n_candidates: K, documents fetched a query.
         n_context: Documents chosen for the prompt at most.
+        max_tokens: How many tokens of the language model's these may take in the prompt together,
+            the blank line behind each counted; of those that still fit the one that tells most
+            per token is next (decision 0020). None for what the window holds.
+        max_per_document: How many chunks of one document may be among them; which that is, the
+            metadata tells ("source" as of `sift index`, or "file_path", "path", "file_name",
+            "url"), and a chunk without is a document of its own. None for any number.
         n_steps: N, training steps; the paper's 50.
         max_new_tokens: Length of an answer at most.
         generation: Passed to `transformers`' `generate` as it is; greedy if left out.
@@ -83,7 +90,8 @@ class AnswerEngine:
             itself if None.
 
     Raises:
-        InvalidInputError: If a number is < 1, or a setting of generation cannot be used.
+        InvalidInputError: If a number is < 1, a setting of generation cannot be used, or
+            `context_selector` cannot keep `max_tokens` or `max_per_document`.
     """
 
     language_model: LanguageModel
@@ -93,6 +101,8 @@ class AnswerEngine:
     fine_tuning_selector: Selector = field(default_factory=_learn_from)
     n_candidates: int = 200
     n_context: int = 10
+    max_tokens: int | None = None
+    max_per_document: int | None = None
     n_steps: int = 50
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
@@ -106,6 +116,7 @@ class AnswerEngine:
         for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
             if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
+        self._limits.check(self.context_selector)
         check_generation(self.generation)
         self.language_model.check_generation(self.generation)
 
@@ -244,7 +255,11 @@ class AnswerEngine:
         read = learned = features = None
         if mode in (*READING, AnswerMode.AUTO):
             read = self.context_selector.select(
-                query.vector, pool.embeddings, self.n_context, relevance=pool.relevance
+                query.vector,
+                pool.embeddings,
+                self.n_context,
+                relevance=pool.relevance,
+                **self._limits_of(request).on(pool.texts, pool.metadata, self._answerer({}).size),
             )
         if mode in (*LEARNING, AnswerMode.AUTO):
             learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
@@ -383,7 +398,21 @@ class AnswerEngine:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
         self.language_model.check_generation(request.generation)
+        self._limits_of(request).check(self.context_selector)
         return request
+
+    @property
+    def _limits(self) -> ReadingLimits:
+        return ReadingLimits(max_tokens=self.max_tokens, max_per_document=self.max_per_document)
+
+    def _limits_of(self, request: AnswerRequest) -> ReadingLimits:
+        """Return the limits of a request, the engine's where it says none."""
+        given = {
+            name: getattr(request, name)
+            for name in ("max_tokens", "max_per_document")
+            if getattr(request, name) is not None
+        }
+        return replace(self._limits, **given)
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
         if self.source is None or self.embedder is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sift_core.answering.policy import PolicyFeatures
+from sift_core.answering.reading_limits import ReadingLimits
 from sift_core.checks import as_count, as_messages, as_number, check_question, shown
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
@@ -35,6 +36,9 @@ class AnswerRequest:
         n_questions: How many questions what is learned will serve, roughly, >= 1; mode "auto"
             spreads the time of learning over them.
         max_new_tokens: Length of the answer at most, >= 1; the engine's if None.
+        max_tokens: How many tokens the chunks that are read may have together, >= 1; the
+            engine's if None.
+        max_per_document: How many chunks of one document are read at most, >= 1; likewise.
         generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
             texts that end an answer.
 
@@ -50,6 +54,8 @@ class AnswerRequest:
     latency_s: float | None = None
     n_questions: int = 1
     max_new_tokens: int | None = None
+    max_tokens: int | None = None
+    max_per_document: int | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,6 +70,7 @@ class AnswerRequest:
         as_count("n_questions", self.n_questions, minimum=1)
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
+        ReadingLimits(max_tokens=self.max_tokens, max_per_document=self.max_per_document)  # checks
         check_generation(self.generation)
 
     @classmethod

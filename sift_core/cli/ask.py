@@ -34,6 +34,8 @@ from sift_core.cli.settings import (
     DeviceOption,
     EmbedderOption,
     JsonOption,
+    MaxPerDocumentOption,
+    MaxTokensOption,
     ModelOption,
     NContextOption,
     StepsOption,
@@ -86,6 +88,8 @@ def ask(
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
     n_context: NContextOption = 10,
+    max_tokens: MaxTokensOption = None,
+    max_per_document: MaxPerDocumentOption = None,
     candidates: CandidatesOption = 200,
     steps: StepsOption = 50,
     max_new_tokens: Annotated[
@@ -109,6 +113,8 @@ def ask(
             engine = AnswerEngine(
                 language_model=load_language_model(model, device, console=status.console),
                 n_context=n_context,
+                max_tokens=max_tokens,
+                max_per_document=max_per_document,
                 n_candidates=candidates,
                 n_steps=steps,
                 max_new_tokens=max_new_tokens,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sift_core.answering.reading_limits import CHARACTERS_A_TOKEN
 from sift_core.cli.index_plan import FileMemory, Plan, refuse_to_drop, some_of
 from sift_core.cli.models import check_known, load_embedder
 from sift_core.cli.output import (
@@ -54,7 +55,6 @@ CHUNKS_A_WRITE = 64  # what a killed process loses at most
 N_WORDS_KEPT = 200_000
 IDS_A_REMOVAL = 1000
 LONGEST_WORD = 100  # characters; WordPiece makes one unknown token of a longer one
-CHARACTERS_A_TOKEN = 4  # about what tokenizers take of text that they know
 
 
 def index(

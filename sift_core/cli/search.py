@@ -11,6 +11,7 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
+from sift_core.answering.reading_limits import ReadingLimits, token_counter
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -26,6 +27,8 @@ from sift_core.cli.settings import (
     CandidatesOption,
     EmbedderOption,
     JsonOption,
+    MaxPerDocumentOption,
+    MaxTokensOption,
     StoreOption,
     question_from,
 )
@@ -59,6 +62,8 @@ def search(
         int, typer.Option("-n", "--n-select", min=1, help="How many chunks to choose.")
     ] = 10,
     candidates: CandidatesOption = 200,
+    max_tokens: MaxTokensOption = None,
+    max_per_document: MaxPerDocumentOption = None,
     kernel: Annotated[
         KernelName,
         typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),
@@ -84,12 +89,19 @@ def search(
     Examples:
     sift search "How do I upload a file and its description?" -n 5
     sift search "What changed in 0.115?" --compare
+    sift search "What changed in 0.115?" --max-tokens 1000 --max-per-document 2
     sift search - --json < question.txt
     """
     question = question_from(question)
     if candidates < n_select:
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {candidates} and {n_select}"
+        )
+    limits = ReadingLimits(max_tokens=max_tokens, max_per_document=max_per_document)
+    if limits and compare:
+        raise InvalidInputError(
+            "--compare sets SIFT beside methods that keep no limits; leave out --max-tokens and "
+            "--max-per-document, or --compare"
         )
     selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
     address = StoreAddress.parse(store)
@@ -105,7 +117,8 @@ def search(
     if compare:
         columns = compared_columns(query, pool, selector, n_select)
     else:
-        columns = {"sift": column_of("SIFT", query, pool, selector, n_select)}
+        told = limits.on(pool.texts, pool.metadata, token_counter(model))
+        columns = {"sift": column_of("SIFT", query, pool, selector, n_select, told)}
     if json:
         records = {name: column.record() for name, column in columns.items()}
         asked = {

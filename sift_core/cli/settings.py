@@ -69,6 +69,24 @@ ModelOption = Annotated[
 NContextOption = Annotated[
     int, typer.Option("-n", "--n-context", min=1, help="Chunks in the prompt at most.")
 ]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        min=1,
+        help="How many tokens the chosen chunks may have together; any number if left out.",
+        show_default=False,
+    ),
+]
+MaxPerDocumentOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-per-document",
+        min=1,
+        help="How many chunks of one file or page at most; any number if left out.",
+        show_default=False,
+    ),
+]
 CandidatesOption = Annotated[
     int, typer.Option(min=1, help="How many of the nearest to choose from.")
 ]

@@ -45,7 +45,9 @@ class Asked:
     @property
     def session_key(self) -> tuple[object, ...]:
         """What a session may not share with another: all that its documents depend on."""
-        return (self.session, self.request.mode, self.n_context, self.conditions)
+        asked = self.request
+        limits = (self.n_context, asked.max_tokens, asked.max_per_document)
+        return (self.session, asked.mode, limits, self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,10 +30,16 @@ class Ranking:
             similarity, then those without text.
         scores: One each of `order`, falling from 1 to 1 / n. They tell the rank and nothing else:
             a client that sorts by them keeps the order of choice.
+        n_chosen: How many of `order` were chosen, the first ones.
     """
 
     order: list[int]
     scores: list[float]
+    n_chosen: int
+
+
+Limit: TypeAlias = Callable[[Sequence[int]], Mapping[str, Any]]
+"""Documents at some positions → what a selector's `select` takes as limits on them."""
 
 
 def ranked(
@@ -43,6 +50,7 @@ def ranked(
     positions: Sequence[int] | None = None,
     n_documents: int | None = None,
     selector: Selector | None = None,
+    limit: Limit | None = None,
 ) -> Ranking:
     """Return documents in order of choice.
 
@@ -55,6 +63,7 @@ def ranked(
         positions: Which of the documents those are; all if None.
         n_documents: n; m if None.
         selector: Chooses; `ContextSelector` if None.
+        limit: What the choice is limited by; None for nothing else than `n_select`.
 
     Raises:
         InvalidInputError: If shapes do not fit, a number is not finite, or a vector is all zero.
@@ -76,8 +85,12 @@ def ranked(
     candidates = nearest[:MAX_CANDIDATES]
     chosen = np.empty(0, dtype=np.intp)
     if len(candidates) and n_select:
+        limits: Mapping[str, Any] = {}
+        if limit is not None:
+            among = candidates.tolist()
+            limits = limit(among if positions is None else [positions[row] for row in among])
         selection = (selector or ContextSelector()).select(
-            question, vectors[candidates], min(n_select, MAX_CHOICES)
+            question, vectors[candidates], min(n_select, MAX_CHOICES), **limits
         )
         chosen = candidates[selection.positions]
     rest = nearest[~np.isin(nearest, chosen)]
@@ -85,7 +98,7 @@ def ranked(
     order = rows if positions is None else [positions[row] for row in rows]
     n = len(order) if n_documents is None else n_documents
     order = [*order, *sorted(set(range(n)) - set(order))]
-    return Ranking(order=order, scores=[(n - i) / n for i in range(n)])
+    return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=len(chosen))
 
 
 def ranked_texts(
@@ -95,6 +108,7 @@ def ranked_texts(
     n_select: int,
     *,
     selector: Selector | None = None,
+    limit: Limit | None = None,
     go_on: Callable[[], object] = lambda: None,
 ) -> Ranking:
     """Return texts in order of choice; blank ones, which have no vector, are the last.
@@ -104,7 +118,8 @@ def ranked_texts(
         query: What they are to tell about.
         texts: n texts.
         n_select: k, how many to choose, at most 256 of them.
-        selector: As for `ranked`.
+        selector: As for `ranked`, like the next.
+        limit: What the choice is limited by.
         go_on: Called before each batch of the embedder and before the choice; what it raises ends
             the work.
 
@@ -126,4 +141,5 @@ def ranked_texts(
         positions=positions,
         n_documents=len(texts),
         selector=selector,
+        limit=limit,
     )

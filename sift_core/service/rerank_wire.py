@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import numpy as np
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
+from sift_core.answering.reading_limits import ReadingLimits, token_counter
 from sift_core.checks import as_finite_array, shown
 from sift_core.errors import InvalidInputError
+from sift_core.selection import ContextSelector
 from sift_core.service.bodies import MAX_KEYS, Body, Many
 from sift_core.service.errors import RefusedError
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
-from sift_core.service.ranking import Ranking, ranked, ranked_texts
+from sift_core.service.ranking import Limit, Ranking, ranked, ranked_texts
 from sift_core.service.state import Service
 from sift_core.service.watching import while_there
 from sift_core.types import FloatArray
@@ -86,6 +89,18 @@ class DocumentsRequest(_Vectored):
     documents: Many[str | dict[str, Any]]
     top_n: int | None = Field(default=None, ge=0, description="0 or nothing for all.")
     return_documents: bool | None = None
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="That the results may have together, by the embedder's tokenizer: results are "
+        "the choice alone. No text is truncated.",
+    )
+    max_per_document: int | None = Field(
+        default=None,
+        ge=1,
+        description='Results of one file or page, which documents with fields name under "source", '
+        '"file_path", "path", "file_name" or "url": results are the choice alone.',
+    )
     rank_fields: Annotated[Many[str], Field(max_length=MAX_KEYS)] | None = None
 
     def texts(self) -> list[str]:
@@ -162,7 +177,14 @@ async def _results(
     service.check_n("documents", len(request.documents))
     texts = request.texts()
     top_n = request.top_n or len(texts)
-    ranking, n_tokens = await _ranked(service, request, "documents", texts, top_n)
+    limits = ReadingLimits(max_tokens=request.max_tokens, max_per_document=request.max_per_document)
+    limit = None
+    if limits:
+        limits.check(service.selector or ContextSelector())
+        limit = partial(_limits_on, service, limits, request.documents, texts)
+    ranking, n_tokens = await _ranked(service, request, "documents", texts, top_n, limit)
+    if limit is not None:
+        top_n = min(top_n, ranking.n_chosen)
     results: list[dict[str, Any]] = [
         {"index": i, "relevance_score": score}
         for i, score in zip(ranking.order[:top_n], ranking.scores, strict=False)
@@ -196,7 +218,12 @@ async def _scored_texts(service: Service, request: TextsRequest) -> list[dict[st
 
 
 async def _ranked(
-    service: Service, request: _Vectored, field: str, texts: Sequence[str], n_select: int
+    service: Service,
+    request: _Vectored,
+    field: str,
+    texts: Sequence[str],
+    n_select: int,
+    limit: Limit | None = None,
 ) -> tuple[Ranking, int]:
     """Return what a thread makes of the request, and how many tokens were embedded for it."""
     service.check_n(field, len(texts))
@@ -217,17 +244,34 @@ async def _ranked(
                 texts,
                 n_select,
                 selector=service.selector,
+                limit=limit,
                 go_on=from_thread.check_cancelled,
             )
             return ranking, embedder.n_tokens([request.query, *texts])
         question = request.query_embedding
         if question is None:
             question = service.needed_embedder().embed_query(request.query)
-        return ranked(question, given, n_select, selector=service.selector), 0
+        return ranked(question, given, n_select, selector=service.selector, limit=limit), 0
 
     ranking, n_tokens = await service.in_thread("rerank", rank)
     service.metrics.tokens(embedding=n_tokens)
     return ranking, n_tokens
+
+
+def _limits_on(
+    service: Service,
+    limits: ReadingLimits,
+    documents: Sequence[str | dict[str, Any]],
+    texts: Sequence[str],
+    rows: Sequence[int],
+) -> Mapping[str, Any]:
+    """Return the limits on the documents at some positions."""
+    among = [documents[row] for row in rows]
+    return limits.on(
+        [texts[row] for row in rows],
+        [one if isinstance(one, dict) else {} for one in among],
+        token_counter(service.embedder),
+    )
 
 
 def _text(document: str | dict[str, Any], fields: Sequence[str] | None) -> str:

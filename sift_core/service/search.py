@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from sift_core.answering.reading_limits import ReadingLimits, token_counter
+from sift_core.protocols import Selector
 from sift_core.records import Column, column_of, compared_columns
 from sift_core.selection import ContextSelector, explain, selector_from_settings
 from sift_core.service.bodies import Body
@@ -31,6 +33,12 @@ class SearchRequest(Body):
     query: str
     n_select: int = Field(default=10, ge=1, le=MAX_CHOICES)
     n_candidates: int = Field(default=200, ge=1, le=MAX_CANDIDATES)
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="That the chosen chunks may have together."
+    )
+    max_per_document: int | None = Field(
+        default=None, ge=1, description="Chunks of one file or page."
+    )
     filter: Filter | None = None
     kernel: Literal["auto", "rbf", "linear"] = "auto"
     noise_variance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -58,6 +66,15 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         raise RefusedError(f"this service has no {lacks}", status=404)
     if not request.query.strip():
         raise RefusedError("`query` is empty; ask something", param="query")
+    limits = ReadingLimits(max_tokens=request.max_tokens, max_per_document=request.max_per_document)
+    if limits and request.compare:
+        raise RefusedError(
+            "`compare` sets SIFT beside methods that keep no limits; leave out `max_tokens` and "
+            "`max_per_document`, or `compare`",
+            param="compare",
+        )
+    selector = _selector(service, request)
+    limits.check(selector)
     started = time.perf_counter()
     vector = await service.in_thread("embed", lambda: embedder.embed_query(request.query))
     embedded = time.perf_counter()
@@ -67,7 +84,12 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     )
     fetched = time.perf_counter()
     service.metrics.stages({"fetch": fetched - embedded})
-    columns = await service.in_thread("select", lambda: _columns(service, request, query, pool))
+
+    def columns_of() -> dict[str, Any]:
+        told = limits.on(pool.texts, pool.metadata, token_counter(embedder))
+        return _columns(selector, request, query, pool, told)
+
+    columns = await service.in_thread("select", columns_of)
     timings = {
         "embed": embedded - started,
         "fetch": fetched - embedded,
@@ -82,21 +104,25 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     }
 
 
+def _selector(service: Service, request: SearchRequest) -> Selector:
+    if request.kernel == "auto" and request.noise_variance is None:
+        return service.selector or ContextSelector()
+    return selector_from_settings(kernel=request.kernel, noise_variance=request.noise_variance)
+
+
 def _columns(
-    service: Service, request: SearchRequest, query: Query, pool: CandidatePool
+    selector: Selector,
+    request: SearchRequest,
+    query: Query,
+    pool: CandidatePool,
+    limits: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what each method chose, by its name; "sift" is the last."""
-    is_default = request.kernel == "auto" and request.noise_variance is None
-    selector = (
-        (service.selector or ContextSelector())
-        if is_default
-        else selector_from_settings(kernel=request.kernel, noise_variance=request.noise_variance)
-    )
     columns: Mapping[str, Column]
     if request.compare:
         columns = compared_columns(query, pool, selector, request.n_select)
     else:
-        columns = {"sift": column_of("SIFT", query, pool, selector, request.n_select)}
+        columns = {"sift": column_of("SIFT", query, pool, selector, request.n_select, limits)}
     return {name: _record(query, column) for name, column in columns.items()}
 
 

@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from sift_core.answering.reading_limits import estimated_tokens
 from sift_core.errors import MissingDependencyError
 from sift_core.protocols import Embedder
 from sift_core.service.metrics import Metrics
@@ -84,9 +85,13 @@ class KeptEmbedder:
             self._keep(new)
         return np.stack([found[key] for key in keys])
 
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a text has, the model's marks counted."""
+        return self.n_tokens([text])
+
     def n_tokens(self, texts: Sequence[str]) -> int:
-        """Return how many tokens texts have; words where the model does not count tokens."""
-        count = getattr(self._embedder, "count_tokens", _n_words)
+        """Return how many tokens texts have; an estimate where the model counts none."""
+        count = getattr(self._embedder, "count_tokens", estimated_tokens)
         total = 0
         for text in texts:
             key = _key(b"document", text)
@@ -113,10 +118,6 @@ class KeptEmbedder:
             for key, row in rows.items():
                 if row.nbytes + _OVERHEAD <= self._kept.maxsize:
                     self._kept[key] = row
-
-
-def _n_words(text: str) -> int:
-    return len(text.split())
 
 
 def _key(kind: bytes, text: str) -> bytes:

@@ -237,3 +237,12 @@ def test_an_interrupt_while_learning_ends_the_command_without_a_traceback():
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
+
+
+def test_what_is_read_keeps_to_limits(answered):
+    one = answered(QUESTION, "--mode", "context", "--max-per-document", "1")  # all of shelf.md
+    assert len(one["chunks"]) == 1
+    assert one["stop_reason"] == "limits"
+    none = answered(QUESTION, "--mode", "context", "--max-tokens", "1")
+    assert none["chunks"] == []
+    assert answered(QUESTION, "--mode", "base")["stop_reason"] is None

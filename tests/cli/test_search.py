@@ -132,3 +132,20 @@ def test_every_kind_of_store_finds_the_same(record, fill):
     texts = [[c["text"] for c in record("search", QUESTION, "--store", address)["chunks"]]
              for address in ("qdrant:index", fill("faiss:other", DOCUMENTS))]  # fmt: skip
     assert texts[0] == texts[1]
+
+
+def test_search_keeps_to_a_budget_of_tokens_and_a_cap_per_document(record, minilm):
+    told = record("search", QUESTION, "--max-tokens", "20")
+    n_marks = minilm.count_tokens("")
+    sizes = [minilm.count_tokens(chunk["text"]) - n_marks for chunk in told["chunks"]]
+    assert 0 < sum(sizes) <= 20
+    assert told["stop_reason"] == "limits"
+    one = record("search", QUESTION, "--max-per-document", "1")  # all are of docs.md
+    assert len(one["chunks"]) == 1
+    assert one["stop_reason"] == "limits"
+
+
+@pytest.mark.parametrize("option", ["--max-tokens", "--max-per-document"])
+def test_limits_that_cannot_be_are_usage_errors(sift, option):
+    assert option in sift("search", QUESTION, option, "0", code=2).err
+    assert "--compare" in sift("search", QUESTION, option, "5", "--compare", code=2).err

@@ -282,3 +282,14 @@ def test_tokens_are_no_text(client):
         client.embeddings.create(model="text-embedding-3-small", input="x")
     with pytest.raises(openai.BadRequestError):
         client.embeddings.create(model="hashing-64", input="x", dimensions=3)
+
+
+def test_limits_on_what_is_read_stand_under_sift(ask):
+    def ids(**limits):
+        return [one["id"] for one in ask(extra_body={"sift": limits}).sift["sources"]]
+
+    assert len(ids(max_context_tokens=20)) < len(ids())
+    assert len(ids(max_per_document=1)) == len(ids())  # every text is a file of its own
+    for name in ("max_context_tokens", "max_per_document"):
+        with pytest.raises(openai.BadRequestError, match=name):
+            ask(extra_body={"sift": {name: 0}})

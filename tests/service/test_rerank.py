@@ -212,3 +212,27 @@ def test_what_is_no_json_is_refused(http, path, body):
     answer = http.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == (422 if path == "/rerank" else 400)
     assert answer.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_with_limits_the_results_are_the_choice_alone(http, path):
+    body = {"query": QUERY, "documents": TEXTS, "max_tokens": 24}
+    results = http.post(path, json=body).raise_for_status().json()["results"]
+    assert (
+        0 < sum(len(TEXTS[one["index"]]) / 4 for one in results) <= 24
+    )  # its embedder counts none
+    assert len(results) < len(TEXTS)
+    documents = [{"text": text, "source": f"{i % 2}.md"} for i, text in enumerate(TEXTS)]
+    body = {"query": QUERY, "documents": documents, "max_per_document": 2, "top_n": 3}
+    results = http.post(path, json=body).json()["results"]
+    assert len(results) == 3
+    body["top_n"] = 8
+    results = http.post(path, json=body).json()["results"]
+    assert sorted(one["index"] % 2 for one in results) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_per_document"])
+def test_limits_that_cannot_be_are_refused(http, field):
+    answer = http.post("/v2/rerank", json={"query": QUERY, "documents": TEXTS, field: 0})
+    assert answer.status_code == 400
+    assert field in answer.text

@@ -173,3 +173,18 @@ def test_a_filter_means_the_same_in_every_store(conditions, expected):
         ):
             pool = source.fetch(query, 4, filter=filter_for(source, conditions))
             assert {int(name) for name in pool.document_ids} == expected
+
+
+def test_limits_end_the_choice(search):
+    column = search(max_tokens=20)["columns"]["sift"]
+    lengths = [len(one["text"]) / 4 for one in column["chunks"]]  # its embedder counts no tokens
+    assert 0 < sum(lengths) <= 20
+    assert column["stop_reason"] == "limits"
+    each = search(max_per_document=1)["columns"]["sift"]  # every text is a file of its own
+    assert len(each["chunks"]) == len(TEXTS)
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_per_document"])
+def test_limits_that_cannot_be_are_refused(search, field):
+    assert field in str(search(code=400, **{field: 0}))
+    assert "compare" in str(search(code=400, compare=True, **{field: 1}))

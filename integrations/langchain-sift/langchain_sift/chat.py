@@ -91,6 +91,8 @@ class ChatSIFT(BaseChatModel):
         engines = (
             "n_candidates",
             "n_context",
+            "max_tokens",
+            "max_per_document",
             "n_steps",
             "max_new_tokens",
             "generation",

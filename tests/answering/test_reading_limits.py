@@ -1,0 +1,124 @@
+"""What an engine reads under a budget of tokens and a cap per document."""
+
+import asyncio
+
+import pytest
+
+from sift_core import InMemorySource, InvalidInputError, NearestNeighborSelector, StopReason
+from sift_core.answering import AnswerEngine, InContextAnswerer
+from sift_core.answering.reading_limits import (
+    ReadingLimits,
+    document_of,
+    estimated_tokens,
+    token_counter,
+)
+from sift_core.testing import HashingEmbedder
+
+QUESTION = "How do I read the rows of a table?"
+TEXTS = [
+    f"{verb} the rows of table {n}" + " and then the rest" * n
+    for verb in ("read", "copy", "sort")
+    for n in range(4)
+]
+
+
+@pytest.fixture
+def make_engine(small_lm):
+    embedder = HashingEmbedder()
+    files = [{"source": f"{text.split()[0]}.md"} for text in TEXTS]
+
+    def make(metadata=files, **options):
+        source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS, metadata=metadata)
+        return AnswerEngine(
+            language_model=small_lm, source=source, embedder=embedder, max_new_tokens=4, **options
+        )
+
+    return make
+
+
+def n_tokens(small_lm, choice):
+    size = InContextAnswerer(language_model=small_lm).size
+    return sum(size(text) for text in choice.chunks(choice.read).texts)
+
+
+def test_what_is_read_keeps_to_the_budget_in_the_models_tokens(make_engine, small_lm):
+    free = make_engine().choose(QUESTION, mode="context")
+    choice = make_engine(max_tokens=60).choose(QUESTION, mode="context")
+    assert 0 < n_tokens(small_lm, choice) <= 60 < n_tokens(small_lm, free)
+    assert choice.read.stop_reason is StopReason.LIMITS
+    assert free.read.stop_reason is StopReason.N_SELECT
+
+
+def test_a_request_goes_before_the_engine(make_engine, small_lm):
+    engine = make_engine(max_tokens=60, max_per_document=3)
+    more = engine.choose(QUESTION, mode="context", max_tokens=120)
+    assert 60 < n_tokens(small_lm, more) <= 120
+    one = asyncio.run(engine.achoose(QUESTION, mode="context", max_per_document=1))
+    assert len({row["source"] for row in one.chunks(one.read).metadata}) == len(one.read)
+    assert n_tokens(small_lm, one) <= 60
+
+
+def test_no_more_than_so_many_chunks_of_a_document_are_read(make_engine):
+    answer = make_engine(max_per_document=1).answer(QUESTION, mode="context")
+    files = [row["source"] for row in answer.chunks.metadata]
+    assert sorted(files) == ["copy.md", "read.md", "sort.md"]
+
+
+def test_chunks_of_no_known_document_are_documents_of_their_own(make_engine):
+    choice = make_engine(metadata=(), max_per_document=1).choose(QUESTION, mode="context")
+    assert len(choice.read) == 10
+
+
+def test_what_is_learned_from_is_not_limited(make_engine):
+    engine = make_engine(n_steps=5, max_tokens=1, max_per_document=1)
+    choice = engine.choose(QUESTION, mode="both")
+    assert (len(choice.read), len(choice.learned)) == (0, 5)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "8"])
+@pytest.mark.parametrize("name", ["max_tokens", "max_per_document"])
+def test_what_is_no_count_is_refused(make_engine, name, wrong):
+    with pytest.raises(InvalidInputError, match=name):
+        make_engine(**{name: wrong})
+    with pytest.raises(InvalidInputError, match=name):
+        make_engine().choose(QUESTION, **{name: wrong})
+
+
+def test_a_selector_that_keeps_no_limits_is_refused(make_engine):
+    with pytest.raises(InvalidInputError, match="NearestNeighborSelector"):
+        make_engine(context_selector=NearestNeighborSelector(), max_tokens=10)
+    engine = make_engine(context_selector=NearestNeighborSelector())
+    with pytest.raises(InvalidInputError, match="NearestNeighborSelector"):
+        engine.choose(QUESTION, max_per_document=1)
+
+
+def test_limits_beyond_all_there_is_are_none(make_engine):
+    free = make_engine().choose(QUESTION, mode="context").read
+    limited = make_engine().choose(
+        QUESTION, mode="context", max_tokens=10**400, max_per_document=10**400
+    )
+    assert sorted(limited.read.positions) == sorted(free.positions)
+    assert not ReadingLimits()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [
+        ({"source": "a.md", "url": "b"}, "a.md"),
+        ({"source": "", "file_path": "c.md"}, "c.md"),
+        ({"source": 3}, None),
+        ({}, None),
+    ],
+)
+def test_a_document_is_what_the_metadata_names(metadata, name):
+    assert document_of(metadata) == name
+
+
+def test_an_embedder_counts_without_its_marks_and_else_characters_do():
+    class Marking(HashingEmbedder):
+        def count_tokens(self, text):
+            return 2 + len(text.split())
+
+    assert token_counter(Marking())("one two three") == 3
+    assert token_counter(HashingEmbedder()) is estimated_tokens
+    assert [estimated_tokens(text) for text in ("", "a", "abcd", "abcde")] == [0, 1, 1, 2]
