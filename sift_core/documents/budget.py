@@ -176,7 +176,7 @@ class BudgetReader:
         code = None
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
-                code = self._process.wait(timeout=10)
+                code = self._process.wait(timeout=60)
         has_started = self._is_ready
         self._end()
         reason = SkipReason.TOO_COSTLY
