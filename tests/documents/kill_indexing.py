@@ -44,7 +44,7 @@ def qdrant_rest(path, url):
 
     from sift_core.sources import QdrantSource
 
-    with closing(QdrantClient(url=url, timeout=20, check_compatibility=False)) as client:
+    with closing(QdrantClient(url=url, timeout=300, check_compatibility=False)) as client:
         yield QdrantSource(client, path.name)
 
 

@@ -144,7 +144,7 @@ def served():
 @asynccontextmanager
 async def asking(way, url):
     """Yield an async function from a question to the texts of its answer."""
-    options = {"url": url, "timeout": 60, "check_compatibility": False}
+    options = {"url": url, "timeout": 300, "check_compatibility": False}
     aclient = AsyncQdrantClient(**options)
     try:
         if way in LLAMA_WAYS:

@@ -73,7 +73,7 @@ async def test_a_query_that_waits_for_the_server_lets_another_ask(ask, server):
     both = threading.Barrier(2)
 
     def answer_both(call):
-        both.wait(timeout=10)
+        both.wait(timeout=200)
         call.respond(*call.genuine())
 
     server.fail(answer_both)

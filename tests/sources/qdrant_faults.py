@@ -139,8 +139,8 @@ def busy(hint, retry_after_s):
     )
 
 
-def in_40_s():
-    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=40), usegmt=True)
+def in_an_hour():
+    return format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
 
 
 def result(content):
@@ -156,7 +156,7 @@ FAULTS = {
     "body byte by byte": Fault(trickled("body"), "timed out", RAISE_TIMEOUT),
     "head byte by byte": Fault(trickled("head"), "timed out", RAISE_TIMEOUT),
     "429, retry in 7 s": busy(lambda: "7", (7, 7)),
-    "429, retry at a date": busy(in_40_s, (30, 41)),
+    "429, retry at a date": busy(in_an_hour, (3000, 3601)),
     "500, disk full": Fault(
         refused(500, "Service internal error: No space left on device"), "500.*No space left", "log"
     ),

@@ -106,7 +106,7 @@ class Store:
         if self.loop is None:
             return getattr(self.source, method)(*arguments, **options)
         call = getattr(self.source, f"a{method}")(*arguments, **options)
-        return asyncio.run_coroutine_threadsafe(call, self.loop).result(timeout=60)
+        return asyncio.run_coroutine_threadsafe(call, self.loop).result(timeout=300)
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def connected(kind, corpus, folder, loop):
             return
         is_async = kind.startswith("async ")
         connect = qdrant_client.AsyncQdrantClient if is_async else qdrant_client.QdrantClient
-        settings = {"timeout": 30, "check_compatibility": False}
+        settings = {"timeout": 300, "check_compatibility": False}
         if kind != "async qdrant memory":
             local = stack.enter_context(qdrant_in_memory(corpus))
             if kind.endswith("gRPC"):

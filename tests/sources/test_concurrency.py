@@ -17,7 +17,7 @@ qdrant_client = pytest.importorskip("qdrant_client")
 N_THREADS, QUERIES_A_THREAD = 32, 4
 N_TASKS = 200
 LIMIT_S = 300  # of a whole test: what takes longer hangs
-PATIENT = {"timeout": 30, "check_compatibility": False}
+PATIENT = {"timeout": 300, "check_compatibility": False}
 
 # What the client of a server elsewhere has; for this machine it sets no limit and keeps no
 # connection alive.

@@ -8,7 +8,7 @@ import asyncio
 import re
 import ssl
 from concurrent.futures import wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 
 import httpx
 import pytest
@@ -23,8 +23,8 @@ qdrant_client = pytest.importorskip("qdrant_client")
 trustme = pytest.importorskip("trustme")
 models = qdrant_client.models
 
-PATIENT_S = 30  # for clients whose timeout no fault is to meet
-HANG_S = 120  # an answer that takes longer is a hang, and the test gives up
+PATIENT_S = 300  # for clients whose timeout no fault is to meet
+HANG_S = 600  # an answer that takes longer is a hang, and the test gives up
 KEPT_ALIVE = httpx.Limits(max_connections=10, max_keepalive_connections=5)
 
 
@@ -32,7 +32,8 @@ class Asker:
     """A source over a real remote client: it works, fails while a fault lasts, and works again."""
 
     def __init__(self, client, loop):
-        self.source, self.loop = QdrantSource(client, "docs"), loop
+        self.client, self.loop = client, loop
+        self.source = QdrantSource(client, "docs")
 
     def pools(self, call, corpus):
         """Return what a call of the source brings; fail if it hangs."""
@@ -89,6 +90,15 @@ class Experiment:
     def __init__(self, asker, call, corpus):
         self.asker, self.call, self.corpus = asker, call, corpus
 
+    @contextmanager
+    def in_a_hurry(self):
+        """Have the client wait no longer than one that is to meet with a fault."""
+        options = self.asker.client.init_options
+        before = options["timeout"]
+        options["timeout"] = TIMEOUT_S
+        yield
+        options["timeout"] = before
+
     def works(self):
         """Return what is found; a busy machine may take longer than the client waits."""
         for n_left in reversed(range(60)):
@@ -102,9 +112,15 @@ class Experiment:
         return [pool.document_ids for pool in pools]
 
     def fails(self, cause, advice, retry_after_s=None, has_cause=True):
-        """Assert that the call ends in the right error in time; return the message."""
-        with pytest.raises(CandidateSourceError) as caught:
-            self.asker.pools(self.call, self.corpus)
+        """Assert that the call ends in the right error in time; return the message.
+
+        A busy machine may take longer than the client waits: then it is called again.
+        """
+        for n_left in reversed(range(60)):
+            with pytest.raises(CandidateSourceError) as caught:
+                self.asker.pools(self.call, self.corpus)
+            if cause == "timed out" or "timed out" not in str(caught.value) or not n_left:
+                break
         assert_told(caught.value, cause, advice, retry_after_s)
         assert (caught.value.__cause__ is not None) == has_cause
         return str(caught.value)
@@ -151,14 +167,14 @@ def test_a_fault_ends_in_an_error_in_time_and_is_forgotten(shared_rest_server, k
 )
 def test_a_fault_on_a_connection_that_is_kept_alive(rest_server, kind, corpus, name):
     fault, *told = FAULTS[name]
-    options = {"limits": KEPT_ALIVE, "timeout": patience(name)}
-    with asking(kind, rest_server.url, **options) as asker:
+    with asking(kind, rest_server.url, limits=KEPT_ALIVE) as asker:
         experiment = Experiment(asker, "fetch", corpus)
         found = [experiment.works() for _ in range(3)]
         assert rest_server.n_connections == 1
         rest_server.fail(fault, first=2, times=1)
         assert experiment.works() == found[0]
-        experiment.fails(*told)
+        with experiment.in_a_hurry() if FAULTS[name].cause == "timed out" else nullcontext():
+            experiment.fails(*told)
         assert experiment.works() == found[0]
 
 

@@ -91,7 +91,7 @@ class Slow(Dead):
 
     async def afetch(self, query, n_candidates, *, filter=None):
         try:
-            await asyncio.sleep(20)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.cancelled = True
             raise

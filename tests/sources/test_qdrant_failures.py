@@ -76,9 +76,9 @@ def test_a_retry_hint_is_kept(status, value, seconds):
 
 
 def test_a_retry_hint_may_be_a_date():
-    later = datetime.now(timezone.utc) + timedelta(seconds=100)
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
     response = httpx.Response(503, headers={"Retry-After": format_datetime(later, usegmt=True)})
-    assert 95 < told(response).retry_after_s <= 100
+    assert 3000 < told(response).retry_after_s <= 3600
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_grpc_code_has_its_advice(code, advice):
             url="http://127.0.0.1",
             grpc_port=port,
             prefer_grpc=True,
-            timeout=5,
+            timeout=300,
             check_compatibility=False,
         )
         with closing(client), pytest.raises(CandidateSourceError) as info:
