@@ -6,6 +6,7 @@ import random
 import resource
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -103,20 +104,27 @@ def test_concurrent_answers_equal_serial_ones_bit_for_bit(make_engine, shape):
 def test_a_short_question_does_not_wait_for_the_end_of_a_long_fine_tuning(make_random_lm):
     lm = make_random_lm()
     steps, asked_at = [], []
+    started, asker = threading.Event(), threading.get_ident()
 
     def note(loss):
         steps.append(loss)
         if len(steps) == 3:
-            started.set()
+            with lm.lock.held():  # until the other waits for its turn, however late it is
+                started.set()
+                while not lm.lock._waiting:
+                    time.sleep(0.001)
 
-    started = threading.Event()
+    def note_turn(*_):
+        if threading.get_ident() == asker:
+            asked_at.append(len(steps))
+
+    lm.model.get_input_embeddings().register_forward_hook(note_turn)
     with ThreadPoolExecutor(1) as learner:
         learning = learner.submit(fine_tune, lm, ["abcdefgh"] * 200, FAST, on_step=note)
-        started.wait(60)
+        assert started.wait(60)
         lm.bits_per_byte("abc")
-        asked_at.append(len(steps))
         learning.result()
-    assert asked_at[0] < 100
+    assert set(asked_at) == {3}
     assert len(steps) == 200
 
 

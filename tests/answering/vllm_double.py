@@ -36,7 +36,7 @@ class Vllm:
     """What one server knows, and in which ways it fails.
 
     `failures` has answers, (status, body), to be given before any other, by route; `calls` has
-    (route, body) in order; `delay_s` is waited before each answer, after what was asked is done.
+    (route, body) in order; `word_s` is waited after each word of a text.
     """
 
     def __init__(self, base=BASE, max_lora_rank=16, key=None, resolver_folder=None):
@@ -45,7 +45,8 @@ class Vllm:
         self.updates_are_allowed = True
         self.is_old = False  # errors in the form of 2025's versions
         self.loaded, self.calls, self.failures = {}, [], {}
-        self.delay_s = self.word_s = 0.0
+        self.word_s = 0.0
+        self.n_more = 0  # words that a text goes on for, whatever was asked for
         self.breaks_after = None  # the word after which a text breaks off
         self.n_left = 0  # texts whose readers went away
         self.lock = threading.Lock()
@@ -119,7 +120,8 @@ class Vllm:
         assert all(type(token) is int for token in body["prompt"])
         said = self.completed(body)["choices"][0]["message"]["content"]
         words = f"{said}, after {len(body['prompt'])} tokens".split(" ")[: body["max_tokens"]]
-        return self.events(words, "length" if len(words) == body["max_tokens"] else "stop")
+        reason = "length" if len(words) == body["max_tokens"] else "stop"
+        return self.events([*words, *["more"] * self.n_more], reason)
 
     def events(self, words, reason):
         for i, word in enumerate(words):
@@ -181,7 +183,6 @@ def serving(vllm):
             route = self.path.removeprefix("/v1/")
             body = json.loads(content) if content else None
             status, told = vllm.answer(route, body, self.headers.get("authorization"))
-            time.sleep(vllm.delay_s)
             if hasattr(told, "send"):
                 self.stream(told)
                 return

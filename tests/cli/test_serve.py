@@ -116,7 +116,7 @@ def a_whole_service(folder, *arguments, **environment):
         finally:
             process.send_signal(signal.SIGINT)
             rest = process.stderr.read()
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=300) == 130
         assert "Traceback" not in rest
 
 
@@ -139,9 +139,9 @@ def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(filled, random_
         body = {"query": "boat", "documents": ["tea", "a boat"]}
         request = request_to(f"{address}/rerank", body)
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(request, timeout=60)
+            urllib.request.urlopen(request, timeout=300)
         request.add_header("authorization", "Bearer secret")
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             assert json.load(answer)["results"][0]["index"] == 1
 
 
@@ -159,7 +159,7 @@ def test_a_whole_service_has_a_vllm_write(filled, random_model):
             for mode in ("context", "fine_tune"):
                 body = {"model": f"tiny:{mode}", **chat}
                 request = request_to(f"{address}/v1/chat/completions", body)
-                with urllib.request.urlopen(request, timeout=60) as answer:
+                with urllib.request.urlopen(request, timeout=300) as answer:
                     text = json.load(answer)["choices"][0]["message"]["content"]
                 assert text.startswith("written by")
         written_by = [body["model"] for route, body in vllm.calls if route == "completions"]

@@ -10,7 +10,7 @@ pytest.importorskip("uvicorn", reason="needs the extra serve")
 
 from sift_core.service import ServiceSettings, create_app
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import SETTINGS, serving, small_store, tiny_engine
+from tests.service.servers import PATIENCE_S, SETTINGS, serving, small_store, tiny_engine
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def ranking_url(source, embedder):
 
 @pytest.fixture
 def http(ranking_url):
-    with httpx.Client(base_url=ranking_url, timeout=60) as client:
+    with httpx.Client(base_url=ranking_url, timeout=PATIENCE_S) as client:
         yield client
 
 

@@ -32,10 +32,16 @@ RERANK = {"query": "boat", "documents": ["a", "b"]}
 CHAT = {"model": "tiny:context", "messages": [{"role": "user", "content": "How to fold a boat?"}]}
 LONG = {**CHAT, "model": "tiny:fine_tune"}
 
+PATIENCE_S = 300.0  # of whoever asks or waits: all may take long on a busy machine
+
 
 @contextmanager
 def serving(app, **options):
-    """Serve an application from another thread, with options of Uvicorn; yield its address."""
+    """Serve an application from another thread, with options of Uvicorn; yield its address.
+
+    Idle connections are kept: one that is dropped may be just what a client asks over next.
+    """
+    options = {"timeout_keep_alive": 600, **options}
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", **options))
@@ -49,7 +55,7 @@ def serving(app, **options):
         yield address
     finally:
         server.should_exit = True
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
         listener.close()
 
 
@@ -97,7 +103,7 @@ def service(*parts, source=None, embedder=None, selector=None, **settings):
     chosen = ServiceSettings(model_name="tiny", **settings)
     others = {"source": source, "embedder": embedder, "selector": selector}
     app = create_app(*parts, **others, settings=chosen)
-    with serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -121,7 +127,7 @@ def figures(client):
     return {name: float(value) for name, value in pairs}
 
 
-def until(condition, seconds=30):
+def until(condition, seconds=PATIENCE_S):
     """Wait until something holds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -129,14 +135,22 @@ def until(condition, seconds=30):
         time.sleep(0.02)
 
 
+def dawdles(ids, _, **__):
+    """Have a text that gets long take minutes, so that it can be met while it is being written."""
+    if ids.shape[1] > 200:
+        time.sleep(0.2)
+    return ids.new_zeros(len(ids), dtype=bool)
+
+
 @contextmanager
 def opened_tiny(settings, *, model):
-    """Yield the tiny service, whose texts never end early; /pid names its process."""
+    """Yield the tiny service, whose texts never end early and dawdle; /pid names its process."""
     settings = replace(settings, model_name="tiny", max_new_tokens=900)
     embedder = HashingEmbedder(64)
     engine = tiny_engine(model, small_store(embedder), embedder)
     endless = {"eos_token_id": None, "repetition_penalty": 1.0}  # nor when they go in circles
-    app = create_app(replace(engine, generation=endless), settings=settings)
+    generation = {**endless, "stopping_criteria": [dawdles]}
+    app = create_app(replace(engine, generation=generation), settings=settings)
 
     @app.get("/pid")
     async def pid():

@@ -34,10 +34,10 @@ from tests.random_model import WORDS, save_random_model
 from tests.service.servers import figures
 
 MODEL, EMBEDDER = "tiny", "all-MiniLM-L6-v2"
-WARM_S, SAMPLE_S, REST_S = 120.0, 5.0, 60.0
+WARM_S, SAMPLE_S, REST_S = 120.0, 5.0, 300.0
 LEAST = 250  # requests before the first rest and after it: fewer have not seen all code
 STEPS = 400  # more than any learning here has time for: what time cuts is not kept in a cache
-PATIENCE_S = 120.0  # of a client that does not vanish
+PATIENCE_S = 300.0  # of a client that does not vanish
 LEAVING = 0.45  # of all requests; some have their answer before, so that a third vanish
 LONGEST_STAY_S = 3.0  # of a client that leaves, after it has sent all
 # What the end may have more than the first rest. Ten minutes came to 16 MiB and nothing else.
@@ -115,7 +115,8 @@ def soak(seconds, *, n_clients=24, seed=0):
     """Start a service, ask it for about so many seconds, stop it; return what was seen."""
     found = Soak()
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as (process, address):
-        with httpx.Client(base_url=address, timeout=60) as client:
+        none_kept = httpx.Limits(max_keepalive_connections=0)  # the service drops idle ones
+        with httpx.Client(base_url=address, timeout=PATIENCE_S, limits=none_kept) as client:
             began = time.monotonic()
 
             def sample():
@@ -183,7 +184,7 @@ def taken(pid, client, at_s):
 
 
 def at_rest(sample):
-    """Return a sample when the queues are empty and idle connections dropped, or a minute later."""
+    """Return a sample when the queues are empty and idle connections dropped, or minutes later."""
     end = time.monotonic() + REST_S
     time.sleep(7)  # Uvicorn drops idle connections after 5 s
     while (seen := sample()).n_queued and time.monotonic() < end:

@@ -9,7 +9,7 @@ import pytest
 cohere = pytest.importorskip("cohere", reason="a client of the service")
 
 from sift_core import select  # noqa: E402
-from tests.service.servers import TEXTS, serving  # noqa: E402
+from tests.service.servers import PATIENCE_S, TEXTS, serving  # noqa: E402
 
 QUERY = "how to fold a boat of paper"
 TOP = 3
@@ -229,7 +229,8 @@ def test_open_webuis_request_replayed(locked_url):
     # open_webui/retrieval/models/external.py: ExternalReranker.predict
     sent = {"model": "m", "query": QUERY, "documents": TEXTS, "top_n": len(TEXTS)}
     headers = {"Content-Type": "application/json", "Authorization": "Bearer secret"}
-    data = httpx.post(f"{locked_url}/v1/rerank", headers=headers, json=sent).json()
+    answer = httpx.post(f"{locked_url}/v1/rerank", headers=headers, json=sent, timeout=PATIENCE_S)
+    data = answer.json()
     found = sorted(data["results"], key=lambda one: one["index"])
     scores = [one["relevance_score"] for one in found]
     assert len(scores) == len(TEXTS)

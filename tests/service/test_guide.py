@@ -17,7 +17,7 @@ CALLS = re.findall(r"^curl .*", "".join(SHOWN).replace("\\\n", " "), re.MULTILIN
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_is_answered(url, call):
     call = call.replace("http://127.0.0.1:8123", url).replace("curl -s", "curl -s --fail", 1)
-    done = subprocess.run(call, shell=True, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(call, shell=True, capture_output=True, text=True, timeout=300, check=True)
     if url + "/metrics" not in call:
         assert json.loads(done.stdout)
 

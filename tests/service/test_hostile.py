@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from sift_core import InMemorySource
-from sift_core.service import openai_models, rerank_wire, search
-from tests.service.servers import CHAT, RERANK, TEXTS, figures, service, until
+from sift_core.service import openai_models, rerank_wire, search, status
+from tests.service.servers import CHAT, PATIENCE_S, RERANK, TEXTS, figures, service, until
 
 CHAT_PATH = "/v1/chat/completions"
 WRONG = [1, 1.5, "x", None, True, {}, []]
@@ -152,7 +152,8 @@ class _CountingSource(InMemorySource):
         return super().fetch_batch(*args, **options)
 
 
-def test_whoever_asks_whether_it_is_ready_costs_one_look(embedder):
+def test_whoever_asks_whether_it_is_ready_costs_one_look(embedder, monkeypatch):
+    monkeypatch.setattr(status, "STORE_CHECK_S", PATIENCE_S)  # the asking may take longer
     source = _CountingSource(embedder.embed_documents(TEXTS), TEXTS)
     with service(source=source, embedder=embedder) as client, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: client.get("/ready").status_code, range(32)))
@@ -188,7 +189,7 @@ def test_the_rest_of_a_refused_body_is_no_request(source, embedder):
     after = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
     with service(source=source, embedder=embedder, api_key="k") as client:
         address = (client.base_url.host, client.base_url.port)
-        with socket.create_connection(address, timeout=30) as connection:
+        with socket.create_connection(address, timeout=PATIENCE_S) as connection:
             connection.sendall(head + hidden + after)
             received = b"".join(iter(lambda: connection.recv(4096), b""))
     assert received.count(b"HTTP/1.1 401") == 1

@@ -13,7 +13,18 @@ import pytest
 from sift_core import CandidateSourceError, InMemorySource, InvalidInputError
 from sift_core.service import ServiceSettings, create_app
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import CHAT, LONG, RERANK, TEXTS, asked, figures, service, serving, until
+from tests.service.servers import (
+    CHAT,
+    LONG,
+    PATIENCE_S,
+    RERANK,
+    TEXTS,
+    asked,
+    figures,
+    service,
+    serving,
+    until,
+)
 
 DIALECTS = {
     "/v1/chat/completions": lambda told: told["error"]["message"],
@@ -29,7 +40,7 @@ DIALECTS = {
 @pytest.fixture
 def slow_engine(engine):
     """An engine that learns for minutes if nobody stops it, and keeps nothing of it."""
-    return replace(engine, n_steps=3000, adapter_cache=None)
+    return replace(engine, n_steps=10_000, adapter_cache=None)
 
 
 @pytest.mark.parametrize("path", DIALECTS)
@@ -91,7 +102,7 @@ def test_a_large_body_is_refused(source, embedder, path, is_chunked):
 def test_a_body_that_does_not_arrive_is_not_waited_for(source, embedder):
     with service(source=source, embedder=embedder, body_timeout_s=0.2) as client:
         address = (client.base_url.host, client.base_url.port)
-        with socket.create_connection(address, timeout=30) as connection:
+        with socket.create_connection(address, timeout=PATIENCE_S) as connection:
             connection.sendall(
                 b"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                 b"content-length: 100\r\n\r\n{"
@@ -137,12 +148,10 @@ def test_a_client_that_goes_away_stops_its_learning(slow_engine, is_streamed):
             assert figures(client)['sift_queue_running{queue="answers"}'] == 1
         until(lambda: figures(client)["sift_clients_gone_total"] == 1)
         until(lambda: figures(client)['sift_queue_running{queue="answers"}'] == 0)
-        time.sleep(0.2)  # the step that was being taken
         steps = figures(client)["sift_learning_steps_total"]
-        time.sleep(0.5)
-        assert figures(client)["sift_learning_steps_total"] == steps
-        # and the model is free for others
+        # The model is free for others, who took turns on it with whoever still learned.
         assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
+        assert figures(client)["sift_learning_steps_total"] <= steps + 1  # was being taken
 
 
 def test_a_full_queue_says_when_to_come_back(slow_engine):
@@ -212,7 +221,7 @@ def test_an_answer_ends_with_what_there_is_when_its_time_is_over(slow_engine):
 def test_a_service_that_is_stopped_ends_its_answers(slow_engine):
     app = create_app(slow_engine, settings=ServiceSettings(model_name="tiny"))
     endless = {**CHAT, "model": "tiny:base", "max_tokens": 900}
-    with serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         kinds = {True: 200, False: 503}  # a stream has begun already
         for is_streamed, status in kinds.items():
             app.state.service.stopping.clear()
@@ -222,7 +231,7 @@ def test_a_service_that_is_stopped_ends_its_answers(slow_engine):
                 answer = pool.submit(client.post, "/v1/chat/completions", json=body)
                 until(lambda n=before: figures(client)["sift_learning_steps_total"] > n)
                 app.state.service.stopping.set()
-                assert answer.result(timeout=30).status_code == status
+                assert answer.result(timeout=PATIENCE_S).status_code == status
                 assert "is being stopped" in answer.result().text
         assert client.post("/v1/chat/completions", json=endless).status_code == 503
 

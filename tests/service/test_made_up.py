@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.service.servers import SETTINGS, TEXTS
+from tests.service.servers import PATIENCE_S, SETTINGS, TEXTS
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -62,7 +62,7 @@ def test_no_request_makes_the_service_fail(url, embedder):
             @given(case=route.as_strategy(generation_mode=kind))
             def is_answered(case):
                 _fill_in(case, embedder)
-                answer = case.call()
+                answer = case.call(timeout=PATIENCE_S)
                 statuses[case.path, answer.status_code] += 1
                 assert answer.status_code < 500, answer.text
                 if answer.status_code >= 400 and case.method != "HEAD":

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.service.servers import PATIENCE_S
+
 openai = pytest.importorskip("openai", reason="a client of the service")
 
 QUESTION = "How do I fold a boat?"
@@ -10,7 +12,8 @@ QUESTION = "How do I fold a boat?"
 
 @pytest.fixture
 def client(url):
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client:
+    options = {"api_key": "none", "max_retries": 0, "timeout": PATIENCE_S}
+    with openai.OpenAI(base_url=f"{url}/v1", **options) as client:
         yield client
 
 

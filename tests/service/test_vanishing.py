@@ -11,7 +11,7 @@ import pytest
 from sift_core import ContextSelector, InMemorySource
 from sift_core.service.work_queue import WorkQueue
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import CHAT, LONG, TEXTS, asked, figures, service, until
+from tests.service.servers import CHAT, LONG, PATIENCE_S, TEXTS, asked, figures, service, until
 
 
 class Gate:
@@ -23,7 +23,7 @@ class Gate:
     def passed(self):
         self.n_begun += 1
         self.begun.set()
-        assert self.opened.wait(60)
+        assert self.opened.wait(PATIENCE_S)
 
 
 class GatedSource(InMemorySource):
@@ -75,7 +75,7 @@ def test_who_goes_while_documents_are_fetched_has_none_chosen(engine, embedder, 
     gated = replace(engine, source=source, context_selector=selector, fine_tuning_selector=selector)
     with service(gated) as client:
         with asked(client, path, body):
-            assert source.gate.begun.wait(60)
+            assert source.gate.begun.wait(PATIENCE_S)
         until(lambda: knows_it(client))
         source.gate.opened.set()
         assert client.post("/search", json={"query": "tea"}).status_code == 200
@@ -89,7 +89,7 @@ def test_who_goes_while_documents_are_chosen_has_none_learned(engine, is_streame
     gated = replace(engine, fine_tuning_selector=selector, adapter_cache=None)
     with service(gated) as client:
         with asked(client, "/v1/chat/completions", {**LONG, "stream": is_streamed}):
-            assert selector.gate.begun.wait(60)
+            assert selector.gate.begun.wait(PATIENCE_S)
         until(lambda: knows_it(client))
         selector.gate.opened.set()
         assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
@@ -103,10 +103,10 @@ def test_who_goes_while_texts_are_embedded_has_none_chosen():
     selector.gate.opened.set()
     with service(embedder=embedder, selector=selector) as client:
         with asked(client, "/rerank", {"query": "boat", "documents": TEXTS}):
-            assert embedder.gate.begun.wait(60)
-        for _ in range(
-            5
-        ):  # after which the service knows; as long as the thread works none is told
+            assert embedder.gate.begun.wait(PATIENCE_S)
+        # None is told as long as the thread works. The end of a connection comes before what
+        # another sends after it, so that the service knows after a few of its answers.
+        for _ in range(5):
             figures(client)
         embedder.gate.opened.set()
         until(lambda: figures(client)['sift_queue_running{queue="rankings"}'] == 0)
@@ -118,7 +118,7 @@ def test_who_goes_as_the_turn_comes_takes_none():
         queue = WorkQueue(1, 1)
         first, second = queue.ticket(), queue.ticket()
         await first.__aenter__()
-        task = asyncio.create_task(second.enter_within(60))
+        task = asyncio.create_task(second.enter_within(PATIENCE_S))
         await asyncio.sleep(0.01)
         first.give_back()
         task.cancel()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from dataclasses import replace
 
 import httpx
@@ -16,7 +15,7 @@ from sift_core.cli.serve import _generating_in  # noqa: E402
 from sift_core.service import create_app  # noqa: E402
 from tests.answering.vllm_double import Vllm  # noqa: E402
 from tests.answering.vllm_double import serving as as_vllm  # noqa: E402
-from tests.service.servers import SETTINGS, serving  # noqa: E402
+from tests.service.servers import PATIENCE_S, SETTINGS, serving, until  # noqa: E402
 
 QUESTION = "How do I fold a boat?"
 CHAT = {"messages": [{"role": "user", "content": QUESTION}]}
@@ -45,7 +44,9 @@ def url(engine, vllm, folder):
 
 @pytest.fixture
 def client(url):
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(
+        base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
+    ) as client:
         yield client
 
 
@@ -92,14 +93,13 @@ def test_a_conversation_learns_once(client, vllm, folder):
 
 
 def test_a_client_that_goes_away_ends_the_writing(url, vllm, folder):
-    vllm.word_s = 0.2
+    vllm.n_more, vllm.word_s = 10_000, 0.02  # minutes
     body = {"model": "tiny:fine_tune", "stream": True, **CHAT}
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as answer:
+    with httpx.stream(
+        "POST", f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S
+    ) as answer:
         next(line for line in answer.iter_lines() if "written" in line)
-    end = time.monotonic() + 30
-    while left(vllm, folder) or not vllm.n_left:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: vllm.n_left and left(vllm, folder) == [])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_client_that_goes_away_ends_the_writing(url, vllm, folder):
 def test_a_failure_is_told_without_its_details(url, vllm, folder, failures, status):
     vllm.failures.update({route: [answer] for route, answer in failures.items()})
     body = {"model": "tiny:fine_tune", **CHAT}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S)
     assert answer.status_code == status
     error = answer.json()["error"]
     assert (error["type"], error["code"]) == (
@@ -126,7 +126,9 @@ def test_a_failure_is_told_without_its_details(url, vllm, folder, failures, stat
     assert str(folder) not in json.dumps(error)
     assert vllm.url not in json.dumps(error)
     assert left(vllm, folder) == []
-    assert httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).status_code == 200
+    assert (
+        httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).status_code == 200
+    )
 
 
 def test_a_server_that_is_gone_is_told_with_when_to_ask_again(engine, folder, random_model):
@@ -136,7 +138,7 @@ def test_a_server_that_is_gone_is_told_with_when_to_ask_again(engine, folder, ra
     with serving(app) as address, server:
         for mode in ("base", "fine_tune"):
             body = {"model": f"tiny:{mode}", **CHAT}
-            answer = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60)
+            answer = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=PATIENCE_S)
             assert answer.status_code == 503
             assert answer.headers["retry-after"] == "5"
             assert answer.json()["error"]["code"] == "generator_failed"

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -29,7 +30,7 @@ TEXTS = [  # the first four say the same; so do their embeddings, or nearly
 ]
 QUESTION = "how do plants make sugar"
 DIMENSION = 64
-LONG = 900  # tokens; they take some ten seconds
+LONG = 900  # tokens; they take a minute with a `TokenCounter`
 
 
 class HashingEmbeddings(Embeddings):
@@ -233,13 +234,17 @@ def language_model(random_model):
 
 
 class TokenCounter:
-    """A stopping criterion that counts the tokens of a long answer and never stops it."""
+    """A stopping criterion that counts the tokens of a long answer and never stops it.
+
+    It takes its time, so that a busy test comes before the answer's end.
+    """
 
     def __init__(self):
         self.n_tokens = 0
 
     def __call__(self, input_ids, scores, **_):
         self.n_tokens += 1
+        time.sleep(0.05)
         return input_ids.new_zeros(len(input_ids), dtype=bool)
 
     @property
