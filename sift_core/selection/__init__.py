@@ -7,6 +7,7 @@ from sift_core.selection.baselines import (
     UncertaintySamplingSelector,
 )
 from sift_core.selection.context import ContextSelector
+from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.explain import (
     Explanation,
     explain,
@@ -14,7 +15,7 @@ from sift_core.selection.explain import (
     pick_metadata,
 )
 from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
-from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel, cosine_similarities
+from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.lazy import LazySIFTSelector
 from sift_core.selection.limits import check_takes_limits
 from sift_core.selection.posterior import posterior_variances

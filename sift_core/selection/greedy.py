@@ -126,7 +126,7 @@ class GreedySelector(ABC):
         Raises:
             MissingDependencyError: If it was asked for by name and Numba is not installed.
         """
-        if self.backend == "numpy" or (self.backend == "auto" and not _numba_works()):
+        if self.backend == "numpy" or (self.backend == "auto" and not numba_works()):
             return None
         return import_module("sift_core.selection.compiled")
 
@@ -214,7 +214,7 @@ class GreedySelector(ABC):
 
 
 @cache
-def _numba_works() -> bool:
+def numba_works() -> bool:
     """Tell whether Numba can be imported: a release of its own refuses newer NumPys."""
     try:
         import_module("sift_core.selection.compiled")

@@ -12,11 +12,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from sift_core.checks import (
-    as_finite_array,
     as_number,
     check_flag,
     checked_relevance,
-    checked_rows,
     shown,
 )
 from sift_core.errors import InvalidInputError
@@ -24,8 +22,6 @@ from sift_core.types import FloatArray
 
 # Squares of lengths within these keep all their digits: far from where float64 ends.
 SMALLEST_SQUARE, LARGEST_SQUARE = 1e-280, 1e280
-
-NUMBERS_AT_ONCE = 131_072  # turned into float64: 1 MiB, which stays in the processor's cache
 
 
 @runtime_checkable
@@ -157,43 +153,6 @@ def unit_rows(embeddings: FloatArray) -> FloatArray:
     rows /= largest
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows
-
-
-def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray:
-    """Return the cosine of `query` (d,) and every row of `embeddings` (n, d), shape (n,).
-
-    float32, in [-1, 1]; 0 where a vector is all zero. Equal rows have equal cosines, which
-    a matrix product by BLAS does not promise: here each row is summed by itself.
-
-    Raises:
-        InvalidInputError: If shapes do not fit, or a number is not finite.
-    """
-    query = as_finite_array("query", query, n_dimensions=1)
-    embeddings = checked_rows("embeddings", embeddings, len(query))
-    direction = query.astype(np.float64)  # squares of float32 leave its range
-    largest = float(np.abs(direction).max(initial=0.0))
-    if largest > 0:
-        direction /= largest  # and those of float64 could leave that
-        direction /= float(direction @ direction) ** 0.5
-    lengths, products = np.empty((2, len(embeddings)))
-    step = max(1, NUMBERS_AT_ONCE // max(1, embeddings.shape[1]))
-    for start in range(0, len(embeddings), step):
-        those = slice(start, start + step)
-        rows = embeddings[those].astype(np.float64)
-        lengths[those] = np.sqrt(_row_products(rows, rows))
-        products[those] = _row_products(rows, direction)
-    cosines = np.divide(products, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
-    clipped: FloatArray = np.minimum(np.maximum(cosines, -1.0), 1.0)
-    return clipped.astype(np.float32)
-
-
-def _row_products(rows: FloatArray, others: FloatArray) -> FloatArray:
-    """Return the inner product of each row (n, d) with the same of `others`, (n, d) or (d,)."""
-    if hasattr(np, "vecdot"):  # NumPy 2: twice as fast
-        products: FloatArray = np.vecdot(rows, others)
-        return products
-    subscripts = "nd,nd->n" if others.ndim == 2 else "nd,d->n"
-    return np.asarray(np.einsum(subscripts, rows, others))
 
 
 def in_the_order_of(relevance: FloatArray, cosines: FloatArray) -> FloatArray:

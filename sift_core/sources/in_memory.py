@@ -8,7 +8,7 @@ import numpy as np
 
 from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
-from sift_core.selection.kernels import cosine_similarities
+from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.contract import (
     BatchFetching,
     as_sample,

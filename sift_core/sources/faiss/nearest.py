@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.selection.kernels import cosine_similarities
+from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.faiss.documents import Documents, Filter
 from sift_core.sources.faiss.entries import MOST_HITS_ON_GPU, is_on_gpu, lossy_part

@@ -11,7 +11,7 @@ import numpy as np
 
 from sift_core.checks import as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.selection.kernels import cosine_similarities
+from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.content_ids import is_content_of
 from sift_core.sources.contract import as_sample
 from sift_core.types import (

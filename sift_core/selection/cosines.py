@@ -1,0 +1,69 @@
+"""Cosines of a query with candidates, as sources and plugins tell them of what they found."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpy as np
+
+from sift_core.checks import as_finite_array, checked_rows
+from sift_core.selection.greedy import numba_works
+from sift_core.types import FloatArray
+
+NUMBERS_AT_ONCE = 131_072  # turned into float64: 1 MiB, which stays in the processor's cache
+
+
+def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray:
+    """Return the cosine of `query` (d,) and every row of `embeddings` (n, d), shape (n,).
+
+    float32, in [-1, 1]; 0 where a vector is all zero. Equal rows have equal cosines, which
+    a matrix product by BLAS does not promise: here each row is summed by itself, in float64.
+    With Numba no copy in float64 is made.
+
+    Raises:
+        InvalidInputError: If shapes do not fit, or a number is not finite.
+    """
+    query = as_finite_array("query", query, n_dimensions=1)
+    cosines = _compiled(query, embeddings)
+    if cosines is None:
+        cosines = _in_numpy(query, checked_rows("embeddings", embeddings, len(query)))
+    clipped: FloatArray = np.minimum(np.maximum(cosines, -1.0), 1.0)
+    return clipped.astype(np.float32)
+
+
+def _compiled(query: FloatArray, embeddings: FloatArray) -> FloatArray | None:
+    """Return the cosines in float64, None where only NumPy can tell them, or what is wrong."""
+    if not numba_works():
+        return None
+    compiled = import_module("sift_core.selection.compiled")
+    points = query[np.newaxis]
+    if not compiled.can_read(points, embeddings, 0) or not embeddings.flags.c_contiguous:
+        return None
+    rows = compiled.CompiledRows.of(points, embeddings)
+    return None if rows is None else rows.nearness
+
+
+def _in_numpy(query: FloatArray, embeddings: FloatArray) -> FloatArray:
+    """Return the cosines in float64 of finite vectors, (d,) and (n, d)."""
+    direction = query.astype(np.float64)  # squares of float32 leave its range
+    largest = float(np.abs(direction).max(initial=0.0))
+    if largest > 0:
+        direction /= largest  # and those of float64 could leave that
+        direction /= float(direction @ direction) ** 0.5
+    lengths, products = np.empty((2, len(embeddings)))
+    step = max(1, NUMBERS_AT_ONCE // max(1, embeddings.shape[1]))
+    for start in range(0, len(embeddings), step):
+        those = slice(start, start + step)
+        rows = embeddings[those].astype(np.float64)
+        lengths[those] = np.sqrt(_row_products(rows, rows))
+        products[those] = _row_products(rows, direction)
+    return np.divide(products, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
+
+
+def _row_products(rows: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the inner product of each row (n, d) with the same of `others`, (n, d) or (d,)."""
+    if hasattr(np, "vecdot"):  # NumPy 2: twice as fast
+        products: FloatArray = np.vecdot(rows, others)
+        return products
+    subscripts = "nd,nd->n" if others.ndim == 2 else "nd,d->n"
+    return np.asarray(np.einsum(subscripts, rows, others))
