@@ -228,9 +228,25 @@ def answer_record(
         "n_new_tokens": answer.n_new_tokens,
         "timings": dict(answer.timings),
         "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
+        "citations": citation_records(answer),
+        "unknown_marks": list(answer.unknown_marks),
         "stop_reason": None if choice.read is None else choice.read.stop_reason.value,
         "chunks": [] if answer.chunks is None else used_records(answer.chunks, answer, choice),
     }
+
+
+def citation_records(answer: Answer) -> list[dict[str, Any]]:
+    """Return the answer's citations for JSON; `rank` is the chunk's among its sources."""
+    return [
+        {
+            "mark": one.mark,
+            "start": one.start,
+            "end": one.end,
+            "rank": one.position + 1,
+            "document_id": one.document_id,
+        }
+        for one in answer.citations
+    ]
 
 
 def used_records(chunks: CandidatePool, answer: Answer, choice: Choice) -> list[dict[str, Any]]:

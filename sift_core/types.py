@@ -322,6 +322,25 @@ class FineTuningReport:
         return tuple(said)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Citation:
+    """A mark such as [1] in an answer, and the chunk that it names.
+
+    Args:
+        mark: The number in it.
+        start: Where the mark begins in the answer's text: its first bracket.
+        end: Where it ends, behind its last bracket.
+        position: Row of the chunk among the answer's `chunks`.
+        document_id: The chunk's identifier.
+    """
+
+    mark: int
+    start: int
+    end: int
+    position: int
+    document_id: str
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
     """A generated text and where it comes from.
@@ -340,6 +359,9 @@ class Answer:
         finish_reason: "stop" if the model or a stop string ended the text, "length" if it
             was cut at its full length.
         fine_tuning: How the model learned; None if it did not.
+        citations: The marks in `text` that name a chunk which was read, in order; empty where
+            they were not asked for (`cite`), or the model put none.
+        unknown_marks: Numbers in marks that name no chunk, each once.
     """
 
     text: str
@@ -353,3 +375,5 @@ class Answer:
     n_new_tokens: int = 0
     finish_reason: FinishReason = "stop"
     fine_tuning: FineTuningReport | None = None
+    citations: tuple[Citation, ...] = ()
+    unknown_marks: tuple[int, ...] = ()

@@ -77,6 +77,15 @@ class AnswerEngine:
         max_per_document: How many chunks of one document may be among them; which that is, the
             metadata tells ("source" as of `sift index`, or "file_path", "path", "file_name",
             "url"), and a chunk without is a document of its own. None for any number.
+        cite: Whether chunks are numbered in the prompt and the model is asked to put marks such
+            as [1] behind what it says; `Answer.citations` then has those that it put. Small
+            models often put none, or wrong ones: a mark says what the model wrote, not that
+            the chunk has it.
+        system_prompt: What the model is told before all else, as a system message; a history that
+            begins with one of its own keeps that. None for nothing.
+        prompt_template: How chunks and question are put, with the places "{context}" and
+            "{question}"; other braces stand for themselves. None for one behind the other, a
+            blank line between. A question without chunks stands alone.
         n_steps: N, training steps; the paper's 50.
         max_new_tokens: Length of an answer at most.
         generation: Passed to `transformers`' `generate` as it is; greedy if left out.
@@ -91,7 +100,8 @@ class AnswerEngine:
 
     Raises:
         InvalidInputError: If a number is < 1, a setting of generation cannot be used, or
-            `context_selector` cannot keep `max_tokens` or `max_per_document`.
+            `context_selector` cannot keep `max_tokens` or `max_per_document`, or a prompt
+            cannot be used.
     """
 
     language_model: LanguageModel
@@ -103,6 +113,9 @@ class AnswerEngine:
     n_context: int = 10
     max_tokens: int | None = None
     max_per_document: int | None = None
+    cite: bool = False
+    system_prompt: str | None = None
+    prompt_template: str | None = None
     n_steps: int = 50
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
@@ -117,6 +130,7 @@ class AnswerEngine:
             if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
         self._limits.check(self.context_selector)
+        self._answerer({}, cite=self.cite)  # checks the prompts
         check_generation(self.generation)
         self.language_model.check_generation(self.generation)
 
@@ -253,21 +267,20 @@ class AnswerEngine:
         deadline = request.deadline(spent_s=sum(timings.values()))
         mode = AnswerMode(request.mode) if len(pool) else AnswerMode.BASE
         read = learned = features = None
+        answerer = self.answerer_for(request)
         if mode in (*READING, AnswerMode.AUTO):
             read = self.context_selector.select(
                 query.vector,
                 pool.embeddings,
                 self.n_context,
                 relevance=pool.relevance,
-                **self._limits_of(request).on(pool.texts, pool.metadata, self._answerer({}).size),
+                **self._limits_of(request).on(pool.texts, pool.metadata, answerer.size),
             )
         if mode in (*LEARNING, AnswerMode.AUTO):
             learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
         if mode is AnswerMode.AUTO:
             features = replace(
-                self._answerer(request.generation_settings).features(
-                    query, chosen(pool, read), chosen(pool, learned)
-                ),
+                answerer.features(query, chosen(pool, read), chosen(pool, learned)),
                 latency_s=seconds_until(deadline),
                 cost_model=self.cost_model,
                 n_questions=request.n_questions,
@@ -287,6 +300,7 @@ class AnswerEngine:
             deadline=deadline,
             features=features,
             generation=request.generation_settings,
+            cite=answerer.cite,
         )
 
     def answer_from(
@@ -298,7 +312,8 @@ class AnswerEngine:
         **generation: Any,
     ) -> Answer:
         """Return what `answer` returns, for a question for which all is chosen."""
-        self._answerer({**choice.generation, **generation}).check(choice.query)  # before the work
+        settings = {**choice.generation, **generation}
+        self._answerer(settings, cite=choice.cite).check(choice.query)  # before the work
         session = self.prepared(choice, on_step=on_step)
         answer = session.answer(choice.query, on_text=on_text, **generation)
         return replace(answer, timings={**session.timings, **answer.timings})
@@ -343,7 +358,7 @@ class AnswerEngine:
                 self.language_model.verify_base()
         return Session(
             choice=choice,
-            answerer=self._answerer(choice.generation),
+            answerer=self._answerer(choice.generation, cite=choice.cite),
             tuned=tuned,
             timings=timings,
         )
@@ -387,7 +402,7 @@ class AnswerEngine:
 
     def _streamed(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
         """Return the computation of an answer in a worker, checked as far as can be before it."""
-        answerer = self._answerer({**choice.generation, **generation})
+        answerer = self._answerer({**choice.generation, **generation}, cite=choice.cite)
         answerer.check(choice.query)
         return followed(
             lambda on_step, **options: self.answer_from(choice, on_step=on_step, **options),
@@ -422,12 +437,24 @@ class AnswerEngine:
             )
         return self.source, self.embedder
 
-    def _answerer(self, generation: Mapping[str, Any]) -> InContextAnswerer:
+    def answerer_for(self, request: AnswerRequest) -> InContextAnswerer:
+        """Return what puts the question of a request, and generates, as it and the engine say.
+
+        Raises:
+            InvalidInputError: If a setting of generation cannot be used.
+        """
+        cite = self.cite if request.cite is None else request.cite
+        return self._answerer(request.generation_settings, cite=cite)
+
+    def _answerer(self, generation: Mapping[str, Any], *, cite: bool) -> InContextAnswerer:
         answerer = InContextAnswerer(
             language_model=self.language_model,
             max_new_tokens=self.max_new_tokens,
             generation=self.generation,
             generator=self.generator,
+            cite=cite,
+            system_prompt=self.system_prompt,
+            prompt_template=self.prompt_template,
         )
         return answerer.generating(**generation)
 

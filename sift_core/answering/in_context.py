@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from sift_core.answering.citing import INSTRUCTION, citations_in, numbered
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.prefix import Prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.policy import PolicyFeatures
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_flag, check_text
+from sift_core.errors import InvalidInputError
 from sift_core.selection import posterior_variances
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query
+from sift_core.types import Answer, AnswerMode, CandidatePool, Message, Query
+
+_PLACE = re.compile(r"\{(?:context|question)\}")
+_SOME_NUMBER = 10  # of a chunk, where its tokens are counted before it has one
 
 
 class TextGenerator(Protocol):
@@ -49,6 +55,12 @@ class InContextAnswerer:
             an answer; greedy if left out.
         prefix: What need not be read again, from `LanguageModel.read`.
         generator: Writes the texts; the language model itself if None.
+        cite: Whether chunks are numbered by choice, from 1, and marks asked for.
+        system_prompt: As in `AnswerEngine`, like the next.
+        prompt_template: Likewise.
+
+    Raises:
+        InvalidInputError: If a prompt is none, or the template lacks a place.
     """
 
     language_model: LanguageModel
@@ -56,6 +68,24 @@ class InContextAnswerer:
     generation: Mapping[str, Any] = field(default_factory=dict)
     prefix: Prefix | None = None
     generator: TextGenerator | None = None
+    cite: bool = False
+    system_prompt: str | None = None
+    prompt_template: str | None = None
+
+    def __post_init__(self) -> None:
+        check_flag("cite", self.cite)
+        for name in ("system_prompt", "prompt_template"):
+            if (text := getattr(self, name)) is not None:
+                check_text(name, text)
+                if not text.strip():
+                    raise InvalidInputError(f"`{name}` is empty; leave it out for none")
+        if self.prompt_template is not None:
+            missing = {"{context}", "{question}"} - set(_PLACE.findall(self.prompt_template))
+            if missing:
+                raise InvalidInputError(
+                    f"`prompt_template` must have the places {{context}} and {{question}}, got "
+                    f"none for {' and '.join(sorted(missing))}"
+                )
 
     def generating(self, **generation: Any) -> InContextAnswerer:
         """Return an answerer that generates so, and in all else as this one does.
@@ -85,7 +115,8 @@ class InContextAnswerer:
 
     def size(self, text: str) -> int:
         """Return how many tokens a chunk takes in the prompt, its blank line included."""
-        return self.language_model.n_tokens(text + CHUNK_SEPARATOR)
+        told = numbered(text, _SOME_NUMBER) if self.cite else text
+        return self.language_model.n_tokens(told + CHUNK_SEPARATOR)
 
     def context(self, chunks: CandidatePool) -> str:
         """Return the chunks as one text, the first choice last."""
@@ -93,11 +124,34 @@ class InContextAnswerer:
 
     def prompt(self, query: Query, chunks: CandidatePool) -> Prompt:
         """Return the chunks and the question as one text, after what was said before."""
-        parts = [*([self.context(chunks)] if len(chunks) else []), query.text]
-        text = CHUNK_SEPARATOR.join(parts)
-        if not query.history:
+        text = self._put(self._told(chunks), query.text) if len(chunks) else query.text
+        history: tuple[Message, ...] = tuple(query.history)
+        if self.system_prompt is not None and not (history and history[0]["role"] == "system"):
+            history = ({"role": "system", "content": self.system_prompt}, *history)
+        if not history:
             return text
-        return [*query.history, {"role": "user", "content": text}]
+        return [*history, {"role": "user", "content": text}]
+
+    def _told(self, chunks: CandidatePool) -> str:
+        """Return the chunks as the model reads them before a question."""
+        if not self.cite:
+            return self.context(chunks)
+        texts = [numbered(text, i + 1) for i, text in enumerate(chunks.texts)]
+        return CHUNK_SEPARATOR.join([*texts[::-1], INSTRUCTION])
+
+    def _put(self, context: str, question: str) -> str:
+        if self.prompt_template is None:
+            return context + CHUNK_SEPARATOR + question
+        told = {"{context}": context, "{question}": question}
+        return _PLACE.sub(lambda place: told[place.group()], self.prompt_template)
+
+    def _room_for_chunks(self, query: Query) -> int:
+        """Return how many tokens chunks may take beside all that is put with them."""
+        room = self.room(self.prompt(query, CandidatePool.empty()))
+        around = [INSTRUCTION] if self.cite else []
+        if self.prompt_template is not None:
+            around.append(_PLACE.sub("", self.prompt_template))
+        return room - sum(map(self.language_model.n_tokens, around))
 
     def check(self, query: Query) -> None:
         """Refuse a question that does not fit into the window, before any work.
@@ -128,7 +182,7 @@ class InContextAnswerer:
             lessons: What would be learned from, in order, repeats included.
         """
         prompt = self.prompt(query, chosen.take([]))
-        room = self.room(prompt)
+        room = self._room_for_chunks(query)
         read = self.fitting(chosen, room)
         learned = posterior_variances(query.vector, lessons.embeddings)
         lengths = {text: self.language_model.n_tokens(text) for text in set(lessons.texts)}
@@ -171,7 +225,7 @@ class InContextAnswerer:
             prefix=self.prefix,
             **self.generation,
         )
-        return _answer(generation, used, time.perf_counter() - started)
+        return self._answer(generation, used, time.perf_counter() - started)
 
     def answers(self, queries: Sequence[Query], chunks: CandidatePool) -> list[Answer]:
         """Return the answers to several questions over the same chunks, computed as one batch.
@@ -193,13 +247,13 @@ class InContextAnswerer:
         )
         seconds = time.perf_counter() - started
         return [
-            _answer(generation, read, seconds)
+            self._answer(generation, read, seconds)
             for generation, read in zip(generations, used, strict=True)
         ]
 
     def used(self, query: Query, chunks: CandidatePool) -> CandidatePool:
         """Return the chunks that fit into the window beside question and answer."""
-        used = self.fitting(chunks, self.room(self.prompt(query, chunks.take([]))))
+        used = self.fitting(chunks, self._room_for_chunks(query))
         # Tokens may join differently where chunks meet, so the sum of lengths is an estimate.
         while len(used) and self.room(self.prompt(query, used)) < 0:
             used = used.take(range(len(used) - 1))
@@ -219,15 +273,17 @@ class InContextAnswerer:
         window = self.language_model.window
         return max(window - 1 - self.language_model.n_tokens(text), window // 2)
 
-
-def _answer(generation: Generation, used: CandidatePool, seconds: float) -> Answer:
-    return Answer(
-        text=generation.text,
-        mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
-        chunks=used,
-        n_read=len(used),
-        timings={"generate": seconds},
-        n_prompt_tokens=generation.n_prompt_tokens,
-        n_new_tokens=generation.n_new_tokens,
-        finish_reason=generation.finish_reason,
-    )
+    def _answer(self, generation: Generation, used: CandidatePool, seconds: float) -> Answer:
+        citations, unknown = citations_in(generation.text, used) if self.cite else ((), ())
+        return Answer(
+            text=generation.text,
+            mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
+            chunks=used,
+            n_read=len(used),
+            timings={"generate": seconds},
+            n_prompt_tokens=generation.n_prompt_tokens,
+            n_new_tokens=generation.n_new_tokens,
+            finish_reason=generation.finish_reason,
+            citations=citations,
+            unknown_marks=unknown,
+        )

@@ -9,7 +9,7 @@ from typing import Any
 
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.answering.reading_limits import ReadingLimits
-from sift_core.checks import as_count, as_messages, as_number, check_question, shown
+from sift_core.checks import as_count, as_messages, as_number, check_flag, check_question, shown
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
 from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
@@ -39,6 +39,8 @@ class AnswerRequest:
         max_tokens: How many tokens the chunks that are read may have together, >= 1; the
             engine's if None.
         max_per_document: How many chunks of one document are read at most, >= 1; likewise.
+        cite: Whether chunks are numbered in the prompt and the model is asked for marks such as
+            [1]; the engine's if None.
         generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
             texts that end an answer.
 
@@ -56,6 +58,7 @@ class AnswerRequest:
     max_new_tokens: int | None = None
     max_tokens: int | None = None
     max_per_document: int | None = None
+    cite: bool | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,6 +74,8 @@ class AnswerRequest:
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
         ReadingLimits(max_tokens=self.max_tokens, max_per_document=self.max_per_document)  # checks
+        if self.cite is not None:
+            check_flag("cite", self.cite)
         check_generation(self.generation)
 
     @classmethod
@@ -135,6 +140,7 @@ class Choice:
         deadline: When the caller wants the answer, by `time.monotonic`; None for any time.
         features: What a policy decided by; None where none was asked.
         generation: How to generate, as in a request, with `max_new_tokens` where that is given.
+        cite: Whether chunks are numbered and marks asked for.
     """
 
     query: Query
@@ -147,6 +153,7 @@ class Choice:
     deadline: float | None = None
     features: PolicyFeatures | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
+    cite: bool = False
 
     def chunks(self, selection: Selection | None) -> CandidatePool:
         """Return the documents of `read` or `learned` in order of choice."""

@@ -95,6 +95,12 @@ def ask(
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 128,
+    cite: Annotated[
+        bool,
+        typer.Option(
+            "--cite", help="Number the chunks, and ask for marks: [1] is the first source."
+        ),
+    ] = False,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -116,6 +122,7 @@ def ask(
                 max_tokens=max_tokens,
                 max_per_document=max_per_document,
                 n_candidates=candidates,
+                cite=cite,
                 n_steps=steps,
                 max_new_tokens=max_new_tokens,
                 **options,
@@ -215,7 +222,7 @@ class Asking:
             record = answer_record(question, answer, choices[0], self.known)
             print_json({**record, **asdict(pace)}, one_a_line=self.one_a_line)
         else:
-            _print_about(stdout_console(), answer, pace)
+            _print_about(stdout_console(), answer, pace, cite=self.engine.cite)
         return answer
 
     def _written(self, question: str, on_choice: Callable[[Choice], object], pace: Pace) -> Answer:
@@ -283,11 +290,13 @@ class Asking:
         return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
 
 
-def _print_about(console: Terminal, answer: Answer, pace: Pace) -> None:
+def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -> None:
     """Print everything about an answer but its text."""
     print_sources(console, answer)
     about = Table.grid(padding=(0, 2, 0, 0))
     about.add_column(min_width=8)
+    if cite and answer.n_read:
+        about.add_row("cited", _cited(answer))
     about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
     report = answer.fine_tuning
     if report is not None and report.losses:
@@ -326,6 +335,14 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
         console.print(f"    … and {len(distinct) - n_shown} more", style="dim")
     if any(repeats_of(shown.embeddings)):
         console.print(f"    {LEGEND}", style="dim")
+
+
+def _cited(answer: Answer) -> str:
+    """Return which of the sources the model named."""
+    named = ", ".join(f"[{mark}]" for mark in sorted({one.mark for one in answer.citations}))
+    unknown = ", ".join(f"[{mark}]" for mark in answer.unknown_marks)
+    said = named or "none; the model put no mark of a source"
+    return f"{said}; {unknown} is no source" if unknown else said
 
 
 def _certainty(sigma: float) -> str:

@@ -47,7 +47,7 @@ class Asked:
         """What a session may not share with another: all that its documents depend on."""
         asked = self.request
         limits = (self.n_context, asked.max_tokens, asked.max_per_document)
-        return (self.session, asked.mode, limits, self.conditions)
+        return (self.session, asked.mode, limits, asked.cite, self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,8 +112,6 @@ async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
         InvalidInputError: If question and answer do not fit, or an option cannot be used.
         RefusedError: If more tokens are asked for than the service allows.
     """
-    from sift_core.answering import InContextAnswerer  # with torch
-
     request = asked.request
     _check_size(engine, request)
     limit = service.settings.max_new_tokens
@@ -125,11 +123,7 @@ async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
     def checked() -> int:
         query = Query(text=request.question, history=request.history)
         n = request.max_new_tokens
-        answerer = InContextAnswerer(
-            language_model=engine.language_model,
-            max_new_tokens=1 if n is None else n,
-            generation=request.generation,
-        )
+        answerer = replace(engine.answerer_for(request), max_new_tokens=1 if n is None else n)
         answerer.check(query)
         if n is not None:
             return n

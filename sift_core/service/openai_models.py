@@ -29,6 +29,7 @@ class Sift(Body):
     filter: Filter | None = None
     max_context_tokens: int | None = Field(default=None, ge=1)  # the engine's `max_tokens`
     max_per_document: int | None = Field(default=None, ge=1)
+    cite: bool | None = None
     max_tokens: int | None = Field(default=None, ge=1)  # of the answer, as OpenAI's
     latency_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     session: str | None = Field(default=None, min_length=1, max_length=128)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from sift_core.records import number_or_none, used_records
+from sift_core.records import citation_records, number_or_none, used_records
 from sift_core.service.answers import Answering, Chosen, Done, Event, Piece, Step
 from sift_core.service.errors import openai_error, refusal_of
 from sift_core.service.json_bodies import dumped
 from sift_core.service.naming import address_of, title_of
+from sift_core.types import CandidatePool
 
 KEEP_ALIVE = ": keep-alive\n\n"
 
@@ -122,10 +123,18 @@ def usage(done: Done) -> dict[str, int]:
 
 
 def citations(done: Done) -> list[dict[str, Any]]:
-    """Return the sources as OpenAI's citations; each is for the whole text."""
+    """Return the sources as OpenAI's citations.
+
+    Those that the answer marks are for their marks; where it has none all are for the whole text.
+    """
     chunks = done.answer.chunks
     if chunks is None:
         return []
+    if done.answer.citations:
+        return [
+            _citation(chunks, one.position, start_index=one.start, end_index=one.end)
+            for one in done.answer.citations
+        ]
     sources = dict.fromkeys(
         (address_of(metadata, name), title_of(metadata, name))
         for metadata, name in zip(chunks.metadata, chunks.document_ids, strict=True)
@@ -135,6 +144,12 @@ def citations(done: Done) -> list[dict[str, Any]]:
         {"type": "url_citation", "url_citation": {"url": url, "title": title, **span}}
         for url, title in sources
     ]
+
+
+def _citation(chunks: CandidatePool, position: int, **span: int) -> dict[str, Any]:
+    metadata, name = chunks.metadata[position], chunks.document_ids[position]
+    where = {"url": address_of(metadata, name), "title": title_of(metadata, name)}
+    return {"type": "url_citation", "url_citation": {**where, **span}}
 
 
 def about(done: Done) -> dict[str, Any]:
@@ -159,6 +174,9 @@ def about(done: Done) -> dict[str, Any]:
         "timed_out": done.is_cut,
         # σ² at the question in the paper's setting, in which it is 1 without documents.
         "variance": {"before": 1.0, "after": None if after is None else after**2},
+        "citations": citation_records(answer),
+        "unknown_marks": list(answer.unknown_marks),
+        "stop_reason": None if choice.read is None else choice.read.stop_reason.value,
         "sources": [_source(record) for record in records],
         "fine_tuning": learned,
         "timings": {stage: round(seconds, 6) for stage, seconds in answer.timings.items()},

@@ -246,3 +246,12 @@ def test_what_is_read_keeps_to_limits(answered):
     none = answered(QUESTION, "--mode", "context", "--max-tokens", "1")
     assert none["chunks"] == []
     assert answered(QUESTION, "--mode", "base")["stop_reason"] is None
+
+
+def test_cited_sources_are_told(ask, answered):
+    out = ask(QUESTION, "--mode", "context", "--cite").out
+    assert "cited" in out
+    record = answered(QUESTION, "--mode", "context", "--cite")
+    for one in record["citations"]:
+        assert record["chunks"][one["rank"] - 1]["document_id"] == one["document_id"]
+    assert "cited" not in ask(QUESTION, "--mode", "context").out

@@ -1,9 +1,12 @@
 """OpenAI's own client against the service."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.service.servers import PATIENCE_S
+from sift_core.service import create_app
+from tests.service.servers import PATIENCE_S, SETTINGS, serving
 
 openai = pytest.importorskip("openai", reason="a client of the service")
 
@@ -296,3 +299,37 @@ def test_limits_on_what_is_read_stand_under_sift(ask):
     for name in ("max_context_tokens", "max_per_document"):
         with pytest.raises(openai.BadRequestError, match=name):
             ask(extra_body={"sift": {name: 0}})
+
+
+def test_marks_are_annotations_of_their_own_span(ask, engine, embedder, source):
+    class Citing:
+        """Writes as the model, and a mark."""
+
+        def generate(self, prompt, *, on_text=None, **options):
+            options.pop("prefix", None)
+            written = engine.language_model.generate(prompt, **options)
+            return replace(written, text="Fold it [2]. Dry it [7].")
+
+    app = create_app(
+        replace(engine, generator=Citing()), source=source, embedder=embedder, settings=SETTINGS
+    )
+    with (
+        serving(app) as url,
+        openai.OpenAI(
+            base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
+        ) as client,
+    ):
+        answer = client.chat.completions.create(
+            model="tiny:context",
+            messages=[{"role": "user", "content": QUESTION}],
+            extra_body={"sift": {"cite": True}},
+        )
+    (note,) = answer.choices[0].message.annotations
+    second = answer.sift["sources"][1]
+    cited = note.url_citation
+    assert (cited.url, cited.start_index, cited.end_index) == (second["url"], 8, 11)
+    assert answer.sift["citations"] == [
+        {"mark": 2, "start": 8, "end": 11, "rank": 2, "document_id": second["id"]}
+    ]
+    assert answer.sift["unknown_marks"] == [7]
+    assert ask().sift["citations"] == []

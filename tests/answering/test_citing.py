@@ -1,0 +1,157 @@
+"""Marks in answers, and what is put around chunks and question."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from sift_core import CandidatePool, Citation, InMemorySource, InvalidInputError, Query
+from sift_core.answering import AnswerEngine, InContextAnswerer
+from sift_core.answering.citing import INSTRUCTION, citations_in
+from sift_core.testing import HashingEmbedder
+
+TEXTS = ["water boils in the kettle", "cats sleep on the shelf", "boats fold from paper"]
+QUESTION = "Where do cats sleep?"
+
+
+def pool(texts=TEXTS):
+    embedder = HashingEmbedder()
+    return CandidatePool(
+        document_ids=[f"{text.split()[0]}.md#0" for text in texts],
+        texts=texts,
+        embeddings=embedder.embed_documents(texts),
+        similarities=[0.5] * len(texts),
+    )
+
+
+def cited(*entries):
+    return tuple(
+        Citation(mark=m, start=s, end=e, position=m - 1, document_id=pool().document_ids[m - 1])
+        for m, s, e in entries
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "unknown"),
+    [
+        ("Cats sleep [2]. Boats fold[3].", [(2, 11, 14), (3, 26, 29)], ()),
+        ("Both [1, 2].", [(1, 5, 11), (2, 5, 11)], ()),
+        ("[1][1]", [(1, 0, 3), (1, 3, 6)], ()),
+        ("None [0], [4] and [4,1].", [(1, 18, 23)], (0, 4)),
+        ("No mark [a], [ 1 ], (1), [12345].", [], ()),
+        ("", [], ()),
+    ],
+)
+def test_marks_name_chunks_and_others_are_told(text, known, unknown):
+    assert citations_in(text, pool()) == (cited(*known), unknown)
+
+
+@pytest.fixture
+def make_engine(small_lm):
+    embedder = HashingEmbedder()
+
+    def make(**options):
+        source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS)
+        return AnswerEngine(
+            language_model=small_lm,
+            source=source,
+            embedder=embedder,
+            **{"max_new_tokens": 12, **options},
+        )
+
+    return make
+
+
+class Saying:
+    """Writes what it was given, as a generator of an engine's texts, and keeps the prompt."""
+
+    def __init__(self, language_model, text):
+        self.model, self.text, self.prompts = language_model, text, []
+
+    def generate(self, prompt, *, on_text=None, prefix=None, **options):
+        self.prompts.append(prompt)
+        written = self.model.generate(prompt, **options)
+        if on_text is not None:
+            on_text(self.text)
+        return replace(written, text=self.text)
+
+
+def test_an_answer_names_the_chunks_that_it_marks(make_engine, small_lm):
+    saying = Saying(small_lm, "On the shelf [1], perhaps [9].")
+    engine = make_engine(cite=True, generator=saying)
+    answer = engine.answer(QUESTION, mode="context")
+    assert f"[1] {answer.chunks.texts[0]}" in saying.prompts[0]
+    assert f"{INSTRUCTION}\n\n{QUESTION}" in saying.prompts[0]
+    (citation,) = answer.citations
+    assert answer.text[citation.start : citation.end] == "[1]"
+    assert citation.document_id == answer.chunks.document_ids[citation.position]
+    assert answer.unknown_marks == (9,)
+    assert asyncio.run(engine.aanswer(QUESTION, mode="context")).citations == answer.citations
+    session = engine.session(QUESTION, mode="context")
+    assert session.answer("And cats?").citations == answer.citations
+    with engine.stream(QUESTION, mode="context") as stream:
+        assert stream.answer().citations == answer.citations
+
+
+def test_marks_count_only_where_they_were_asked_for(make_engine, small_lm):
+    engine = make_engine(generator=Saying(small_lm, "[1]"))
+    assert engine.answer(QUESTION, mode="context").citations == ()
+    assert len(engine.answer(QUESTION, mode="context", cite=True).citations) == 1
+    base = engine.answer(QUESTION, mode="base", cite=True)
+    assert (base.citations, base.unknown_marks) == ((), (1,))
+
+
+def test_prompts_without_options_are_as_they_were(small_lm):
+    plain = InContextAnswerer(language_model=small_lm)
+    assert plain.prompt(Query(text="Q"), pool(["a b", "c d"])) == "c d\n\na b\n\nQ"
+
+
+def test_numbered_chunks_fit_into_the_window(make_random_lm):
+    answerer = InContextAnswerer(language_model=make_random_lm(), max_new_tokens=4, cite=True)
+    query = Query(text="Q")
+    used = answerer.used(query, pool(["one two", "three four"]))
+    assert answerer.room(answerer.prompt(query, used)) >= 0
+
+
+def test_the_system_prompt_comes_first_unless_the_history_has_one(make_engine, small_lm):
+    saying = Saying(small_lm, "yes")
+    engine = make_engine(system_prompt="Be short.", generator=saying)
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    own = [{"role": "system", "content": "Be long."}]
+    for history in ([], said, own):
+        engine.answer(QUESTION, mode="base", history=history)
+    system = {"role": "system", "content": "Be short."}
+    question = {"role": "user", "content": QUESTION}
+    assert saying.prompts == [[system, question], [system, *said, question], [*own, question]]
+
+
+def test_a_template_places_chunks_and_question_and_knows_no_other_braces(make_engine, small_lm):
+    saying = Saying(small_lm, "yes")
+    template = "{question} {x} <{context}>"
+    engine = make_engine(prompt_template=template, generator=saying, n_context=1)
+    answer = engine.answer("What is {context}?", mode="context")
+    assert saying.prompts == ["What is {context}? {x} <" + answer.chunks.texts[0] + ">"]
+    engine.answer(QUESTION, mode="base")
+    assert saying.prompts[1] == QUESTION
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"prompt_template": "{context}"}, "{question}"),
+        ({"prompt_template": "no places"}, "{context} and {question}"),
+        ({"prompt_template": 3}, "prompt_template"),
+        ({"prompt_template": " "}, "prompt_template"),
+        ({"system_prompt": ""}, "system_prompt"),
+        ({"system_prompt": ["Be short."]}, "system_prompt"),
+        ({"cite": "yes"}, "cite"),
+    ],
+)
+def test_prompts_that_cannot_be_used_are_refused(make_engine, options, complaint):
+    with pytest.raises(InvalidInputError, match=complaint):
+        make_engine(**options)
+
+
+def test_what_is_no_flag_is_refused_in_a_request(make_engine):
+    with pytest.raises(InvalidInputError, match="cite"):
+        make_engine().choose(QUESTION, cite=1)
