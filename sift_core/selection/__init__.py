@@ -19,6 +19,7 @@ from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.lazy import LazySIFTSelector
 from sift_core.selection.limits import check_takes_limits
 from sift_core.selection.posterior import posterior_variances
+from sift_core.selection.preference import check_takes_preference
 from sift_core.selection.select import select, selector_from_settings
 from sift_core.selection.sift import SIFTSelector
 
@@ -37,6 +38,7 @@ __all__ = [
     "SIFTSelector",
     "UncertaintySamplingSelector",
     "check_takes_limits",
+    "check_takes_preference",
     "cosine_similarities",
     "explain",
     "irreducible_variance",

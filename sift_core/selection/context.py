@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from sift_core.checks import checked_arrays, checked_rows, is_matrix
 from sift_core.errors import InvalidInputError
@@ -20,11 +19,14 @@ from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
 from sift_core.selection.limits import Limits, limits_of, number_to_select
 from sift_core.selection.near_duplicates import (
     distances_to_earlier,
+    first_of_class,
     first_of_each,
     near_duplicate_radius,
     nearest_earlier,
+    preferred_of_each,
 )
 from sift_core.selection.posterior import Posterior
+from sift_core.selection.preference import Preference, preference_of
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which near-duplicates are told apart and which make up the
@@ -58,10 +60,12 @@ class ContextSelector(GreedySelector):
     1. Near-duplicates of one chunk count once. u is measured on the pool itself, so that it
        means the same for every embedding model; how small u is between near-duplicates is
        read from the pool (`near_duplicates.near_duplicate_radius`). The most relevant one
-       stands for all; the others are chosen only when nothing else is left.
+       stands for all, or the one that is preferred; the others are chosen only when nothing
+       else is left.
     2. What is to become certain is not the query alone but the candidates near it: the
        targets are the distinct chunks, weighted by exp(-2 z) where their relevance is z standard
-       deviations (of the pool's distinct chunks) below the best.
+       deviations (of the pool's distinct chunks) below the best; that of near-duplicates is the
+       best of theirs. A prior `weight` is a factor of it.
     3. Choices minimise the sum of the targets' posterior variances under the RBF kernel
        exp(-4 u), which is 1 before the first choice.
 
@@ -94,6 +98,8 @@ class ContextSelector(GreedySelector):
         budget: float | None = None,
         groups: Sequence[Hashable] | IntArray | None = None,
         max_per_group: int | None = None,
+        prefer: FloatArray | None = None,
+        weight: FloatArray | None = None,
     ) -> Selection:
         """Return the choices for one query, no candidate twice.
 
@@ -119,6 +125,15 @@ class ContextSelector(GreedySelector):
             groups: The group of each candidate, n names or numbers, for instance of
                 documents; with `max_per_group`.
             max_per_group: How many of one group at most, >= 1.
+            prefer: Which of several near-duplicates to choose, shape (n,), for instance dates
+                in seconds: the highest stands for all, ties go to the more relevant, then to the
+                lower position. Only their order counts. The most relevant one if None.
+                Among the most relevant 500 (decision 0021).
+            weight: What each candidate counts beforehand, shape (n,), > 0, for instance trust or
+                recency. Multiplies its weight as a target, so that the region moves towards
+                what counts more; halving it does as much as .35 standard deviations less
+                relevance. Only ratios matter. Near-duplicates have the weight of the one that
+                stands for them. All alike if None. (`SIFTSelector`'s `weights` are of queries.)
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region
@@ -134,6 +149,7 @@ class ContextSelector(GreedySelector):
         limits = limits_of(
             len(candidates), costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
         )
+        preference = preference_of(len(candidates), prefer=prefer, weight=weight)
         n_select = number_to_select(n_select, len(candidates), limits, repeats=False)
         pool = self._read(points, candidates, n_select, conditioned_on)
         nearness = pool.nearness
@@ -145,9 +161,11 @@ class ContextSelector(GreedySelector):
             return Selection(positions=nothing, variances=np.ones(1), stop_reason=reason)
         order = _most_relevant_first(nearness)
         if (order == np.arange(len(order))).all():  # as stores answer: saves a copy
-            return self._select_sorted(pool, nearness, n_select, limits)
+            return self._select_sorted(pool, nearness, n_select, limits, preference)
         limits = None if limits is None else limits.take(order)
-        selection = self._select_sorted(pool.take(order), nearness[order], n_select, limits)
+        selection = self._select_sorted(
+            pool.take(order), nearness[order], n_select, limits, preference.take(order)
+        )
         return replace(selection, positions=order[selection.positions])
 
     def _read(
@@ -172,20 +190,35 @@ class ContextSelector(GreedySelector):
         return _UnitRows(rows=rows, nearness=rows @ unit_rows(points)[0], seen=seen)
 
     def _select_sorted(
-        self, rows: _Rows, nearness: FloatArray, n_select: int, limits: Limits | None
+        self,
+        rows: _Rows,
+        nearness: FloatArray,
+        n_select: int,
+        limits: Limits | None,
+        preference: Preference,
     ) -> Selection:
         """Return the choices among candidates (n, d) that come most relevant first."""
         cosines, nearest = rows.cosines(MAX_REGION)
         n_near = len(cosines)
         typical = _typical_distance(cosines)
-        distance = distances_to_earlier(nearest, typical, rows.shown(n_near))
+        shown = rows.shown(n_near)
+        distance = distances_to_earlier(nearest, typical, shown)
         is_new = distance > near_duplicate_radius(distance)
         if not is_new.any():  # all of it was shown before, and differs by relevance alone
             is_new[:] = True
-        weights = _weights(nearness[:n_near], is_new)
+        relevance = nearness[:n_near][is_new]
+        taken: IntArray = np.flatnonzero(
+            is_new
+        )  # of near-duplicates one, in the order of `relevance`
+        if preference.prefer is not None:
+            first = first_of_class(cosines, is_new, shown)
+            taken = preferred_of_each(first, preference.prefer[:n_near])
+        weights = np.zeros(n_near)
+        weights[taken] = _relative_weights(relevance, preference.weight, taken)
+        weights /= weights.sum()
         targets = np.flatnonzero(weights)
         tiers = np.ones(len(nearness), dtype=np.int8)
-        tiers[:n_near][is_new] = 0
+        tiers[taken] = 0
         kernel = RBFKernel(length_scale=(typical / KERNEL_DECAY) ** 0.5)
         problem = Problem(
             kernel=kernel,
@@ -261,9 +294,15 @@ class _UnitRows:
 
 
 def distinct(
-    query: FloatArray, candidates: FloatArray, *, relevance: FloatArray | None = None
+    query: FloatArray,
+    candidates: FloatArray,
+    *,
+    relevance: FloatArray | None = None,
+    prefer: FloatArray | None = None,
 ) -> IntArray:
     """Return the positions of the candidates that are not near-duplicates of a more relevant one.
+
+    With `prefer`, of each of these the near-duplicate that is preferred.
 
     What there is to choose from: `ContextSelector` chooses the others only when nothing else is
     left. They are told apart as it does, with two differences. All candidates are looked at,
@@ -279,6 +318,7 @@ def distinct(
         query: Shape (d,).
         candidates: Shape (n, d). n may be 0.
         relevance: As in `ContextSelector.select`.
+        prefer: Likewise.
 
     Returns:
         Shape (m,), m <= n, most relevant first.
@@ -288,6 +328,7 @@ def distinct(
     """
     _refuse_several(query)
     points, candidates = checked_arrays(query, candidates)
+    preference = preference_of(len(candidates), prefer=prefer)
     rows: FloatArray = unit_rows(candidates)
     nearness = rows @ unit_rows(points)[0]
     if relevance is not None:
@@ -298,7 +339,12 @@ def distinct(
     rows, nearness = rows[order], nearness[order]
     near = rows[:MAX_REGION]
     typical = max(_typical_distance(near @ near.T), 1.0 - float(nearness[:MAX_REGION].mean()))
-    return order[first_of_each(rows, typical, n_read=MAX_REGION)]
+    first = first_of_each(
+        rows, typical, n_read=MAX_REGION, with_classes=preference.prefer is not None
+    )
+    if preference.prefer is not None:
+        return order[preferred_of_each(first, preference.prefer[order])]
+    return order[first >= 0]
 
 
 def _refuse_several(query: FloatArray) -> None:
@@ -324,14 +370,23 @@ def _typical_distance(cosines: FloatArray) -> float:
     return typical if typical > SMALLEST_TYPICAL else 1.0
 
 
-def _weights(nearness: FloatArray, is_new: npt.NDArray[np.bool_]) -> FloatArray:
-    """Return what each candidate counts as a target, shape (n,), summing to 1."""
-    relevance = nearness[is_new]
+def _relative_weights(
+    relevance: FloatArray, weight: FloatArray | None, taken: IntArray
+) -> FloatArray:
+    """Return what each distinct chunk counts as a target, shape (m,), the largest about 1.
+
+    Args:
+        relevance: Shape (m,), falling.
+        weight: What each candidate counts beforehand, shape (n,), > 0; None for all alike.
+        taken: Positions of the distinct chunks among the candidates, shape (m,).
+    """
     spread = float(relevance.std())
     if spread < SMALLEST_TYPICAL:  # all are equally relevant
         spread = np.inf
-    weights = np.zeros(len(nearness))
-    weights[is_new] = np.exp(-RELEVANCE_DECAY * (relevance[0] - relevance) / spread)
-    weights[weights < SMALLEST_WEIGHT] = 0.0
-    normalized: FloatArray = weights / weights.sum()
-    return normalized
+    weights: FloatArray = np.exp(-RELEVANCE_DECAY * (relevance[0] - relevance) / spread)
+    largest = 1.0
+    if weight is not None:
+        weights *= weight[taken] / weight[taken].max()
+        largest = float(weights.max())
+    weights[weights < SMALLEST_WEIGHT * largest] = 0.0
+    return weights

@@ -188,11 +188,24 @@ def check_takes_limits(selector: Selector) -> None:
     Raises:
         InvalidInputError: If so.
     """
-    lacking = {"costs", "budget", "groups", "max_per_group"}
-    lacking -= inspect.signature(selector.select).parameters.keys()
+    check_takes(
+        selector,
+        {"costs", "budget", "groups", "max_per_group"},
+        "a limit on tokens or documents",
+        ["ContextSelector", "SIFTSelector"],
+    )
+
+
+def check_takes(selector: Selector, names: set[str], what: str, able: Sequence[str]) -> None:
+    """Refuse a selector whose `select` lacks some of the arguments that `what` needs.
+
+    Raises:
+        InvalidInputError: If so; it names those that are `able`.
+    """
+    lacking = names - inspect.signature(selector.select).parameters.keys()
     if lacking:
+        whose = " and ".join(f"{name}'s" for name in able)
         raise InvalidInputError(
-            f"a limit on tokens or documents needs a selector whose `select` takes "
-            f"{', '.join(sorted(lacking))}, as ContextSelector's and SIFTSelector's do; got "
-            f"{type(selector).__name__}"
+            f"{what} needs a selector whose `select` takes {', '.join(sorted(lacking))}, as "
+            f"{whose} {'do' if len(able) > 1 else 'does'}; got {type(selector).__name__}"
         )

@@ -11,12 +11,13 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from sift_core.types import FloatArray
+from sift_core.types import FloatArray, IntArray
 
 SURELY_NEAR = 0.05  # closer than this is a near-duplicate in any pool. Guess.
 LIKELY_NEAR = 0.15  # the same where the pool is too small to be read, see decision 0006
 FEWEST_TO_READ = 20  # chunks: with fewer even a gap of a factor e hardly lacks `MISSING_CHUNKS`
 NEVER_NEAR = 0.5  # half as unlike as two usual chunks is not a near-duplicate in any pool. Guess.
+COSINE_DIGITS = 12  # to which two are told apart: copies tie whatever order products are summed in
 RESOLUTION = 0.01  # distances below this are alike: nearly exact copies make no gap of their own
 
 # A gap may hold this share of what lies below it: a few different chunks are always close.
@@ -102,8 +103,52 @@ def near_duplicate_radius(distance: FloatArray) -> float:
     return max(SURELY_NEAR, float(below[first] * np.exp(PLACE_IN_GAP * widths[first])))
 
 
-def first_of_each(rows: FloatArray, typical: float, *, n_read: int) -> npt.NDArray[np.bool_]:
-    """Return which chunks are not near-duplicates of a more relevant one, shape (n,).
+def first_of_class(
+    cosines: FloatArray, is_new: npt.NDArray[np.bool_], shown: FloatArray | None = None
+) -> IntArray:
+    """Return the first chunk of each one's class of near-duplicates, shape (n,).
+
+    A near-duplicate is of the class of the nearest chunk above it, however far that has gone
+    from the first: versions of versions. -1 - j for the class of row j of what was shown before.
+
+    Args:
+        cosines: Among the chunks, most relevant first, shape (n, n).
+        is_new: Which are no near-duplicates of an earlier one, shape (n,).
+        shown: Cosines with what was shown before, shape (n, m).
+    """
+    those = np.flatnonzero(~is_new)
+    earlier = np.where(is_earlier(len(cosines))[those], cosines[those], -np.inf)
+    if shown is not None:
+        earlier = np.concatenate([earlier, shown[those]], axis=1)
+    nearest = np.argmax(np.round(earlier, COSINE_DIGITS), axis=1)
+    n = len(cosines)
+    first = list(range(n))
+    for i, near in zip(those.tolist(), nearest.tolist(), strict=True):
+        first[i] = first[near] if near < n else n - 1 - near
+    return np.array(first, dtype=np.intp)
+
+
+def preferred_of_each(first: IntArray, prefer: FloatArray) -> IntArray:
+    """Return the chunk with the highest `prefer` of each class, the earliest of those that tie.
+
+    Args:
+        first: From `first_of_class`, shape (n,).
+        prefer: Shape (n,).
+
+    Returns:
+        Shape (m,), in the order of the first chunks of the m classes.
+    """
+    by_class = np.lexsort((np.arange(len(first)), -prefer, first))
+    by_class = by_class[first[by_class] >= 0]
+    starts = np.unique(first[by_class], return_index=True)[1]
+    found: IntArray = by_class[starts]
+    return found
+
+
+def first_of_each(
+    rows: FloatArray, typical: float, *, n_read: int, with_classes: bool = False
+) -> IntArray:
+    """Return the first chunk of each one's class of near-duplicates, shape (n,).
 
     The radius is read from the first `n_read` chunks and one more that is as unlike as usual,
     without which a pool of nothing but near-duplicates would have no gap. Later chunks are compared
@@ -114,14 +159,24 @@ def first_of_each(rows: FloatArray, typical: float, *, n_read: int) -> npt.NDArr
         rows: Unit vectors, most relevant first, shape (n, d), float64.
         typical: How unlike two chunks usually are, 1 - cosine, > 0.
         n_read: >= 1.
+        with_classes: Without, -1 for all that are not the first.
     """
-    is_first = np.zeros(len(rows), dtype=bool)
+    first = np.full(len(rows), -1, dtype=np.intp)
     radius = np.nan
     for start in range(0, len(rows), n_read):
         block = rows[start : start + n_read]
-        nearest = nearest_earlier(block @ block.T)
-        distance = distances_to_earlier(nearest, typical, shown=block @ rows[is_first].T)
+        cosines = block @ block.T
+        earlier = np.flatnonzero(first[:start] == np.arange(start))
+        shown = block @ rows[earlier].T
+        distance = distances_to_earlier(nearest_earlier(cosines), typical, shown=shown)
         if start == 0:
             radius = near_duplicate_radius(np.append(distance, 1.0))
-        is_first[start : start + n_read] = distance > radius
-    return is_first
+        is_new = distance > radius
+        own = first[start : start + n_read]
+        if with_classes:
+            found = first_of_class(cosines, is_new, shown)
+            own[:] = found + start
+            own[found < 0] = earlier[-1 - found[found < 0]]
+        else:
+            own[is_new] = start + np.flatnonzero(is_new)
+    return first

@@ -9,6 +9,7 @@ from sift_core.checks import check_flag, shown
 from sift_core.errors import InvalidInputError
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
+from sift_core.selection.preference import check_takes_preference
 from sift_core.selection.sift import SIFTSelector
 from sift_core.types import FloatArray, IntArray, Selection
 
@@ -78,6 +79,8 @@ def select(
     budget: float | None = None,
     groups: Sequence[Hashable] | IntArray | None = None,
     max_per_group: int | None = None,
+    prefer: FloatArray | None = None,
+    weight: FloatArray | None = None,
 ) -> Selection:
     """Return the candidates that together say most about the query.
 
@@ -96,6 +99,10 @@ def select(
         budget: What the choices may cost together.
         groups: Of each candidate, n names or numbers, for instance of documents.
         max_per_group: How many of one group at most.
+        prefer: Which of several near-duplicates to choose, shape (n,), for instance dates in
+            seconds: the highest. Only with "auto".
+        weight: What each candidate counts beforehand, shape (n,), > 0, for instance recency
+            or trust. Only with "auto".
 
     Raises:
         InvalidInputError: If an argument is out of range or shapes do not fit.
@@ -110,6 +117,10 @@ def select(
     selector = selector_from_settings(
         kernel=kernel, noise_variance=noise_variance, allow_repeats=allow_repeats, alpha=alpha
     )
+    known = {"prefer": prefer, "weight": weight}
+    known = {name: values for name, values in known.items() if values is not None}
+    if known:
+        check_takes_preference(selector)
     return selector.select(
         query,
         candidates,
@@ -118,4 +129,5 @@ def select(
         budget=budget,
         groups=groups,
         max_per_group=max_per_group,
+        **known,
     )

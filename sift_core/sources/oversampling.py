@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.selection.context import distinct
 from sift_core.sources.contract import BatchFetching
-from sift_core.types import CandidatePool, IntArray, Query
+from sift_core.types import CandidatePool, FloatArray, IntArray, Query
 
 # Decision 0008 has the measurements behind these.
 DISTINCT_A_CHOICE = 2  # distinct chunks that a pool should have for each one that is chosen
@@ -39,6 +39,7 @@ def fetch_distinct(
     n_select: int,
     filter: Any = None,
     max_candidates: int | None = None,
+    prefer: Callable[[CandidatePool], FloatArray] | None = None,
 ) -> CandidatePool:
     """Return what `OversamplingSource.fetch` returns, for a single call.
 
@@ -50,13 +51,16 @@ def fetch_distinct(
         filter: The source's own kind of filter; None for no restriction.
         max_candidates: What no fetch asks for more than, >= `n_candidates`. If None 2,000,
             or `n_candidates` where that is more.
+        prefer: As in `OversamplingSource`.
 
     Raises:
         InvalidInputError: If a number is out of its range, query and source do not fit
             together, or a candidate's vector is all zero.
         CandidateSourceError: If the store fails in any of the fetches.
     """
-    oversampling = OversamplingSource(source, n_select=n_select, max_candidates=max_candidates)
+    oversampling = OversamplingSource(
+        source, n_select=n_select, max_candidates=max_candidates, prefer=prefer
+    )
     return oversampling.fetch(query, n_candidates, filter=filter)
 
 
@@ -68,9 +72,12 @@ async def afetch_distinct(
     n_select: int,
     filter: Any = None,
     max_candidates: int | None = None,
+    prefer: Callable[[CandidatePool], FloatArray] | None = None,
 ) -> CandidatePool:
     """Return what `fetch_distinct` returns, without blocking the event loop."""
-    oversampling = OversamplingSource(source, n_select=n_select, max_candidates=max_candidates)
+    oversampling = OversamplingSource(
+        source, n_select=n_select, max_candidates=max_candidates, prefer=prefer
+    )
     return await oversampling.afetch(query, n_candidates, filter=filter)
 
 
@@ -87,7 +94,8 @@ class OversamplingSource(BatchFetching):
     and not if it returned fewer than it was asked for: then it has no more.
 
     Where the first fetch is enough, its pool is returned as it is. A larger pool is thinned
-    to `n_candidates` documents at most: the distinct chunks, of each the most relevant one. Where
+    to `n_candidates` documents at most: the distinct chunks, of each the most relevant one, or
+    the one that is preferred. Where
     even these are fewer than `n_select`, the most relevant other near-duplicates fill up the pool.
 
     The rule is for choosing text for a prompt, by whatever selector. The paper's setting, for
@@ -102,13 +110,20 @@ class OversamplingSource(BatchFetching):
         n_select: How many are to be chosen from a pool, >= 1.
         max_candidates: What no fetch asks for more than, >= 1. If None 2,000, or the
             caller's `n_candidates` where that is more.
+        prefer: What `ContextSelector.select` is to take as `prefer` for a pool, shape (n,), for
+            instance its dates; None for the most relevant.
 
     Raises:
         InvalidInputError: If `source` is no source or a number no count.
     """
 
     def __init__(
-        self, source: CandidateSource, *, n_select: int, max_candidates: int | None = None
+        self,
+        source: CandidateSource,
+        *,
+        n_select: int,
+        max_candidates: int | None = None,
+        prefer: Callable[[CandidatePool], FloatArray] | None = None,
     ) -> None:
         if not isinstance(source, CandidateSource):
             raise InvalidInputError(
@@ -117,6 +132,7 @@ class OversamplingSource(BatchFetching):
             )
         self._source = source
         self._n_select = as_count("n_select", n_select, minimum=1)
+        self._prefer = prefer
         self._max_candidates = max_candidates
         if max_candidates is not None:
             self._max_candidates = as_count("max_candidates", max_candidates, minimum=1)
@@ -146,12 +162,12 @@ class OversamplingSource(BatchFetching):
         """
         rule = self._rule(n_candidates)
         pools = self._fetch_all(queries, rule.n_candidates, filter)
-        found = _first_found(queries, pools, rule.n_candidates)
+        found = list(map(self._found, queries, pools, [rule.n_candidates] * len(pools)))
         for _ in range(MORE_FETCHES):
             for size, those in rule.next_sizes(found).items():
                 pools = self._fetch_all([queries[i] for i in those], size, filter)
                 for i, pool in zip(those, pools, strict=True):
-                    found[i] = _Found(query=queries[i], pool=pool, n_asked=size)
+                    found[i] = self._found(queries[i], pool, size)
         return rule.thinned(found)
 
     async def afetch_batch(
@@ -160,13 +176,16 @@ class OversamplingSource(BatchFetching):
         """Return what `fetch_batch` returns; distinct chunks are counted in a worker thread."""
         rule = self._rule(n_candidates)
         pools = await self._afetch_all(queries, rule.n_candidates, filter)
-        found = _first_found(queries, pools, rule.n_candidates)
+        found = list(map(self._found, queries, pools, [rule.n_candidates] * len(pools)))
         for _ in range(MORE_FETCHES):
             for size, those in (await asyncio.to_thread(rule.next_sizes, found)).items():
                 pools = await self._afetch_all([queries[i] for i in those], size, filter)
                 for i, pool in zip(those, pools, strict=True):
-                    found[i] = _Found(query=queries[i], pool=pool, n_asked=size)
+                    found[i] = self._found(queries[i], pool, size)
         return await asyncio.to_thread(rule.thinned, found)
+
+    def _found(self, query: Query, pool: CandidatePool, n_asked: int) -> _Found:
+        return _Found(query=query, pool=pool, n_asked=n_asked, prefer=self._prefer)
 
     def _rule(self, n_candidates: int) -> _Rule:
         """Return what holds for one call.
@@ -211,11 +230,24 @@ class _Found:
     query: Query
     pool: CandidatePool
     n_asked: int
+    prefer: Callable[[CandidatePool], FloatArray] | None
 
     @cached_property
     def distinct(self) -> IntArray:
         """Positions of the distinct chunks, most relevant first."""
         return distinct(self.query.vector, self.pool.embeddings, relevance=self.pool.relevance)
+
+    @cached_property
+    def preferred(self) -> IntArray:
+        """Positions of what stands for each of these."""
+        if self.prefer is None:
+            return self.distinct
+        return distinct(
+            self.query.vector,
+            self.pool.embeddings,
+            relevance=self.pool.relevance,
+            prefer=self.prefer(self.pool),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,17 +296,8 @@ class _Rule:
 
     def _kept(self, found: _Found) -> IntArray:
         """Return the positions to keep, in the order of the pool."""
-        kept = found.distinct[: self.n_candidates]
+        kept = found.preferred[: self.n_candidates]
         if len(kept) < self.n_select:
-            rest = np.setdiff1d(np.arange(len(found.pool)), found.distinct)
+            rest = np.setdiff1d(np.arange(len(found.pool)), kept)
             kept = np.concatenate([kept, rest[: self.n_candidates - len(kept)]])
         return np.sort(kept)
-
-
-def _first_found(
-    queries: Sequence[Query], pools: Sequence[CandidatePool], n_asked: int
-) -> list[_Found]:
-    return [
-        _Found(query=query, pool=pool, n_asked=n_asked)
-        for query, pool in zip(queries, pools, strict=True)
-    ]

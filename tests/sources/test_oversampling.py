@@ -193,6 +193,22 @@ def test_versions_fill_up_what_has_fewer_contents_than_are_chosen():
     assert {pool.texts[i] for i in chosen[:3]} == {"0", "1", "2"}
 
 
+def test_a_larger_pool_keeps_of_each_content_the_preferred_version():
+    query = a_query()
+    source = Recorded(collection(query, 30, 32))
+    fetched = fetch_distinct(source, query, 50, n_select=10, prefer=dates_of)
+    widest = source.source.fetch(query, source.asked[-1])
+    for document_id, row in zip(fetched.document_ids, fetched.metadata, strict=True):
+        versions = [i for i, own in enumerate(widest.metadata) if own["fact"] == row["fact"]]
+        newest = max(versions, key=dates_of(widest).item)
+        assert document_id == widest.document_ids[newest]
+
+
+def dates_of(pool):
+    """Return a date of each document, in another order than any relevance."""
+    return np.array([float(name) * 7919 % 1009 for name in pool.document_ids])
+
+
 def test_the_stores_own_relevance_orders_contents_and_stays_with_them():
     query = a_query()
     rows, _ = copies_of(facts_about(query.embedding, 60), 5, noise=0.1)
