@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -370,3 +371,10 @@ def test_many_threads_and_processes_share_a_folder(tmp_path):
         found = AdapterCache(tmp_path).get(KEYS[number])
         if found is not None:
             assert_equal_weights(found.adapter, an_adapter(number))
+
+
+def test_a_pickled_cache_has_its_folder_and_limits(tmp_path):
+    cache = AdapterCache(tmp_path, max_memory_bytes=7, max_disk_bytes=8)
+    again = pickle.loads(pickle.dumps(cache))
+    assert again.is_on_disk
+    assert pickle.dumps(again) == pickle.dumps(cache)

@@ -1,5 +1,6 @@
 import copy
 import json
+import pickle
 
 import pytest
 import torch
@@ -123,3 +124,14 @@ def test_running_out_of_memory_while_scoring_is_one_of_our_errors(make_random_lm
     monkeypatch.setattr(ModelParts, "hidden", fail)
     with pytest.raises(AnswerError, match="could not score"):
         lm.bits_per_byte("text")
+
+
+def test_a_pickle_has_the_name_and_not_the_weights(random_model, make_random_lm):
+    model = LanguageModel.from_pretrained(random_model, device="cpu")
+    pickled = pickle.dumps(model)
+    assert len(pickled) < 2000
+    again = pickle.loads(pickled)
+    assert again.fingerprint == model.fingerprint
+    assert again.name == model.name
+    with pytest.raises(InvalidInputError, match="save_pretrained"):
+        pickle.dumps(make_random_lm())

@@ -115,6 +115,29 @@ class ChatSIFT(BaseChatModel):
         ids: list[int] = self.engine.language_model.token_ids(text)
         return ids
 
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        """Refuse tools: this model finds its documents itself and calls none.
+
+        Raises:
+            NotImplementedError: Always, as of any chat model without tools.
+        """
+        raise NotImplementedError(
+            "ChatSIFT calls no tools: it answers in words, from the documents that are chosen for "
+            "each question. In an agent let a model that calls tools have SIFT as one: "
+            "create_retriever_tool(SIFTRetriever(vectorstore=…), name, description)"
+        )
+
+    def with_structured_output(self, schema: Any, **kwargs: Any) -> Any:
+        """Refuse a schema, likewise.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "ChatSIFT has no structured output: it answers in words. Have them parsed, "
+            "`chat | parser`, or give SIFTRetriever's documents to a model that has it"
+        )
+
     def _generate(
         self,
         messages: list[BaseMessage],

@@ -1,6 +1,7 @@
 """SIFTAnswer over real stores and a real tiny language model: whole, in pieces, given up."""
 
 import asyncio
+import pickle
 from functools import reduce
 from operator import add
 
@@ -13,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import ConfigurableField
 
-from langchain_sift import SIFTAnswer
+from langchain_sift import ChatSIFT, SIFTAnswer
 from sift_core import AnswerError, InMemorySource, InvalidInputError
 from sift_core.answering import AnswerEngine
 from sift_core.testing import HashingEmbedder
@@ -301,3 +302,11 @@ async def test_an_error_in_mid_answer_reaches_the_callbacks_and_frees_the_model(
         await drained(stream)
     assert recorder.failed == [AnswerError]
     assert answer.invoke(question)["answer"]
+
+
+def test_it_survives_a_pickle_with_its_engine(make_answer, make_in_memory, documents, question):
+    answer = make_answer(make_in_memory(documents), mode="context")
+    again = pickle.loads(pickle.dumps(answer))
+    assert without_timings(again.invoke(question)) == without_timings(answer.invoke(question))
+    chat = pickle.loads(pickle.dumps(ChatSIFT(engine=answer.engine, mode="context")))
+    assert chat.invoke(question).content == answer.invoke(question)["answer"]

@@ -190,3 +190,10 @@ def test_tokens_are_counted_as_the_model_does_where_messages_are_trimmed(bare, l
     messages = [HumanMessage("plants " * 50), AIMessage("sugar"), HumanMessage("light")]
     kept = trim_messages(messages, max_tokens=20, token_counter=bare, start_on="human")
     assert kept == messages[2:]
+
+
+def test_tools_and_schemas_are_refused_with_what_to_do(bare):
+    with pytest.raises(NotImplementedError, match="create_retriever_tool"):
+        bare.bind_tools([])
+    with pytest.raises(NotImplementedError, match="no structured output"):
+        bare.with_structured_output(dict)

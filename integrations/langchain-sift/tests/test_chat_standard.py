@@ -29,6 +29,14 @@ class WithoutSource:
     def supports_model_override(self):
         return False  # an engine has one model
 
+    @property
+    def has_tool_calling(self):
+        return False  # `bind_tools` says so, and what to do
+
+    @property
+    def has_structured_output(self):
+        return False
+
 
 class TestUnits(WithoutSource, ChatModelUnitTests):
     @property

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -132,6 +133,12 @@ class AdapterCache:
             getsizeof=lambda kept: kept.adapter.n_bytes,  # type: ignore[union-attr]  # no copies
         )
         self._lock = threading.Lock()
+        self._made_from = {"max_memory_bytes": n_memory, "max_disk_bytes": n_disk}
+        self._folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the folder and the limits; what is kept in memory stays in this process."""
+        return partial(type(self), self._folder, **self._made_from), ()
 
     @property
     def is_on_disk(self) -> bool:

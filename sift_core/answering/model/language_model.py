@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -96,6 +97,7 @@ class LanguageModel:
         self.submit = workers.submit
         self.identity = _identities.setdefault(self.model, uuid4().hex)
         self._base = BaseCheck(self.model)
+        self._made_from: tuple[str, dict[str, Any]] | None = None
 
     @classmethod
     def from_pretrained(
@@ -134,7 +136,21 @@ class LanguageModel:
         model, tokenizer = load(
             str(name), device=device, dtype=dtype, trust_remote_code=trust_remote_code, **options
         )
-        return cls(model, tokenizer, name=str(name))
+        made = cls(model, tokenizer, name=str(name))
+        place = str(Path(name).resolve()) if Path(name).is_dir() else str(name)
+        asked = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+        made._made_from = (place, {**asked, **options})
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model's name and how it was loaded: it is loaded anew, and has no weights."""
+        if self._made_from is None:
+            raise InvalidInputError(
+                "a LanguageModel made of a model at hand cannot be pickled; save the model "
+                "(`save_pretrained`) and load it by LanguageModel.from_pretrained(folder)"
+            )
+        name, options = self._made_from
+        return partial(type(self).from_pretrained, name, **options), ()
 
     @contextmanager
     def adapted(self, learned: Adapter | ModelCopy | None) -> Iterator[None]:
