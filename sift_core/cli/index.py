@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sift_core.answering.reading_limits import CHARACTERS_A_TOKEN
-from sift_core.cli.index_plan import FileMemory, Plan, refuse_to_drop, some_of
+from sift_core.cli.index_plan import LEAST_TOKENS, FileMemory, Plan, refuse_to_drop, some_of
 from sift_core.cli.models import check_known, load_embedder
 from sift_core.cli.output import (
     Terminal,
@@ -67,6 +67,16 @@ def index(
     max_file_size: Annotated[
         float, typer.Option(metavar="MB", min=0, help="Leave out files that are larger.")
     ] = 50,
+    chunk_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=LEAST_TOKENS,
+            help="Length of a chunk at most, in the embedder's tokens; if left out, that of the "
+            f"last call for a store in a folder, else {MAX_TOKENS} or what the embedder reads. "
+            "Another length cuts all files anew.",
+            show_default=False,
+        ),
+    ] = None,
     prune: Annotated[
         bool,
         typer.Option(
@@ -109,8 +119,10 @@ def index(
         name = embedder or recorded or DEFAULT_EMBEDDER
         if recorded and recorded != embedder:
             check_known(recorded, str(address))
-        memory = FileMemory(address, name)
-        reading, model = _read(console, memory.recall(found, stored), name)
+        memory = FileMemory(address, name, chunk_tokens=chunk_tokens)
+        reading, model = _read(
+            console, memory.recall(found, stored), name, chunk_tokens=memory.chunk_tokens
+        )
         if not reading.documents and not memory.unchanged:
             raise _nothing_to_read(paths, reading.skipped)
         plan = Plan.of(reading, stored, memory.unchanged)
@@ -131,6 +143,7 @@ def index(
     record = {
         "store": str(address),
         "embedder": name,
+        "chunk_tokens": memory.chunk_tokens,
         "n_files": plan.n_files,
         "n_chunks": n_added + n_unchanged,
         "n_added": n_added,
@@ -150,7 +163,7 @@ def index(
         _print_summary(record, address, reading.skipped)
 
 
-def chunker_for(embedder: SentenceTransformerEmbedder) -> Chunker:
+def chunker_for(embedder: SentenceTransformerEmbedder, chunk_tokens: int | None = None) -> Chunker:
     """Return a chunker whose chunks the embedder reads to their end.
 
     Tokens are counted word by word and remembered, some twenty times as fast as counting each
@@ -159,6 +172,12 @@ def chunker_for(embedder: SentenceTransformerEmbedder) -> Chunker:
     its length at least: one unknown token would let any of it into one chunk.
     """
     n_marks = embedder.count_tokens("")
+    most = embedder.max_tokens
+    if chunk_tokens is not None and most is not None and chunk_tokens > most:
+        raise InvalidInputError(
+            f"--chunk-tokens is {chunk_tokens:,}, but {embedder.name} reads {most:,} tokens of a "
+            f"chunk and nothing beyond; take {most:,} or fewer, or another --embedder"
+        )
 
     @lru_cache(maxsize=N_WORDS_KEPT)
     def count(word: str) -> int:
@@ -166,7 +185,7 @@ def chunker_for(embedder: SentenceTransformerEmbedder) -> Chunker:
         return max(embedder.count_tokens(word) - n_marks, least)
 
     return Chunker(
-        min(embedder.max_tokens or MAX_TOKENS, MAX_TOKENS),
+        chunk_tokens or min(most or MAX_TOKENS, MAX_TOKENS),
         size=lambda text: n_marks + sum(map(count, text.split())),
     )
 
@@ -181,7 +200,7 @@ def _nothing_to_read(paths: Sequence[str], skipped: Iterable[SkippedPath]) -> In
 
 
 def _read(
-    console: Terminal, found: FoundFiles, embedder_name: str
+    console: Terminal, found: FoundFiles, embedder_name: str, *, chunk_tokens: int | None
 ) -> tuple[FileReading, SentenceTransformerEmbedder | None]:
     """Return the chunks of what was found, each as long as the embedder reads at most, and it.
 
@@ -194,7 +213,7 @@ def _read(
 
         def chunker() -> Chunker:  # called while the process that reads starts
             loaded.append(load_embedder(embedder_name))
-            return chunker_for(loaded[0])
+            return chunker_for(loaded[0], chunk_tokens)
 
         def show(file: FoundFile) -> None:
             status.update(f"Read {file.source} …")

@@ -26,6 +26,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.sources import content_id
 
 MEMORY_NAME = "files.json"
+LEAST_TOKENS = 16  # of a chunk, below which hardly a sentence fits. A guess.
 N_NAMES_SHOWN = 3
 NOT_NOW = (SkipReason.UNREADABLE, SkipReason.MISSING_PACKAGE)  # nothing is known of the file
 _PACKAGES = (  # whose next version may cut or read otherwise
@@ -44,24 +45,33 @@ class FileMemory:
     The file has, for each file that was read, the digest of its bytes with the digest of its
     chunks' content ids, or with the reason why it was left out.
 
+    It also has the length of chunks that was asked for last, which holds until another is.
+
     Args:
         address: The store. Nothing is kept for a server.
         embedder_name: The model, by which chunks are cut.
+        chunk_tokens: The length that is asked for now; None for that of the last time.
 
     Attributes:
+        chunk_tokens: The length of chunks at most; None where none was ever asked for.
         unchanged: After `recall`, content ids of the chunks of every file that is stored as it is.
     """
 
-    def __init__(self, address: StoreAddress, embedder_name: str) -> None:
+    def __init__(
+        self, address: StoreAddress, embedder_name: str, *, chunk_tokens: int | None = None
+    ) -> None:
         self._path = None if address.is_server else Path(address.location, MEMORY_NAME)
         self._readers = {"embedder": embedder_name, "collection": address.collection, **_readers()}
+        self.chunk_tokens = chunk_tokens
         self.unchanged: dict[str, frozenset[str]] = {}
         self._files: dict[str, Any] = {}
         self._seen: dict[str, str] = {}  # digests of the files found now
         with suppress(OSError, ValueError):  # none yet, or damaged: everything is read
             if self._path is not None and self._path.is_file():
                 kept = unsealed(self._path.read_bytes(), MEMORY_NAME)
-                if kept["readers"] == self._readers:
+                before = _chunk_tokens(kept, address)
+                self.chunk_tokens = chunk_tokens or before
+                if kept["readers"] == self._readers and self.chunk_tokens == before:
                     self._files = kept["files"]
 
     def recall(self, found: FoundFiles, stored: Mapping[str, str]) -> FoundFiles:
@@ -114,7 +124,9 @@ class FileMemory:
                 }
         new = self._path.with_name(f"{MEMORY_NAME}.new")
         with suppress(OSError):
-            record = {"readers": self._readers, "files": files}
+            record: dict[str, Any] = {"readers": self._readers, "files": files}
+            if self.chunk_tokens is not None:
+                record["chunk_tokens"] = self.chunk_tokens
             new.unlink(missing_ok=True)
             with new.open("x", encoding="utf-8") as opened:  # never what a link leads to
                 opened.write(sealed(record, MEMORY_NAME))
@@ -225,6 +237,13 @@ def some_of(names: Iterable[str]) -> str:
 
 def _folders(sources: Sequence[str]) -> tuple[str, ...]:
     return tuple(source for source in sources if source.endswith("/"))
+
+
+def _chunk_tokens(kept: Mapping[str, Any], address: StoreAddress) -> int | None:
+    """Return the length of chunks that is remembered of this collection; None where none is."""
+    length = kept.get("chunk_tokens")
+    is_ours = kept["readers"].get("collection") == address.collection
+    return length if is_ours and isinstance(length, int) and length >= LEAST_TOKENS else None
 
 
 def _digest_of(file: FoundFile) -> str:

@@ -17,6 +17,7 @@ from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import reader
 from sift_core.sources.faiss import folder as faiss_folder
 from sift_core.testing import HashingEmbedder
+from sift_core.types import Query
 
 
 class SmallEmbedder(HashingEmbedder):
@@ -276,3 +277,44 @@ def test_a_word_without_end_is_cut(minilm):
     chunks = chunker_for(minilm).split("x" * 50_000, format="text", document_id="x")
     assert "".join(chunk.text for chunk in chunks) == "x" * 50_000
     assert max(len(chunk.text) for chunk in chunks) <= (MAX_TOKENS + 1) * CHARACTERS_A_TOKEN
+
+
+def sizes(address="faiss:.sift"):
+    with open_store(StoreAddress.parse(address)) as source:
+        pool = source.fetch(
+            Query(text="word1", embedding=SmallEmbedder(32).embed_query("word1")), 999
+        )
+    return sorted(len(text.split()) + 2 for text in pool.texts)
+
+
+def test_a_length_of_chunks_is_kept_until_another_is_asked_for(record, elsewhere, loads):
+    (elsewhere / "docs/long.md").write_text(long_text(4), encoding="utf-8")
+    first = record("index", "docs")
+    assert (first["chunk_tokens"], max(sizes())) == (None, 45)
+    short = record("index", "docs", "--chunk-tokens", "20")
+    assert short["chunk_tokens"] == 20
+    assert max(sizes()) <= 20
+    assert short["n_deleted"] > 0
+    n_loaded = len(loads)
+    again = record("index", "docs")  # the length of the last time: nothing is read
+    assert (again["chunk_tokens"], len(loads)) == (20, n_loaded)
+    assert counts(again) == (0, short["n_chunks"], 0)
+    (elsewhere / "docs/more.md").write_text(long_text(2), encoding="utf-8")
+    record("index", "docs")
+    assert max(sizes()) <= 20
+    back = record("index", "docs", "--chunk-tokens", "64")
+    assert max(sizes()) == 45
+    assert back["n_chunks"] == stored()
+
+
+def test_collections_of_one_folder_have_their_own_length(record, elsewhere):
+    (elsewhere / "docs/long.md").write_text(long_text(4), encoding="utf-8")
+    record("index", "docs", "--store", "qdrant:store#short", "--chunk-tokens", "20")
+    assert record("index", "docs", "--store", "qdrant:store#long")["chunk_tokens"] is None
+    assert max(sizes("qdrant:store#long")) == 45
+
+
+def test_a_length_that_cannot_be_is_refused_and_nothing_is_written(sift, elsewhere):
+    for length, complaint in (("65", "reads 64 tokens"), ("15", "--chunk-tokens"), ("x", "x")):
+        assert complaint in sift("index", "docs", "--chunk-tokens", length, code=2).err
+    assert not (elsewhere / ".sift").exists()
