@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
     from typing import Any
 
+    from sift_core.dates import by_date, check_by_date
     from sift_core.errors import (
         AdapterCacheWarning,
         AdapterServerError,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         MissingDependencyError,
         NumericalError,
         SiftError,
+        UndatedWarning,
     )
     from sift_core.pacing import paced
     from sift_core.protocols import (
@@ -116,7 +118,10 @@ __all__ = [
     "SiftError",
     "StopReason",
     "UncertaintySamplingSelector",
+    "UndatedWarning",
     "afetch_distinct",
+    "by_date",
+    "check_by_date",
     "check_takes_limits",
     "check_takes_preference",
     "cosine_similarities",
@@ -144,7 +149,9 @@ _NAMES_OF_MODULE = {
         "MissingDependencyError",
         "NumericalError",
         "SiftError",
+        "UndatedWarning",
     ),
+    "dates": ("by_date", "check_by_date"),
     "sources.oversampling": (
         "OversamplingSource",
         "afetch_distinct",

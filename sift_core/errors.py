@@ -10,7 +10,8 @@ SiftError
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
-and two warnings, LossyVectorsWarning and AdapterCacheWarning, which are UserWarnings.
+and three warnings, LossyVectorsWarning, AdapterCacheWarning and UndatedWarning, which are
+UserWarnings.
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ class BusyError(AnswerError):
 
 class LossyVectorsWarning(UserWarning):
     """A store gives back approximations of the vectors that it was given."""
+
+
+class UndatedWarning(UserWarning):
+    """Some candidates have no date that can be read, and count as the oldest."""
 
 
 class AdapterCacheWarning(UserWarning):

@@ -22,6 +22,8 @@ from sift_core import (
     Query,
     Selection,
     Selector,
+    by_date,
+    check_by_date,
     check_takes_limits,
     cosine_similarities,
     pick_metadata,
@@ -134,6 +136,8 @@ class ChoiceSettings(BaseModel):
     count_tokens: Callable[[str], int] | None = Field(default=None, exclude=True, repr=False)
     max_per_document: int | None = Field(default=None, ge=1)
     document_key: str = "source"
+    newest: str | None = None
+    half_life_days: float | None = Field(default=None, gt=0)
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -141,6 +145,7 @@ class ChoiceSettings(BaseModel):
     def _check_choice(self) -> Self:
         if self.selector is not None and (self.max_tokens or self.max_per_document):
             check_takes_limits(self.selector)
+        check_by_date(self.selector, newest=self.newest, half_life_days=self.half_life_days)
         return self
 
     def _choose(self, query: Query, pool: CandidatePool, k: int) -> list[Document]:
@@ -164,7 +169,16 @@ class ChoiceSettings(BaseModel):
                 (row, None) if source is None else str(source) for row, source in enumerate(sources)
             ]
             limits["max_per_group"] = self.max_per_document
+        if self.newest is not None:
+            limits |= by_date(self._dates(pool), half_life_days=self.half_life_days)
         return limits
+
+    def _newness(self, pool: CandidatePool) -> FloatArray:
+        """Return what is to be preferred where an oversampled pool is thinned, shape (n,)."""
+        return by_date(self._dates(pool), warns=False)["prefer"]
+
+    def _dates(self, pool: CandidatePool) -> list[object]:
+        return [row["document"].metadata.get(self.newest) for row in pool.metadata]
 
 
 def _estimated_tokens(text: str) -> int:

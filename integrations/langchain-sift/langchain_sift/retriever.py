@@ -53,6 +53,11 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
             `count_tokens_approximately`, four characters a token.
         max_per_document: How many chunks of one file or page at most. None for no limit.
         document_key: Where the metadata names it; a chunk without one is a document of its own.
+        newest: Where the metadata has a date (ISO 8601 text, datetime, seconds since 1970): of
+            near-duplicates the newest is chosen. A document without one is the oldest, which
+            a `sift_core.UndatedWarning` counts. None for the most relevant.
+        half_life_days: With `newest`: a document so many days older than the newest candidate
+            counts half as much. None: age counts among near-duplicates alone.
         filter: What the store takes as a filter. None for no restriction.
         search_kwargs: As in `store.as_retriever(search_kwargs=…)`: "k", "fetch_k" and
             "filter" go before the settings above, the rest are further arguments in the
@@ -143,7 +148,12 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
             self.vectorstore, options, async_client=self.async_client
         )
         if most is not None:
-            source = OversamplingSource(source, n_select=k, max_candidates=widest)
+            source = OversamplingSource(
+                source,
+                n_select=k,
+                max_candidates=widest,
+                prefer=None if self.newest is None else self._newness,
+            )
         return k, fetch_k, source
 
 

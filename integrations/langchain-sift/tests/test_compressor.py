@@ -1,4 +1,6 @@
 import logging
+from datetime import date
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_text_splitters import CharacterTextSplitter
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
-from sift_core import ContextSelector, InvalidInputError, MMRSelector
+from sift_core import ContextSelector, InvalidInputError, MMRSelector, UndatedWarning
 
 try:
     from langchain_classic.retrievers import ContextualCompressionRetriever
@@ -231,5 +233,60 @@ def test_no_document_has_more_chunks_than_asked_for(make_vector_store, documents
     ids=str,
 )
 def test_limits_that_cannot_be_are_refused(embeddings, settings, said):
+    with pytest.raises(ValueError, match=said):
+        SIFTCompressor(embeddings=embeddings, **settings)
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_of_versions_the_newest_is_chosen(make_vector_store, documents, question, is_awaited):
+    for document in documents:
+        document.metadata["updated_at"] = "2023-05-01"
+    versions = [document.model_copy(deep=True) for document in documents]
+    for version in versions:
+        version.id, version.metadata["updated_at"] = str(uuid4()), "2024-05-01T12:00:00Z"
+    store = make_vector_store([*documents, *versions])
+    settings = {"vectorstore": store, "newest": "updated_at"}
+    retriever, compressor = SIFTRetriever(k=5, **settings), SIFTCompressor(top_n=5, **settings)
+    if is_awaited:
+        kept = await retriever.ainvoke(question)
+        kept += await compressor.acompress_documents([*documents, *versions], question)
+    else:
+        kept = retriever.invoke(question)
+        kept += compressor.compress_documents([*documents, *versions], question)
+    kept += SIFTRetriever(k=5, fetch_k=10, max_fetch_k=40, **settings).invoke(question)
+    assert len(kept) == 15
+    assert {document.metadata["updated_at"] for document in kept} == {"2024-05-01T12:00:00Z"}
+
+
+def test_documents_without_a_date_are_the_oldest_and_counted(embeddings, documents, question):
+    for i, document in enumerate(documents):
+        document.metadata["updated_at"] = date(2020, 1, 1 + i)
+    del documents[3].metadata["updated_at"]
+    compressor = SIFTCompressor(embeddings=embeddings, newest="updated_at", half_life_days=1.5)
+    n = len(documents)
+    with pytest.warns(UndatedWarning, match=f"1 of {n} candidates have no date") as warned:
+        kept = compressor.compress_documents(documents, question)
+    assert len(warned) == 1
+    weight = np.array([2.0 ** ((i - n + 1) / 1.5) for i in range(n)])
+    weight[3] = weight[0]  # as old as the oldest
+    rows = np.array(embeddings.embed_documents([each.page_content for each in documents]))
+    expected = ContextSelector().select(
+        np.array(embeddings.embed_query(question)), rows, 10, prefer=weight, weight=weight
+    )
+    assert [each.page_content for each in kept] == [
+        documents[i].page_content for i in expected.positions
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"newest": "date", "selector": MMRSelector()}, "got MMRSelector"),
+        ({"half_life_days": 3}, "`half_life_days` needs `newest`"),
+        ({"newest": "date", "half_life_days": 0}, "half_life_days"),
+    ],
+    ids=str,
+)
+def test_choices_by_date_that_cannot_be_are_refused(embeddings, settings, said):
     with pytest.raises(ValueError, match=said):
         SIFTCompressor(embeddings=embeddings, **settings)

@@ -29,6 +29,7 @@ from sift_core import (
     Selection,
     SIFTSelector,
     StopReason,
+    UndatedWarning,
     select,
 )
 
@@ -255,7 +256,13 @@ def test_arguments_without_meaning_are_refused(arguments):
 
 def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model, caplog):
     index = build_index("qdrant", nodes, embed_model)
-    settings = {"top_n": 3, "max_tokens": 500, "max_per_document": 2}
+    settings = {
+        "top_n": 3,
+        "max_tokens": 500,
+        "max_per_document": 2,
+        "newest": "updated_at",
+        "half_life_days": 30.0,
+    }
     reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)
     assert reranker.to_dict() == {
         **settings,
@@ -410,3 +417,61 @@ def test_a_selector_without_limits_is_refused_with_them():
         SIFTReranker(selector=MMRSelector(), max_tokens=100)
     with pytest.raises(ValidationError, match="max_tokens"):
         SIFTReranker(max_tokens=0)
+
+
+def dated_nodes():
+    """Return two versions each of two texts; the nearer version is the older one."""
+    rows = np.array([[1, 0, 0], [0.98, 0.15, 0], [0.6, 0.8, 0], [0.55, 0.83, 0.1]])
+    dates = ["2023-01-01", "2024-01-01T00:00:00Z", "2022-05-01", "2022-05-02"]
+    return [
+        NodeWithScore(
+            node=TextNode(id_=str(i), text=str(i), embedding=row, metadata={"updated_at": date}),
+            score=0.5,
+        )
+        for i, (row, date) in enumerate(zip(rows.tolist(), dates, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_of_versions_the_newest_is_kept(is_awaited):
+    query = bundle([1.0, 0.0, 0.0])
+    assert ids(SIFTReranker(top_n=2).postprocess_nodes(dated_nodes(), query)) == ["0", "2"]
+    reranker = SIFTReranker(top_n=2, newest="updated_at")
+    if is_awaited:
+        kept = await reranker.apostprocess_nodes(dated_nodes(), query)
+    else:
+        kept = reranker.postprocess_nodes(dated_nodes(), query)
+    assert ids(kept) == ["1", "3"]
+
+
+def test_with_a_half_life_what_is_recent_comes_first():
+    nodes, query = dated_nodes(), bundle([1.0, 0.0, 0.0])
+    nodes[2].node.metadata["updated_at"] = 1_735_689_600  # 2025, in seconds
+    settings = {"top_n": 1, "newest": "updated_at"}
+    assert ids(SIFTReranker(**settings).postprocess_nodes(nodes, query)) == ["1"]
+    reranker = SIFTReranker(**settings, half_life_days=30)
+    assert ids(reranker.postprocess_nodes(nodes, query)) == ["2"]
+
+
+def test_nodes_without_a_date_are_the_oldest_and_counted():
+    nodes, query = dated_nodes(), bundle([1.0, 0.0, 0.0])
+    del nodes[1].node.metadata["updated_at"]
+    nodes[2].node.metadata["updated_at"] = "last spring"
+    with pytest.warns(UndatedWarning, match="2 of 4 candidates have no date") as warned:
+        kept = SIFTReranker(top_n=2, newest="updated_at").postprocess_nodes(nodes, query)
+    assert len(warned) == 1
+    assert ids(kept) == ["0", "3"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"selector": MMRSelector(), "newest": "updated_at"}, "got MMRSelector"),
+        ({"half_life_days": 3}, "`half_life_days` needs `newest`"),
+        ({"newest": "updated_at", "half_life_days": 0}, "half_life_days"),
+    ],
+    ids=str,
+)
+def test_choices_by_date_that_cannot_be_are_refused(settings, said):
+    with pytest.raises(ValidationError, match=said):
+        SIFTReranker(**settings)

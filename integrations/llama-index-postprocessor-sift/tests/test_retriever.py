@@ -404,6 +404,9 @@ def test_a_query_of_another_length_than_a_faiss_indexs_vectors_is_refused(
         ({"max_tokens": 0}, "`max_tokens` must be >= 1, got 0"),
         ({"max_per_document": -1}, "`max_per_document` must be >= 1, got -1"),
         ({"max_tokens": 9, "selector": MMRSelector()}, "got MMRSelector"),
+        ({"newest": "date", "selector": MMRSelector()}, "got MMRSelector"),
+        ({"half_life_days": 9}, "`half_life_days` needs `newest`"),
+        ({"newest": "date", "half_life_days": -1}, "`half_life_days` must be"),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ from sift_core import (
     CandidatePool,
     InvalidInputError,
     Selection,
+    by_date,
     cosine_similarities,
     pick_metadata,
 )
@@ -109,8 +110,12 @@ def limits_on(
     max_tokens: int | None,
     max_per_document: int | None,
     tokenizer: Callable[[str], Sequence[Any]] | None,
+    newest: str | None = None,
+    half_life_days: float | None = None,
 ) -> dict[str, Any]:
-    """Return what a selector's `select` takes as limits on these nodes; empty without any.
+    """Return what a selector's `select` takes as limits on these nodes and of their dates.
+
+    Empty without any.
 
     Tokens are those of what an LLM reads of a node, its metadata included, by LlamaIndex' own
     tokenizer (`Settings.tokenizer`) if none is given. Documents are told apart by `ref_doc_id`;
@@ -128,7 +133,14 @@ def limits_on(
             for node in nodes
         ]
         limits["max_per_group"] = max_per_document
+    if newest is not None:
+        limits |= by_date(dates_of(nodes, newest), half_life_days=half_life_days)
     return limits
+
+
+def dates_of(nodes: Sequence[NodeWithScore], newest: str) -> list[object]:
+    """Return what the nodes' metadata has under the key `newest`; None where it is missing."""
+    return [node.node.metadata.get(newest) for node in nodes]
 
 
 def relevance_of(

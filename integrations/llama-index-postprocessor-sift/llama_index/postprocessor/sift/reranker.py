@@ -32,7 +32,7 @@ from llama_index.postprocessor.sift.nodes import (
 )
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import ContextSelector, Selector, check_takes_limits
+from sift_core import ContextSelector, Selector, check_by_date, check_takes_limits
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
@@ -67,6 +67,17 @@ class SIFTReranker(BaseNodePostprocessor):
     )
     max_per_document: int | None = Field(
         default=None, ge=1, description="How many nodes of one `ref_doc_id` to keep at most."
+    )
+    newest: str | None = Field(
+        default=None,
+        description="The metadata key of a date (ISO text, datetime, or seconds since 1970): of "
+        "near-duplicates the newest is kept. A node without one is the oldest.",
+    )
+    half_life_days: float | None = Field(
+        default=None,
+        gt=0,
+        description="With `newest`: a node so many days older than the newest one that arrived "
+        "counts half as much.",
     )
     use_scores: bool | None = Field(
         default=None,
@@ -107,6 +118,7 @@ class SIFTReranker(BaseNodePostprocessor):
         super().model_post_init(context)
         if self.selector is not None and (self.max_tokens or self.max_per_document):
             check_takes_limits(self.selector)
+        check_by_date(self.selector, newest=self.newest, half_life_days=self.half_life_days)
         track_retrievals()
 
     @classmethod
@@ -190,6 +202,8 @@ class SIFTReranker(BaseNodePostprocessor):
             max_tokens=self.max_tokens,
             max_per_document=self.max_per_document,
             tokenizer=self.tokenizer,
+            newest=self.newest,
+            half_life_days=self.half_life_days,
         )
         selection = selector.select(
             vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance, **limits

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -19,7 +21,7 @@ from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.index_source import IndexSource
-from llama_index.postprocessor.sift.nodes import NODE, chosen_nodes, limits_on
+from llama_index.postprocessor.sift.nodes import NODE, chosen_nodes, dates_of, limits_on
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
     query_embedding,
@@ -33,6 +35,8 @@ from sift_core import (
     OversamplingSource,
     Query,
     Selector,
+    by_date,
+    check_by_date,
     check_takes_limits,
 )
 
@@ -52,7 +56,8 @@ class SIFTRetriever(BaseRetriever):
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
-        selector, keep_embeddings, max_tokens, max_per_document, tokenizer: As in `SIFTReranker`.
+        selector, keep_embeddings, max_tokens, max_per_document, tokenizer, newest,
+            half_life_days: As in `SIFTReranker`.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
@@ -81,6 +86,8 @@ class SIFTRetriever(BaseRetriever):
         max_tokens: int | None = None,
         max_per_document: int | None = None,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        newest: str | None = None,
+        half_life_days: float | None = None,
         max_candidates: int | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
@@ -106,8 +113,14 @@ class SIFTRetriever(BaseRetriever):
         self._selector = selector or ContextSelector()
         if max_tokens or max_per_document:
             check_takes_limits(self._selector)
+        check_by_date(self._selector, newest=newest, half_life_days=half_life_days)
         self._limits_on = partial(
-            limits_on, max_tokens=max_tokens, max_per_document=max_per_document, tokenizer=tokenizer
+            limits_on,
+            max_tokens=max_tokens,
+            max_per_document=max_per_document,
+            tokenizer=tokenizer,
+            newest=newest,
+            half_life_days=half_life_days,
         )
         self._keep_embeddings = keep_embeddings
         self._source: CandidateSource = IndexSource(
@@ -125,7 +138,10 @@ class SIFTRetriever(BaseRetriever):
         )
         if max_candidates is not None:
             self._source = OversamplingSource(
-                self._source, n_select=top_n, max_candidates=max_candidates
+                self._source,
+                n_select=top_n,
+                max_candidates=max_candidates,
+                prefer=None if newest is None else partial(_newness, newest=newest),
             )
         self._embed_model = embed_model or index._embed_model  # no public accessor
         super().__init__(
@@ -168,3 +184,9 @@ class SIFTRetriever(BaseRetriever):
             query.vector, pool.embeddings, self._top_n, relevance=pool.relevance, **limits
         )
         return chosen_nodes(pool, selection, keep_embeddings=self._keep_embeddings)
+
+
+def _newness(pool: CandidatePool, newest: str) -> npt.NDArray[np.floating]:
+    """Return what is to be preferred where an oversampled pool is thinned, shape (n,)."""
+    dates = dates_of([row[NODE] for row in pool.metadata], newest)
+    return by_date(dates, warns=False)["prefer"]

@@ -1,0 +1,113 @@
+"""Dates as metadata has them, and what a selector is told of them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from datetime import date, datetime, timezone
+from numbers import Real
+
+import numpy as np
+
+from sift_core.checks import as_number
+from sift_core.errors import InvalidInputError, UndatedWarning
+from sift_core.protocols import Selector
+from sift_core.selection.preference import check_takes_preference
+from sift_core.types import FloatArray
+
+DAY = 86_400.0  # seconds
+FIRST, END = -62_135_596_800.0, 253_402_300_800.0  # seconds: the years 1 to 9999
+SMALLEST_EXPONENT = -1000.0  # a weight stays above 0, however old
+
+
+def by_date(
+    dates: Sequence[object], *, half_life_days: float | None = None, warns: bool = True
+) -> dict[str, FloatArray]:
+    """Return what `ContextSelector.select` takes so that of near-duplicates the newest is chosen.
+
+    A date is ISO 8601 text ("2024-05-01", "2024-05-01T12:00:00Z"), a `datetime` or `date`, or
+    seconds since 1970; without a time zone it is UTC. What is missing or cannot be read is
+    older than all others, and one `UndatedWarning` says how many these are.
+
+    Args:
+        dates: Of each candidate, n values of any kind.
+        half_life_days: > 0: a candidate so many days older than the newest of these n counts
+            half as much. No clock is asked. What has no date counts as the oldest.
+            None: age counts among near-duplicates alone.
+        warns: False where the same candidates will be looked at again.
+
+    Returns:
+        "prefer", the seconds since 1970, shape (n,); with a half-life also "weight", shape (n,),
+        2^(-age / half-life).
+
+    Raises:
+        InvalidInputError: If `half_life_days` is no number > 0.
+    """
+    if half_life_days is not None:
+        half_life_days = as_number("half_life_days", half_life_days, above=0)
+    seconds = np.array([_seconds(value) for value in dates], dtype=np.float64)
+    is_missing = np.isnan(seconds)
+    if warns and is_missing.any():
+        first = dates[int(np.argmax(is_missing))]
+        warnings.warn(
+            f"{int(is_missing.sum())} of {len(seconds)} candidates have no date that can be read "
+            f"and count as the oldest (the first has {first!r:.80}); dates are ISO 8601 text, "
+            f"datetimes, or seconds since 1970",
+            UndatedWarning,
+            stacklevel=2,
+        )
+    known = seconds[~is_missing]
+    oldest, newest = (known.min(), known.max()) if len(known) else (0.0, 0.0)
+    known_for: dict[str, FloatArray] = {"prefer": np.where(is_missing, oldest - DAY, seconds)}
+    if half_life_days is not None:
+        ages = (newest - np.where(is_missing, oldest, seconds)) / DAY
+        known_for["weight"] = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
+    return known_for
+
+
+def check_by_date(
+    selector: Selector | None, *, newest: str | None, half_life_days: float | None
+) -> None:
+    """Refuse settings of a choice by date that cannot be.
+
+    Args:
+        selector: What chooses; None for `ContextSelector`.
+        newest: The metadata key of a date, None for no choice by date.
+        half_life_days: As in `by_date`.
+
+    Raises:
+        InvalidInputError: If there is a half-life and no key, it is not > 0, or the selector's
+            `select` takes no `prefer` and `weight`.
+    """
+    if half_life_days is not None:
+        as_number("half_life_days", half_life_days, above=0)
+        if newest is None:
+            raise InvalidInputError(
+                "`half_life_days` needs `newest`, the metadata key of a date; pass both"
+            )
+    if newest is not None and selector is not None:
+        check_takes_preference(selector)
+
+
+def _seconds(value: object) -> float:
+    """Return seconds since 1970; NaN for what is no date."""
+    if isinstance(value, str):
+        try:
+            text = value.strip()
+            value = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
+        except ValueError:
+            return math.nan
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime):
+        zoned = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        try:
+            return (zoned - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds()
+        except (OverflowError, TypeError, ValueError):  # at the ends of the calendar; NaT
+            return math.nan
+    try:
+        seconds = float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:  # an int beyond float64
+        return math.nan
+    return seconds if FIRST <= seconds < END and not isinstance(value, bool) else math.nan
