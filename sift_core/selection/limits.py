@@ -43,7 +43,8 @@ class Limits:
 
     def rooms(self) -> IntArray:
         """Return how many may be chosen of each group before the first choice, shape (g,)."""
-        return np.full(int(self.groups.max(initial=-1)) + 1, self.max_per_group, dtype=np.int64)
+        room = min(self.max_per_group, np.iinfo(np.int64).max)
+        return np.full(int(self.groups.max(initial=-1)) + 1, room, dtype=np.int64)
 
     @property
     def spendable(self) -> float:

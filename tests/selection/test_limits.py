@@ -186,3 +186,11 @@ def test_with_repeats_a_budget_ends_the_choice_too(backend):
 def test_limits_that_cannot_be_are_refused(selector, given, said):
     with pytest.raises(InvalidInputError, match=re.escape(said)):
         selector.select(np.ones(2), np.eye(3, 2) + 0.1, **{"n_select": 2, **given})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_a_cap_of_any_size_is_one(backend):
+    rows = np.random.default_rng(3).standard_normal((10, 4)).astype(np.float32)
+    selector = ContextSelector(backend=backend)
+    capped = selector.select(rows[0], rows, 3, groups=[1] * 10, max_per_group=2**70)
+    np.testing.assert_array_equal(capped.positions, selector.select(rows[0], rows, 3).positions)

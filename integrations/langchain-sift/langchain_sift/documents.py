@@ -185,6 +185,24 @@ def _estimated_tokens(text: str) -> int:
     return count_tokens_approximately([text], extra_tokens_per_message=0)
 
 
+class Explanation(dict[str, Any]):
+    """What is told of a pick; any two are equal, so that documents are whose texts are.
+
+    LangChain joins the results of several searches by equality (`MultiQueryRetriever`), and each
+    search tells something else of the same document.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other is one too, or has the same items."""
+        return isinstance(other, Explanation) or super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        """Return the opposite, which a dictionary answers by itself."""
+        return not self == other
+
+    __hash__ = None
+
+
 def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:
     """Return deep copies of what was chosen from a pool of documents, in order of choice.
 
@@ -196,7 +214,7 @@ def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document
         selection.positions, pick_metadata(pool, selection, scores=scores), strict=True
     ):
         document: Document = pool.metadata[position]["document"].model_copy(deep=True)
-        document.metadata["sift"] = told
+        document.metadata["sift"] = Explanation(told)
         chosen.append(document)
     return chosen
 

@@ -1,11 +1,13 @@
 import copy
+import json
 import pickle
 
 import numpy as np
 import pytest
+from langchain_classic.retrievers.multi_query import MultiQueryRetriever
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_core.runnables import ConfigurableField
+from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_sift import SIFTRetriever
@@ -39,6 +41,20 @@ def test_the_choice_equals_select_on_the_stored_vectors(
     np.testing.assert_allclose([t["gain"] for t in told], expected.gains, atol=1e-6)
     cosines = vectors[expected.positions] @ query
     np.testing.assert_allclose([t["similarity"] for t in told], cosines, atol=1e-6)
+
+
+def test_results_that_are_joined_come_out_once(make_vector_store, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_vector_store(documents), k=4, fetch_k=8)
+    asked = [question, f"{question} Why?", "something else"]
+    rewritten = RunnableLambda(lambda _: asked)
+    joined = MultiQueryRetriever(retriever=retriever, llm_chain=rewritten).invoke(question)
+    found = {each.id for text in asked for each in retriever.invoke(text)}
+    assert len(found) > 4
+    assert sorted(each.id for each in joined) == sorted(found)
+    told = retriever.invoke(question)[0].metadata["sift"]
+    assert told == dict(told)
+    assert told != {**told, "gain": -1.0}
+    assert json.loads(json.dumps(told)) == copy.deepcopy(told) == dict(told)
 
 
 def test_the_explanation_by_hand(embeddings):
