@@ -152,7 +152,7 @@ FAULTS = {
     "closed before any byte": Fault(dropped, "disconnected|closed", ASK_AGAIN),
     "killed in mid-response": Fault(cut, "reset|closed|ReadError", ASK_AGAIN),
     "truncated JSON": Fault(truncated, "JSON|Expecting|Unterminated", ADDRESS),
-    "first byte too late": Fault(late(TIMEOUT_S + 1.5), "timed out", RAISE_TIMEOUT),
+    "first byte too late": Fault(late(60), "timed out", RAISE_TIMEOUT),
     "body byte by byte": Fault(trickled("body"), "timed out", RAISE_TIMEOUT),
     "head byte by byte": Fault(trickled("head"), "timed out", RAISE_TIMEOUT),
     "429, retry in 7 s": busy(lambda: "7", (7, 7)),

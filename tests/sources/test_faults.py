@@ -197,7 +197,7 @@ def test_asking_what_the_collection_has_costs_no_second_timeout(shared_rest_serv
             call.server.stopping.wait(0.7 * TIMEOUT_S)
             faults.WRONG_DIMENSION(call)
         else:
-            faults.late(TIMEOUT_S + 1)(call)
+            faults.late(60)(call)
 
     experiment = Experiment(asker, "fetch", corpus)
     experiment.works()
