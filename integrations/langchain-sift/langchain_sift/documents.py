@@ -26,6 +26,7 @@ from sift_core import (
     check_by_date,
     check_takes_limits,
     cosine_similarities,
+    limits_on_texts,
     pick_metadata,
 )
 
@@ -158,17 +159,14 @@ class ChoiceSettings(BaseModel):
         return chosen_documents(pool, selection)
 
     def _limits(self, pool: CandidatePool) -> dict[str, Any]:
-        limits: dict[str, Any] = {}
-        if self.max_tokens is not None:
-            count = self.count_tokens or _estimated_tokens
-            limits["costs"] = [max(1, count(text)) for text in pool.texts]
-            limits["budget"] = self.max_tokens
-        if self.max_per_document is not None:
-            sources = [row["document"].metadata.get(self.document_key) for row in pool.metadata]
-            limits["groups"] = [
-                (row, None) if source is None else str(source) for row, source in enumerate(sources)
-            ]
-            limits["max_per_group"] = self.max_per_document
+        sources = (row["document"].metadata.get(self.document_key) for row in pool.metadata)
+        limits = limits_on_texts(
+            pool.texts,
+            (None if source is None else str(source) for source in sources),
+            max_tokens=self.max_tokens,
+            max_per_document=self.max_per_document,
+            count_tokens=self.count_tokens or _estimated_tokens,
+        )
         if self.newest is not None:
             limits |= by_date(self._dates(pool), half_life_days=self.half_life_days)
         return limits

@@ -5,14 +5,12 @@ import random
 
 import numpy as np
 import pytest
-from llama_index.core.postprocessor import LongContextReorder
 from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_index.postprocessor.sift.nodes import (
     chosen_nodes,
     distinct_nodes,
     node_pool,
-    relevance_of,
 )
 from sift_core import InvalidInputError, Selection, StopReason
 
@@ -88,60 +86,6 @@ def test_nodes_that_came_before_are_left_out_and_pieces_of_one_node_are_not():
     arrived = [node("a", "one", 3.0), node("b", "one", 2.0), node("a", "one", 1.0)]
     pieces = [node("a", "two", 0.5)]
     assert distinct_nodes(arrived + pieces) == [*arrived[:2], *pieces]
-
-
-@pytest.mark.parametrize(
-    "scores",
-    [
-        [0.9, 0.7, 0.6, 0.1],  # cosines
-        [9.0, 7.0, 6.0, 1.0],  # inner products of unit vectors, scaled
-        [0.2, 0.6, 0.8, 1.8],  # squared distances of unit vectors
-        [0.9, 0.7, 0.6, 0.6],
-        [0.5, 0.5, 0.5, 0.5],
-        [None, None, None, None],
-        [3.0, 1.0, None, 2.0],
-        [3.0, 1.0, float("nan"), 2.0],
-        [3.0, 1.0, float("inf"), 2.0],
-    ],
-    ids=str,
-)
-def test_scores_that_say_no_more_than_cosines_are_left_out(scores):
-    assert relevance_of(scored(scores), COSINES) is None
-
-
-def test_rounding_to_float32_says_nothing():
-    exact = np.array([0.5, 0.5 + 1e-9, 0.5 - 1e-9, 0.4])
-    assert relevance_of(scored([0.5000001, 0.5, 0.5, 0.4]), exact) is None
-
-
-@pytest.mark.parametrize(
-    "scores", [[4.0, 1.0, 3.0, 2.0], [3.0, 3.0, 2.0, 2.5], [-1.0, -9.0, -2.0, -3.0]], ids=str
-)
-def test_scores_of_a_reranker_are_taken_as_they_are(scores):
-    assert relevance_of(scored(scores), COSINES).tolist() == scores
-
-
-def test_scores_in_falling_order_are_of_a_reranker_even_against_all_cosines():
-    scores = [4.0, 3.0, 2.0, 1.0]
-    assert relevance_of(scored(scores), COSINES[::-1]).tolist() == scores
-
-
-def test_distances_that_say_more_than_cosines_are_negated():
-    # Of vectors of different lengths: never falling, and not in the order of the cosines.
-    relevance = relevance_of(scored([0.1, 0.2, 0.2, 5.0]), COSINES[[1, 0, 3, 2]])
-    assert relevance.tolist() == [-0.1, -0.2, -0.2, -5.0]
-
-
-@pytest.mark.parametrize("scores", [[0.9, 0.7, 0.6, 0.1], [0.2, 0.6, 0.8, 1.8]], ids=["cos", "L2"])
-def test_nodes_put_into_another_order_after_a_plain_search_say_nothing(scores):
-    reordered = LongContextReorder().postprocess_nodes(scored(scores))
-    similarities = np.array([COSINES[int(node.node.node_id)] for node in reordered])
-    assert relevance_of(reordered, similarities) is None
-
-
-def test_scores_that_must_be_used_are_used_even_if_they_say_nothing_new():
-    scores = [0.9, 0.7, 0.6, 0.1]
-    assert relevance_of(scored(scores), COSINES, use_scores=True).tolist() == scores
 
 
 def test_scores_and_metadata_by_hand():

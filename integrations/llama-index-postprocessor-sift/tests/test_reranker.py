@@ -204,9 +204,9 @@ async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores)
     given = scored([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], scores)
     reranker = SIFTReranker(use_scores=True)
     missing = scores.index(None)
-    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no finite score"):
+    with pytest.raises(InvalidInputError, match=f"'{missing}' has no finite score"):
         reranker.postprocess_nodes(given, bundle([1.0, 0.0]))
-    with pytest.raises(InvalidInputError, match=f"node '{missing}' has no finite score"):
+    with pytest.raises(InvalidInputError, match=f"'{missing}' has no finite score"):
         await reranker.apostprocess_nodes(given, bundle([1.0, 0.0]))
     assert len(SIFTReranker().postprocess_nodes(given, bundle([1.0, 0.0]))) == 3
 

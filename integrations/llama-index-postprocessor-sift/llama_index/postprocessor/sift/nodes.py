@@ -16,14 +16,14 @@ from sift_core import (
     Selection,
     by_date,
     cosine_similarities,
+    falling_scores,
+    limits_on_texts,
     pick_metadata,
+    relevance_of_scores,
 )
 
 METADATA_KEY = "sift"
 NODE = "node"  # in a pool's metadata: the node behind a row, with its score
-
-# Stores compute cosines in float32: closer than this, two are equal for all that they say.
-ROUNDING = 1e-5
 
 
 class ExplainedMetadata(dict[str, Any]):
@@ -73,7 +73,7 @@ def node_pool(
         embeddings: Shape (n, d), row i the vector of node i.
         node_ids: Their ids, where these were read before.
         use_scores: Whether the nodes' scores become the pool's `relevance`; None for where
-            they say more than the cosines do, see `relevance_of`.
+            they say more than the cosines do, see `sift_core.relevance_of_scores`.
         with_texts: Whether the pool has what LlamaIndex's own synthesizers give to an LLM, the
             content with the metadata that is not hidden from it; else empty texts. A selection
             needs none, and those of 200 nodes cost as much as the selection.
@@ -94,13 +94,19 @@ def node_pool(
     texts = [""] * len(nodes)
     if with_texts:
         texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
+    node_ids = ids_of(nodes) if node_ids is None else node_ids
     return CandidatePool(
-        document_ids=ids_of(nodes) if node_ids is None else node_ids,
+        document_ids=node_ids,
         texts=texts,
         embeddings=embeddings,
         similarities=similarities,
         metadata=[{NODE: node} for node in nodes],
-        relevance=relevance_of(nodes, similarities, use_scores=use_scores),
+        relevance=relevance_of_scores(
+            [node.score for node in nodes],
+            similarities,
+            document_ids=node_ids,
+            use_scores=use_scores,
+        ),
     )
 
 
@@ -121,18 +127,14 @@ def limits_on(
     tokenizer (`Settings.tokenizer`) if none is given. Documents are told apart by `ref_doc_id`;
     a node without one is a document of its own.
     """
-    limits: dict[str, Any] = {}
-    if max_tokens is not None:
-        tokens_of = tokenizer or get_tokenizer()
-        texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
-        limits["costs"] = [max(1, len(tokens_of(text))) for text in texts]
-        limits["budget"] = max_tokens
-    if max_per_document is not None:
-        limits["groups"] = [
-            node.node.ref_doc_id or (NODE, node.node.node_id)  # a pair is nobody's `ref_doc_id`
-            for node in nodes
-        ]
-        limits["max_per_group"] = max_per_document
+    limits = limits_on_texts(
+        (node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes),
+        # A pair is nobody's `ref_doc_id`.
+        (node.node.ref_doc_id or (NODE, node.node.node_id) for node in nodes),
+        max_tokens=max_tokens,
+        max_per_document=max_per_document,
+        count_tokens=lambda text: len((tokenizer or get_tokenizer())(text)),
+    )
     if newest is not None:
         limits |= by_date(dates_of(nodes, newest), half_life_days=half_life_days)
     return limits
@@ -141,63 +143,6 @@ def limits_on(
 def dates_of(nodes: Sequence[NodeWithScore], newest: str) -> list[object]:
     """Return what the nodes' metadata has under the key `newest`; None where it is missing."""
     return [node.node.metadata.get(newest) for node in nodes]
-
-
-def relevance_of(
-    nodes: Sequence[NodeWithScore],
-    similarities: npt.NDArray[np.floating],
-    *,
-    use_scores: bool | None = None,
-) -> npt.NDArray[np.float64] | None:
-    """Return what the nodes' scores say beyond their cosines, or None for nothing.
-
-    A score is whatever the last retriever or reranker put there: a cosine, an inner product, a
-    squared distance (Faiss, where smaller is nearer), a fused rank, a cross-encoder's logit.
-    Scores that never fall and rise somewhere, in order of arrival, are distances and come
-    back negated: stores return the nearest node first, and rerankers the best one.
-
-    Args:
-        nodes: n nodes in order of arrival.
-        similarities: Their cosines with the query, shape (n,).
-        use_scores: True to take the scores whatever they say, False for never. None for where
-            all nodes have a finite one, which differ and do not order the nodes as the cosines
-            do: cosines say the same, more finely.
-
-    Returns:
-        Shape (n,), finite, higher is more relevant.
-
-    Raises:
-        InvalidInputError: If `use_scores` is True and a node has no finite score.
-    """
-    if use_scores is False:
-        return None
-    scores = np.array([node.score for node in nodes], dtype=float)  # NaN for None
-    is_finite = np.isfinite(scores)
-    if not is_finite.all():
-        if not use_scores:
-            return None
-        first = nodes[int(is_finite.argmin())]
-        raise InvalidInputError(
-            f"node {first.node.node_id!r} has no finite score to take its relevance from, got "
-            f"{first.score}; leave `use_scores` out, or put a postprocessor before that "
-            f"gives scores"
-        )
-    steps = scores[1:] - scores[:-1]
-    rises, falls = bool((steps > 0).any()), bool((steps < 0).any())
-    if use_scores is None:
-        if not (rises or falls) or _are_in_order(scores, similarities):
-            return None
-        # Distances, perhaps put into another order after the search.
-        if rises and _are_in_order(-scores, similarities):
-            return None
-    return -scores if rises and not falls else scores
-
-
-def _are_in_order(scores: npt.NDArray[np.float64], similarities: npt.NDArray[np.floating]) -> bool:
-    """Return whether a higher score never goes with a lower cosine, but for rounding."""
-    by_score = similarities[np.lexsort((-similarities, -scores))]
-    highest_after = np.maximum.accumulate(by_score[::-1])[::-1]
-    return bool((highest_after - by_score < ROUNDING).all())
 
 
 def chosen_nodes(
@@ -214,10 +159,9 @@ def chosen_nodes(
         keep_embeddings: Whether to put the vectors used on the copies, or to leave what is there.
     """
     positions = selection.positions.tolist()
-    scores = _strictly_falling(selection.variances[:-1].tolist())
     chosen = []
     for position, told, score in zip(
-        positions, pick_metadata(pool, selection), scores, strict=True
+        positions, pick_metadata(pool, selection), falling_scores(selection), strict=True
     ):
         arrived: NodeWithScore = pool.metadata[position][NODE]
         told["score"] = None if arrived.score is None else float(arrived.score)
@@ -242,16 +186,3 @@ def _explained(node: BaseNode, explanation: dict[str, float | None]) -> BaseNode
 
 def _with_key(keys: list[str]) -> list[str]:
     return keys if METADATA_KEY in keys else [*keys, METADATA_KEY]
-
-
-def _strictly_falling(values: Sequence[float]) -> list[float]:
-    """Return the values with ties broken by one rounding step, so that any sort keeps them.
-
-    A step of single precision, in which BEIR's evaluation compares.
-    """
-    falling: list[float] = []
-    for value in values:
-        if falling and np.float32(value) >= np.float32(falling[-1]):
-            value = float(np.nextafter(np.float32(falling[-1]), np.float32(-np.inf)))
-        falling.append(value)
-    return falling
