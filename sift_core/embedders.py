@@ -19,6 +19,8 @@ try:
 except ImportError as error:
     raise MissingDependencyError("sentence-transformers", extra="demo") from error
 
+__all__ = ["SentenceTransformerEmbedder"]
+
 MINILM = "all-MiniLM-L6-v2"
 _LOADING_ERRORS = (
     AttributeError,

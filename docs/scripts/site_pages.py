@@ -25,6 +25,7 @@ PAGES = {  # of the site: where in the repository they come from
     "benchmark-log.md": "benchmarks/LOG.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "integrations/haystack.md": "integrations/sift-haystack/README.md",
     "integrations/langchain.md": "integrations/langchain-sift/README.md",
     "integrations/llama-index.md": "integrations/llama-index-postprocessor-sift/README.md",
 }

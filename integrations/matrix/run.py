@@ -64,6 +64,7 @@ class Cell:
 
 LLAMA_INDEX = "llama-index-postprocessor-sift"
 LANGCHAIN = "langchain-sift"
+HAYSTACK = "sift-haystack"
 STORES = ("qdrant-client", "faiss-cpu", "numpy", "pydantic", "torch")
 CELLS = [
     Cell(
@@ -75,6 +76,10 @@ CELLS = [
         ("llama-index", LLAMA_INDEX, ("vector-stores-qdrant", "vector-stores-faiss")),
         ("langchain", LANGCHAIN, ("qdrant", "community", "tests")),
     )
+    for age in ("oldest", "newest")
+]
+CELLS += [
+    Cell(name=f"haystack-{age}", folder=HAYSTACK, shown=("haystack-ai", "qdrant-haystack", *STORES))
     for age in ("oldest", "newest")
 ]
 

@@ -35,7 +35,7 @@ from sift_core.errors import SiftError
 
 DISTRIBUTION = "sift-rerank"
 SECRETS = (API_KEY_VARIABLE, "HF_TOKEN")
-PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift")
+PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift", "sift-haystack")
 
 
 def doctor(

@@ -21,6 +21,7 @@ PACKAGES = [
     "sift_core.sources",
     "sift_core.sources.faiss",
     "sift_core.sources.qdrant",
+    "haystack_integrations.components.rankers.sift",
     "langchain_sift",
     "llama_index.postprocessor.sift",
 ]

@@ -10,11 +10,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = [
     ROOT / "integrations/langchain-sift/langchain_sift",
     ROOT / "integrations/llama-index-postprocessor-sift/llama_index/postprocessor/sift",
+    ROOT / "integrations/sift-haystack/haystack_integrations/components/rankers/sift",
 ]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 PUBLIC_PACKAGES = [
     "sift_core",
     "sift_core.answering",
+    "sift_core.embedders",
     "sift_core.sources",
     "sift_core.sources.faiss",
     "sift_core.sources.qdrant",
@@ -42,7 +44,7 @@ def private_imports(source):
     ]
 
 
-def test_both_packages_are_looked_at_and_use_the_core():
+def test_all_packages_are_looked_at_and_use_the_core():
     for package in PACKAGES:
         sources = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
         assert any(list(imports_of_the_core(source)) for source in sources), package

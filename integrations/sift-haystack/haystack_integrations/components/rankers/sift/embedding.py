@@ -1,0 +1,124 @@
+"""Vectors for questions and documents that arrive without one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from haystack import Document
+
+from sift_core import Embedder, InvalidInputError
+
+_logger = logging.getLogger(__name__)
+
+
+class ModelTextEmbedder:
+    """A `sift_core.Embedder` in the manners of a Haystack text embedder."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    def run(self, text: str) -> dict[str, Any]:
+        """Return the embedding of a text under "embedding"."""
+        return {"embedding": self._embedder.embed_query(text).tolist()}
+
+
+class ModelDocumentEmbedder:
+    """A `sift_core.Embedder` in the manners of a Haystack document embedder."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    def run(self, documents: list[Document]) -> dict[str, Any]:
+        """Return copies of the documents with embeddings under "documents".
+
+        Raises:
+            InvalidInputError: If one has no text.
+        """
+        without = [document.id for document in documents if not document.content]
+        if without:
+            raise InvalidInputError(
+                f"{len(without)} document(s) have neither an embedding nor text to embed, "
+                f"{without[0]!r} for one; let the retriever return embeddings"
+            )
+        rows = self._embedder.embed_documents([document.content or "" for document in documents])
+        embedded = [
+            replace(d, embedding=row.tolist()) for d, row in zip(documents, rows, strict=True)
+        ]
+        return {"documents": embedded}
+
+
+async def run_awaited(component: Any, **inputs: Any) -> dict[str, Any]:
+    """Return what a component's `run` returns, by `run_async` if it has one, else in a thread."""
+    if hasattr(component, "run_async"):
+        found: dict[str, Any] = await component.run_async(**inputs)
+        return found
+    return await asyncio.to_thread(component.run, **inputs)
+
+
+def question_of(query: str | None, text_embedder: Any) -> str:
+    """Return a question that can be embedded.
+
+    Raises:
+        InvalidInputError: If there is none, it is blank, or nothing embeds it.
+    """
+    if not isinstance(query, str) or not query.strip():
+        raise InvalidInputError(
+            f"without `query_embedding` the question must be a text that is not blank, got "
+            f"{query!r}; connect a text embedder's `embedding` to `query_embedding` or pass `query`"
+        )
+    if text_embedder is None:
+        raise InvalidInputError(
+            "nothing embeds the question: got no `query_embedding`, and the ranker has neither "
+            "`text_embedder` nor `model`; connect a text embedder's `embedding` to "
+            "`query_embedding`, or give the ranker one of them"
+        )
+    return query
+
+
+def without_embedding(documents: Sequence[Document], document_embedder: Any) -> list[Document]:
+    """Return copies of the documents that have no embedding, with a logged warning how many.
+
+    Raises:
+        InvalidInputError: If there are some and nothing embeds them.
+    """
+    missing = [replace(document) for document in documents if document.embedding is None]
+    if not missing:
+        return []
+    if document_embedder is None:
+        raise InvalidInputError(
+            f"{len(missing)} of {len(documents)} documents have no embedding, {missing[0].id!r} "
+            f"for one; make the retriever or its store with return_embedding=True, or give the "
+            f"ranker a `document_embedder` or `model`"
+        )
+    _logger.warning(
+        "no embedding on %d of %d documents: embedding their texts for this query; a retriever "
+        "with return_embedding=True saves that",
+        len(missing),
+        len(documents),
+    )
+    return missing
+
+
+def vectors_of(
+    documents: Sequence[Document], embedded: Sequence[Document]
+) -> list[Sequence[float]]:
+    """Return a vector a document; `embedded` are those without one, in their order.
+
+    Raises:
+        InvalidInputError: If an embedder has left some out.
+    """
+    n_missing = sum(document.embedding is None for document in documents)
+    made = [document.embedding for document in embedded if document.embedding is not None]
+    if len(made) != n_missing:
+        raise InvalidInputError(
+            f"`document_embedder` must return each document with an embedding: {n_missing} "
+            f"document(s) gave {len(made)} embedding(s)"
+        )
+    rest = iter(made)
+    return [
+        next(rest) if document.embedding is None else document.embedding for document in documents
+    ]

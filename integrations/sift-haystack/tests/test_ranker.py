@@ -1,0 +1,250 @@
+import copy
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from haystack import Document
+
+from haystack_integrations.components.rankers.sift import SIFTRanker
+from sift_core import ContextSelector, InvalidInputError, MMRSelector
+
+
+def words(text):
+    return len(text.split())
+
+
+def texts(documents):
+    return [document.content for document in documents]
+
+
+def chosen_by(selector, documents, query_embedding, n, **options):
+    rows = np.array([document.embedding for document in documents])
+    positions = selector.select(np.array(query_embedding), rows, n, **options).positions
+    return [documents[i].content for i in positions]
+
+
+@pytest.fixture
+def rank(query_embedding):
+    """What a ranker of some settings makes of documents, `run` or `run_async` alike."""
+
+    def ranked(documents, **settings):
+        return SIFTRanker(**settings).run(documents, query_embedding=query_embedding)["documents"]
+
+    return ranked
+
+
+@pytest.mark.parametrize("selector", [None, MMRSelector(relevance_weight=0.3)], ids=["own", "mmr"])
+def test_the_choice_equals_select(rank, documents, query_embedding, selector):
+    expected = chosen_by(selector or ContextSelector(), documents, query_embedding, 5)
+    assert texts(rank(documents, top_k=5, selector=selector)) == expected
+
+
+async def test_it_chooses_the_same_when_awaited(documents, query_embedding):
+    ranker = SIFTRanker(top_k=5)
+    expected = ranker.run(documents, query_embedding=query_embedding)
+    assert await ranker.run_async(documents, query_embedding=query_embedding) == expected
+
+
+def test_top_k_of_a_call_goes_before_the_rankers(documents, query_embedding):
+    ranker = SIFTRanker(top_k=5)
+    found = ranker.run(documents, query_embedding=query_embedding, top_k=2)["documents"]
+    assert texts(found) == chosen_by(ContextSelector(), documents, query_embedding, 2)
+
+
+def test_what_comes_back_are_copies_that_say_why(rank, documents):
+    before = copy.deepcopy(documents)
+    chosen = rank([dataclasses.replace(each, score=0.5) for each in documents], top_k=4)
+    assert documents == before
+    originals = {document.id: document for document in documents}
+    for document in chosen:
+        told = document.meta["sift"]
+        assert list(told) == [
+            *("similarity", "score", "relevance", "redundancy", "gain", "variance"),
+        ]
+        assert told["score"] == 0.5
+        json.dumps(document.to_dict())  # no numbers of NumPy's
+        original = originals[document.id]
+        assert document.meta == {**original.meta, "sift": told}
+        assert document.embedding == original.embedding
+    scores = [document.score for document in chosen]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] == pytest.approx(1.0)
+    assert len(set(scores)) == 4
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_nothing_stays_nothing_and_asks_nobody(text_embedder, is_awaited):
+    ranker = SIFTRanker(text_embedder=text_embedder)
+    found = await ranker.run_async([]) if is_awaited else ranker.run([])
+    assert found == {"documents": []}
+    assert text_embedder.n_texts == 0
+
+
+def test_one_document_comes_back(rank, documents):
+    (only,) = rank(documents[8:9])
+    assert only.content == "Müller trinkt grünen Tee in Zürich"
+    assert only.meta["sift"]["redundancy"] is None
+
+
+def test_a_document_that_arrives_twice_is_kept_once_with_its_highest_score(rank, documents):
+    first, *rest = documents
+    twice = [dataclasses.replace(first, score=score) for score in (None, 0.2, 0.9, 0.4)]
+    kept = rank([*twice, *rest], top_k=20)
+    assert sorted(texts(kept)) == sorted(texts(documents))
+    (again,) = (document for document in kept if document.id == first.id)
+    assert again.meta["sift"]["score"] == 0.9
+
+
+def test_scores_of_an_earlier_ranker_say_what_is_relevant(rank, documents, query_embedding):
+    ranked = [dataclasses.replace(each, score=float(i)) for i, each in enumerate(documents[::-1])]
+    ranked = ranked[::-1]  # best first: the last text of all says most
+    ranked = [dataclasses.replace(each, score=float(words(each.content))) for each in ranked]
+    scores = np.array([document.score for document in ranked])
+    expected = chosen_by(ContextSelector(), ranked, query_embedding, 4, relevance=scores)
+    by_cosines = chosen_by(ContextSelector(), ranked, query_embedding, 4)
+    assert expected != by_cosines
+    assert texts(rank(ranked, top_k=4)) == expected
+    assert texts(rank(ranked, top_k=4, use_scores=False)) == by_cosines
+
+
+def test_a_missing_score_that_must_be_used_is_refused(rank, documents):
+    with pytest.raises(InvalidInputError, match="has no finite score"):
+        rank(documents, use_scores=True)
+
+
+def test_no_more_tokens_are_kept_than_asked_for(rank, documents, query_embedding):
+    costs = [words(text) for text in texts(documents)]
+    expected = chosen_by(ContextSelector(), documents, query_embedding, 10, costs=costs, budget=20)
+    assert texts(rank(documents, max_tokens=20, count_tokens=words)) == expected
+    estimated = rank(documents, max_tokens=20)
+    assert 0 < sum(map(len, texts(estimated))) <= 4 * 20
+
+
+@pytest.mark.parametrize(
+    ("key", "settings"),
+    [("file_path", {}), ("source_id", {}), ("page", {"document_key": "page"})],
+    ids=["file", "splitter", "own key"],
+)
+def test_no_document_has_more_chunks_than_asked_for(rank, documents, key, settings):
+    first, *rest = documents
+    rest = [
+        dataclasses.replace(each, meta={**each.meta, key: i % 3}) for i, each in enumerate(rest)
+    ]
+    kept = rank([first, *rest], max_per_document=1, **settings)
+    assert sorted(str(each.meta.get(key)) for each in kept) == ["0", "1", "2", "None"]
+
+
+def test_of_near_duplicates_the_newest_is_chosen(rank, documents):
+    dated = [
+        dataclasses.replace(each, meta={"updated": f"2024-05-{i + 1:02}"})
+        for i, each in enumerate(documents)
+    ]
+    (kept,) = rank(dated, top_k=1, newest="updated")
+    assert kept.meta["updated"] == "2024-05-04"  # of four copies
+    (kept,) = rank(dated, top_k=1, newest="updated", half_life_days=1e-3)
+    assert kept.meta["updated"] == "2024-05-12"
+    with pytest.raises(InvalidInputError, match="needs `newest`"):
+        rank(dated, half_life_days=1)
+
+
+def test_the_file_goes_before_what_a_splitter_took_it_from(rank, documents):
+    chunks = [
+        dataclasses.replace(each, meta={"file_path": "one.md", "source_id": str(i)})
+        for i, each in enumerate(documents)
+    ]
+    assert len(rank(chunks, max_per_document=2)) == 2
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_what_has_no_embedding_is_embedded_in_one_batch_with_a_warning(
+    documents, bare_documents, question, text_embedder, document_embedder, caplog, is_awaited
+):
+    ranker = SIFTRanker(top_k=5, text_embedder=text_embedder, document_embedder=document_embedder)
+    mixed = [*documents[:7], *bare_documents[7:]]
+    if is_awaited:
+        found = await ranker.run_async(mixed, query=question)
+    else:
+        found = ranker.run(mixed, query=question)
+    whole = SIFTRanker(top_k=5, text_embedder=text_embedder).run(documents, query=question)
+    assert texts(found["documents"]) == texts(whole["documents"])
+    assert (text_embedder.n_texts, document_embedder.n_texts) == (2, 5)
+    assert all(document.embedding is None for document in bare_documents)
+    (record,) = caplog.records
+    assert "no embedding on 5 of 12 documents" in record.message
+
+
+def test_too_few_documents_to_choose_from_are_said_once(documents, query_embedding, caplog):
+    ranker = SIFTRanker(top_k=12)
+    for _ in range(2):
+        ranker.run(documents, query_embedding=query_embedding)
+    (record,) = caplog.records
+    assert "12 documents arrived for top_k=12" in record.message
+
+
+def test_what_cannot_be_embedded_is_an_error_that_says_what_to_do(
+    documents, bare_documents, question, query_embedding, text_embedder
+):
+    with pytest.raises(InvalidInputError, match="nothing embeds the question"):
+        SIFTRanker().run(documents, query=question)
+    for query in (None, " "):
+        with pytest.raises(InvalidInputError, match="not blank"):
+            SIFTRanker(text_embedder=text_embedder).run(documents, query=query)
+    with pytest.raises(InvalidInputError, match=r"12 of 12 documents .* return_embedding=True"):
+        SIFTRanker().run(bare_documents, query_embedding=query_embedding)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([1.0, 0.0], "64 dimensions, the documents have"),
+        ([float("nan")] * 64, "must be finite"),
+        ([float("inf")] * 64, "must be finite"),
+        ([0.0] * 64, "zero"),
+    ],
+    ids=["dimension", "nan", "infinite", "zero"],
+)
+@pytest.mark.filterwarnings("error")
+def test_an_embedding_that_cannot_be_compared_is_refused(rank, documents, wrong, said):
+    with pytest.raises(InvalidInputError, match=said):
+        rank([*documents, Document(content="wrong", embedding=wrong)])
+
+
+@pytest.mark.parametrize("wrong", [[], [float("nan")] * 64, [0.0] * 64, [1.0]], ids=str)
+def test_a_query_embedding_that_cannot_be_compared_is_refused(documents, wrong):
+    with pytest.raises(InvalidInputError):
+        SIFTRanker().run(documents, query_embedding=wrong)
+
+
+def test_an_embedder_that_leaves_documents_out_is_refused(bare_documents, query_embedding):
+    class Forgetful:
+        def run(self, documents):
+            return {"documents": documents[1:]}
+
+    ranker = SIFTRanker(document_embedder=Forgetful())
+    with pytest.raises(InvalidInputError, match=r"12 document\(s\) gave 0 embedding\(s\)"):
+        ranker.run(bare_documents, query_embedding=query_embedding)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"top_k": 0}, "`top_k` must be a whole number >= 1, got 0"),
+        ({"top_k": True}, "top_k"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_per_document": -1}, "max_per_document"),
+        ({"selector": "mmr"}, "`selector`"),
+        ({"max_per_document": 2, "selector": MMRSelector()}, "got MMRSelector"),
+    ],
+    ids=str,
+)
+def test_a_bad_setting_is_refused_at_construction(settings, said):
+    with pytest.raises(ValueError, match=said):
+        SIFTRanker(**settings)
+
+
+def test_bad_arguments_of_a_call_are_refused(documents, query_embedding):
+    with pytest.raises(ValueError, match="top_k"):
+        SIFTRanker().run(documents, query_embedding=query_embedding, top_k=0)
+    with pytest.raises(InvalidInputError, match="list of Documents"):
+        SIFTRanker().run("a question", documents)
