@@ -18,6 +18,7 @@ from sift_core.selection.greedy import GreedySelector, Problem
 from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
 from sift_core.selection.limits import Limits, limits_of, number_to_select
 from sift_core.selection.near_duplicates import (
+    LIKELY_NEAR,
     distances_to_earlier,
     first_of_class,
     first_of_each,
@@ -128,7 +129,8 @@ class ContextSelector(GreedySelector):
             prefer: Which of several near-duplicates to choose, shape (n,), for instance dates
                 in seconds: the highest stands for all, ties go to the more relevant, then to the
                 lower position. Only their order counts. The most relevant one if None.
-                Among the most relevant 500 (decision 0021).
+                Among the most relevant 500; what is closer than u = .15 then is a
+                near-duplicate in any pool (decision 0021).
             weight: What each candidate counts beforehand, shape (n,), > 0, for instance trust or
                 recency. Multiplies its weight as a target, so that the region moves towards
                 what counts more; halving it does as much as .35 standard deviations less
@@ -203,7 +205,8 @@ class ContextSelector(GreedySelector):
         typical = _typical_distance(cosines)
         shown = rows.shown(n_near)
         distance = distances_to_earlier(nearest, typical, shown)
-        is_new = distance > near_duplicate_radius(distance)
+        radius = near_duplicate_radius(distance)
+        is_new = distance > (radius if preference.prefer is None else max(radius, LIKELY_NEAR))
         if not is_new.any():  # all of it was shown before, and differs by relevance alone
             is_new[:] = True
         relevance = nearness[:n_near][is_new]

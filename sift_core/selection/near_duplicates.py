@@ -14,7 +14,8 @@ import numpy.typing as npt
 from sift_core.types import FloatArray, IntArray
 
 SURELY_NEAR = 0.05  # closer than this is a near-duplicate in any pool. Guess.
-LIKELY_NEAR = 0.15  # the same where the pool is too small to be read, see decision 0006
+LIKELY_NEAR = 0.15  # the same where the pool is too small to be read, see decision 0006, or where
+# the caller says that there are versions, by preferring one: decision 0021
 FEWEST_TO_READ = 20  # chunks: with fewer even a gap of a factor e hardly lacks `MISSING_CHUNKS`
 NEVER_NEAR = 0.5  # half as unlike as two usual chunks is not a near-duplicate in any pool. Guess.
 COSINE_DIGITS = 12  # to which two are told apart: copies tie whatever order products are summed in
@@ -159,7 +160,8 @@ def first_of_each(
         rows: Unit vectors, most relevant first, shape (n, d), float64.
         typical: How unlike two chunks usually are, 1 - cosine, > 0.
         n_read: >= 1.
-        with_classes: Without, -1 for all that are not the first.
+        with_classes: Without, -1 for all that are not the first. With, what is closer than
+            `LIKELY_NEAR` is a near-duplicate in any pool.
     """
     first = np.full(len(rows), -1, dtype=np.intp)
     radius = np.nan
@@ -171,6 +173,7 @@ def first_of_each(
         distance = distances_to_earlier(nearest_earlier(cosines), typical, shown=shown)
         if start == 0:
             radius = near_duplicate_radius(np.append(distance, 1.0))
+            radius = max(radius, LIKELY_NEAR) if with_classes else radius
         is_new = distance > radius
         own = first[start : start + n_read]
         if with_classes:

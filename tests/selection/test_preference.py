@@ -18,6 +18,7 @@ from sift_core import (
 from sift_core.selection import context
 from sift_core.selection.context import distinct
 from sift_core.selection.near_duplicates import (
+    LIKELY_NEAR,
     distances_to_earlier,
     near_duplicate_radius,
     nearest_earlier,
@@ -53,7 +54,7 @@ def classes_by_definition(query, candidates):
     cosines = rows @ rows.T
     typical = 1 - cosines[~np.eye(len(rows), dtype=bool)].mean()
     distance = distances_to_earlier(nearest_earlier(cosines), typical)
-    radius = near_duplicate_radius(distance)
+    radius = max(near_duplicate_radius(distance), LIKELY_NEAR)
     classes = []
     for i in range(len(rows)):
         if distance[i] > radius:
