@@ -130,9 +130,9 @@ class AnswerEngine:
             if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
         self._limits.check(self.context_selector)
-        self._answerer({}, cite=self.cite)  # checks the prompts
         check_generation(self.generation)
         self.language_model.check_generation(self.generation)
+        self._answerer({}, cite=self.cite)  # checks the prompts
 
     @classmethod
     def from_pretrained(
