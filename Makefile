@@ -33,6 +33,9 @@ $(INSTALLED): $(SOURCES)
 demo: $(INSTALLED) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs)
 
+# Without a hub that answers, each name that no model has would be asked for again and again.
+test test-all: export HF_HUB_OFFLINE = 1
+
 test: $(INSTALLED) ## run the tests that are quick; ARGS=-v prints the tables of stores and faults, WORKERS=0 takes one process
 	$(PYTEST) $(ARGS)
 
