@@ -34,8 +34,8 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
         vectorstore: Where documents come from: Qdrant, FAISS or LangChain's in-memory store.
             None if no vectors are stored. One of both is needed.
         top_n: How many documents to keep at most, >= 1.
-        selector, max_tokens, count_tokens, max_per_document, document_key, newest,
-            half_life_days: As in `SIFTRetriever`.
+        selector, max_tokens, count_tokens, max_per_document: As in `SIFTRetriever`.
+        document_key, newest, half_life_days: Likewise.
         relevance_key: Where an earlier reranker has left its score in the metadata, higher
             is better. If all documents have a finite number there, these say what is relevant.
             None to disregard them.

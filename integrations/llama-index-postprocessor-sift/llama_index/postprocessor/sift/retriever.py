@@ -56,8 +56,8 @@ class SIFTRetriever(BaseRetriever):
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
-        selector, keep_embeddings, max_tokens, max_per_document, tokenizer, newest,
-            half_life_days: As in `SIFTReranker`.
+        selector, keep_embeddings, max_tokens, max_per_document: As in `SIFTReranker`.
+        tokenizer, newest, half_life_days: Likewise.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
