@@ -17,7 +17,6 @@ from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
-from sift_core.answering.reading_limits import ReadingLimits
 from sift_core.answering.request import (
     AnswerRequest,
     Choice,
@@ -39,6 +38,7 @@ from sift_core.answering.streams import (
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
+from sift_core.reading_limits import ReadingLimits
 from sift_core.selection import ContextSelector, SIFTSelector
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sift_core.answering.policy import PolicyFeatures
-from sift_core.answering.reading_limits import ReadingLimits
 from sift_core.checks import as_count, as_messages, as_number, check_flag, check_question, shown
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
+from sift_core.reading_limits import ReadingLimits
 from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step

@@ -11,7 +11,6 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
-from sift_core.answering.reading_limits import ReadingLimits, token_counter
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -35,6 +34,7 @@ from sift_core.cli.settings import (
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource
+from sift_core.reading_limits import ReadingLimits, token_counter
 from sift_core.records import Column, column_of, compared_columns, explained, repeats_of
 from sift_core.selection import selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource

@@ -210,9 +210,8 @@ class ContextSelector(GreedySelector):
         if not is_new.any():  # all of it was shown before, and differs by relevance alone
             is_new[:] = True
         relevance = nearness[:n_near][is_new]
-        taken: IntArray = np.flatnonzero(
-            is_new
-        )  # of near-duplicates one, in the order of `relevance`
+        # Of near-duplicates one, in the order of `relevance`.
+        taken: IntArray = np.flatnonzero(is_new)
         if preference.prefer is not None:
             first = first_of_class(cosines, is_new, shown)
             taken = preferred_of_each(first, preference.prefer[:n_near])

@@ -16,6 +16,7 @@ from sift_core.protocols import Selector
 from sift_core.types import FloatArray, IntArray
 
 Tiers = npt.NDArray[np.int8]
+LARGEST_BUDGET = 2**53  # tokens: more than any texts have, and a float yet
 CHOSEN = 127  # the tier of what may not be chosen (again)
 LARGEST_RATIO = 1e12  # of two costs: gains per cost stay far from where float64 ends
 ROUNDING = 1e-12  # of a sum of costs, relative to the budget
@@ -234,7 +235,7 @@ def limits_on_texts(
     limits: dict[str, Any] = {}
     if max_tokens is not None:
         limits["costs"] = [max(1, count_tokens(text)) for text in texts]
-        limits["budget"] = max_tokens
+        limits["budget"] = min(max_tokens, LARGEST_BUDGET)
     if max_per_document is not None:
         limits["groups"] = [
             (row, None) if name is None else name  # a pair is nobody's name

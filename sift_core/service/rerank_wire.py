@@ -12,9 +12,9 @@ from uuid import uuid4
 import numpy as np
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
-from sift_core.answering.reading_limits import ReadingLimits, token_counter
 from sift_core.checks import as_finite_array, shown
 from sift_core.errors import InvalidInputError
+from sift_core.reading_limits import ReadingLimits, token_counter
 from sift_core.selection import ContextSelector
 from sift_core.service.bodies import MAX_KEYS, Body, Many
 from sift_core.service.errors import RefusedError

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from sift_core.answering.reading_limits import ReadingLimits, token_counter
 from sift_core.protocols import Selector
+from sift_core.reading_limits import ReadingLimits, token_counter
 from sift_core.records import Column, column_of, compared_columns
 from sift_core.selection import ContextSelector, explain, selector_from_settings
 from sift_core.service.bodies import Body

@@ -6,7 +6,7 @@ import pytest
 
 from sift_core import InMemorySource, InvalidInputError, NearestNeighborSelector, StopReason
 from sift_core.answering import AnswerEngine, InContextAnswerer
-from sift_core.answering.reading_limits import (
+from sift_core.reading_limits import (
     ReadingLimits,
     document_of,
     estimated_tokens,

@@ -9,7 +9,7 @@ from typing import Any
 
 from sift_core.checks import as_count
 from sift_core.protocols import Selector
-from sift_core.selection.limits import check_takes_limits
+from sift_core.selection.limits import check_takes_limits, limits_on_texts
 from sift_core.types import Metadata
 
 # Where metadata names the document that a chunk is of: as `sift index` writes it, then as others.
@@ -63,17 +63,13 @@ class ReadingLimits:
             metadata: n mappings.
             count_tokens: Counts those of a text; a text without any counts as one.
         """
-        limits: dict[str, Any] = {}
-        if self.max_tokens is not None:
-            limits["costs"] = [max(1, count_tokens(text)) for text in texts]
-            limits["budget"] = min(self.max_tokens, max(1, sum(limits["costs"])))
-        if self.max_per_document is not None:
-            names = [document_of(row) for row in metadata]
-            limits["groups"] = [
-                (row, None) if name is None else name for row, name in enumerate(names)
-            ]
-            limits["max_per_group"] = min(self.max_per_document, max(1, len(names)))
-        return limits
+        return limits_on_texts(
+            texts,
+            map(document_of, metadata),
+            max_tokens=self.max_tokens,
+            max_per_document=self.max_per_document,
+            count_tokens=count_tokens,
+        )
 
 
 def document_of(metadata: Metadata) -> str | None:
