@@ -12,7 +12,8 @@ TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
     from typing import Any
 
-    from sift_core.dates import by_date, check_by_date
+    from sift_core.choice_rules import ChoiceRules
+    from sift_core.dates import by_date
     from sift_core.errors import (
         AdapterCacheWarning,
         AdapterServerError,
@@ -50,13 +51,10 @@ if TYPE_CHECKING:
         RepeatedNeighborSelector,
         SIFTSelector,
         UncertaintySamplingSelector,
-        check_takes_limits,
-        check_takes_preference,
         cosine_similarities,
         explain,
         falling_scores,
         irreducible_variance,
-        limits_on_texts,
         pick_metadata,
         posterior_variances,
         relevance_of_scores,
@@ -89,6 +87,7 @@ __all__ = [
     "CandidatePool",
     "CandidateSource",
     "CandidateSourceError",
+    "ChoiceRules",
     "Citation",
     "ContextSelector",
     "Document",
@@ -124,15 +123,11 @@ __all__ = [
     "UndatedWarning",
     "afetch_distinct",
     "by_date",
-    "check_by_date",
-    "check_takes_limits",
-    "check_takes_preference",
     "cosine_similarities",
     "explain",
     "falling_scores",
     "fetch_distinct",
     "irreducible_variance",
-    "limits_on_texts",
     "paced",
     "pick_metadata",
     "posterior_variances",
@@ -157,7 +152,8 @@ _NAMES_OF_MODULE = {
         "SiftError",
         "UndatedWarning",
     ),
-    "dates": ("by_date", "check_by_date"),
+    "choice_rules": ("ChoiceRules",),
+    "dates": ("by_date",),
     "sources.oversampling": (
         "OversamplingSource",
         "afetch_distinct",
@@ -186,13 +182,10 @@ _NAMES_OF_MODULE = {
         "RepeatedNeighborSelector",
         "SIFTSelector",
         "UncertaintySamplingSelector",
-        "check_takes_limits",
-        "check_takes_preference",
         "cosine_similarities",
         "explain",
         "falling_scores",
         "irreducible_variance",
-        "limits_on_texts",
         "pick_metadata",
         "posterior_variances",
         "relevance_of_scores",

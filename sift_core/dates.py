@@ -11,9 +11,7 @@ from numbers import Real
 import numpy as np
 
 from sift_core.checks import as_number
-from sift_core.errors import InvalidInputError, UndatedWarning
-from sift_core.protocols import Selector
-from sift_core.selection.preference import check_takes_preference
+from sift_core.errors import UndatedWarning
 from sift_core.types import FloatArray
 
 DAY = 86_400.0  # seconds
@@ -64,30 +62,6 @@ def by_date(
         ages = (newest - np.where(is_missing, oldest, seconds)) / DAY
         known_for["weight"] = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
     return known_for
-
-
-def check_by_date(
-    selector: Selector | None, *, newest: str | None, half_life_days: float | None
-) -> None:
-    """Refuse settings of a choice by date that cannot be.
-
-    Args:
-        selector: What chooses; None for `ContextSelector`.
-        newest: The metadata key of a date, None for no choice by date.
-        half_life_days: As in `by_date`.
-
-    Raises:
-        InvalidInputError: If there is a half-life and no key, it is not > 0, or the selector's
-            `select` takes no `prefer` and `weight`.
-    """
-    if half_life_days is not None:
-        as_number("half_life_days", half_life_days, above=0)
-        if newest is None:
-            raise InvalidInputError(
-                "`half_life_days` needs `newest`, the metadata key of a date; pass both"
-            )
-    if newest is not None and selector is not None:
-        check_takes_preference(selector)
 
 
 def _seconds(value: object) -> float:

@@ -198,7 +198,7 @@ def column_of(
         pool: The candidates.
         selector: The method.
         n_select: How many to choose at most.
-        limits: On the choice, from `ReadingLimits.on`; for selectors that take them.
+        limits: On the choice, from `ChoiceRules.on`; for selectors that take them.
     """
     selection = selector.select(
         query.vector, pool.embeddings, n_select, relevance=pool.relevance, **(limits or {})

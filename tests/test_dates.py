@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from sift_core import InvalidInputError, MMRSelector, UndatedWarning, by_date, check_by_date
+from sift_core import InvalidInputError, UndatedWarning, by_date
 
 MAY = 1_714_521_600  # 2024-05-01, midnight UTC
 
@@ -83,14 +83,3 @@ def test_nothing_is_warned_of_where_it_will_be_looked_at_again():
 def test_a_half_life_that_cannot_be_is_refused(days):
     with pytest.raises(InvalidInputError, match="`half_life_days` must be"):
         by_date([MAY], half_life_days=days)
-    with pytest.raises(InvalidInputError, match="`half_life_days` must be"):
-        check_by_date(None, newest="date", half_life_days=days)
-
-
-def test_settings_that_do_not_fit_together_are_refused():
-    check_by_date(None, newest=None, half_life_days=None)
-    check_by_date(MMRSelector(), newest=None, half_life_days=None)
-    with pytest.raises(InvalidInputError, match="`half_life_days` needs `newest`"):
-        check_by_date(None, newest=None, half_life_days=3)
-    with pytest.raises(InvalidInputError, match="got MMRSelector"):
-        check_by_date(MMRSelector(), newest="date", half_life_days=None)

@@ -18,6 +18,7 @@ from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
 from sift_core.answering.request import (
+    RULES,
     AnswerRequest,
     Choice,
     check_generation,
@@ -36,9 +37,9 @@ from sift_core.answering.streams import (
     followed,
 )
 from sift_core.checks import as_count
+from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
-from sift_core.reading_limits import ReadingLimits
 from sift_core.selection import ContextSelector, SIFTSelector
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
@@ -77,6 +78,10 @@ class AnswerEngine:
         max_per_document: How many chunks of one document may be among them; which that is, the
             metadata tells ("source" as of `sift index`, or "file_path", "path", "file_name",
             "url"), and a chunk without is a document of its own. None for any number.
+        newest: The metadata key of a date (ISO 8601 text, datetime, seconds since 1970): of
+            near-duplicates the newest is read. None for the most relevant.
+        half_life_days: With `newest`: a chunk so many days older than the newest candidate counts
+            half as much. None: age counts among near-duplicates alone.
         cite: Whether chunks are numbered in the prompt and the model is asked to put marks such
             as [1] behind what it says; `Answer.citations` then has those that it put. Small
             models often put none, or wrong ones: a mark says what the model wrote, not that
@@ -100,8 +105,8 @@ class AnswerEngine:
 
     Raises:
         InvalidInputError: If a number is < 1, a setting of generation cannot be used, or
-            `context_selector` cannot keep `max_tokens` or `max_per_document`, or a prompt
-            cannot be used.
+            `context_selector` cannot keep `max_tokens`, `max_per_document` or `newest`, or a
+            prompt cannot be used.
     """
 
     language_model: LanguageModel
@@ -113,6 +118,8 @@ class AnswerEngine:
     n_context: int = 10
     max_tokens: int | None = None
     max_per_document: int | None = None
+    newest: str | None = None
+    half_life_days: float | None = None
     cite: bool = False
     system_prompt: str | None = None
     prompt_template: str | None = None
@@ -129,7 +136,7 @@ class AnswerEngine:
         for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
             if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
-        self._limits.check(self.context_selector)
+        self._rules_of(None).check(self.context_selector)
         check_generation(self.generation)
         self.language_model.check_generation(self.generation)
         self._answerer({}, cite=self.cite)  # checks the prompts
@@ -274,7 +281,7 @@ class AnswerEngine:
                 pool.embeddings,
                 self.n_context,
                 relevance=pool.relevance,
-                **self._limits_of(request).on(pool.texts, pool.metadata, answerer.size),
+                **self._rules_of(request).on(pool.texts, pool.metadata, count_tokens=answerer.size),
             )
         if mode in (*LEARNING, AnswerMode.AUTO):
             learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
@@ -413,21 +420,18 @@ class AnswerEngine:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
         self.language_model.check_generation(request.generation)
-        self._limits_of(request).check(self.context_selector)
+        self._rules_of(request).check(self.context_selector)
         return request
 
-    @property
-    def _limits(self) -> ReadingLimits:
-        return ReadingLimits(max_tokens=self.max_tokens, max_per_document=self.max_per_document)
-
-    def _limits_of(self, request: AnswerRequest) -> ReadingLimits:
-        """Return the limits of a request, the engine's where it says none."""
-        given = {
-            name: getattr(request, name)
-            for name in ("max_tokens", "max_per_document")
-            if getattr(request, name) is not None
-        }
-        return replace(self._limits, **given)
+    def _rules_of(self, request: AnswerRequest | None) -> ChoiceRules:
+        """Return the rules of a request, the engine's where it says none."""
+        said = [None if request is None else getattr(request, name) for name in RULES]
+        return ChoiceRules(
+            **{
+                name: getattr(self, name) if own is None else own
+                for name, own in zip(RULES, said, strict=True)
+            }
+        )
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
         if self.source is None or self.embedder is None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, as_messages, as_number, check_flag, check_question, shown
+from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
-from sift_core.reading_limits import ReadingLimits
 from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
@@ -39,6 +39,9 @@ class AnswerRequest:
         max_tokens: How many tokens the chunks that are read may have together, >= 1; the
             engine's if None.
         max_per_document: How many chunks of one document are read at most, >= 1; likewise.
+        newest: The metadata key of a date: of near-duplicates the newest is read; the engine's if
+            None.
+        half_life_days: How much older a chunk is that counts half as much; likewise.
         cite: Whether chunks are numbered in the prompt and the model is asked for marks such as
             [1]; the engine's if None.
         generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
@@ -58,6 +61,8 @@ class AnswerRequest:
     max_new_tokens: int | None = None
     max_tokens: int | None = None
     max_per_document: int | None = None
+    newest: str | None = None
+    half_life_days: float | None = None
     cite: bool | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,7 +78,7 @@ class AnswerRequest:
         as_count("n_questions", self.n_questions, minimum=1)
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
-        ReadingLimits(max_tokens=self.max_tokens, max_per_document=self.max_per_document)  # checks
+        _ = self.rules  # checks them
         if self.cite is not None:
             check_flag("cite", self.cite)
         check_generation(self.generation)
@@ -94,6 +99,11 @@ class AnswerRequest:
         else:
             request = cls(question=question, **known)
         return replace(request, generation={**request.generation, **others})
+
+    @property
+    def rules(self) -> ChoiceRules:
+        """What the choice must keep, as far as the request says it."""
+        return ChoiceRules(**{name: getattr(self, name) for name in RULES})
 
     def query(self, embedder: Embedder | None = None) -> Query:
         """Return the question and its history, embedded if there is something to do it."""
@@ -122,6 +132,7 @@ class AnswerRequest:
         return {**self.generation, "max_new_tokens": self.max_new_tokens}
 
 
+RULES = tuple(one.name for one in fields(ChoiceRules))
 _FIELDS = frozenset(one.name for one in fields(AnswerRequest)) - {"question"}
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sift_core.choice_rules import CHARACTERS_A_TOKEN
 from sift_core.cli.index_plan import LEAST_TOKENS, FileMemory, Plan, refuse_to_drop, some_of
 from sift_core.cli.models import check_known, load_embedder
 from sift_core.cli.output import (
@@ -44,7 +45,6 @@ from sift_core.documents import (
 )
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex, Embedder
-from sift_core.reading_limits import CHARACTERS_A_TOKEN
 
 if TYPE_CHECKING:
     from sift_core.embedders import SentenceTransformerEmbedder

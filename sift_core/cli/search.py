@@ -11,6 +11,7 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
+from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -25,16 +26,17 @@ from sift_core.cli.settings import (
     DEFAULT_STORE,
     CandidatesOption,
     EmbedderOption,
+    HalfLifeOption,
     JsonOption,
     MaxPerDocumentOption,
     MaxTokensOption,
+    NewestOption,
     StoreOption,
     question_from,
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource
-from sift_core.reading_limits import ReadingLimits, token_counter
 from sift_core.records import Column, column_of, compared_columns, explained, repeats_of
 from sift_core.selection import selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource
@@ -64,6 +66,8 @@ def search(
     candidates: CandidatesOption = 200,
     max_tokens: MaxTokensOption = None,
     max_per_document: MaxPerDocumentOption = None,
+    newest: NewestOption = None,
+    half_life_days: HalfLifeOption = None,
     kernel: Annotated[
         KernelName,
         typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),
@@ -97,13 +101,19 @@ def search(
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {candidates} and {n_select}"
         )
-    limits = ReadingLimits(max_tokens=max_tokens, max_per_document=max_per_document)
-    if limits and compare:
+    rules = ChoiceRules(
+        max_tokens=max_tokens,
+        max_per_document=max_per_document,
+        newest=newest,
+        half_life_days=half_life_days,
+    )
+    if rules and compare:
         raise InvalidInputError(
-            "--compare sets SIFT beside methods that keep no limits; leave out --max-tokens and "
-            "--max-per-document, or --compare"
+            "--compare sets SIFT beside methods that keep no rules; leave out --max-tokens, "
+            "--max-per-document and --newest, or --compare"
         )
     selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
+    rules.check(selector)
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
         model = embedder_of(source, address, embedder)
@@ -112,12 +122,14 @@ def search(
         )
         fetched: CandidateSource = source
         if adaptive:
-            fetched = OversamplingSource(source, n_select=n_select)
+            fetched = OversamplingSource(
+                source, n_select=n_select, prefer=lambda pool: rules.newness(pool.metadata)
+            )
         pool = fetched.fetch(query, candidates)
     if compare:
         columns = compared_columns(query, pool, selector, n_select)
     else:
-        told = limits.on(pool.texts, pool.metadata, token_counter(model))
+        told = rules.on(pool.texts, pool.metadata, count_tokens=token_counter(model))
         columns = {"sift": column_of("SIFT", query, pool, selector, n_select, told)}
     if json:
         records = {name: column.record() for name, column in columns.items()}

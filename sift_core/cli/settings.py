@@ -87,6 +87,23 @@ MaxPerDocumentOption = Annotated[
         show_default=False,
     ),
 ]
+NewestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--newest",
+        metavar="KEY",
+        help="Metadata key of a date: of near-duplicates the newest is chosen.",
+        show_default=False,
+    ),
+]
+HalfLifeOption = Annotated[
+    float | None,
+    typer.Option(
+        "--half-life-days",
+        help="With --newest: a chunk so many days older than the newest counts half as much.",
+        show_default=False,
+    ),
+]
 CandidatesOption = Annotated[
     int, typer.Option(min=1, help="How many of the nearest to choose from.")
 ]

@@ -17,9 +17,7 @@ from sift_core.selection.explain import (
 from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.lazy import LazySIFTSelector
-from sift_core.selection.limits import check_takes_limits, limits_on_texts
 from sift_core.selection.posterior import posterior_variances
-from sift_core.selection.preference import check_takes_preference
 from sift_core.selection.scores import falling_scores, relevance_of_scores
 from sift_core.selection.select import select, selector_from_settings
 from sift_core.selection.sift import SIFTSelector
@@ -38,13 +36,10 @@ __all__ = [
     "RepeatedNeighborSelector",
     "SIFTSelector",
     "UncertaintySamplingSelector",
-    "check_takes_limits",
-    "check_takes_preference",
     "cosine_similarities",
     "explain",
     "falling_scores",
     "irreducible_variance",
-    "limits_on_texts",
     "pick_metadata",
     "posterior_variances",
     "relevance_of_scores",

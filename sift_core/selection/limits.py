@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -212,34 +211,3 @@ def check_takes(selector: Selector, names: set[str], what: str, able: Sequence[s
             f"{what} needs a selector whose `select` takes {', '.join(sorted(lacking))}, as "
             f"{whose} {'do' if len(able) > 1 else 'does'}; got {type(selector).__name__}"
         )
-
-
-def limits_on_texts(
-    texts: Iterable[str],
-    documents: Iterable[Hashable],
-    *,
-    max_tokens: int | None,
-    max_per_document: int | None,
-    count_tokens: Callable[[str], int],
-) -> dict[str, Any]:
-    """Return what a selector's `select` takes as limits on n chunks; empty without any.
-
-    Args:
-        texts: n chunks as a model reads them; looked at for `max_tokens` alone.
-        documents: The file or page of each, by name; None for a chunk that is a document of its
-            own. Looked at for `max_per_document` alone.
-        max_tokens: How many tokens the choices may have together; None for no limit.
-        max_per_document: How many choices may be of one document; None for no limit.
-        count_tokens: Counts those of a text; an empty one costs 1 too.
-    """
-    limits: dict[str, Any] = {}
-    if max_tokens is not None:
-        limits["costs"] = [max(1, count_tokens(text)) for text in texts]
-        limits["budget"] = min(max_tokens, LARGEST_BUDGET)
-    if max_per_document is not None:
-        limits["groups"] = [
-            (row, None) if name is None else name  # a pair is nobody's name
-            for row, name in enumerate(documents)
-        ]
-        limits["max_per_group"] = max_per_document
-    return limits

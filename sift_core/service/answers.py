@@ -46,7 +46,7 @@ class Asked:
     def session_key(self) -> tuple[object, ...]:
         """What a session may not share with another: all that its documents depend on."""
         asked = self.request
-        limits = (self.n_context, asked.max_tokens, asked.max_per_document)
+        limits = (self.n_context, asked.rules)
         return (self.session, asked.mode, limits, asked.cite, self.conditions)
 
 

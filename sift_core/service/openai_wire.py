@@ -176,6 +176,8 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
         max_new_tokens=body.length,
         max_tokens=sift.max_context_tokens,
         max_per_document=sift.max_per_document,
+        newest=sift.newest,
+        half_life_days=sift.half_life_days,
         cite=sift.cite,
         generation=generation,
     )

@@ -13,10 +13,9 @@ import numpy as np
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from sift_core.checks import as_finite_array, shown
+from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.errors import InvalidInputError
-from sift_core.reading_limits import ReadingLimits, token_counter
-from sift_core.selection import ContextSelector
-from sift_core.service.bodies import MAX_KEYS, Body, Many
+from sift_core.service.bodies import MAX_KEYS, Body, Many, RuledBody
 from sift_core.service.errors import RefusedError
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
 from sift_core.service.ranking import Limit, Ranking, ranked, ranked_texts
@@ -82,25 +81,16 @@ class _Vectored(Body):
     )
 
 
-class DocumentsRequest(_Vectored):
-    """What Cohere, Jina, vLLM, Infinity and Open WebUI send."""
+class DocumentsRequest(RuledBody, _Vectored):
+    """What Cohere, Jina, vLLM, Infinity and Open WebUI send.
+
+    With a rule the results are the choice alone; documents with fields have metadata.
+    """
 
     model: str | None = None
     documents: Many[str | dict[str, Any]]
     top_n: int | None = Field(default=None, ge=0, description="0 or nothing for all.")
     return_documents: bool | None = None
-    max_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="That the results may have together, by the embedder's tokenizer: results are "
-        "the choice alone. No text is truncated.",
-    )
-    max_per_document: int | None = Field(
-        default=None,
-        ge=1,
-        description='Results of one file or page, which documents with fields name under "source", '
-        '"file_path", "path", "file_name" or "url": results are the choice alone.',
-    )
     rank_fields: Annotated[Many[str], Field(max_length=MAX_KEYS)] | None = None
 
     def texts(self) -> list[str]:
@@ -177,11 +167,10 @@ async def _results(
     service.check_n("documents", len(request.documents))
     texts = request.texts()
     top_n = request.top_n or len(texts)
-    limits = ReadingLimits(max_tokens=request.max_tokens, max_per_document=request.max_per_document)
     limit = None
-    if limits:
-        limits.check(service.selector or ContextSelector())
-        limit = partial(_limits_on, service, limits, request.documents, texts)
+    if rules := request.rules:
+        rules.check(service.selector)
+        limit = partial(_told, service, rules, request.documents, texts)
     ranking, n_tokens = await _ranked(service, request, "documents", texts, top_n, limit)
     if limit is not None:
         top_n = min(top_n, ranking.n_chosen)
@@ -258,19 +247,19 @@ async def _ranked(
     return ranking, n_tokens
 
 
-def _limits_on(
+def _told(
     service: Service,
-    limits: ReadingLimits,
+    rules: ChoiceRules,
     documents: Sequence[str | dict[str, Any]],
     texts: Sequence[str],
     rows: Sequence[int],
 ) -> Mapping[str, Any]:
-    """Return the limits on the documents at some positions."""
+    """Return what a selector is told of the documents at some positions."""
     among = [documents[row] for row in rows]
-    return limits.on(
+    return rules.on(
         [texts[row] for row in rows],
         [one if isinstance(one, dict) else {} for one in among],
-        token_counter(service.embedder),
+        count_tokens=token_counter(service.embedder),
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from sift_core.choice_rules import token_counter
 from sift_core.protocols import Selector
-from sift_core.reading_limits import ReadingLimits, token_counter
 from sift_core.records import Column, column_of, compared_columns
 from sift_core.selection import ContextSelector, explain, selector_from_settings
-from sift_core.service.bodies import Body
+from sift_core.service.bodies import RuledBody
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter, filter_for
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
@@ -25,7 +25,7 @@ from sift_core.types import CandidatePool, Query
 from fastapi import APIRouter, Request  # isort: skip  # after what names the extra
 
 
-class SearchRequest(Body):
+class SearchRequest(RuledBody):
     """What to look for, and how to choose."""
 
     model_config = ConfigDict(extra="forbid")
@@ -33,12 +33,6 @@ class SearchRequest(Body):
     query: str
     n_select: int = Field(default=10, ge=1, le=MAX_CHOICES)
     n_candidates: int = Field(default=200, ge=1, le=MAX_CANDIDATES)
-    max_tokens: int | None = Field(
-        default=None, ge=1, description="That the chosen chunks may have together."
-    )
-    max_per_document: int | None = Field(
-        default=None, ge=1, description="Chunks of one file or page."
-    )
     filter: Filter | None = None
     kernel: Literal["auto", "rbf", "linear"] = "auto"
     noise_variance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -66,15 +60,15 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         raise RefusedError(f"this service has no {lacks}", status=404)
     if not request.query.strip():
         raise RefusedError("`query` is empty; ask something", param="query")
-    limits = ReadingLimits(max_tokens=request.max_tokens, max_per_document=request.max_per_document)
-    if limits and request.compare:
+    rules = request.rules
+    if rules and request.compare:
         raise RefusedError(
-            "`compare` sets SIFT beside methods that keep no limits; leave out `max_tokens` and "
-            "`max_per_document`, or `compare`",
+            "`compare` sets SIFT beside methods that keep no rules; leave out `max_tokens`, "
+            "`max_per_document` and `newest`, or `compare`",
             param="compare",
         )
     selector = _selector(service, request)
-    limits.check(selector)
+    rules.check(selector)
     started = time.perf_counter()
     vector = await service.in_thread("embed", lambda: embedder.embed_query(request.query))
     embedded = time.perf_counter()
@@ -86,7 +80,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     service.metrics.stages({"fetch": fetched - embedded})
 
     def columns_of() -> dict[str, Any]:
-        told = limits.on(pool.texts, pool.metadata, token_counter(embedder))
+        told = rules.on(pool.texts, pool.metadata, count_tokens=token_counter(embedder))
         return _columns(selector, request, query, pool, told)
 
     columns = await service.in_thread("select", columns_of)
@@ -115,14 +109,14 @@ def _columns(
     request: SearchRequest,
     query: Query,
     pool: CandidatePool,
-    limits: Mapping[str, Any],
+    told: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what each method chose, by its name; "sift" is the last."""
     columns: Mapping[str, Column]
     if request.compare:
         columns = compared_columns(query, pool, selector, request.n_select)
     else:
-        columns = {"sift": column_of("SIFT", query, pool, selector, request.n_select, limits)}
+        columns = {"sift": column_of("SIFT", query, pool, selector, request.n_select, told)}
     return {name: _record(query, column) for name, column in columns.items()}
 
 

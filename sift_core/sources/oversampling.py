@@ -39,7 +39,7 @@ def fetch_distinct(
     n_select: int,
     filter: Any = None,
     max_candidates: int | None = None,
-    prefer: Callable[[CandidatePool], FloatArray] | None = None,
+    prefer: Callable[[CandidatePool], FloatArray | None] | None = None,
 ) -> CandidatePool:
     """Return what `OversamplingSource.fetch` returns, for a single call.
 
@@ -72,7 +72,7 @@ async def afetch_distinct(
     n_select: int,
     filter: Any = None,
     max_candidates: int | None = None,
-    prefer: Callable[[CandidatePool], FloatArray] | None = None,
+    prefer: Callable[[CandidatePool], FloatArray | None] | None = None,
 ) -> CandidatePool:
     """Return what `fetch_distinct` returns, without blocking the event loop."""
     oversampling = OversamplingSource(
@@ -123,7 +123,7 @@ class OversamplingSource(BatchFetching):
         *,
         n_select: int,
         max_candidates: int | None = None,
-        prefer: Callable[[CandidatePool], FloatArray] | None = None,
+        prefer: Callable[[CandidatePool], FloatArray | None] | None = None,
     ) -> None:
         if not isinstance(source, CandidateSource):
             raise InvalidInputError(
@@ -230,7 +230,7 @@ class _Found:
     query: Query
     pool: CandidatePool
     n_asked: int
-    prefer: Callable[[CandidatePool], FloatArray] | None
+    prefer: Callable[[CandidatePool], FloatArray | None] | None
 
     @cached_property
     def distinct(self) -> IntArray:

@@ -145,6 +145,15 @@ def test_search_keeps_to_a_budget_of_tokens_and_a_cap_per_document(record, minil
     assert one["stop_reason"] == "limits"
 
 
+def test_search_takes_the_newest_of_near_duplicates(record, sift):
+    first = record("search", QUESTION, "-n", "2")["chunks"]
+    newest = record("search", QUESTION, "-n", "2", "--newest", "page")["chunks"]  # seconds
+    assert "docs.md#0" in [one["document_id"] for one in first]
+    assert "docs.md#2" in [one["document_id"] for one in newest]
+    assert "needs" in sift("search", QUESTION, "--half-life-days", "3", code=2).err
+    assert "--newest" in sift("search", QUESTION, "--newest", "day", "--compare", code=2).err
+
+
 @pytest.mark.parametrize("option", ["--max-tokens", "--max-per-document"])
 def test_limits_that_cannot_be_are_usage_errors(sift, option):
     assert option in sift("search", QUESTION, option, "0", code=2).err

@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from sift_core import (
     ContextSelector,
     InvalidInputError,
-    MMRSelector,
-    SIFTSelector,
-    check_takes_preference,
     select,
 )
 from sift_core.selection import context
@@ -200,7 +197,3 @@ def test_what_cannot_be_is_refused(given, said):
 def test_the_query_alone_as_the_target_has_no_use_for_them(given):
     with pytest.raises(InvalidInputError, match="as ContextSelector's does; got SIFTSelector"):
         select(np.ones(2), np.eye(3, 2) + 0.1, 2, kernel="rbf", **given)
-    for selector in (SIFTSelector(), MMRSelector()):
-        with pytest.raises(InvalidInputError, match="takes prefer, weight, as ContextSelector's"):
-            check_takes_preference(selector)
-    check_takes_preference(ContextSelector())

@@ -6,7 +6,6 @@ from sift_core import (
     Selection,
     StopReason,
     falling_scores,
-    limits_on_texts,
     relevance_of_scores,
 )
 
@@ -88,22 +87,3 @@ def test_falling_scores_survive_a_sort_in_single_precision():
     scores = falling_scores(selection)
     assert scores == pytest.approx([1.0, 0.5, 0.5, 0.25], abs=1e-6)
     assert (np.diff(np.float32(scores)) < 0).all()
-
-
-def test_limits_on_texts_by_hand():
-    limits = limits_on_texts(
-        ["a b c", "", "d"],
-        ["file", None, None],
-        max_tokens=3,
-        max_per_document=1,
-        count_tokens=lambda text: len(text.split()),
-    )
-    assert limits.pop("groups") == ["file", (1, None), (2, None)]
-    assert limits == {"costs": [3, 1, 1], "budget": 3, "max_per_group": 1}
-
-
-def test_without_limits_nothing_is_looked_at():
-    untouched = iter(["text"])
-    settings = {"max_tokens": None, "max_per_document": None, "count_tokens": len}
-    assert limits_on_texts(untouched, untouched, **settings) == {}
-    assert next(untouched) == "text"

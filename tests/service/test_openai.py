@@ -296,9 +296,11 @@ def test_limits_on_what_is_read_stand_under_sift(ask):
 
     assert len(ids(max_context_tokens=20)) < len(ids())
     assert len(ids(max_per_document=1)) == len(ids())  # every text is a file of its own
-    for name in ("max_context_tokens", "max_per_document"):
+    for name in ("max_context_tokens", "max_per_document", "half_life_days"):
         with pytest.raises(openai.BadRequestError, match=name):
             ask(extra_body={"sift": {name: 0}})
+    with pytest.raises(openai.BadRequestError, match="needs `newest`"):
+        ask(extra_body={"sift": {"half_life_days": 30}})
 
 
 def test_marks_are_annotations_of_their_own_span(ask, engine, embedder, source):

@@ -231,6 +231,23 @@ def test_with_limits_the_results_are_the_choice_alone(http, path):
     assert sorted(one["index"] % 2 for one in results) == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_of_near_duplicates_the_newest_comes_first(http, path):
+    documents = [
+        {"text": text, "day": day}
+        for text in (QUERY, TEXTS[0])
+        for day in ("2024-01-05", "2024-03-01", "2023-12-31")
+    ]
+    body = {"query": QUERY, "documents": documents}
+    first = http.post(path, json=body).json()["results"]
+    newest = http.post(path, json={**body, "newest": "day"}).json()["results"]
+    assert first[0]["index"] == 0
+    assert [one["index"] for one in newest][:2] == [1, 4]
+    answer = http.post(path, json={**body, "half_life_days": 3})
+    assert answer.status_code in {400, 422}
+    assert "needs `newest`" in answer.text
+
+
 @pytest.mark.parametrize("field", ["max_tokens", "max_per_document"])
 def test_limits_that_cannot_be_are_refused(http, field):
     answer = http.post("/v2/rerank", json={"query": QUERY, "documents": TEXTS, field: 0})

@@ -188,3 +188,9 @@ def test_limits_end_the_choice(search):
 def test_limits_that_cannot_be_are_refused(search, field):
     assert field in str(search(code=400, **{field: 0}))
     assert "compare" in str(search(code=400, compare=True, **{field: 1}))
+
+
+def test_a_half_life_needs_the_key_of_a_date(search):
+    assert "half_life_days" in str(search(code=400, newest="day", half_life_days=0))
+    assert "needs `newest`" in str(search(code=400, half_life_days=3))
+    assert "compare" in str(search(code=400, compare=True, newest="day"))

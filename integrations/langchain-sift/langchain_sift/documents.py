@@ -17,16 +17,13 @@ from typing_extensions import Self
 from langchain_sift.embedder import FloatArray
 from sift_core import (
     CandidatePool,
+    ChoiceRules,
     ContextSelector,
     InvalidInputError,
     Query,
     Selection,
     Selector,
-    by_date,
-    check_by_date,
-    check_takes_limits,
     cosine_similarities,
-    limits_on_texts,
     pick_metadata,
 )
 
@@ -144,9 +141,7 @@ class ChoiceSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
-        if self.selector is not None and (self.max_tokens or self.max_per_document):
-            check_takes_limits(self.selector)
-        check_by_date(self.selector, newest=self.newest, half_life_days=self.half_life_days)
+        self._rules.check(self.selector)
         return self
 
     def _choose(self, query: Query, pool: CandidatePool, k: int) -> list[Document]:
@@ -154,29 +149,36 @@ class ChoiceSettings(BaseModel):
         if not len(pool):
             return []
         selection = (self.selector or _DEFAULT_SELECTOR).select(
-            query.vector, pool.embeddings, k, relevance=pool.relevance, **self._limits(pool)
+            query.vector, pool.embeddings, k, relevance=pool.relevance, **self._told(pool)
         )
         return chosen_documents(pool, selection)
 
-    def _limits(self, pool: CandidatePool) -> dict[str, Any]:
-        sources = (row["document"].metadata.get(self.document_key) for row in pool.metadata)
-        limits = limits_on_texts(
-            pool.texts,
-            (None if source is None else str(source) for source in sources),
+    @property
+    def _rules(self) -> ChoiceRules:
+        return ChoiceRules(
             max_tokens=self.max_tokens,
             max_per_document=self.max_per_document,
-            count_tokens=self.count_tokens or _estimated_tokens,
+            newest=self.newest,
+            half_life_days=self.half_life_days,
         )
-        if self.newest is not None:
-            limits |= by_date(self._dates(pool), half_life_days=self.half_life_days)
-        return limits
 
-    def _newness(self, pool: CandidatePool) -> FloatArray:
+    def _told(self, pool: CandidatePool) -> dict[str, Any]:
+        metadata = _metadata_of(pool)
+        sources = (one.get(self.document_key) for one in metadata)
+        return self._rules.on(
+            pool.texts,
+            metadata,
+            count_tokens=self.count_tokens or _estimated_tokens,
+            documents=(None if source is None else str(source) for source in sources),
+        )
+
+    def _newness(self, pool: CandidatePool) -> FloatArray | None:
         """Return what is to be preferred where an oversampled pool is thinned, shape (n,)."""
-        return by_date(self._dates(pool), warns=False)["prefer"]
+        return self._rules.newness(_metadata_of(pool))
 
-    def _dates(self, pool: CandidatePool) -> list[object]:
-        return [row["document"].metadata.get(self.newest) for row in pool.metadata]
+
+def _metadata_of(pool: CandidatePool) -> list[dict[str, Any]]:
+    return [row["document"].metadata for row in pool.metadata]
 
 
 def _estimated_tokens(text: str) -> int:

@@ -152,7 +152,7 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
                 source,
                 n_select=k,
                 max_candidates=widest,
-                prefer=None if self.newest is None else self._newness,
+                prefer=self._newness,
             )
         return k, fetch_k, source
 

@@ -12,12 +12,11 @@ from llama_index.core.utils import get_tokenizer
 
 from sift_core import (
     CandidatePool,
+    ChoiceRules,
     InvalidInputError,
     Selection,
-    by_date,
     cosine_similarities,
     falling_scores,
-    limits_on_texts,
     pick_metadata,
     relevance_of_scores,
 )
@@ -110,39 +109,29 @@ def node_pool(
     )
 
 
-def limits_on(
+def told_of(
     nodes: Sequence[NodeWithScore],
-    *,
-    max_tokens: int | None,
-    max_per_document: int | None,
+    rules: ChoiceRules,
     tokenizer: Callable[[str], Sequence[Any]] | None,
-    newest: str | None = None,
-    half_life_days: float | None = None,
 ) -> dict[str, Any]:
-    """Return what a selector's `select` takes as limits on these nodes and of their dates.
-
-    Empty without any.
+    """Return what a selector's `select` takes of the rules for these nodes; empty without any.
 
     Tokens are those of what an LLM reads of a node, its metadata included, by LlamaIndex' own
     tokenizer (`Settings.tokenizer`) if none is given. Documents are told apart by `ref_doc_id`;
     a node without one is a document of its own.
     """
-    limits = limits_on_texts(
+    return rules.on(
         (node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes),
-        # A pair is nobody's `ref_doc_id`.
-        (node.node.ref_doc_id or (NODE, node.node.node_id) for node in nodes),
-        max_tokens=max_tokens,
-        max_per_document=max_per_document,
+        metadata_of(nodes),
         count_tokens=lambda text: len((tokenizer or get_tokenizer())(text)),
+        # A pair is nobody's `ref_doc_id`.
+        documents=(node.node.ref_doc_id or (NODE, node.node.node_id) for node in nodes),
     )
-    if newest is not None:
-        limits |= by_date(dates_of(nodes, newest), half_life_days=half_life_days)
-    return limits
 
 
-def dates_of(nodes: Sequence[NodeWithScore], newest: str) -> list[object]:
-    """Return what the nodes' metadata has under the key `newest`; None where it is missing."""
-    return [node.node.metadata.get(newest) for node in nodes]
+def metadata_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
+    """Return the metadata of nodes, in their order."""
+    return [node.node.metadata for node in nodes]
 
 
 def chosen_nodes(

@@ -27,12 +27,12 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.postprocessor.sift.nodes import (
     chosen_nodes,
     distinct_nodes,
-    limits_on,
     node_pool,
+    told_of,
 )
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import ContextSelector, Selector, check_by_date, check_takes_limits
+from sift_core import ChoiceRules, ContextSelector, Selector
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
@@ -116,9 +116,7 @@ class SIFTReranker(BaseNodePostprocessor):
     def model_post_init(self, context: Any, /) -> None:
         """Start watching retrievers, so that their stores are known when nodes arrive."""
         super().model_post_init(context)
-        if self.selector is not None and (self.max_tokens or self.max_per_document):
-            check_takes_limits(self.selector)
-        check_by_date(self.selector, newest=self.newest, half_life_days=self.half_life_days)
+        self._rules.check(self.selector)
         track_retrievals()
 
     @classmethod
@@ -185,6 +183,15 @@ class SIFTReranker(BaseNodePostprocessor):
             )
         return distinct_nodes(nodes)
 
+    @property
+    def _rules(self) -> ChoiceRules:
+        return ChoiceRules(
+            max_tokens=self.max_tokens,
+            max_per_document=self.max_per_document,
+            newest=self.newest,
+            half_life_days=self.half_life_days,
+        )
+
     def _lookup(self) -> VectorLookup:
         return VectorLookup(index=self.index, embed_model=self.embed_model)
 
@@ -197,16 +204,9 @@ class SIFTReranker(BaseNodePostprocessor):
             use_scores=self.use_scores,
         )
         selector = self.selector or _DEFAULT_SELECTOR
-        limits = limits_on(
-            nodes,
-            max_tokens=self.max_tokens,
-            max_per_document=self.max_per_document,
-            tokenizer=self.tokenizer,
-            newest=self.newest,
-            half_life_days=self.half_life_days,
-        )
+        told = told_of(nodes, self._rules, self.tokenizer)
         selection = selector.select(
-            vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance, **limits
+            vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance, **told
         )
         return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings)
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -21,7 +18,7 @@ from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.index_source import IndexSource
-from llama_index.postprocessor.sift.nodes import NODE, chosen_nodes, dates_of, limits_on
+from llama_index.postprocessor.sift.nodes import NODE, chosen_nodes, metadata_of, told_of
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
     query_embedding,
@@ -30,14 +27,12 @@ from llama_index.postprocessor.sift.tracking import (
 from sift_core import (
     CandidatePool,
     CandidateSource,
+    ChoiceRules,
     ContextSelector,
     InvalidInputError,
     OversamplingSource,
     Query,
     Selector,
-    by_date,
-    check_by_date,
-    check_takes_limits,
 )
 
 _dispatcher = get_dispatcher(__name__)
@@ -105,23 +100,17 @@ class SIFTRetriever(BaseRetriever):
                 f"must be 1 <= `top_n` <= `candidates` <= `max_candidates`, got {top_n}, "
                 f"{candidates} and {max_candidates}"
             )
-        for name, most in {"max_tokens": max_tokens, "max_per_document": max_per_document}.items():
-            if most is not None and most < 1:
-                raise InvalidInputError(f"`{name}` must be >= 1, got {most}")
         self._top_n = top_n
         self._candidates = candidates
         self._selector = selector or ContextSelector()
-        if max_tokens or max_per_document:
-            check_takes_limits(self._selector)
-        check_by_date(self._selector, newest=newest, half_life_days=half_life_days)
-        self._limits_on = partial(
-            limits_on,
+        self._rules = ChoiceRules(
             max_tokens=max_tokens,
             max_per_document=max_per_document,
-            tokenizer=tokenizer,
             newest=newest,
             half_life_days=half_life_days,
         )
+        self._rules.check(self._selector)
+        self._tokenizer = tokenizer
         self._keep_embeddings = keep_embeddings
         self._source: CandidateSource = IndexSource(
             index,
@@ -141,7 +130,7 @@ class SIFTRetriever(BaseRetriever):
                 self._source,
                 n_select=top_n,
                 max_candidates=max_candidates,
-                prefer=None if newest is None else partial(_newness, newest=newest),
+                prefer=lambda pool: self._rules.newness(metadata_of(_nodes_of(pool))),
             )
         self._embed_model = embed_model or index._embed_model  # no public accessor
         super().__init__(
@@ -179,14 +168,12 @@ class SIFTRetriever(BaseRetriever):
     def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
         if not len(pool):
             return []
-        limits = self._limits_on([row[NODE] for row in pool.metadata])
+        told = told_of(_nodes_of(pool), self._rules, self._tokenizer)
         selection = self._selector.select(
-            query.vector, pool.embeddings, self._top_n, relevance=pool.relevance, **limits
+            query.vector, pool.embeddings, self._top_n, relevance=pool.relevance, **told
         )
         return chosen_nodes(pool, selection, keep_embeddings=self._keep_embeddings)
 
 
-def _newness(pool: CandidatePool, newest: str) -> npt.NDArray[np.floating]:
-    """Return what is to be preferred where an oversampled pool is thinned, shape (n,)."""
-    dates = dates_of([row[NODE] for row in pool.metadata], newest)
-    return by_date(dates, warns=False)["prefer"]
+def _nodes_of(pool: CandidatePool) -> list[NodeWithScore]:
+    return [row[NODE] for row in pool.metadata]

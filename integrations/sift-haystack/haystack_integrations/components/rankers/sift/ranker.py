@@ -29,14 +29,11 @@ from haystack_integrations.components.rankers.sift.embedding import (
 )
 from haystack_integrations.components.rankers.sift.serialization import from_plain, to_plain
 from sift_core import (
+    ChoiceRules,
     ContextSelector,
     InvalidInputError,
     Query,
     Selector,
-    by_date,
-    check_by_date,
-    check_takes_limits,
-    limits_on_texts,
 )
 
 _logger = logging.getLogger(__name__)
@@ -101,14 +98,8 @@ class SIFTRanker:
         model: str | None = None,
     ) -> None:
         _check_count("top_k", top_k)
-        for name, most in {"max_tokens": max_tokens, "max_per_document": max_per_document}.items():
-            if most is not None:
-                _check_count(name, most)
         if selector is not None and not isinstance(selector, Selector):
             raise InvalidInputError(f"`selector` must have a method `select`, got {selector!r}")
-        if selector is not None and (max_tokens or max_per_document):
-            check_takes_limits(selector)
-        check_by_date(selector, newest=newest, half_life_days=half_life_days)
         self.top_k = top_k
         self.max_tokens = max_tokens
         self.count_tokens = count_tokens
@@ -124,6 +115,16 @@ class SIFTRanker:
         self._embeds_text: Any = text_embedder
         self._embeds_documents: Any = document_embedder
         self._warned_of_few_documents = False
+        self._rules.check(selector)
+
+    @property
+    def _rules(self) -> ChoiceRules:
+        return ChoiceRules(
+            max_tokens=self.max_tokens,
+            max_per_document=self.max_per_document,
+            newest=self.newest,
+            half_life_days=self.half_life_days,
+        )
 
     def warm_up(self) -> None:
         """Load the model, and warm up the embedders.
@@ -269,18 +270,14 @@ class SIFTRanker:
         asked = Query(text=query or "", embedding=np.asarray(query_embedding))
         vectors = vectors_of(documents, embedded)
         pool = document_pool(asked, documents, vectors, use_scores=self.use_scores)
-        limits = limits_on_texts(
+        told = self._rules.on(
             pool.texts,
-            (source_of(document, self.document_key) for document in documents),
-            max_tokens=self.max_tokens,
-            max_per_document=self.max_per_document,
+            [document.meta for document in documents],
             count_tokens=self.count_tokens or estimated_tokens,
+            documents=(source_of(document, self.document_key) for document in documents),
         )
-        if self.newest is not None:
-            dates = [document.meta.get(self.newest) for document in documents]
-            limits |= by_date(dates, half_life_days=self.half_life_days)
         selection = (self.selector or _DEFAULT_SELECTOR).select(
-            asked.vector, pool.embeddings, n, relevance=pool.relevance, **limits
+            asked.vector, pool.embeddings, n, relevance=pool.relevance, **told
         )
         return chosen_documents(pool, selection)
 

@@ -1,4 +1,4 @@
-"""What an engine reads under a budget of tokens and a cap per document."""
+"""What an engine reads under rules: a budget of tokens, a cap per document, the newest version."""
 
 import asyncio
 
@@ -6,12 +6,6 @@ import pytest
 
 from sift_core import InMemorySource, InvalidInputError, NearestNeighborSelector, StopReason
 from sift_core.answering import AnswerEngine, InContextAnswerer
-from sift_core.reading_limits import (
-    ReadingLimits,
-    document_of,
-    estimated_tokens,
-    token_counter,
-)
 from sift_core.testing import HashingEmbedder
 
 QUESTION = "How do I read the rows of a table?"
@@ -98,27 +92,46 @@ def test_limits_beyond_all_there_is_are_none(make_engine):
         QUESTION, mode="context", max_tokens=10**400, max_per_document=10**400
     )
     assert sorted(limited.read.positions) == sorted(free.positions)
-    assert not ReadingLimits()
 
 
-@pytest.mark.parametrize(
-    ("metadata", "name"),
-    [
-        ({"source": "a.md", "url": "b"}, "a.md"),
-        ({"source": "", "file_path": "c.md"}, "c.md"),
-        ({"source": 3}, None),
-        ({}, None),
-    ],
-)
-def test_a_document_is_what_the_metadata_names(metadata, name):
-    assert document_of(metadata) == name
+DATED = [{"source": f"{n}.md", "day": f"2024-0{1 + n % 4}-01"} for n in range(12)]
+COPIES = ["read the rows of the table"] * 11 + ["sort the rows of another table"]
 
 
-def test_an_embedder_counts_without_its_marks_and_else_characters_do():
-    class Marking(HashingEmbedder):
-        def count_tokens(self, text):
-            return 2 + len(text.split())
+@pytest.fixture
+def make_dated(small_lm):
+    embedder = HashingEmbedder()
 
-    assert token_counter(Marking())("one two three") == 3
-    assert token_counter(HashingEmbedder()) is estimated_tokens
-    assert [estimated_tokens(text) for text in ("", "a", "abcd", "abcde")] == [0, 1, 1, 2]
+    def make(**options):
+        source = InMemorySource(embedder.embed_documents(COPIES), COPIES, metadata=DATED)
+        return AnswerEngine(
+            language_model=small_lm, source=source, embedder=embedder, n_context=2, **options
+        )
+
+    return make
+
+
+def days_read(choice):
+    return [row["day"] for row in choice.chunks(choice.read).metadata]
+
+
+def test_of_copies_the_newest_is_read(make_dated):
+    first = make_dated().choose(QUESTION, mode="context")
+    newest = make_dated(newest="day").choose(QUESTION, mode="context")
+    asked = asyncio.run(make_dated().achoose(QUESTION, mode="context", newest="day"))
+    assert days_read(first)[0] == "2024-01-01"
+    assert days_read(newest)[0] == days_read(asked)[0] == "2024-04-01"
+
+
+def test_a_half_life_without_a_date_is_refused(make_dated):
+    with pytest.raises(InvalidInputError, match="`half_life_days` needs `newest`"):
+        make_dated(half_life_days=3)
+    with pytest.raises(InvalidInputError, match="`half_life_days` needs `newest`"):
+        make_dated().choose(QUESTION, half_life_days=3)
+    dated = make_dated(newest="day")
+    assert len(dated.choose(QUESTION, mode="context", half_life_days=3).read) == 2
+
+
+def test_a_selector_that_knows_no_dates_is_refused(make_dated):
+    with pytest.raises(InvalidInputError, match="the newest version, or recency"):
+        make_dated(context_selector=NearestNeighborSelector(), newest="day")
