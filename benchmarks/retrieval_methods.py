@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 from pyversity import Strategy, diversify
@@ -15,6 +16,7 @@ MMR_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # λ of MMR: 1 is relevance a
 DPP_SHARPNESSES = (4, 6, 8)  # a of L = diag(e^{a cos}) S diag(e^{a cos})
 PYVERSITY_DPP_DIVERSITIES = (0.1, 0.3, 0.5, 0.7, 0.9)
 OTHER_DIVERSITIES = (0.1, 0.3, 0.5, 0.7)
+GIST_WEIGHTS = (0.5, 1.0, 2.0, 4.0)  # of the smallest distance, where a cosine is worth 1
 
 
 def methods() -> dict[str, Method]:
@@ -28,12 +30,66 @@ def methods() -> dict[str, Method]:
         **_of_pyversity("msd", Strategy.MSD, OTHER_DIVERSITIES),
         **_of_pyversity("ssd", Strategy.SSD, OTHER_DIVERSITIES),
         **_of_pyversity("cover", Strategy.COVER, OTHER_DIVERSITIES),
+        "adagres": adagres,
+        **gists(),
     }
+
+
+def gists() -> dict[str, Method]:
+    """Return GIST's settings; none where divsel, which has the algorithm, is not installed."""
+    if find_spec("divsel") is None:
+        return {}
+    return {f"gist {short(w)}": partial(gist, weight=w) for w in GIST_WEIGHTS}
 
 
 def is_tuned_rival(name: str) -> bool:
     """Return whether a method is a setting of MMR or DPP: the best of them is a bar."""
     return name.startswith(("mmr", "dpp", "pyversity dpp"))
+
+
+def gist(pool: Pool, n: int, *, weight: float) -> np.ndarray:
+    """Return what GIST, by divsel, makes large: Σ cos(q, i) + weight · min (1 - cos(i, j)).
+
+    It may be shorter than n, since the smallest distance is one of the whole set.
+
+    References:
+        Fahrbach et al. (2025), GIST: Greedy Independent Set Thresholding for Max-Min
+        Diversification with Submodular Utility, NeurIPS, algorithm 1.
+    """
+    from divsel import gist_select
+
+    utilities = np.maximum(pool.similarities.astype(np.float64), 0.0)
+    rows = np.ascontiguousarray(pool.embeddings, dtype=np.float32)
+    return np.array(gist_select(rows, utilities, k=n, lam=weight), dtype=np.intp)
+
+
+def adagres(pool: Pool, n: int, *, n_expected: int | None = None) -> np.ndarray:
+    """Return AdaGReS' greedy choice: Σ cos(q, i) - β Σ cos(i, j) over pairs, β by its own rule.
+
+    Args:
+        pool: The candidates.
+        n: How many.
+        n_expected: How many a budget is expected to hold, for the rule; n if None.
+
+    References:
+        Peng et al. (2025), AdaGReS, arXiv:2512.25052: β = mean cos(q, i) over half of
+        n_expected - 1 times the mean cosine of two candidates. As in the authors' code, .01 where
+        that divides by zero.
+    """
+    rows = pool.embeddings.astype(np.float64)
+    cosines = rows @ rows.T
+    total = len(rows)
+    n_expected = n if n_expected is None else n_expected
+    in_pairs = (cosines.sum() - cosines.trace()) / max(1, total * (total - 1))
+    divisor = (n_expected - 1) / 2 * in_pairs
+    beta = float(pool.similarities.mean() / divisor) if divisor else 0.01
+    scores = pool.similarities.astype(np.float64)
+    chosen: list[int] = []
+    for _ in range(min(n, total)):
+        chosen.append(int(np.argmax(scores)))
+        scores -= beta * cosines[chosen[-1]]
+        scores[chosen] = -np.inf
+    return np.array(chosen, dtype=np.intp)
 
 
 def mmr(pool: Pool, n: int, *, weight: float) -> np.ndarray:
@@ -43,7 +99,10 @@ def mmr(pool: Pool, n: int, *, weight: float) -> np.ndarray:
 
 def by_pyversity(pool: Pool, n: int, *, strategy: Strategy, diversity: float) -> np.ndarray:
     """Return the choice of one of pyversity's strategies, relevance being the cosine."""
-    found = diversify(pool.embeddings, pool.similarities, n, strategy=strategy, diversity=diversity)
+    with np.errstate(all="ignore"):  # its DPP, asked for more rows than the rank
+        found = diversify(
+            pool.embeddings, pool.similarities, n, strategy=strategy, diversity=diversity
+        )
     return found.indices
 
 

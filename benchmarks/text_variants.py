@@ -71,19 +71,24 @@ def textual_variants(
     passages: Sequence[Passage], n_versions: int, seed: int, cache: EmbeddingCache
 ) -> Versions:
     """Return every passage and `n_versions` - 1 variants of its text: "variants n"."""
-    texts = [versions(one.text, one.passage_id, n_versions, seed) for one in passages]
     parts = [as_is(passages, cache).embeddings]
-    for i in range(1, n_versions):
-        varied = [
-            replace(one, text=own[i]).to_embed for one, own in zip(passages, texts, strict=True)
-        ]
-        embedded = cache.embed(varied, f"variant {i} of {n_versions - 1}")
+    for i, texts in enumerate(texts_of_variants(passages, n_versions, seed)[1:], start=1):
+        embedded = cache.embed(texts, f"variant {i} of {n_versions - 1}")
         parts.append(unit_rows(embedded, "variant"))
     return Versions(
         condition=f"variants {n_versions}",
         embeddings=np.concatenate(parts),
         originals=np.tile(np.arange(len(passages)), n_versions),
     )
+
+
+def texts_of_variants(passages: Sequence[Passage], n_versions: int, seed: int) -> list[list[str]]:
+    """Return what `textual_variants` embeds, version by version, the passages themselves first."""
+    texts = [versions(one.text, one.passage_id, n_versions, seed) for one in passages]
+    return [
+        [replace(one, text=own[i]).to_embed for one, own in zip(passages, texts, strict=True)]
+        for i in range(n_versions)
+    ]
 
 
 def given_variants(

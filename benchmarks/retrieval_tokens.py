@@ -1,0 +1,299 @@
+"""How much of what answers a question fits into so many tokens, for each method?
+
+    python -m benchmarks.retrieval_tokens --data FOLDER [--sets musique,hotpotqa] [--json FILE]
+
+Passages as they are, then each in four textual versions. Of the 200 nearest every method fills a
+budget of 256, 512, 1,024 and 2,048 tokens (of all-MiniLM-L6-v2's tokenizer, its marks left out) in
+its own order and skips what no longer fits; what it leaves out comes after, nearest first. `sift`
+has the budget told (`costs=`, `budget=`), `sift, filled` is filled as the others are. "mmr, best
+of each question" is no method: its weight is chosen for each question by what answers it, the
+ceiling of whatever sets MMR's weight by the question, as DF-RAG (arXiv:2601.17212) has a
+language model do. Qdrant's own MMR chooses what `mmr` does (tests/benchmarks).
+
+Recall of gold passages, any version, in points. Sets are smaller than `benchmarks.retrieval`'s:
+random questions, the passages that answer them and random others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for small products; torch keeps its own
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bars import bar, in_words, load_bars
+from benchmarks.dated_versions import smaller
+from benchmarks.embedding_cache import project_cache
+from benchmarks.records import write_record
+from benchmarks.retrieval import PACKAGES, QuestionSet, read_set
+from benchmarks.retrieval_methods import adagres, gists, is_tuned_rival, methods
+from benchmarks.text_variants import texts_of_variants, textual_variants
+from benchmarks.timing import medians_ms, timed
+from sift_core import ContextSelector
+from sift_core.evaluation.embedding_cache import EmbeddingCache
+from sift_core.evaluation.methods import Method
+from sift_core.evaluation.search import Pool, Versions, as_is, pools
+from sift_core.progress import progress_bar
+from sift_core.choice_rules import token_counter
+
+BUDGETS = (256, 512, 1024, 2048)
+N_VERSIONS = 4
+N_TIMED = 40  # questions
+TIMED_BUDGET = 1024
+CEILING = "mmr, best of each question"
+Row = dict[str, Any]
+Filler = Callable[["Priced"], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Priced:
+    """A pool (n,) with the tokens of each candidate, a budget, and how many it may hold."""
+
+    pool: Pool
+    costs: np.ndarray
+    budget: int
+
+    @property
+    def n_expected(self) -> int:
+        """How many chunks of mean length the budget holds, at least one."""
+        return max(1, int(self.budget // self.costs.mean()))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Corpus:
+    """What is searched in one condition, with the tokens of every version, shape (n,)."""
+
+    versions: Versions
+    n_tokens: np.ndarray
+
+
+def filled(order: np.ndarray, priced: Priced) -> np.ndarray:
+    """Return the positions that fit, in an order; what it lacks comes last, nearest first."""
+    rest = np.setdiff1d(np.arange(len(priced.costs)), order)
+    left, chosen = priced.budget, []
+    for position in [*order.tolist(), *rest.tolist()]:
+        if priced.costs[position] <= left:
+            chosen.append(position)
+            left -= int(priced.costs[position])
+    return np.array(chosen, dtype=np.intp)
+
+
+def with_budget(priced: Priced) -> np.ndarray:
+    """Return what the default chooses where it is told the budget."""
+    selection = ContextSelector().select(
+        priced.pool.query, priced.pool.embeddings, costs=priced.costs, budget=priced.budget
+    )
+    return selection.positions
+
+
+def orders() -> dict[str, Method]:
+    """Return the methods whose order does not depend on the budget."""
+    every = methods()
+    rivals = {name: one for name, one in every.items() if is_tuned_rival(name)}
+    return {"nn": every["nn"], "sift, filled": every["sift"], **rivals}
+
+
+def fillers() -> dict[str, Filler]:
+    """Return the methods that go by how much there is room for."""
+    return {
+        "sift": with_budget,
+        "adagres": lambda priced: filled(
+            adagres(priced.pool, len(priced.costs), n_expected=priced.n_expected), priced
+        ),
+        **{name: partial(_of_expected, method=one) for name, one in gists().items()},
+    }
+
+
+def _of_expected(priced: Priced, *, method: Method) -> np.ndarray:
+    """Return what fits of a method that chooses a set of given size."""
+    return filled(method(priced.pool, min(priced.n_expected, len(priced.costs))), priced)
+
+
+def choices(pool: Pool, costs: np.ndarray) -> Iterator[tuple[int, str, np.ndarray]]:
+    """Yield budget, method and chosen positions."""
+    found = {name: method(pool, len(costs)) for name, method in orders().items()}
+    for budget in BUDGETS:
+        priced = Priced(pool=pool, costs=costs, budget=budget)
+        for name, order in found.items():
+            yield budget, name, filled(order, priced)
+        for name, fill in fillers().items():
+            yield budget, name, fill(priced)
+
+
+def measure(questions: QuestionSet, corpus: Corpus) -> list[Row]:
+    """Return one row a budget and method, averaged over the questions; recall as a fraction."""
+    recalls: dict[tuple[int, str], list[float]] = {}
+    counts: dict[tuple[int, str], list[int]] = {}
+    versions = corpus.versions
+    searched = pools(questions.embeddings, versions.embeddings)
+    title = f"{questions.name}, {versions.condition}"
+    with progress_bar(len(questions.questions), title, "questions") as advance:
+        for question, pool in zip(questions.questions, searched, strict=True):
+            for budget, name, chosen in choices(pool, corpus.n_tokens[pool.rows]):
+                passages = set(versions.originals[pool.rows[chosen]].tolist())
+                recall = len(passages & question.gold) / len(question.gold)
+                recalls.setdefault((budget, name), []).append(recall)
+                counts.setdefault((budget, name), []).append(len(chosen))
+            advance(1)
+    for budget in BUDGETS:
+        of_mmr = [
+            values for (b, name), values in recalls.items() if (b, name[:3]) == (budget, "mmr")
+        ]
+        recalls[budget, CEILING] = np.max(of_mmr, axis=0).tolist()
+    return [
+        {
+            "set": questions.name,
+            "condition": versions.condition,
+            "budget": budget,
+            "method": name,
+            "recall": float(np.mean(values)),
+            "n_chosen": float(np.mean(counts[budget, name])) if name != CEILING else None,
+            "n_queries": len(values),
+        }
+        for (budget, name), values in recalls.items()
+    ]
+
+
+def time_over_unlimited(questions: QuestionSet, corpus: Corpus) -> float:
+    """Return what a choice under a budget takes over one of as many chunks without, medians."""
+    searched = pools(questions.embeddings[:N_TIMED], corpus.versions.embeddings)
+    problems = [
+        (priced, len(with_budget(priced)))
+        for pool in searched
+        for priced in [
+            Priced(pool=pool, costs=corpus.n_tokens[pool.rows], budget=TIMED_BUDGET),
+        ]
+    ]
+    selector = ContextSelector()
+    timers = {
+        "without": timed(lambda p: selector.select(p[0].pool.query, p[0].pool.embeddings, p[1])),
+        "budget": timed(lambda p: with_budget(p[0])),
+    }
+    times = medians_ms("without", timers, problems, rounds=5)
+    return times["budget"] / times["without"]
+
+
+def corpora(questions: QuestionSet, seed: int, cache: EmbeddingCache) -> Iterator[Corpus]:
+    """Yield the two conditions."""
+    count = token_counter(cache.make_embedder())
+    texts = texts_of_variants(questions.passages, N_VERSIONS, seed)
+    tokens = [np.array([max(1, count(text)) for text in version]) for version in texts]
+    yield Corpus(versions=as_is(questions.passages, cache), n_tokens=tokens[0])
+    varied = textual_variants(questions.passages, N_VERSIONS, seed, cache)
+    yield Corpus(versions=varied, n_tokens=np.concatenate(tokens))
+
+
+def best_of(rows: Mapping[str, Row], prefix: str) -> tuple[str, float]:
+    """Return name and recall, in points, of the best setting of one rival."""
+    own = {name: row["recall"] for name, row in rows.items() if name.startswith(prefix)}
+    own.pop(CEILING, None)
+    name = max(own, key=lambda one: own[one])
+    return name, 100 * own[name]
+
+
+def rivals_of(rows: Mapping[str, Row]) -> list[str]:
+    """Return the beginnings of the rivals' names that there are rows of."""
+    every = ("nn", "mmr", "dpp", "pyversity dpp", "adagres", "gist")
+    return [one for one in every if any(name.startswith(one) for name in rows)]
+
+
+def by_case(rows: Sequence[Row]) -> dict[tuple[str, str, int], dict[str, Row]]:
+    """Return method → row for every condition, set and budget."""
+    cases: dict[tuple[str, str, int], dict[str, Row]] = {}
+    for row in rows:
+        key = (row["condition"], row["set"], row["budget"])
+        cases.setdefault(key, {})[row["method"]] = row
+    return cases
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    """Print one table a condition and set: a line a method, a column a budget."""
+    cases = by_case(rows)
+    for condition, name in dict.fromkeys((row["condition"], row["set"]) for row in rows):
+        of_budget = {b: cases[condition, name, b] for b in BUDGETS}
+        print(f"\n{condition}, {name}: recall in points (chunks)")
+        for label in ("nn", "sift", "sift, filled"):
+            cells = [of_budget[b][label] for b in BUDGETS]
+            print(
+                f"{label:<26}"
+                + "".join(f"{100 * c['recall']:>7.1f} ({c['n_chosen']:>5.1f})" for c in cells)
+            )
+        for label in rivals_of(of_budget[BUDGETS[0]])[1:]:
+            best = [best_of(of_budget[b], label) for b in BUDGETS]
+            print(
+                f"{'best ' + label:<26}"
+                + "".join(f"{value:>7.1f} {setting[-6:]:>7}" for setting, value in best)
+            )
+        cells = "".join(f"{100 * of_budget[b][CEILING]['recall']:>7.1f}{'':8}" for b in BUDGETS)
+        print(f"{CEILING:<26}{cells}")
+
+
+def bars_of(rows: Sequence[Row], ratios: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Return the bars; recall in points."""
+    numbers = load_bars("retrieval_tokens")
+    cases, bars = by_case(rows), []
+    for (condition, name, budget), methods_ in cases.items():
+        ours = round(100 * methods_["sift"]["recall"], 6)
+        case = f"{name}, {condition}, {budget} tokens: recall in points against"
+        found = [best_of(methods_, one) for one in rivals_of(methods_)]
+        rival, best = max(found, key=lambda one: one[1])
+        margin = numbers["over_best_rival"]
+        bars.append(bar(f"{case} {rival}", ours, round(best + margin, 6), "higher"))
+        if (more := cases.get((condition, name, 2 * budget))) is not None:
+            twice = 100 * more["nn"]["recall"]
+            margin = numbers["half_as_is" if condition == "as is" else "half_redundant"]
+            label = f"{case} nn with twice as many"
+            bars.append(bar(label, ours, round(twice + margin, 6), "higher"))
+    for case, ratio in ratios.items():
+        name = f"{case}: time with a budget over without"
+        bars.append(bar(name, round(ratio, 3), numbers["time_over_unlimited"], "lower"))
+    return bars
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="has corpus/SET and dev/SET")
+    parser.add_argument("--sets", type=lambda text: text.split(","), help="of the folder; all")
+    parser.add_argument("--passages", type=int, default=1500, help="of each set at most")
+    parser.add_argument("--max-queries", type=int, default=300, help="a random subset of each set")
+    parser.add_argument("--seed", type=int, default=0, help="of subset and versions")
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    arguments = parser.parse_args()
+    cache = project_cache()
+    if not gists():
+        print("gist is left out: divsel is not installed")
+    rows: list[Row] = []
+    ratios: dict[str, float] = {}
+    for name in arguments.sets or sorted(one.name for one in (arguments.data / "corpus").iterdir()):
+        questions = read_set(
+            arguments.data / "corpus" / name / "corpus.jsonl.gz",
+            arguments.data / "dev" / name / "queries.jsonl.gz",
+            at_most=arguments.max_queries,
+            seed=arguments.seed,
+            cache=cache,
+        )
+        questions = smaller(questions, arguments.passages, arguments.seed)
+        for corpus in corpora(questions, arguments.seed, cache):
+            found = measure(questions, corpus)
+            print_rows(found)
+            rows += found
+            case = f"{name}, {corpus.versions.condition}"
+            ratios[case] = time_over_unlimited(questions, corpus)
+    bars = bars_of(rows, ratios)
+    print("\nBars")
+    for record in bars:
+        print(f"  {in_words(record)}")
+    if arguments.json:
+        write_record(arguments.json, rows=rows, bars=bars, packages=[*PACKAGES, "divsel"])
+
+
+if __name__ == "__main__":
+    main()
