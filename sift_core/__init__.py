@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SamplableSource,
         Selector,
     )
+    from sift_core.repeated_texts import select_texts
     from sift_core.selection import (
         ContextSelector,
         Explanation,
@@ -133,6 +134,7 @@ __all__ = [
     "posterior_variances",
     "relevance_of_scores",
     "select",
+    "select_texts",
     "selector_from_settings",
 ]
 
@@ -168,6 +170,7 @@ _NAMES_OF_MODULE = {
         "SamplableSource",
         "Selector",
     ),
+    "repeated_texts": ("select_texts",),
     "selection": (
         "ContextSelector",
         "Explanation",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sift_core.protocols import Selector
+from sift_core.repeated_texts import select_texts
 from sift_core.selection import (
     MMRSelector,
     NearestNeighborSelector,
@@ -200,8 +201,14 @@ def column_of(
         n_select: How many to choose at most.
         limits: On the choice, from `ChoiceRules.on`; for selectors that take them.
     """
-    selection = selector.select(
-        query.vector, pool.embeddings, n_select, relevance=pool.relevance, **(limits or {})
+    selection = select_texts(
+        selector,
+        query.vector,
+        pool.embeddings,
+        n_select,
+        text_of=pool.texts.__getitem__,
+        relevance=pool.relevance,
+        **(limits or {}),
     )
     rows = pool.embeddings[selection.positions]
     return Column(

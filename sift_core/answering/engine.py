@@ -40,6 +40,7 @@ from sift_core.checks import as_count
 from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
+from sift_core.repeated_texts import select_texts
 from sift_core.selection import ContextSelector, SIFTSelector
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
@@ -276,10 +277,12 @@ class AnswerEngine:
         read = learned = features = None
         answerer = self.answerer_for(request)
         if mode in (*READING, AnswerMode.AUTO):
-            read = self.context_selector.select(
+            read = select_texts(
+                self.context_selector,
                 query.vector,
                 pool.embeddings,
                 self.n_context,
+                text_of=pool.texts.__getitem__,
                 relevance=pool.relevance,
                 **self._rules_of(request).on(pool.texts, pool.metadata, count_tokens=answerer.size),
             )

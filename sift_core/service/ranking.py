@@ -11,6 +11,7 @@ import numpy as np
 from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
+from sift_core.repeated_texts import select_texts
 from sift_core.selection import ContextSelector, cosine_similarities
 from sift_core.service.vectors import KeptEmbedder
 from sift_core.types import FloatArray
@@ -51,6 +52,7 @@ def ranked(
     n_documents: int | None = None,
     selector: Selector | None = None,
     limit: Limit | None = None,
+    text_of: Callable[[int], str] = lambda row: "",
 ) -> Ranking:
     """Return documents in order of choice.
 
@@ -64,6 +66,7 @@ def ranked(
         n_documents: n; m if None.
         selector: Chooses; `ContextSelector` if None.
         limit: What the choice is limited by; None for nothing else than `n_select`.
+        text_of: The text of a row of `vectors`; without, none is told to repeat another.
 
     Raises:
         InvalidInputError: If shapes do not fit, a number is not finite, or a vector is all zero.
@@ -89,8 +92,13 @@ def ranked(
         if limit is not None:
             among = candidates.tolist()
             limits = limit(among if positions is None else [positions[row] for row in among])
-        selection = (selector or ContextSelector()).select(
-            question, vectors[candidates], min(n_select, MAX_CHOICES), **limits
+        selection = select_texts(
+            selector or ContextSelector(),
+            question,
+            vectors[candidates],
+            min(n_select, MAX_CHOICES),
+            text_of=lambda row: text_of(int(candidates[row])),
+            **limits,
         )
         chosen = candidates[selection.positions]
     rest = nearest[~np.isin(nearest, chosen)]
@@ -142,4 +150,5 @@ def ranked_texts(
         n_documents=len(texts),
         selector=selector,
         limit=limit,
+        text_of=lambda row: texts[positions[row]],
     )

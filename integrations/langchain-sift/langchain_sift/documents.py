@@ -25,6 +25,7 @@ from sift_core import (
     Selector,
     cosine_similarities,
     pick_metadata,
+    select_texts,
 )
 
 logger = logging.getLogger(__name__)
@@ -148,8 +149,14 @@ class ChoiceSettings(BaseModel):
         """Return copies of up to k of the pool's documents, in order of choice."""
         if not len(pool):
             return []
-        selection = (self.selector or _DEFAULT_SELECTOR).select(
-            query.vector, pool.embeddings, k, relevance=pool.relevance, **self._told(pool)
+        selection = select_texts(
+            self.selector or _DEFAULT_SELECTOR,
+            query.vector,
+            pool.embeddings,
+            k,
+            text_of=pool.texts.__getitem__,
+            relevance=pool.relevance,
+            **self._told(pool),
         )
         return chosen_documents(pool, selection)
 

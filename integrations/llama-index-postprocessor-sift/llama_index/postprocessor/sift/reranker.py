@@ -32,7 +32,7 @@ from llama_index.postprocessor.sift.nodes import (
 )
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import ChoiceRules, ContextSelector, Selector
+from sift_core import ChoiceRules, ContextSelector, Selector, select_texts
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
@@ -205,8 +205,14 @@ class SIFTReranker(BaseNodePostprocessor):
         )
         selector = self.selector or _DEFAULT_SELECTOR
         told = told_of(nodes, self._rules, self.tokenizer)
-        selection = selector.select(
-            vectors.query, pool.embeddings, self.top_n, relevance=pool.relevance, **told
+        selection = select_texts(
+            selector,
+            vectors.query,
+            pool.embeddings,
+            self.top_n,
+            text_of=lambda row: nodes[row].node.get_content(),
+            relevance=pool.relevance,
+            **told,
         )
         return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings)
 

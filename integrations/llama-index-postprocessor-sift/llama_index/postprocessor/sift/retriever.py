@@ -33,6 +33,7 @@ from sift_core import (
     OversamplingSource,
     Query,
     Selector,
+    select_texts,
 )
 
 _dispatcher = get_dispatcher(__name__)
@@ -168,9 +169,16 @@ class SIFTRetriever(BaseRetriever):
     def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
         if not len(pool):
             return []
-        told = told_of(_nodes_of(pool), self._rules, self._tokenizer)
-        selection = self._selector.select(
-            query.vector, pool.embeddings, self._top_n, relevance=pool.relevance, **told
+        nodes = _nodes_of(pool)
+        told = told_of(nodes, self._rules, self._tokenizer)
+        selection = select_texts(
+            self._selector,
+            query.vector,
+            pool.embeddings,
+            self._top_n,
+            text_of=lambda row: nodes[row].node.get_content(),
+            relevance=pool.relevance,
+            **told,
         )
         return chosen_nodes(pool, selection, keep_embeddings=self._keep_embeddings)
 

@@ -34,6 +34,7 @@ from sift_core import (
     InvalidInputError,
     Query,
     Selector,
+    select_texts,
 )
 
 _logger = logging.getLogger(__name__)
@@ -276,8 +277,14 @@ class SIFTRanker:
             count_tokens=self.count_tokens or estimated_tokens,
             documents=(source_of(document, self.document_key) for document in documents),
         )
-        selection = (self.selector or _DEFAULT_SELECTOR).select(
-            asked.vector, pool.embeddings, n, relevance=pool.relevance, **told
+        selection = select_texts(
+            self.selector or _DEFAULT_SELECTOR,
+            asked.vector,
+            pool.embeddings,
+            n,
+            text_of=pool.texts.__getitem__,
+            relevance=pool.relevance,
+            **told,
         )
         return chosen_documents(pool, selection)
 

@@ -1,0 +1,98 @@
+"""Texts that stand in one another come once, whatever their embeddings say."""
+
+import numpy as np
+import pytest
+
+from sift_core import ContextSelector, MMRSelector, StopReason, select_texts
+from sift_core.repeated_texts import _runs
+
+LONG = "Declare File and Form parameters together, but not a Body that is expected as JSON, too."
+SHORT = "declare File and Form parameters together,\nbut not a Body"
+OTHER = "Declare File or Form parameters first, then a Body, which is sent as JSON and read so."
+
+
+def nearest_first(n):
+    """Return a question and n rows, not one of them as near to another as a copy is."""
+    rows = np.random.default_rng(0).standard_normal((12, 24)) + 1.4
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    query = rows[:2].sum(axis=0)
+    return query, rows[np.argsort(-(rows @ query))[:n]]
+
+
+def chosen(texts, *, n=6, n_candidates=12, selector=None, **told):
+    """Return what is chosen of texts, the nearest first, and of others that say something else."""
+    texts = texts + [f"Something else, number {i}." for i in range(len(texts), n_candidates)]
+    query, rows = nearest_first(n_candidates)
+    selection = select_texts(
+        selector or ContextSelector(), query, rows, n, text_of=texts.__getitem__, **told
+    )
+    assert len(selection.variances) == len(selection) + 1
+    return selection
+
+
+def test_the_candidates_are_no_near_duplicates():
+    assert {0, 1} <= set(chosen([]).positions.tolist())
+
+
+@pytest.mark.parametrize(
+    ("texts", "left_out"),
+    [([LONG, SHORT], {1}), ([SHORT, LONG], {0}), ([LONG, OTHER], set()), (["", ""], set())],
+)
+def test_what_stands_in_another_is_left_out_whichever_is_nearer(texts, left_out):
+    found = chosen(texts).positions.tolist()
+    assert len(found) == 6
+    assert {0, 1} - set(found) == left_out
+
+
+def test_of_two_that_say_the_same_the_preferred_one_stays():
+    assert len({0, 1} & set(chosen([LONG, LONG]).positions.tolist())) == 1
+    for preferred in (0, 1):
+        found = chosen([LONG, LONG], prefer=np.arange(12.0) == preferred).positions.tolist()
+        assert {0, 1} & set(found) == {preferred}
+
+
+def test_where_too_little_else_is_left_the_choice_stays_whole():
+    selection = chosen([LONG, LONG, LONG], n=5, n_candidates=5)
+    assert sorted(selection.positions.tolist()) == [0, 1, 2, 3, 4]
+    assert selection.stop_reason is StopReason.N_SELECT
+    two_files = {"groups": ["one", "another", "one", "one", "one"], "max_per_group": 1}
+    assert len(chosen([LONG, LONG], n_candidates=5, **two_files)) == 2
+    all_fit = {"costs": [1] * 5, "budget": 9}
+    assert len(chosen([LONG, LONG, LONG], n_candidates=5, **all_fit)) == 3
+
+
+def test_costs_groups_and_relevance_stay_with_their_candidates():
+    costs, groups = np.arange(1.0, 13.0), [f"file {row % 5}" for row in range(12)]
+    found = chosen(
+        [LONG, SHORT],
+        n=10,
+        costs=costs,
+        budget=30.0,
+        groups=groups,
+        max_per_group=1,
+        relevance=np.arange(12.0, 0.0, -1.0),
+    ).positions
+    assert costs[found].sum() <= 30.0
+    assert len({groups[row] for row in found}) == len(found) > 2
+    assert 0 in found
+    assert 1 not in found
+
+
+def test_other_selectors_choose_what_they_choose():
+    nearest = MMRSelector(relevance_weight=1.0)
+    assert chosen([LONG, LONG], selector=nearest).positions.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_only_texts_that_are_alike_are_asked_for():
+    def refuse(row):
+        raise AssertionError(row)
+
+    rows = np.eye(6) + 0.1
+    selection = select_texts(ContextSelector(), rows[0], rows, 4, text_of=refuse)
+    expected = ContextSelector().select(rows[0], rows, 4)
+    assert selection.positions.tolist() == expected.positions.tolist()
+
+
+@pytest.mark.parametrize(("text", "n"), [("", 0), ("…", 0), ("One word", 1), ("a b c d e f", 2)])
+def test_runs_by_hand(text, n):
+    assert len(_runs(text)) == n
