@@ -21,6 +21,7 @@ import torch
 from transformers.utils import logging
 
 from benchmarks import (
+    fine_tuning_attention,
     fine_tuning_cases,
     fine_tuning_gpu,
     fine_tuning_memory,
@@ -33,7 +34,7 @@ from benchmarks.report import Report
 from sift_core.answering.model.bundled import SMOLLM2
 
 PACKAGES = ["torch", "transformers", "peft", "accelerate", "numpy", "sift-rerank"]
-PARTS = ("throughput", "reset", "scopes", "memory", "quality", "figure", "gpu")
+PARTS = ("throughput", "reset", "scopes", "attention", "memory", "quality", "figure", "gpu")
 
 
 def main() -> None:
@@ -88,6 +89,8 @@ def measure_times(report: Report, parts: Sequence[str], *, threads: int, quick: 
         fine_tuning_cases.reset(report, threads=threads)
     if "scopes" in parts:
         fine_tuning_cases.scopes(report, effort, threads=threads)
+    if "attention" in parts:
+        fine_tuning_attention.measure(report, threads=threads, quick=quick)
 
 
 if __name__ == "__main__":

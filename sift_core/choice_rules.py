@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sift_core.checks import as_count, as_number
+from sift_core.checks import as_count, as_number, check_text
 from sift_core.dates import by_date
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
@@ -47,10 +47,8 @@ class ChoiceRules:
                 as_count(name, getattr(self, name), minimum=1)
         if self.half_life_days is not None:
             as_number("half_life_days", self.half_life_days, above=0)
-        if self.newest is not None and not isinstance(self.newest, str):
-            raise InvalidInputError(
-                f"`newest` must be the metadata key of a date, got {self.newest!r}"
-            )
+        if self.newest is not None:
+            check_text("newest", self.newest)
 
     def __bool__(self) -> bool:
         """Return whether there is any rule."""

@@ -120,6 +120,7 @@ class LoraLearner(Learner):
         with torch.inference_mode(False), torch.no_grad():
             self._values = torch.nn.Parameter(_fresh(layout, settings.seed, model.device))
             self._before: torch.Tensor | None = None
+            self._gradient: torch.Tensor | None = None  # its memory, kept from step to step
             # As autograd sees them, in the model's precision; in float32 the same memory.
             self._computed = self._values.data.to(model.dtype)
             self._leaves = {
@@ -179,18 +180,19 @@ class LoraLearner(Learner):
 
     def _collect_gradient(self) -> None:
         """Add the gradient of the leaves to the float32 one, and forget theirs."""
-        held = self._values.grad
-        joined = torch.empty_like(self._values.data) if held is None else held
-        pairs = self._layout.pairs(joined).values()
+        is_first = self._values.grad is None
+        if self._gradient is None:
+            self._gradient = torch.empty_like(self._values.data)
+        pairs = self._layout.pairs(self._gradient).values()
         for leaf, place in zip(self._flat_leaves(), chain.from_iterable(pairs), strict=True):
-            if held is not None and leaf.grad is not None:
-                place.add_(leaf.grad)
-            elif held is None and leaf.grad is not None:
+            if leaf.grad is not None and is_first:
                 place.copy_(leaf.grad)
-            elif held is None:
+            elif leaf.grad is not None:
+                place.add_(leaf.grad)
+            elif is_first:
                 place.zero_()
         self.drop_gradient()
-        self._values.grad = joined
+        self._values.grad = self._gradient
 
     def _flat_leaves(self) -> list[torch.Tensor]:
         return [leaf for pair in self._leaves.values() for leaf in pair]

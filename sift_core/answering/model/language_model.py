@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.base_check import BaseCheck
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.answering.model.cpu_attention import attend_by_products
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.generation import Generation, generate_batch
 from sift_core.answering.model.generation_options import (
@@ -89,6 +90,7 @@ class LanguageModel:
                 f"without `device_map`, or in four bits"
             )
         self.model = model.eval().requires_grad_(False)
+        attend_by_products(self.model)
         self.parts = parts_of(self.model)
         self.tokenizer = tokenizer
         self.name = name
