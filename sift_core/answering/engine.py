@@ -75,7 +75,7 @@ class AnswerEngine:
         n_context: Documents chosen for the prompt at most.
         max_tokens: How many tokens of the language model's these may take in the prompt together,
             the blank line behind each counted; of those that still fit the one that tells most
-            per token is next (decision 0020). None for what the window holds.
+            for its length is next (decision 0020). None for what the window holds.
         max_per_document: How many chunks of one document may be among them; which that is, the
             metadata tells ("source" as of `sift index`, or "file_path", "path", "file_name",
             "url"), and a chunk without is a document of its own. None for any number.

@@ -287,6 +287,7 @@ def greedy(
     max_variance,
     min_gain,
     costs,
+    prices,
     left,
     groups,
     rooms,
@@ -331,7 +332,7 @@ def greedy(
             break
         _fill_gains(covariance, weights, diagonal, noise, gains)
         if costs.shape[0] > 0:
-            worth[:] = gains / costs
+            worth[:] = gains / prices
             best = _first_largest(worth, tiers, tier)
         else:
             best = _first_largest(gains, tiers, tier)

@@ -200,6 +200,7 @@ def _greedy(
             -1.0 if settings.max_variance is None else float(settings.max_variance),
             -1.0 if settings.min_gain is None else float(settings.min_gain),
             _NO_VECTOR if limits is None else limits.costs,
+            _NO_VECTOR if limits is None else limits.prices,
             0.0 if limits is None else limits.spendable,
             _NO_NUMBERS if limits is None else limits.groups,
             _NO_NUMBERS if limits is None else limits.rooms(),

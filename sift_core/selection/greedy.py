@@ -141,7 +141,7 @@ class GreedySelector(ABC):
     ) -> Selection:
         """Return the choices from a fresh `prior()`, within limits if there are any.
 
-        By gain per cost, or beginning with the best single choice where that alone is better.
+        By gain for the cost, or beginning with the best single choice where that alone is better.
         `tiers` are as in `_choose` and changed in place; None for a single one.
         """
         posterior = prior()
@@ -181,10 +181,11 @@ class GreedySelector(ABC):
             tiers: Shape (n,). Candidates of a lower tier go first, whatever their gain.
                 Changed in place: the tier of a choice becomes `CHOSEN` without repeats.
             allow_repeats: Whether a choice stays in its tier.
-            limits: Within which to choose, by gain per cost.
-            first: The first choice, whatever its gain per cost; the largest if None.
+            limits: Within which to choose, by gain over `prices`.
+            first: The first choice, whatever that is of it; the largest if None.
         """
         allowance = None if limits is None else Allowance(limits)
+        prices = None if limits is None else limits.prices
         for n in range(1, n_select + 1):
             if self.max_variance is not None and posterior.variances[-1] <= self.max_variance:
                 return StopReason.MAX_VARIANCE
@@ -195,7 +196,7 @@ class GreedySelector(ABC):
                 is_limited = allowance is not None and allowance.has_refused
                 return StopReason.LIMITS if is_limited else StopReason.POOL_EXHAUSTED
             gains = posterior.gains()
-            worth = gains if limits is None else gains / limits.costs
+            worth = gains if prices is None else gains / prices
             position = first_largest(np.where(tiers == tier, worth, -np.inf))
             if first is not None and n == 1:
                 position = first

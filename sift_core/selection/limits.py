@@ -17,7 +17,8 @@ from sift_core.types import FloatArray, IntArray
 Tiers = npt.NDArray[np.int8]
 LARGEST_BUDGET = 2**53  # tokens: more than any texts have, and a float yet
 CHOSEN = 127  # the tier of what may not be chosen (again)
-LARGEST_RATIO = 1e12  # of two costs: gains per cost stay far from where float64 ends
+LARGEST_RATIO = 1e12  # of two costs: gains over costs stay far from where float64 ends
+COST_POWER = 0.5  # of a cost, that a gain is divided by: decision 0020
 ROUNDING = 1e-12  # of a sum of costs, relative to the budget
 
 
@@ -46,6 +47,12 @@ class Limits:
         """Return how many may be chosen of each group before the first choice, shape (g,)."""
         room = min(self.max_per_group, np.iinfo(np.int64).max)
         return np.full(int(self.groups.max(initial=-1)) + 1, room, dtype=np.int64)
+
+    @property
+    def prices(self) -> FloatArray:
+        """What gains are divided by, shape (n,): the square roots of the costs."""
+        prices: FloatArray = self.costs**COST_POWER
+        return prices
 
     @property
     def spendable(self) -> float:

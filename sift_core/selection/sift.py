@@ -99,7 +99,7 @@ class SIFTSelector(GreedySelector):
             costs: What each candidate costs, shape (n,), > 0, in any unit, for instance tokens;
                 with `budget`.
             budget: What the choices may cost together, > 0. Of those that still fit, the one
-                with the largest gain per cost is next, or first the best single one where
+                with the largest gain over √cost is next, or first the best single one where
                 it alone is worth more than all of these (decision 0020: what that guarantees).
             groups: The group of each candidate, n names or numbers, for instance of
                 documents; with `max_per_group`.

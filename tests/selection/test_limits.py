@@ -35,7 +35,7 @@ def variance_after(query, candidates, positions):
     return 1.0 - column @ np.linalg.solve(gram, column)
 
 
-def greedy_by_density(query, candidates, costs, budget, groups, most, start=()):
+def greedy_by_worth(query, candidates, costs, budget, groups, most, start=()):
     """Return the positions of the greedy rule, each step computed from scratch."""
     chosen = list(start)
     while True:
@@ -51,22 +51,22 @@ def greedy_by_density(query, candidates, costs, budget, groups, most, start=()):
             return chosen
         before = variance_after(query, candidates, chosen)
         gains = [before - variance_after(query, candidates, [*chosen, i]) for i in allowed]
-        chosen.append(allowed[int(np.argmax(np.array(gains) / [costs[i] for i in allowed]))])
+        chosen.append(allowed[int(np.argmax(np.array(gains) / [costs[i] ** 0.5 for i in allowed]))])
 
 
 @some
 @given(seed=st.integers(0, 10_000), budget=st.floats(0.5, 20), most=st.integers(1, 4))
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
-def test_the_choice_is_the_greedy_one_by_gain_per_cost(seed, budget, most, backend):
+def test_the_choice_is_the_greedy_one_by_gain_over_root_cost(seed, budget, most, backend):
     query, candidates, rng = pool(seed)
     costs, groups = rng.uniform(0.2, 5, len(candidates)), rng.integers(0, 5, len(candidates))
-    expected = greedy_by_density(query, candidates, costs, budget, groups, most)
+    expected = greedy_by_worth(query, candidates, costs, budget, groups, most)
     fits = costs <= budget
     if fits.any():
         falls = [1 - variance_after(query, candidates, [i]) for i in range(len(candidates))]
         single = int(np.argmax(np.where(fits, falls, -np.inf)))
         if falls[single] > 1 - variance_after(query, candidates, expected):
-            expected = greedy_by_density(
+            expected = greedy_by_worth(
                 query, candidates, costs, budget, groups, most, start=[single]
             )
     selector = SIFTSelector(kernel=KERNEL, noise_variance=NOISE, backend=backend)

@@ -48,7 +48,7 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
             `SIFTSelector(noise_variance=0.01)`, or one's own. None for the default for text
             in a prompt, `ContextSelector()`.
         max_tokens: How many tokens the documents may have together; of those that still fit
-            the one that tells most per token is next. None for no limit.
+            the one that tells most for its length is next. None for no limit.
         count_tokens: Counts those of a text. None for LangChain's own estimate,
             `count_tokens_approximately`, four characters a token.
         max_per_document: How many chunks of one file or page at most. None for no limit.

@@ -63,7 +63,7 @@ class SIFTReranker(BaseNodePostprocessor):
         default=None,
         ge=1,
         description="How many tokens the kept nodes may have together, as an LLM reads them; "
-        "of those that still fit the one that tells most per token is next.",
+        "of those that still fit the one that tells most for its length is next.",
     )
     max_per_document: int | None = Field(
         default=None, ge=1, description="How many nodes of one `ref_doc_id` to keep at most."

@@ -60,7 +60,7 @@ class SIFTRanker:
     Args:
         top_k: How many documents to keep at most, >= 1.
         max_tokens: How many tokens the contents may have together; of the documents that still
-            fit the one that tells most per token is next. None for no limit.
+            fit the one that tells most for its length is next. None for no limit.
         count_tokens: Counts those of a text. None for four characters a token, Haystack's own
             estimate. A pipeline is saved with its import path.
         max_per_document: How many chunks of one file at most. None for no limit.
