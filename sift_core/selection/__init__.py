@@ -18,7 +18,7 @@ from sift_core.selection.hull_reconstruction import HullReconstructionSelector, 
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.lazy import LazySIFTSelector
 from sift_core.selection.posterior import posterior_variances
-from sift_core.selection.scores import falling_scores, relevance_of_scores
+from sift_core.selection.scores import check_score, pick_scores, relevance_of_scores
 from sift_core.selection.select import select, selector_from_settings
 from sift_core.selection.sift import SIFTSelector
 
@@ -36,11 +36,12 @@ __all__ = [
     "RepeatedNeighborSelector",
     "SIFTSelector",
     "UncertaintySamplingSelector",
+    "check_score",
     "cosine_similarities",
     "explain",
-    "falling_scores",
     "irreducible_variance",
     "pick_metadata",
+    "pick_scores",
     "posterior_variances",
     "relevance_of_scores",
     "select",

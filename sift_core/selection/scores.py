@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_core.errors import InvalidInputError
-from sift_core.types import FloatArray, Selection
+from sift_core.types import CandidatePool, FloatArray, Selection
+
+SCORES = ("variance", "similarity")
 
 # Stores compute cosines in float32: closer than this, two are equal for all that they say.
 ROUNDING = 1e-5
@@ -70,6 +72,40 @@ def _are_in_order(scores: npt.NDArray[np.float64], similarities: FloatArray) -> 
     by_score = similarities[np.lexsort((-similarities, -scores))]
     highest_after = np.maximum.accumulate(by_score[::-1])[::-1]
     return bool((highest_after - by_score < ROUNDING).all())
+
+
+def check_score(score: str) -> None:
+    """Refuse what is no name of a score.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    if score not in SCORES:
+        known = " or ".join(repr(name) for name in SCORES)
+        raise InvalidInputError(f"`score` must be {known}, got {score!r}")
+
+
+def pick_scores(
+    pool: CandidatePool, selection: Selection, *, score: str = "variance"
+) -> list[float]:
+    """Return a score a pick, in order of choice.
+
+    Args:
+        pool: What was chosen from.
+        selection: What was chosen.
+        score: "variance" for what was uncertain about the query before the pick, which falls from
+            1, whatever the query: any descending sort keeps the order of choice. "similarity"
+            for the cosine with the query, which says how near a pick is, so that what is off
+            the topic can be cut by it; a sort by it undoes the order of choice.
+
+    Raises:
+        InvalidInputError: If there is no such score.
+    """
+    check_score(score)
+    if score == "similarity":
+        similarities: list[float] = pool.similarities[selection.positions].tolist()
+        return similarities
+    return falling_scores(selection)
 
 
 def falling_scores(selection: Selection) -> list[float]:

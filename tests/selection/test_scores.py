@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 
 from sift_core import (
+    CandidatePool,
     InvalidInputError,
     Selection,
     StopReason,
-    falling_scores,
+    check_score,
+    pick_scores,
     relevance_of_scores,
 )
 
@@ -84,6 +86,19 @@ def test_falling_scores_survive_a_sort_in_single_precision():
     selection = Selection(
         positions=np.arange(4), variances=variances, stop_reason=StopReason.N_SELECT
     )
-    scores = falling_scores(selection)
+    pool = CandidatePool(
+        document_ids=list("abcd"),
+        texts=[""] * 4,
+        embeddings=np.eye(4),
+        similarities=np.array([0.1, 0.4, 0.2, 0.3]),
+    )
+    scores = pick_scores(pool, selection)
     assert scores == pytest.approx([1.0, 0.5, 0.5, 0.25], abs=1e-6)
     assert (np.diff(np.float32(scores)) < 0).all()
+    assert pick_scores(pool, selection, score="similarity") == [0.1, 0.4, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("wrong", ["cosine", "", None])
+def test_a_score_of_no_known_name_is_refused(wrong):
+    with pytest.raises(InvalidInputError, match="`score` must be 'variance' or 'similarity'"):
+        check_score(wrong)

@@ -9,6 +9,7 @@ import pytest
 from llama_index.core.bridge.pydantic import ValidationError
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
     MetadataMode,
@@ -239,11 +240,28 @@ async def test_a_selector_of_ones_own_is_told_the_relevance():
     assert selector.told == [[0.1, 0.9, 0.5, 0.7]] * 2
 
 
+def test_a_similarity_postprocessor_cuts_by_the_score_that_is_asked_for():
+    nodes = with_vectors([[1.0, 0.0], [0.6, 0.8], [0.1, 0.995]])
+    asked = bundle([1.0, 0.0])
+    cut = SimilarityPostprocessor(similarity_cutoff=0.5)
+    by_similarity = SIFTReranker(score="similarity").postprocess_nodes(nodes, asked)
+    by_variance = SIFTReranker().postprocess_nodes(nodes, asked)
+    assert ids(by_similarity) == ids(by_variance)  # one order of choice
+    assert {node.node.node_id: node.score for node in by_similarity} == pytest.approx(
+        {"0": 1.0, "1": 0.6, "2": 0.1}, abs=1e-3
+    )
+    assert set(ids(cut.postprocess_nodes(by_similarity))) == {"0", "1"}
+    off_topic = SIFTReranker(score="similarity").postprocess_nodes(nodes, bundle([-1.0, 0.2]))
+    assert cut.postprocess_nodes(off_topic) == []
+    assert SIFTReranker().postprocess_nodes(nodes, bundle([-1.0, 0.2]))[0].score == 1.0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         {"top_k": 3},
         {"top_n": 0},
+        {"score": "cosine"},
         {"selector": "sift"},
         {"index": "docs"},
     ],
@@ -266,6 +284,7 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
     reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)
     assert reranker.to_dict() == {
         **settings,
+        "score": "variance",
         "use_scores": False,
         "keep_embeddings": False,
         "class_name": "SIFTReranker",

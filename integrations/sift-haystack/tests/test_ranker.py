@@ -73,6 +73,15 @@ def test_what_comes_back_are_copies_that_say_why(rank, documents):
     assert len(set(scores)) == 4
 
 
+def test_scores_can_be_cosines_in_the_order_of_choice(rank, documents):
+    told = rank(documents, top_k=4)
+    near = rank(documents, top_k=4, score="similarity")
+    assert texts(near) == texts(told)
+    assert [one.score for one in near] == [one.meta["sift"]["similarity"] for one in told]
+    with pytest.raises(InvalidInputError, match="`score` must be"):
+        SIFTRanker(score="cosine")
+
+
 @pytest.mark.parametrize("is_awaited", [False, True])
 async def test_nothing_stays_nothing_and_asks_nobody(text_embedder, is_awaited):
     ranker = SIFTRanker(text_embedder=text_embedder)

@@ -16,8 +16,8 @@ from sift_core import (
     InvalidInputError,
     Selection,
     cosine_similarities,
-    falling_scores,
     pick_metadata,
+    pick_scores,
     relevance_of_scores,
 )
 
@@ -135,29 +135,37 @@ def metadata_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
 
 
 def chosen_nodes(
-    pool: CandidatePool, selection: Selection, *, keep_embeddings: bool = False
+    pool: CandidatePool,
+    selection: Selection,
+    *,
+    keep_embeddings: bool = False,
+    score: str = "variance",
 ) -> list[NodeWithScore]:
     """Return copies of the chosen nodes in order of choice; the originals are not changed.
 
     Each has what `sift_core.pick_metadata` says of it in `metadata["sift"]`, where neither LLM
-    nor embedder reads it, and as its score the variance at the query before it was chosen.
+    nor embedder reads it, and its score by `sift_core.pick_scores`.
 
     Args:
         pool: From `node_pool`.
         selection: What was chosen from it.
         keep_embeddings: Whether to put the vectors used on the copies, or to leave what is there.
+        score: Which score.
     """
     positions = selection.positions.tolist()
     chosen = []
-    for position, told, score in zip(
-        positions, pick_metadata(pool, selection), falling_scores(selection), strict=True
+    for position, told, value in zip(
+        positions,
+        pick_metadata(pool, selection),
+        pick_scores(pool, selection, score=score),
+        strict=True,
     ):
         arrived: NodeWithScore = pool.metadata[position][NODE]
         told["score"] = None if arrived.score is None else float(arrived.score)
         node = _explained(arrived.node, told)
         if keep_embeddings:
             node.embedding = pool.embeddings[position].tolist()
-        chosen.append(arrived.model_copy(update={"node": node, "score": score}))
+        chosen.append(arrived.model_copy(update={"node": node, "score": value}))
     return chosen
 
 

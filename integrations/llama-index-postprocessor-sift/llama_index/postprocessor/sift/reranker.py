@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -83,6 +83,11 @@ class SIFTReranker(BaseNodePostprocessor):
         default=None,
         description="Take the order of the nodes' scores for their relevance, as after a "
         "cross-encoder or a hybrid search. None: where they say more than cosines.",
+    )
+    score: Literal["variance", "similarity"] = Field(
+        default="variance",
+        description="What a kept node's score is: the variance at the query before it, which falls "
+        "from 1, or its cosine with the query, for a SimilarityPostprocessor that cuts by it.",
     )
     keep_embeddings: bool = Field(
         default=False, description="Put the vectors used on the returned nodes."
@@ -214,7 +219,7 @@ class SIFTReranker(BaseNodePostprocessor):
             relevance=pool.relevance,
             **told,
         )
-        return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings)
+        return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings, score=self.score)
 
     @contextmanager
     def _reported(

@@ -33,6 +33,7 @@ from sift_core import (
     OversamplingSource,
     Query,
     Selector,
+    check_score,
     select_texts,
 )
 
@@ -52,7 +53,7 @@ class SIFTRetriever(BaseRetriever):
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
-        selector, keep_embeddings, max_tokens, max_per_document: As in `SIFTReranker`.
+        selector, score, keep_embeddings, max_tokens, max_per_document: As in `SIFTReranker`.
         tokenizer, newest, half_life_days: Likewise.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
@@ -78,6 +79,7 @@ class SIFTRetriever(BaseRetriever):
         filters: MetadataFilters | None = None,
         selector: Selector | None = None,
         use_scores: bool | None = None,
+        score: str = "variance",
         keep_embeddings: bool = False,
         max_tokens: int | None = None,
         max_per_document: int | None = None,
@@ -112,6 +114,8 @@ class SIFTRetriever(BaseRetriever):
         )
         self._rules.check(self._selector)
         self._tokenizer = tokenizer
+        check_score(score)
+        self._score = score
         self._keep_embeddings = keep_embeddings
         self._source: CandidateSource = IndexSource(
             index,
@@ -180,7 +184,9 @@ class SIFTRetriever(BaseRetriever):
             relevance=pool.relevance,
             **told,
         )
-        return chosen_nodes(pool, selection, keep_embeddings=self._keep_embeddings)
+        return chosen_nodes(
+            pool, selection, keep_embeddings=self._keep_embeddings, score=self._score
+        )
 
 
 def _nodes_of(pool: CandidatePool) -> list[NodeWithScore]:

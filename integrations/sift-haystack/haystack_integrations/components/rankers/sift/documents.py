@@ -15,8 +15,8 @@ from sift_core import (
     Query,
     Selection,
     cosine_similarities,
-    falling_scores,
     pick_metadata,
+    pick_scores,
     relevance_of_scores,
 )
 
@@ -82,18 +82,19 @@ def document_pool(
     )
 
 
-def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:
+def chosen_documents(pool: CandidatePool, selection: Selection, *, score: str) -> list[Document]:
     """Return copies of the chosen documents in order of choice; the originals are not changed.
 
-    Each has what `sift_core.pick_metadata` says of it in `meta["sift"]`, and as its score the
-    variance at the query before it was chosen.
+    Each has what `sift_core.pick_metadata` says of it in `meta["sift"]`, and its score by
+    `sift_core.pick_scores`.
     """
     found: list[Document] = [row["document"] for row in pool.metadata]
     told = pick_metadata(pool, selection, scores=[document.score for document in found])
-    picks = zip(selection.positions.tolist(), told, falling_scores(selection), strict=True)
+    scores = pick_scores(pool, selection, score=score)
+    picks = zip(selection.positions.tolist(), told, scores, strict=True)
     return [
-        replace(found[i], meta={**found[i].meta, METADATA_KEY: said}, score=score)
-        for i, said, score in picks
+        replace(found[i], meta={**found[i].meta, METADATA_KEY: said}, score=value)
+        for i, said, value in picks
     ]
 
 

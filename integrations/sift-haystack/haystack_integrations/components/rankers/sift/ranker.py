@@ -34,6 +34,7 @@ from sift_core import (
     InvalidInputError,
     Query,
     Selector,
+    check_score,
     select_texts,
 )
 
@@ -69,6 +70,8 @@ class SIFTRanker:
         newest: Where `meta` has a date, of which the newest is chosen among near-duplicates
             (`sift_core.by_date`). None for the most relevant.
         half_life_days: With `newest`: a document so many days older than the newest counts half.
+        score: What a kept document's score is: "variance", or "similarity" for its cosine with
+            the query, which a threshold can cut by. Documents come in order of choice in both.
         use_scores: Take the order of the documents' scores for their relevance, as after a
             cross-encoder or a hybrid search. None: where they say more than cosines.
         selector: What chooses: any of sift_core, or your own; None for `ContextSelector()`. Your
@@ -92,6 +95,7 @@ class SIFTRanker:
         document_key: str = "file_path",
         newest: str | None = None,
         half_life_days: float | None = None,
+        score: str = "variance",
         use_scores: bool | None = None,
         selector: Selector | None = None,
         text_embedder: TextEmbedder | None = None,
@@ -99,6 +103,7 @@ class SIFTRanker:
         model: str | None = None,
     ) -> None:
         _check_count("top_k", top_k)
+        check_score(score)
         if selector is not None and not isinstance(selector, Selector):
             raise InvalidInputError(f"`selector` must have a method `select`, got {selector!r}")
         self.top_k = top_k
@@ -108,6 +113,7 @@ class SIFTRanker:
         self.document_key = document_key
         self.newest = newest
         self.half_life_days = half_life_days
+        self.score = score
         self.use_scores = use_scores
         self.selector = selector
         self.text_embedder = text_embedder
@@ -162,6 +168,7 @@ class SIFTRanker:
             document_key=self.document_key,
             newest=self.newest,
             half_life_days=self.half_life_days,
+            score=self.score,
             use_scores=self.use_scores,
             selector=to_plain(self.selector),
             text_embedder=self.text_embedder,
@@ -286,7 +293,7 @@ class SIFTRanker:
             relevance=pool.relevance,
             **told,
         )
-        return chosen_documents(pool, selection)
+        return chosen_documents(pool, selection, score=self.score)
 
 
 def _check_count(name: str, value: object) -> None:
