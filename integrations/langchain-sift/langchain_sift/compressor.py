@@ -11,7 +11,7 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.documents import ChoiceSettings
+from langchain_sift.documents import SCORE_KEY, ChoiceSettings
 from langchain_sift.embedder import LangChainEmbedder, embedder_of
 from langchain_sift.sources import apool_of, pool_of
 from sift_core import InvalidInputError, Query
@@ -35,7 +35,7 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
             None if no vectors are stored. One of both is needed.
         top_n: How many documents to keep at most, >= 1.
         selector, max_tokens, count_tokens, max_per_document: As in `SIFTRetriever`.
-        document_key, newest, half_life_days: Likewise.
+        document_key, newest, half_life_days, score: Likewise.
         relevance_key: Where an earlier reranker has left its score in the metadata, higher
             is better. If all documents have a finite number there, these say what is relevant.
             None to disregard them.
@@ -49,7 +49,7 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
     embeddings: Embeddings | None = None
     vectorstore: VectorStore | None = None
     top_n: int = Field(default=10, ge=1)
-    relevance_key: str | None = "relevance_score"
+    relevance_key: str | None = SCORE_KEY
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 

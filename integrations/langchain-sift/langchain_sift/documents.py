@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
@@ -25,12 +25,15 @@ from sift_core import (
     Selector,
     cosine_similarities,
     pick_metadata,
+    pick_scores,
     select_texts,
 )
 
 logger = logging.getLogger(__name__)
 
 Vectors: TypeAlias = Sequence[FloatArray | None]
+
+SCORE_KEY = "relevance_score"  # where LangChain's rerankers leave theirs
 
 _DEFAULT_SELECTOR = ContextSelector()
 
@@ -137,6 +140,7 @@ class ChoiceSettings(BaseModel):
     document_key: str = "source"
     newest: str | None = None
     half_life_days: float | None = Field(default=None, gt=0)
+    score: Literal["variance", "similarity"] | None = None
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -158,7 +162,7 @@ class ChoiceSettings(BaseModel):
             relevance=pool.relevance,
             **self._told(pool),
         )
-        return chosen_documents(pool, selection)
+        return chosen_documents(pool, selection, score=self.score)
 
     @property
     def _rules(self) -> ChoiceRules:
@@ -210,10 +214,13 @@ class Explanation(dict[str, Any]):
     __hash__ = None
 
 
-def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document]:
+def chosen_documents(
+    pool: CandidatePool, selection: Selection, *, score: str | None = None
+) -> list[Document]:
     """Return deep copies of what was chosen from a pool of documents, in order of choice.
 
-    Their `metadata["sift"]` is as `sift_core.pick_metadata` says.
+    Their `metadata["sift"]` is as `sift_core.pick_metadata` says. With `score`, their
+    `metadata["relevance_score"]` is as `sift_core.pick_scores` says.
     """
     scores = [row.get("score") for row in pool.metadata]
     chosen = []
@@ -223,6 +230,11 @@ def chosen_documents(pool: CandidatePool, selection: Selection) -> list[Document
         document: Document = pool.metadata[position]["document"].model_copy(deep=True)
         document.metadata["sift"] = Explanation(told)
         chosen.append(document)
+    if score is not None:
+        for document, own_score in zip(
+            chosen, pick_scores(pool, selection, score=score), strict=True
+        ):
+            document.metadata[SCORE_KEY] = own_score
     return chosen
 
 

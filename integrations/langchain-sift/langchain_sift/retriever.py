@@ -48,7 +48,7 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
             `SIFTSelector(noise_variance=0.01)`, or one's own. None for the default for text
             in a prompt, `ContextSelector()`.
         max_tokens: How many tokens the documents may have together; of those that still fit
-            the one that tells most for its length is next. None for no limit.
+            the one that tells most per token is next. None for no limit.
         count_tokens: Counts those of a text. None for LangChain's own estimate,
             `count_tokens_approximately`, four characters a token.
         max_per_document: How many chunks of one file or page at most. None for no limit.
@@ -58,6 +58,10 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
             a `sift_core.UndatedWarning` counts. None for the most relevant.
         half_life_days: With `newest`: a document so many days older than the newest candidate
             counts half as much. None: age counts among near-duplicates alone.
+        score: "similarity" or "variance" to have the document's cosine with the question, or the
+            variance at it before the choice, under `metadata["relevance_score"]`, where LangChain's
+            rerankers put theirs. It differs from question to question, so that results which
+            `MultiQueryRetriever` joins by equality come out several times. None for neither.
         filter: What the store takes as a filter. None for no restriction.
         search_kwargs: As in `store.as_retriever(search_kwargs=…)`: "k", "fetch_k" and
             "filter" go before the settings above, the rest are further arguments in the

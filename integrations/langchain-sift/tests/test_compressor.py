@@ -118,6 +118,25 @@ def test_scores_of_an_earlier_reranker_say_what_is_relevant(ranked, embeddings, 
     assert texts(disregarding.compress_documents(ranked, question)) == cosines_alone
 
 
+@pytest.mark.parametrize("score", ["variance", "similarity"])
+def test_a_score_goes_where_rerankers_leave_theirs(ranked, embeddings, question, score):
+    arrived = {each.page_content: each.metadata["relevance_score"] for each in ranked}
+    settings = {"embeddings": embeddings, "top_n": 4}
+    plain = SIFTCompressor(**settings).compress_documents(ranked, question)
+    found = SIFTCompressor(**settings, score=score).compress_documents(ranked, question)
+    assert texts(found) == texts(plain)
+    for each in found:
+        assert each.metadata["sift"]["score"] == arrived[each.page_content]
+    scores = [each.metadata["relevance_score"] for each in found]
+    if score == "similarity":
+        assert scores == [each.metadata["sift"]["similarity"] for each in found]
+    else:
+        left = [each.metadata["sift"]["variance"] for each in found]
+        assert scores == pytest.approx([1.0, *left[:-1]])
+    with pytest.raises(ValueError, match="'variance' or 'similarity'"):
+        SIFTCompressor(**settings, score="cosine")
+
+
 @pytest.mark.parametrize("missing", [None, float("nan"), "0.5", True], ids=repr)
 def test_scores_that_not_all_documents_have_are_disregarded(ranked, embeddings, question, missing):
     ranked[3].metadata["relevance_score"] = missing
