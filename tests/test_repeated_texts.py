@@ -58,7 +58,9 @@ def test_where_too_little_else_is_left_the_choice_stays_whole():
     two_files = {"groups": ["one", "another", "one", "one", "one"], "max_per_group": 1}
     assert len(chosen([LONG, LONG], n_candidates=5, **two_files)) == 2
     all_fit = {"costs": [1] * 5, "budget": 9}
-    assert len(chosen([LONG, LONG, LONG], n_candidates=5, **all_fit)) == 3
+    assert len(chosen([LONG, LONG, LONG], n_candidates=5, **all_fit)) == 5
+    two_fit = {"costs": [1] * 5, "budget": 2}
+    assert len(set(chosen([LONG, LONG, LONG], n_candidates=5, **two_fit).positions) & {0, 1, 2}) < 2
 
 
 def test_costs_groups_and_relevance_stay_with_their_candidates():
@@ -81,16 +83,6 @@ def test_costs_groups_and_relevance_stay_with_their_candidates():
 def test_other_selectors_choose_what_they_choose():
     nearest = MMRSelector(relevance_weight=1.0)
     assert chosen([LONG, LONG], selector=nearest).positions.tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_only_texts_that_are_alike_are_asked_for():
-    def refuse(row):
-        raise AssertionError(row)
-
-    rows = np.eye(6) + 0.1
-    selection = select_texts(ContextSelector(), rows[0], rows, 4, text_of=refuse)
-    expected = ContextSelector().select(rows[0], rows, 4)
-    assert selection.positions.tolist() == expected.positions.tolist()
 
 
 @pytest.mark.parametrize(("text", "n"), [("", 0), ("…", 0), ("One word", 1), ("a b c d e f", 2)])

@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 
-from sift_core import InMemorySource, InvalidInputError, NearestNeighborSelector, StopReason
+from sift_core import (
+    ContextSelector,
+    InMemorySource,
+    InvalidInputError,
+    NearestNeighborSelector,
+    StopReason,
+)
 from sift_core.answering import AnswerEngine, InContextAnswerer
 from sift_core.testing import HashingEmbedder
 
@@ -135,3 +141,21 @@ def test_a_half_life_without_a_date_is_refused(make_dated):
 def test_a_selector_that_knows_no_dates_is_refused(make_dated):
     with pytest.raises(InvalidInputError, match="the newest version, or recency"):
         make_dated(context_selector=NearestNeighborSelector(), newest="day")
+
+
+def test_a_text_that_stands_in_another_read_one_is_not_read(small_lm):
+    embedder = HashingEmbedder()
+    part = "read the rows of a table with the reader"
+    texts = [part, f"{part} and close it when all that you want of it has been seen by you"]
+    texts += ["copy a file", "sort by name", "ask for less"]
+    engine = AnswerEngine(
+        language_model=small_lm,
+        source=InMemorySource(embedder.embed_documents(texts), texts),
+        embedder=embedder,
+        n_context=4,
+    )
+    choice = engine.choose(QUESTION, mode="context")
+    rows = choice.pool.embeddings
+    plain = ContextSelector().select(embedder.embed_query(QUESTION), rows, 4).positions
+    assert set(texts[:2]) <= set(choice.pool.take(plain).texts)
+    assert set(choice.chunks(choice.read).texts) == set(texts[1:])

@@ -253,3 +253,15 @@ def test_limits_that_cannot_be_are_refused(http, field):
     answer = http.post("/v2/rerank", json={"query": QUERY, "documents": TEXTS, field: 0})
     assert answer.status_code == 400
     assert field in answer.text
+
+
+def test_a_text_that_stands_in_another_chosen_one_comes_behind(http, embedder):
+    longer = TEXTS[0] + " and then let it swim on the pond beside the mill for an hour or two"
+    documents = [longer, *TEXTS]
+    found = select(embedder.embed_query(QUERY), embedder.embed_documents(documents), 5).positions
+    assert {0, 1} <= set(found.tolist()) or {0, 2} <= set(found.tolist())
+    body = {"query": QUERY, "documents": documents, "top_n": 5}
+    answer = http.post("/rerank", json=body).raise_for_status().json()
+    chosen = [one["index"] for one in answer["results"]]
+    assert 0 in chosen
+    assert not {1, 2} & set(chosen)

@@ -4,6 +4,7 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
+from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_text_splitters import CharacterTextSplitter
 
@@ -309,3 +310,14 @@ def test_documents_without_a_date_are_the_oldest_and_counted(embeddings, documen
 def test_choices_by_date_that_cannot_be_are_refused(embeddings, settings, said):
     with pytest.raises(ValueError, match=said):
         SIFTCompressor(embeddings=embeddings, **settings)
+
+
+def test_a_text_that_stands_in_another_chosen_one_is_not_chosen(embeddings, question):
+    part = "plants make sugar from light and water and air"
+    whole = f"{part} in their leaves while roots bring minerals up out of the ground"
+    given = [whole, part, "honey is stored in wax", "stars fuse hydrogen", "rates were raised"]
+    assert {whole, part} <= set(chosen_by(ContextSelector(), embeddings, question, given, 4))
+    documents = [Document(page_content=text) for text in given]
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=4)
+    chosen = texts(compressor.compress_documents(documents, question))
+    assert sorted(chosen) == sorted(set(given) - {part})

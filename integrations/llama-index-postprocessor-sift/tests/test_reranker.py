@@ -494,3 +494,17 @@ def test_nodes_without_a_date_are_the_oldest_and_counted():
 def test_choices_by_date_that_cannot_be_are_refused(settings, said):
     with pytest.raises(ValidationError, match=said):
         SIFTReranker(**settings)
+
+
+def test_a_text_that_stands_in_another_chosen_one_is_not_chosen():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((8, 24)) + 1.2
+    query = (vectors[0] + vectors[1]).tolist()
+    nodes = with_vectors(vectors.tolist())
+    nodes[0].node.set_content("landmarks near the hive help bees to find their home, and the sun")
+    nodes[1].node.set_content("landmarks near the hive help bees to find their home")
+    assert {0, 1} <= set(select(np.array(query), vectors, 5).positions.tolist())
+    chosen = ids(SIFTReranker(top_n=5).postprocess_nodes(nodes, bundle(query)))
+    assert len(chosen) == 5
+    assert "0" in chosen
+    assert "1" not in chosen
