@@ -18,7 +18,7 @@ from sift_core import (
     Selection,
     SIFTSelector,
     StopReason,
-    select,
+    select_texts,
 )
 
 
@@ -33,7 +33,7 @@ def test_the_choice_equals_select_on_the_stored_vectors(
     query = np.array(embeddings.embed_query(question))
     nearest = [each.page_content for each in store.similarity_search(question, k=8)]
     vectors = np.array([embeddings.embed_query(text) for text in nearest])
-    expected = select(query, vectors, 5)
+    expected = select_texts(ContextSelector(), query, vectors, 5, text_of=nearest.__getitem__)
     found = SIFTRetriever(vectorstore=store, k=5, fetch_k=8).invoke(question)
     assert [each.page_content for each in found] == [nearest[i] for i in expected.positions]
     told = [each.metadata["sift"] for each in found]
