@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SiftError,
         UndatedWarning,
     )
+    from sift_core.kept_vectors import KeptVectors
     from sift_core.pacing import paced
     from sift_core.protocols import (
         BatchCandidateSource,
@@ -102,6 +103,7 @@ __all__ = [
     "HullReconstructionSelector",
     "InMemorySource",
     "InvalidInputError",
+    "KeptVectors",
     "Kernel",
     "LazySIFTSelector",
     "LinearKernel",
@@ -158,6 +160,7 @@ _NAMES_OF_MODULE = {
     ),
     "choice_rules": ("ChoiceRules",),
     "dates": ("by_date",),
+    "kept_vectors": ("KeptVectors",),
     "sources.oversampling": (
         "OversamplingSource",
         "afetch_distinct",

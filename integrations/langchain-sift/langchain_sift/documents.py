@@ -30,6 +30,7 @@ from sift_core import (
 )
 
 logger = logging.getLogger(__name__)
+_told: set[str] = set()  # stores whose texts were said to be embedded
 
 Vectors: TypeAlias = Sequence[FloatArray | None]
 
@@ -82,18 +83,26 @@ def as_pool(
     )
 
 
-def texts_without_vector(documents: Sequence[Document], vectors: Vectors) -> list[str]:
-    """Return the texts whose vectors are None, with a logged warning that says how many."""
+def texts_without_vector(documents: Sequence[Document], vectors: Vectors, store: str) -> list[str]:
+    """Return the texts whose vectors are None; how many is logged.
+
+    As a warning the first time for a store, of which `store` is the name.
+    """
     texts = [
         document.page_content
         for document, vector in zip(documents, vectors, strict=True)
         if vector is None
     ]
     if texts:
-        logger.warning(
-            "no stored vector for %d of %d documents: embedding their texts for this query",
+        level = logging.DEBUG if store in _told else logging.WARNING
+        _told.add(store)
+        logger.log(
+            level,
+            "no stored vector for %d of %d documents of %s: embedding their texts, which are kept; "
+            "tell where their vectors are by vectors=.... This is said once",
             len(texts),
             len(documents),
+            store,
         )
     return texts
 

@@ -10,9 +10,11 @@ import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
-from sift_core import InvalidInputError, Query
+from sift_core import Embedder, InvalidInputError, KeptVectors, Query
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+
+_kept = KeptVectors()  # of texts that had to be embedded, whichever object of ours asked for them
 
 
 class LangChainEmbedder:
@@ -77,6 +79,21 @@ class LangChainEmbedder:
                 f"gave {len(vectors)} vector(s) of the lengths {sorted(lengths)}"
             )
         return np.array(vectors, dtype=np.float64).reshape(n, -1 if n else 0)
+
+
+def embedded_once(embedder: Embedder, texts: Sequence[str]) -> list[FloatArray]:
+    """Return the embeddings of documents, those that are not kept in one call of the model."""
+    return _kept.embedded(_model_of(embedder), texts, embedder.embed_documents)
+
+
+async def aembedded_once(embedder: LangChainEmbedder, texts: Sequence[str]) -> list[FloatArray]:
+    """Return what `embedded_once` returns, by the model's async method."""
+    return await _kept.aembedded(_model_of(embedder), texts, embedder.aembed_documents)
+
+
+def _model_of(embedder: Embedder) -> object:
+    """Return what lives longer than one call."""
+    return embedder._embeddings if isinstance(embedder, LangChainEmbedder) else embedder
 
 
 def embedder_of(vectorstore: VectorStore) -> LangChainEmbedder:

@@ -10,8 +10,8 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_sift.documents import as_ranked_pool, texts_without_vector
-from langchain_sift.embedder import LangChainEmbedder
-from langchain_sift.stores import EmbeddingReader, InMemoryReader, Options, StoreReader
+from langchain_sift.embedder import LangChainEmbedder, aembedded_once, embedded_once
+from langchain_sift.stores import EmbeddingReader, InMemoryReader, Options, StoreReader, name_of
 from sift_core import CandidatePool, Embedder, InvalidInputError, Query
 
 
@@ -114,8 +114,8 @@ def pool_of(
     """
     nothing = [None] * len(documents)
     vectors = nothing if store is None else reader_of(store).vectors(documents)
-    texts = texts_without_vector(documents, vectors)
-    embedded = embedder.embed_documents(texts) if texts else ()
+    texts = texts_without_vector(documents, vectors, name_of(store))
+    embedded = embedded_once(embedder, texts)
     return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
 
 
@@ -129,8 +129,8 @@ async def apool_of(
     """Return what `pool_of` returns, by the model's and the store's async methods."""
     nothing = [None] * len(documents)
     vectors = nothing if store is None else await reader_of(store).avectors(documents)
-    texts = texts_without_vector(documents, vectors)
-    embedded = await embedder.aembed_documents(texts)
+    texts = texts_without_vector(documents, vectors, name_of(store))
+    embedded = await aembedded_once(embedder, texts)
     return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
 
 

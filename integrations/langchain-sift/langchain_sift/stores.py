@@ -12,7 +12,7 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.documents import Vectors, as_pool, texts_without_vector
-from langchain_sift.embedder import embedder_of
+from langchain_sift.embedder import aembedded_once, embedded_once, embedder_of
 from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
 
 Options: TypeAlias = Mapping[str, Any]
@@ -119,8 +119,8 @@ class EmbeddingReader(StoreReader):
         with self._failures():
             found = getattr(self._store, self._search)(query.text, **arguments)
         documents, scores = self._columns(found)
-        texts = texts_without_vector(documents, [None] * len(documents))
-        return as_pool(query, documents, self._embedder.embed_documents(texts), scores=scores)
+        texts = texts_without_vector(documents, [None] * len(documents), name_of(self._store))
+        return as_pool(query, documents, embedded_once(self._embedder, texts), scores=scores)
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, by the store's and the model's async methods."""
@@ -128,8 +128,8 @@ class EmbeddingReader(StoreReader):
         with self._failures():
             found = await getattr(self._store, f"a{self._search}")(query.text, **arguments)
         documents, scores = self._columns(found)
-        texts = texts_without_vector(documents, [None] * len(documents))
-        rows = await self._embedder.aembed_documents(texts)
+        texts = texts_without_vector(documents, [None] * len(documents), name_of(self._store))
+        rows = await aembedded_once(self._embedder, texts)
         return as_pool(query, documents, rows, scores=scores)
 
     def vectors(self, documents: Sequence[Document]) -> Vectors:
@@ -147,6 +147,14 @@ class EmbeddingReader(StoreReader):
             "its documents" if name is None else f"collection {name!r}",
             "is it reachable, and does its `similarity_search` take this filter and these options?",
         )
+
+
+def name_of(store: VectorStore | None) -> str:
+    """Return the kind of a store, and the name of its collection where it has one."""
+    if store is None:
+        return "no vector store"
+    collection = getattr(store, "collection_name", None)
+    return type(store).__name__ + (f" {collection!r}" if collection else "")
 
 
 def _arguments(n: int, filter: Any, options: Options) -> dict[str, Any]:

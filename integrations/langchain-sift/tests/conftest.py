@@ -14,6 +14,8 @@ from langchain_qdrant import QdrantVectorStore
 from langchain_qdrant.sparse_embeddings import SparseEmbeddings, SparseVector
 from qdrant_client import models
 
+from langchain_sift import documents as documents_module
+
 TEXTS = [  # the first four say the same; so do their embeddings, or nearly
     "plants make sugar from light",
     "Plants make sugar from light",
@@ -86,6 +88,12 @@ class TextOnlyStore(VectorStore):
     @classmethod
     def from_texts(cls, texts, embedding, metadatas=None, **kwargs):
         return cls(InMemoryVectorStore.from_texts(texts, embedding, metadatas, **kwargs))
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch):
+    """What is logged once a process is logged once a test."""
+    monkeypatch.setattr(documents_module, "_told", set())
 
 
 @pytest.fixture

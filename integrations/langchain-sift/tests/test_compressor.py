@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.stores import InMemoryStore
 from langchain_text_splitters import CharacterTextSplitter
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
 from sift_core import ContextSelector, InvalidInputError, MMRSelector, UndatedWarning
 
 try:
-    from langchain_classic.retrievers import ContextualCompressionRetriever
+    from langchain_classic.retrievers import (
+        ContextualCompressionRetriever,
+        ParentDocumentRetriever,
+    )
     from langchain_classic.retrievers.document_compressors import DocumentCompressorPipeline
 except ModuleNotFoundError:  # LangChain before 1.0
-    from langchain.retrievers import ContextualCompressionRetriever
+    from langchain.retrievers import ContextualCompressionRetriever, ParentDocumentRetriever
     from langchain.retrievers.document_compressors import DocumentCompressorPipeline
 
 
@@ -56,7 +60,7 @@ def test_the_choice_equals_the_retrievers(make_vector_store, documents, question
 
 
 @pytest.mark.parametrize("n_stored", [5, 12])
-async def test_what_is_not_stored_is_embedded_in_one_batch_with_a_warning(
+async def test_what_is_not_stored_is_embedded_once_in_one_batch_with_one_warning(
     make_vector_store, documents, embeddings, question, caplog, n_stored
 ):
     compressor = SIFTCompressor(vectorstore=make_vector_store(documents[:n_stored]))
@@ -65,7 +69,7 @@ async def test_what_is_not_stored_is_embedded_in_one_batch_with_a_warning(
     await compressor.acompress_documents(documents, question)
     n_missing = 12 - n_stored
     assert embeddings.queries == 2
-    assert embeddings.document_batches == [n_missing] * 2 * bool(n_missing)
+    assert embeddings.document_batches == [n_missing] * bool(n_missing)
     assert len(caplog.records) == len(embeddings.document_batches)
     for record in caplog.records:
         assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.documents")
@@ -321,3 +325,23 @@ def test_a_text_that_stands_in_another_chosen_one_is_not_chosen(embeddings, ques
     compressor = SIFTCompressor(embeddings=embeddings, top_n=4)
     chosen = texts(compressor.compress_documents(documents, question))
     assert sorted(chosen) == sorted(set(given) - {part})
+
+
+async def test_parents_are_embedded_once(make_in_memory, embeddings, caplog):
+    parents = ParentDocumentRetriever(
+        vectorstore=make_in_memory([]),
+        docstore=InMemoryStore(),
+        child_splitter=CharacterTextSplitter(separator=". ", chunk_size=20, chunk_overlap=0),
+        search_kwargs={"k": 50},
+    )
+    texts = [f"plants make sugar. from light {i}. and store it" for i in range(9)]
+    parents.add_documents([Document(page_content=text) for text in texts])
+    chosen = ContextualCompressionRetriever(
+        base_retriever=parents, base_compressor=SIFTCompressor(embeddings=embeddings, top_n=3)
+    )
+    embeddings.document_batches = []
+    for question in ("how do plants make sugar", "what is light", "what do they store"):
+        assert len(chosen.invoke(question)) == 3
+        assert len(await chosen.ainvoke(question)) == 3
+    assert embeddings.document_batches == [9]
+    assert len(caplog.records) == 1

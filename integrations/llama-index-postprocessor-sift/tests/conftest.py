@@ -18,6 +18,8 @@ from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStor
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
+from llama_index.postprocessor.sift import vectors
+
 QUESTION = "how do bees find the way home"
 REPEATED = [f"bees find the way home by the sun{i * '!'}" for i in range(8)]
 DISTINCT = [
@@ -152,6 +154,12 @@ def build_index(index_over):
     return lambda kind, nodes, embed_model: index_over(
         make_store(kind, embed_model.dimension), nodes, embed_model
     )
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch):
+    """What is logged once a process is logged once a test."""
+    monkeypatch.setattr(vectors, "_told", set())
 
 
 class Listener(BaseEventHandler):

@@ -1,9 +1,12 @@
 """Reranker and retriever in everything of LlamaIndex's that takes one."""
 
 import pytest
+from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.memory import ChatMemoryBuffer
+from llama_index.core.node_parser import HierarchicalNodeParser, get_leaf_nodes
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever
+from llama_index.core.schema import MetadataMode
 from llama_index.core.tools import RetrieverTool
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient
@@ -115,3 +118,24 @@ def test_fusion_adds_up_the_ranks_of_a_node_that_both_retrievers_find(index, llm
     for node_id in ranks[0]:  # reciprocal ranks with LlamaIndex's constant, 60
         expected = sum(1 / (60 + rank[node_id]) for rank in ranks)
         assert fused[node_id] == pytest.approx(expected)
+
+
+async def test_parents_of_auto_merging_are_embedded_once(embed_model, caplog):
+    words = "bees find the way home by the sun".split()
+    texts = [" ".join(words[i % 8 :] + [f"hive{i}"] * 8) for i in range(12)]
+    parsed = HierarchicalNodeParser.from_defaults(chunk_sizes=[24, 12], chunk_overlap=0)
+    nodes = parsed.get_nodes_from_documents([Document(text=text) for text in texts])
+    storage = StorageContext.from_defaults()
+    storage.docstore.add_documents(nodes)
+    index = VectorStoreIndex(get_leaf_nodes(nodes), storage, embed_model=embed_model)
+    embed_model.forget()
+    leaves = index.as_retriever(similarity_top_k=200)
+    merging = AutoMergingRetriever(leaves, storage, simple_ratio_thresh=0.1)
+    reranker = SIFTReranker(top_n=3, index=index)
+    for question in ("bees find home", "the sun", "which way"):
+        found = merging.retrieve(question)
+        assert reranker.postprocess_nodes(found, query_str=question)
+        assert await reranker.apostprocess_nodes(found, query_str=question)
+    parents = {node.node.get_content(MetadataMode.EMBED) for node in found}
+    assert sorted(embed_model.texts) == sorted(parents)
+    assert len([each for each in caplog.records if "nodes again" in each.message]) == 1

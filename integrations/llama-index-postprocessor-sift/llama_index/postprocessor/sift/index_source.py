@@ -102,7 +102,7 @@ class IndexSource:
             nodes = retriever._retrieve(_bundle(query))
         rows = NodeVectors(nodes)
         rows.fill(vectors_of(rows.ids))
-        return self._pool(query, nodes, rows.embedded(lambda: self._embed_model))
+        return self._pool(query, nodes, rows.embedded(lambda: self._embed_model, self._store.name))
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` does; a store without an async side is asked in a thread.
@@ -116,7 +116,7 @@ class IndexSource:
                 nodes = await retriever._aretrieve(_bundle(query))
             rows = NodeVectors(nodes)
             rows.fill(vectors_of(rows.ids))
-            embeddings = await rows.aembedded(lambda: self._embed_model)
+            embeddings = await rows.aembedded(lambda: self._embed_model, self._store.name)
             return await asyncio.to_thread(self._pool, query, nodes, embeddings)
 
     @contextmanager
@@ -135,10 +135,9 @@ class IndexSource:
         try:
             yield retriever, vectors_of
         except Exception as error:  # each store has exceptions of its own; none is swallowed
-            collection = getattr(self._store.store, "collection_name", "")
             reason = str(error) or type(error).__name__
             raise CandidateSourceError(
-                f"{self._store_name} {collection!r} could not find {n} nodes: {reason}; "
+                f"{self._store.name} could not find {n} nodes: {reason}; "
                 f"is it up, and does it still hold what was retrieved?"
             ) from error
 

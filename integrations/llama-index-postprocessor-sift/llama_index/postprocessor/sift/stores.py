@@ -38,6 +38,12 @@ class Store:
         self.index = index
         self.store: Any = index.vector_store
 
+    @property
+    def name(self) -> str:
+        """Kind of the store, and the name of its collection where it has one."""
+        collection = getattr(self.store, "collection_name", None)
+        return type(self.store).__name__ + (f" {collection!r}" if collection else "")
+
     def vectors(self, node_ids: Sequence[str]) -> Known:
         """Return the stored vector of each node, None where the store does not have it.
 

@@ -26,9 +26,12 @@ from llama_index.postprocessor.sift.tracking import (
     query_embedding,
     sources_of,
 )
-from sift_core import InvalidInputError
+from sift_core import InvalidInputError, KeptVectors
 
 _logger = logging.getLogger(__name__)
+
+_kept = KeptVectors()  # of texts that had to be embedded, whichever object of ours asked for them
+_told: set[str] = set()  # stores whose nodes were said to be embedded
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +72,7 @@ class VectorLookup:
         for source in sources:
             if ids := rows.missing_ids():
                 rows.fill(store_of(source.index).vectors(ids))
-        found = rows.embedded(lambda: self._model(sources))
+        found = rows.embedded(lambda: self._model(sources), _stores_of(sources))
         return Vectors(query=target, nodes=found, node_ids=rows.ids)
 
     async def avectors(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> Vectors:
@@ -80,7 +83,7 @@ class VectorLookup:
         for source in sources:
             if ids := rows.missing_ids():
                 rows.fill(await store_of(source.index).avectors(ids, dimension=len(target)))
-        found = await rows.aembedded(lambda: self._model(sources))
+        found = await rows.aembedded(lambda: self._model(sources), _stores_of(sources))
         return Vectors(query=target, nodes=found, node_ids=rows.ids)
 
     def _sources(self, node_ids: Sequence[str]) -> list[VectorSource]:
@@ -112,6 +115,10 @@ def _default_model() -> BaseEmbedding:
         ) from error
 
 
+def _stores_of(sources: Sequence[VectorSource]) -> str:
+    return ", ".join(store_of(source.index).name for source in sources) or "no vector store"
+
+
 class NodeVectors:
     """One vector a node, as they are found; `nodes` are at least one."""
 
@@ -140,37 +147,46 @@ class NodeVectors:
             rows[i] = row
         self._rows = rows
 
-    def embedded(self, model: Model) -> Matrix:
+    def embedded(self, model: Model, store: str) -> Matrix:
         """Return the vectors, shape (n, d), after embedding what has none, on its node either.
 
-        Logs how many those are. Asks for the model only if there are any.
+        Logs how many those are, a warning the first time for a store, of which `store` is the
+        name. Asks for the model only if there are any. A text is embedded once as long as its
+        vector is kept (`sift_core.KeptVectors`).
 
         Raises:
             InvalidInputError: If the vectors differ in length.
         """
-        if texts := self._texts_to_embed():
-            self.fill(model().get_text_embedding_batch(texts))
+        if texts := self._texts_to_embed(store):
+            embedder = model()
+            self.fill(_kept.embedded(embedder, texts, embedder.get_text_embedding_batch))
         return self._matrix()
 
-    async def aembedded(self, model: Model) -> Matrix:
+    async def aembedded(self, model: Model, store: str) -> Matrix:
         """Return what `embedded` does, awaiting the model."""
-        if texts := self._texts_to_embed():
-            self.fill(await model().aget_text_embedding_batch(texts))
+        if texts := self._texts_to_embed(store):
+            embedder = model()
+            self.fill(await _kept.aembedded(embedder, texts, embedder.aget_text_embedding_batch))
         return self._matrix()
 
-    def _texts_to_embed(self) -> list[str]:
+    def _texts_to_embed(self, store: str) -> list[str]:
         """Return the texts without a vector as an index embeds them."""
         if missing := self._missing():
             self.fill([self._nodes[i].node.embedding for i in missing])
         missing = self._missing()
         if missing:
-            _logger.warning(
+            level = logging.DEBUG if store in _told else logging.WARNING
+            _told.add(store)
+            _logger.log(
+                level,
                 "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a "
-                "vector store that was found and can be read (Qdrant, Faiss, SimpleVectorStore); "
-                "a reranker or synthesizer may be told of the VectorStoreIndex that has them by "
-                "index=...",
+                "vector store that was found and can be read (Chroma, Qdrant, Faiss, "
+                "SimpleVectorStore), but in %s; tell where they are by vectors=..., or a reranker "
+                "or synthesizer of the VectorStoreIndex that has them by index=.... Their vectors "
+                "are kept; this is said once",
                 len(missing),
                 len(self._nodes),
+                store,
             )
         return [self._nodes[i].node.get_content(MetadataMode.EMBED) for i in missing]
 

@@ -1,0 +1,103 @@
+"""Texts are embedded once a model, within a number of bytes."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from sift_core import InvalidInputError, KeptVectors
+from sift_core.testing import HashingEmbedder
+
+D = 64
+ROW = D * 4 + 300  # bytes with what a key takes
+
+
+class CountingEmbedder(HashingEmbedder):
+    """Notes what it is asked to embed."""
+
+    def __init__(self):
+        super().__init__(D)
+        self.asked = []
+
+    def embed_documents(self, texts):
+        self.asked.append(list(texts))
+        return super().embed_documents(texts)
+
+    async def aembed_documents(self, texts):
+        return self.embed_documents(texts)
+
+
+@pytest.fixture
+def model():
+    return CountingEmbedder()
+
+
+def embedded(kept, model, *texts):
+    rows = kept.embedded(model, texts, model.embed_documents)
+    np.testing.assert_array_equal(rows, HashingEmbedder(D).embed_documents(texts))
+
+
+async def test_a_text_is_embedded_once_whatever_comes_with_it(model):
+    kept = KeptVectors()
+    embedded(kept, model, "a", "b", "a")
+    embedded(kept, model, "c", "b", "a")
+    rows = await kept.aembedded(model, ["d", "c"], model.aembed_documents)
+    np.testing.assert_array_equal(rows, HashingEmbedder(D).embed_documents(["d", "c"]))
+    assert await kept.aembedded(model, [], model.aembed_documents) == []
+    assert model.asked == [["a", "b"], ["c"], ["d"]]
+
+
+def test_two_models_do_not_share_vectors_nor_does_one_at_a_former_ones_address(model):
+    kept = KeptVectors()
+    embedded(kept, model, "a")
+    for _ in range(20):  # each is where the one before was, as a rule
+        other = CountingEmbedder()
+        embedded(kept, other, "a")
+        assert other.asked == [["a"]]
+        del other
+    assert model.asked == [["a"]]
+
+
+def test_the_least_recently_used_goes_first_and_no_more_is_kept_than_may_be(model):
+    kept = KeptVectors(max_bytes=2 * ROW)
+    embedded(kept, model, "a", "b")
+    embedded(kept, model, "a")
+    embedded(kept, model, "c")
+    assert kept.n_bytes == 2 * ROW
+    embedded(kept, model, "a", "c")
+    embedded(kept, model, "b")
+    assert model.asked == [["a", "b"], ["c"], ["b"]]
+    nothing_fits = KeptVectors(max_bytes=1)
+    embedded(nothing_fits, model, "a", "b")
+    assert nothing_fits.n_bytes == 0
+
+
+def test_a_view_of_a_batch_does_not_keep_the_batch(model):
+    kept = KeptVectors()
+    (row,) = kept.embedded(model, ["a"], model.embed_documents)
+    assert row.base is None
+
+
+def test_threads_get_the_vectors_of_their_texts(model):
+    kept = KeptVectors(max_bytes=20 * ROW)
+    texts = [str(i) for i in range(40)]
+
+    def ask(seed):
+        order = np.random.default_rng(seed).permutation(texts).tolist()
+        for start in range(0, 40, 8):
+            embedded(kept, model, *order[start : start + 8])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(50)))
+    assert kept.n_bytes == 20 * ROW
+
+
+def test_another_number_of_vectors_than_texts_is_refused(model):
+    with pytest.raises(InvalidInputError, match="one vector a text, got 1 for 2 texts"):
+        KeptVectors().embedded(model, ["a", "b"], lambda texts: [[1.0]])
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, 1.5, None])
+def test_a_size_that_cannot_be_is_refused(max_bytes):
+    with pytest.raises(InvalidInputError, match="max_bytes"):
+        KeptVectors(max_bytes)
