@@ -292,13 +292,16 @@ def greedy(
     groups,
     rooms,
     first,
+    own_weights,
+    turns,
 ):
     """Return positions, variances and the number of the stop reason.
 
     Columns come from `cosines` (n, n) where it has rows, else from `rows` (n, d). At most
     `capacity` of the `n_select` steps can be taken. Changes `covariance` (t, n), `diagonal`
     (n,), `tiers` (n,) and `rooms`. Limits are as in `limits.Allowance`, none where `costs` is
-    empty; the first choice is `first` unless that is negative.
+    empty; the first choice is `first` unless that is negative. Turns are as in `greedy.Turns`,
+    `own_weights` (m, t) and `turns` (k,), none where these are empty.
     """
     n = diagonal.shape[0]
     factor = np.empty((capacity, n))
@@ -330,7 +333,10 @@ def greedy(
         if tier == CHOSEN:
             reason = LIMITS if has_refused else POOL_EXHAUSTED
             break
-        _fill_gains(covariance, weights, diagonal, noise, gains)
+        if turns.shape[0] > 0:
+            _fill_gains(covariance, own_weights[turns[step]], diagonal, noise, gains)
+        else:
+            _fill_gains(covariance, weights, diagonal, noise, gains)
         if costs.shape[0] > 0:
             worth[:] = gains / prices
             best = _first_largest(worth, tiers, tier)
@@ -341,10 +347,16 @@ def greedy(
         if best < 0:
             reason = OVERFLOW
             break
-        if gains[best] < min_gain:
+        gain = gains[best]
+        if turns.shape[0] > 0:  # that of all questions
+            gain = 0.0
+            for target in range(weights.shape[0]):
+                gain += weights[target] * covariance[target, best] * covariance[target, best]
+            gain /= diagonal[best] + noise
+        if gain < min_gain:
             reason = MIN_GAIN
             break
-        deviation = np.sqrt(max(variances[step] - gains[best], 0.0))
+        deviation = np.sqrt(max(variances[step] - gain, 0.0))
         if alpha > 0.0 and deviation > 1.0 / (alpha * (step + 1)):
             reason = ALPHA
             break

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.selection import _numba
-from sift_core.selection.greedy import GreedySelector, Problem, is_better
+from sift_core.selection.greedy import GreedySelector, Problem, Turns, is_better
 from sift_core.selection.limits import Limits, Tiers
 from sift_core.selection.posterior import too_little_noise
 from sift_core.types import FloatArray, IntArray, Selection
@@ -89,7 +89,7 @@ class CompiledRows:
     Args:
         rows: Shape (n, d), C-contiguous, n other than 1.
         lengths: 1 / |row|, shape (n,).
-        nearness: Cosines with the query, shape (n,).
+        nearness: Cosines with the queries, shape (m, n).
     """
 
     rows: FloatArray
@@ -97,20 +97,22 @@ class CompiledRows:
     nearness: FloatArray
 
     @classmethod
-    def of(cls, query: FloatArray, candidates: FloatArray) -> CompiledRows | None:
-        """Return what `can_read`, `query` (1, d) and `candidates` (n, d); None as `select_rows`."""
+    def of(cls, queries: FloatArray, candidates: FloatArray) -> CompiledRows | None:
+        """Return what `can_read`, queries (m, d) and candidates (n, d); None as `select_rows`."""
         rows = np.ascontiguousarray(candidates)
-        point = np.ascontiguousarray(query, dtype=np.float64)
-        lengths, point_length, nearness = np.empty(len(rows)), np.empty(1), np.empty(len(rows))
+        points = np.ascontiguousarray(queries, dtype=np.float64)
+        n, m = len(rows), len(points)
+        lengths, point_lengths, nearness = np.empty(n), np.empty(m), np.empty((m, n))
         are_sound = _numba.fill_inverse_lengths(rows, lengths)
-        if not (are_sound and _numba.fill_inverse_lengths(point, point_length)):
+        if not (are_sound and _numba.fill_inverse_lengths(points, point_lengths)):
             return None
-        _numba.fill_column(rows, lengths, point[0], point_length[0], 0.0, nearness)
+        for point, length, column in zip(points, point_lengths, nearness, strict=True):
+            _numba.fill_column(rows, lengths, point, length, 0.0, column)
         return cls(rows=rows, lengths=lengths, nearness=nearness)
 
     def take(self, order: IntArray) -> CompiledRows:
         """Return the rows at some positions, in that order."""
-        rows, lengths, nearness = self.rows[order], self.lengths[order], self.nearness[order]
+        rows, lengths, nearness = self.rows[order], self.lengths[order], self.nearness[:, order]
         return CompiledRows(rows=rows, lengths=lengths, nearness=nearness)
 
     def cosines(self, n: int) -> tuple[FloatArray, FloatArray]:
@@ -142,6 +144,7 @@ class CompiledRows:
             problem.n_select,
             kernel.decay,
             limits=problem.limits,
+            turns=problem.turns,
             **known,
         )
 
@@ -159,6 +162,7 @@ def _greedy(
     cosines: FloatArray = _NO_MATRIX,
     allow_repeats: bool = False,
     limits: Limits | None = None,
+    turns: Turns | None = None,
 ) -> Selection:
     """Return the choices of `GreedySelector._chosen` for a kernel with k(x, x) = 1.
 
@@ -174,6 +178,7 @@ def _greedy(
         cosines: Among the candidates, shape (n, n), float64.
         allow_repeats: Whether a candidate may be chosen again.
         limits: Within which to choose.
+        turns: Whose region each choice is for; None for all.
 
     Raises:
         NumericalError: If λ is so small that the gains left the range of float64.
@@ -205,6 +210,8 @@ def _greedy(
             _NO_NUMBERS if limits is None else limits.groups,
             _NO_NUMBERS if limits is None else limits.rooms(),
             first,
+            _NO_MATRIX if turns is None else turns.weights,
+            _NO_NUMBERS if turns is None else turns.order,
         )
         if reason == _numba.OVERFLOW:
             raise too_little_noise(settings.noise_variance)

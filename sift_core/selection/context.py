@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from sift_core.checks import checked_arrays, checked_rows, is_matrix
+from sift_core.checks import checked_arrays, checked_rows, checked_weights, is_matrix
 from sift_core.errors import InvalidInputError
-from sift_core.selection.greedy import GreedySelector, Problem
+from sift_core.selection.greedy import GreedySelector, Problem, Turns
 from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
 from sift_core.selection.limits import Limits, limits_of, number_to_select
 from sift_core.selection.near_duplicates import (
@@ -28,6 +28,13 @@ from sift_core.selection.near_duplicates import (
 )
 from sift_core.selection.posterior import Posterior
 from sift_core.selection.preference import Preference, preference_of
+from sift_core.selection.region import (
+    most_relevant_first,
+    ranks_of,
+    region_weights,
+    turns_of,
+    typical_distance_of_each,
+)
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which near-duplicates are told apart and which make up the
@@ -36,19 +43,6 @@ MAX_REGION = 500
 
 # k(x, x') = exp(-KERNEL_DECAY · u): two usual chunks tell each other 2 % of what each is.
 KERNEL_DECAY = 4.0
-
-# A target's weight is exp(-RELEVANCE_DECAY · z), z standard deviations of relevance below the best.
-# Decision 0006 has the plateau on which this, KERNEL_DECAY and the default λ lie.
-RELEVANCE_DECAY = 2.0
-
-# The region ends where a weight falls below this share of the largest: too little to matter.
-SMALLEST_WEIGHT = 1e-6
-
-SMALLEST_TYPICAL = 1e-9  # a pool of copies: distances in it are rounding
-
-# Cosines are told apart down to this: copies of a vector keep the order they came in,
-# whatever order their products were summed in.
-RELEVANCE_DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +60,8 @@ class ContextSelector(GreedySelector):
     2. What is to become certain is not the query alone but the candidates near it: the
        targets are the distinct chunks, weighted by exp(-2 z) where their relevance is z standard
        deviations (of the pool's distinct chunks) below the best; that of near-duplicates is the
-       best of theirs. A prior `weight` is a factor of it.
+       best of theirs. A prior `weight` is a factor of it. Of several queries each has such a
+       region, and choices are for one after the other, given all that was chosen (decision 0025).
     3. Choices minimise the sum of the targets' posterior variances under the RBF kernel
        exp(-4 u), which is 1 before the first choice.
 
@@ -94,6 +89,7 @@ class ContextSelector(GreedySelector):
         n_select: int | None = None,
         *,
         relevance: FloatArray | None = None,
+        weights: FloatArray | None = None,
         conditioned_on: FloatArray | None = None,
         costs: FloatArray | None = None,
         budget: float | None = None,
@@ -102,20 +98,25 @@ class ContextSelector(GreedySelector):
         prefer: FloatArray | None = None,
         weight: FloatArray | None = None,
     ) -> Selection:
-        """Return the choices for one query, no candidate twice.
+        """Return the choices for one query, or for several at once, no candidate twice.
 
         Takes O(r · n · (d + n_select)) time and O(r · n) memory, r = min(n, 500) for the
         region. Computes in float64. Ties go to the lowest position.
 
         Args:
-            query: Shape (d,).
-            candidates: Shape (n, d). n may be 0.
+            query: Shape (d,), or several, shape (m, d): the parts of a question or its rewrites.
+                The region of each is to become certain. Most relevant is then what has the best
+                rank for any of them, the i-th of one as relevant as the i-th of another.
+            candidates: Shape (n, d), of all queries together. n may be 0.
             n_select: How many to choose at most, >= 0. None, with a budget, for as many as
                 that allows.
             relevance: What another ranker thinks of each candidate, shape (n,), higher is
                 better: a cross-encoder's scores, fused ranks. Only their order counts: the
                 i-th best takes the place of the i-th largest cosine. They weigh the
                 targets and leave the kernel as it is, which so stays positive semidefinite.
+                Of several queries one row each, shape (m, n), or one order for all.
+            weights: Of several queries, which share of the choices each has, shape (m,), >= 0;
+                all alike if None.
             conditioned_on: Embeddings of what was shown before, shape (m, d). Candidates that
                 are near-duplicates of them come last.
             costs: What each candidate costs, shape (n,), > 0, in any unit, for instance tokens;
@@ -135,38 +136,36 @@ class ContextSelector(GreedySelector):
                 recency. Multiplies its weight as a target, so that the region moves towards
                 what counts more; halving it does as much as .35 standard deviations less
                 relevance. Only ratios matter. Near-duplicates have the weight of the one that
-                stands for them. All alike if None. (`SIFTSelector`'s `weights` are of queries.)
+                stands for them. All alike if None. (`weights` are of queries.)
 
         Returns:
-            The positions in order of choice, with the weighted mean variance of the region
-            before and after each.
+            The positions in order of choice, with the weighted mean variance of the region, or
+            of all regions, before and after each.
 
         Raises:
             InvalidInputError: If shapes do not fit, a number is not finite, a vector is
                 all zero, `n_select` is not a count, or a limit cannot be one.
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
-        _refuse_several(query)
         points, candidates = checked_arrays(query, candidates)
+        points, shares = _asked(points, weights)
         limits = limits_of(
             len(candidates), costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
         )
         preference = preference_of(len(candidates), prefer=prefer, weight=weight)
         n_select = number_to_select(n_select, len(candidates), limits, repeats=False)
         pool = self._read(points, candidates, n_select, conditioned_on)
-        nearness = pool.nearness
-        if relevance is not None:
-            nearness = in_the_order_of(relevance, nearness)
-        if len(nearness) == 0:
+        nearness = _ranked(pool.nearness, relevance)
+        if len(candidates) == 0:
             reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
             nothing = np.empty(0, dtype=np.intp)
             return Selection(positions=nothing, variances=np.ones(1), stop_reason=reason)
-        order = _most_relevant_first(nearness)
+        order = most_relevant_first(ranks_of(nearness))
         if (order == np.arange(len(order))).all():  # as stores answer: saves a copy
-            return self._select_sorted(pool, nearness, n_select, limits, preference)
+            return self._select_sorted(pool, nearness, shares, n_select, limits, preference)
         limits = None if limits is None else limits.take(order)
         selection = self._select_sorted(
-            pool.take(order), nearness[order], n_select, limits, preference.take(order)
+            pool.take(order), nearness[:, order], shares, n_select, limits, preference.take(order)
         )
         return replace(selection, positions=order[selection.positions])
 
@@ -177,7 +176,7 @@ class ContextSelector(GreedySelector):
         n_select: int,
         conditioned_on: FloatArray | None,
     ) -> _Rows:
-        """Return the candidates (n, d) as the backend reads them; `points` is the query (1, d)."""
+        """Return the candidates (n, d) as the backend reads them; `points` are queries (m, d)."""
         seen = None
         if conditioned_on is not None:
             seen = unit_rows(checked_rows("conditioned_on", conditioned_on, points.shape[1]))
@@ -189,12 +188,13 @@ class ContextSelector(GreedySelector):
                 if found is not None:
                     return found
         rows = unit_rows(candidates)
-        return _UnitRows(rows=rows, nearness=rows @ unit_rows(points)[0], seen=seen)
+        return _UnitRows(rows=rows, nearness=_products(rows, points), seen=seen)
 
     def _select_sorted(
         self,
         rows: _Rows,
         nearness: FloatArray,
+        shares: FloatArray,
         n_select: int,
         limits: Limits | None,
         preference: Preference,
@@ -202,25 +202,30 @@ class ContextSelector(GreedySelector):
         """Return the choices among candidates (n, d) that come most relevant first."""
         cosines, nearest = rows.cosines(MAX_REGION)
         n_near = len(cosines)
-        typical = _typical_distance(cosines)
+        ranks = ranks_of(nearness)
+        typical = typical_distance_of_each(cosines, ranks[:, :n_near])
         shown = rows.shown(n_near)
         distance = distances_to_earlier(nearest, typical, shown)
         radius = near_duplicate_radius(distance)
         is_new = distance > (radius if preference.prefer is None else max(radius, LIKELY_NEAR))
         if not is_new.any():  # all of it was shown before, and differs by relevance alone
             is_new[:] = True
-        relevance = nearness[:n_near][is_new]
         # Of near-duplicates one, in the order of `relevance`.
         taken: IntArray = np.flatnonzero(is_new)
+        relevance, ranks = nearness[:, taken], ranks[:, taken]
         if preference.prefer is not None:
             first = first_of_class(cosines, is_new, shown)
             taken = preferred_of_each(first, preference.prefer[:n_near])
-        weights = np.zeros(n_near)
-        weights[taken] = _relative_weights(relevance, preference.weight, taken)
-        weights /= weights.sum()
+        known = None if preference.weight is None else preference.weight[taken]
+        of_each = region_weights(n_near, taken, relevance, ranks, known)
+        weights = of_each[0] if len(of_each) == 1 else shares @ of_each
         targets = np.flatnonzero(weights)
-        tiers = np.ones(len(nearness), dtype=np.int8)
+        tiers = np.ones(nearness.shape[1], dtype=np.int8)
         tiers[taken] = 0
+        turns = None
+        if len(of_each) > 1:
+            order = turns_of(shares, min(n_select, len(tiers)))
+            turns = Turns(weights=of_each[:, targets], order=order)
         kernel = RBFKernel(length_scale=(typical / KERNEL_DECAY) ** 0.5)
         problem = Problem(
             kernel=kernel,
@@ -230,6 +235,7 @@ class ContextSelector(GreedySelector):
             tiers=tiers,
             n_select=n_select,
             limits=limits,
+            turns=turns,
         )
         return rows.choose(self, problem)
 
@@ -239,7 +245,7 @@ class _Rows(Protocol):
 
     @property
     def nearness(self) -> FloatArray:
-        """Cosines with the query, shape (n,)."""
+        """Cosines with the queries, shape (m, n)."""
 
     def take(self, order: IntArray) -> _Rows:
         """Return the rows at some positions, in that order."""
@@ -266,7 +272,7 @@ class _UnitRows:
     seen: FloatArray | None
 
     def take(self, order: IntArray) -> _UnitRows:
-        return replace(self, rows=self.rows[order], nearness=self.nearness[order])
+        return replace(self, rows=self.rows[order], nearness=self.nearness[:, order])
 
     def cosines(self, n: int) -> tuple[FloatArray, FloatArray]:
         found = self.rows[:n] @ self.rows[:n].T
@@ -292,6 +298,7 @@ class _UnitRows:
             allow_repeats=False,
             limits=problem.limits,
             tiers=problem.tiers,
+            turns=problem.turns,
         )
 
 
@@ -317,7 +324,7 @@ def distinct(
     of 384 dimensions, 20 ms for 1,600.
 
     Args:
-        query: Shape (d,).
+        query: Shape (d,), or several, shape (m, d).
         candidates: Shape (n, d). n may be 0.
         relevance: As in `ContextSelector.select`.
         prefer: Likewise.
@@ -328,19 +335,18 @@ def distinct(
     Raises:
         InvalidInputError: If shapes do not fit, a number is not finite, or a vector is all zero.
     """
-    _refuse_several(query)
     points, candidates = checked_arrays(query, candidates)
     preference = preference_of(len(candidates), prefer=prefer)
     rows: FloatArray = unit_rows(candidates)
-    nearness = rows @ unit_rows(points)[0]
-    if relevance is not None:
-        nearness = in_the_order_of(relevance, nearness)
-    order = _most_relevant_first(nearness)
+    nearness = _ranked(_products(rows, points), relevance)
+    ranks = ranks_of(nearness)
+    order = most_relevant_first(ranks)
     if len(rows) == 0:
         return order
-    rows, nearness = rows[order], nearness[order]
+    rows, nearness = rows[order], nearness[:, order].max(axis=0)  # with the nearest query
     near = rows[:MAX_REGION]
-    typical = max(_typical_distance(near @ near.T), 1.0 - float(nearness[:MAX_REGION].mean()))
+    typical = typical_distance_of_each(near @ near.T, ranks[:, order[:MAX_REGION]])
+    typical = max(typical, 1.0 - float(nearness[:MAX_REGION].mean()))
     first = first_of_each(
         rows, typical, n_read=MAX_REGION, with_classes=preference.prefer is not None
     )
@@ -349,46 +355,28 @@ def distinct(
     return order[first >= 0]
 
 
-def _refuse_several(query: FloatArray) -> None:
-    """Refuse more than one query."""
-    if is_matrix(query):
-        raise InvalidInputError(
-            f"`query` must have 1 dimension, got shape {np.shape(query)}: the region around it "
-            f"is the target. SIFTSelector takes several"
-        )
+def _asked(points: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """Return the queries (m, d) that count, and the share of each, shape (m,), summing to 1."""
+    shares = checked_weights(weights, len(points))
+    return points[shares > 0], shares[shares > 0] / shares.sum()
 
 
-def _most_relevant_first(nearness: FloatArray) -> IntArray:
-    """Return positions, ties in the order that the candidates came in."""
-    return np.argsort(-np.round(nearness, RELEVANCE_DIGITS), kind="stable")
+def _products(rows: FloatArray, points: FloatArray) -> FloatArray:
+    """Return the cosines of unit rows (n, d) with queries (m, d), shape (m, n), one by one.
 
-
-def _typical_distance(cosines: FloatArray) -> float:
-    """Return 1 - the mean cosine of two of the pool; 1 where that says nothing."""
-    n = len(cosines)
-    if n < 2:
-        return 1.0
-    typical = 1.0 - float(cosines.sum() - cosines.trace()) / (n * (n - 1))
-    return typical if typical > SMALLEST_TYPICAL else 1.0
-
-
-def _relative_weights(
-    relevance: FloatArray, weight: FloatArray | None, taken: IntArray
-) -> FloatArray:
-    """Return what each distinct chunk counts as a target, shape (m,), the largest about 1.
-
-    Args:
-        relevance: Shape (m,), falling.
-        weight: What each candidate counts beforehand, shape (n,), > 0; None for all alike.
-        taken: Positions of the distinct chunks among the candidates, shape (m,).
+    So each query's are the same, whatever others there are.
     """
-    spread = float(relevance.std())
-    if spread < SMALLEST_TYPICAL:  # all are equally relevant
-        spread = np.inf
-    weights: FloatArray = np.exp(-RELEVANCE_DECAY * (relevance[0] - relevance) / spread)
-    largest = 1.0
-    if weight is not None:
-        weights *= weight[taken] / weight[taken].max()
-        largest = float(weights.max())
-    weights[weights < SMALLEST_WEIGHT * largest] = 0.0
-    return weights
+    return np.stack([rows @ point for point in unit_rows(points)])
+
+
+def _ranked(nearness: FloatArray, relevance: FloatArray | None) -> FloatArray:
+    """Return cosines (m, n) in the order of what another ranker thinks, (n,) or (m, n)."""
+    if relevance is None:
+        return nearness
+    has_rows = is_matrix(relevance) and len(nearness) > 1
+    orders = list(relevance) if has_rows else [relevance] * len(nearness)
+    if len(orders) != len(nearness):
+        raise InvalidInputError(
+            f"`relevance` must have one row a query: {len(nearness)} query(s), {len(orders)} row(s)"
+        )
+    return np.stack([in_the_order_of(own, row) for own, row in zip(orders, nearness, strict=True)])

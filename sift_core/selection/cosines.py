@@ -40,7 +40,7 @@ def _compiled(query: FloatArray, embeddings: FloatArray) -> FloatArray | None:
     if not compiled.can_read(points, embeddings, 0) or not embeddings.flags.c_contiguous:
         return None
     rows = compiled.CompiledRows.of(points, embeddings)
-    return None if rows is None else rows.nearness
+    return None if rows is None else rows.nearness[0]
 
 
 def _in_numpy(query: FloatArray, embeddings: FloatArray) -> FloatArray:

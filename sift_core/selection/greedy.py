@@ -28,6 +28,19 @@ TIE_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Turns:
+    """Whose region each choice is for, where there are several questions.
+
+    Args:
+        weights: What each target counts for each question, shape (m, t), rows summing to 1.
+        order: The question of each choice by number, shape (k,), at least one a choice.
+    """
+
+    weights: FloatArray
+    order: IntArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
     """What to choose where some of the candidates are the targets.
 
@@ -39,6 +52,7 @@ class Problem:
         tiers: As in `GreedySelector._choose`, shape (n,). Changed in place.
         n_select: How many to choose, >= 0.
         limits: Within which to choose.
+        turns: Whose region each choice is for; None for all of `weights` at every choice.
     """
 
     kernel: RBFKernel
@@ -48,6 +62,7 @@ class Problem:
     tiers: Tiers
     n_select: int
     limits: Limits | None
+    turns: Turns | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +153,7 @@ class GreedySelector(ABC):
         allow_repeats: bool,
         limits: Limits | None,
         tiers: Tiers | None = None,
+        turns: Turns | None = None,
     ) -> Selection:
         """Return the choices from a fresh `prior()`, within limits if there are any.
 
@@ -147,19 +163,27 @@ class GreedySelector(ABC):
         posterior = prior()
         tiers = np.zeros(posterior.n, dtype=np.int8) if tiers is None else tiers
         if limits is None or n_select == 0:
-            reason = self._choose(posterior, n_select, tiers, allow_repeats=allow_repeats)
+            reason = self._choose(
+                posterior, n_select, tiers, allow_repeats=allow_repeats, turns=turns
+            )
             return posterior.as_selection(reason)
         gains, fresh = posterior.gains(), tiers.copy()
         single = limits.best_single(gains, tiers)
         reason = self._choose(
-            posterior, n_select, tiers, allow_repeats=allow_repeats, limits=limits
+            posterior, n_select, tiers, allow_repeats=allow_repeats, limits=limits, turns=turns
         )
         found = posterior.as_selection(reason)
         if single is None or not is_better(gains[single], found):
             return found
         posterior = prior()
         reason = self._choose(
-            posterior, n_select, fresh, allow_repeats=allow_repeats, limits=limits, first=single
+            posterior,
+            n_select,
+            fresh,
+            allow_repeats=allow_repeats,
+            limits=limits,
+            turns=turns,
+            first=single,
         )
         return posterior.as_selection(reason)
 
@@ -171,6 +195,7 @@ class GreedySelector(ABC):
         *,
         allow_repeats: bool,
         limits: Limits | None = None,
+        turns: Turns | None = None,
         first: int | None = None,
     ) -> StopReason:
         """Add choices to `posterior` and return why they ended.
@@ -182,6 +207,7 @@ class GreedySelector(ABC):
                 Changed in place: the tier of a choice becomes `CHOSEN` without repeats.
             allow_repeats: Whether a choice stays in its tier.
             limits: Within which to choose, by gain over `prices`.
+            turns: Whose gain each choice goes by; the stops go by that of all.
             first: The first choice, whatever that is of it; the largest if None.
         """
         allowance = None if limits is None else Allowance(limits)
@@ -196,7 +222,8 @@ class GreedySelector(ABC):
                 is_limited = allowance is not None and allowance.has_refused
                 return StopReason.LIMITS if is_limited else StopReason.POOL_EXHAUSTED
             gains = posterior.gains()
-            worth = gains if prices is None else gains / prices
+            own = gains if turns is None else posterior.gains(turns.weights[turns.order[n - 1]])
+            worth = own if prices is None else own / prices
             position = first_largest(np.where(tiers == tier, worth, -np.inf))
             if first is not None and n == 1:
                 position = first

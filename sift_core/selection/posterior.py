@@ -137,17 +137,18 @@ class Posterior:
         """Number of candidates."""
         return len(self.features)
 
-    def gains(self) -> FloatArray:
+    def gains(self, weights: FloatArray | None = None) -> FloatArray:
         """Return by how much observing each candidate would lower the variance, (n,).
 
         Paper, section 4: k(x*, x)² / (k(x, x) + λ'), the objective of SIFT, summed over the
-        targets with their weights.
+        targets with their weights, or with others (t,).
 
         Raises:
             NumericalError: If λ is so small that they left the range of float64.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-            explained: FloatArray = self.weights @ self.covariance**2
+            weights = self.weights if weights is None else weights
+            explained: FloatArray = weights @ self.covariance**2
             gains: FloatArray = explained / (self.diagonal + self.noise_variance)
         if not np.isfinite(gains).all():
             raise too_little_noise(self.noise_variance)

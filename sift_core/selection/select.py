@@ -88,7 +88,7 @@ def select(
     kernel the paper's method, `SIFTSelector`.
 
     Args:
-        query: Embedding of the question, shape (d,).
+        query: Embedding of the question, shape (d,), or of several, shape (m, d).
         candidates: Embeddings to choose from, shape (n, d).
         n_select: How many to choose at most, >= 0; may be left out with a budget.
         kernel: As in `selector_from_settings`, like the rest.

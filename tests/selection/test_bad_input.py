@@ -158,12 +158,6 @@ def test_refuses_an_unusable_target_among_several(backend, row, message):
         SIFTSelector(backend=backend).select(np.array([GOOD[0], row]), GOOD, 2)
 
 
-@pytest.mark.parametrize("query", [GOOD[:1], GOOD.tolist()])
-def test_one_target_alone_may_be_given_for_a_prompt(backend, query):
-    with pytest.raises(InvalidInputError, match="SIFTSelector takes several"):
-        ContextSelector(backend=backend).select(query, GOOD, 2)
-
-
 @pytest.mark.parametrize("value", [1e100, 1e200])
 def test_says_so_when_raw_vectors_leave_the_range_of_float64(choose, value):
     # k(q, x)² must be representable: without scaling to unit length that ends near 1e77.
