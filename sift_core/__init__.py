@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         Selection,
         StopReason,
     )
+    from sift_core.vector_lookup import vectors_by_id
 
 __all__ = [
     "AdapterCacheWarning",
@@ -140,6 +141,7 @@ __all__ = [
     "select",
     "select_texts",
     "selector_from_settings",
+    "vectors_by_id",
 ]
 
 _NAMES_OF_MODULE = {
@@ -161,6 +163,7 @@ _NAMES_OF_MODULE = {
     "choice_rules": ("ChoiceRules",),
     "dates": ("by_date",),
     "kept_vectors": ("KeptVectors",),
+    "vector_lookup": ("vectors_by_id",),
     "sources.oversampling": (
         "OversamplingSource",
         "afetch_distinct",

@@ -31,11 +31,13 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
     Args:
         embeddings: The model that embeds the question and the rest, the same as behind the
             stored vectors. None for the model of `vectorstore`.
-        vectorstore: Where documents come from: Qdrant, FAISS or LangChain's in-memory store.
+        vectorstore: Where documents come from: Chroma, Qdrant, FAISS, LangChain's in-memory store.
             None if no vectors are stored. One of both is needed.
         top_n: How many documents to keep at most, >= 1.
         selector, max_tokens, count_tokens, max_per_document: As in `SIFTRetriever`.
         document_key, newest, half_life_days, score: Likewise.
+        vectors: From a list of document ids to a mapping of ids to vectors, for documents that are
+            stored with their whole text and that `vectorstore` does not give vectors of.
         relevance_key: Where an earlier reranker has left its score in the metadata, higher
             is better. If all documents have a finite number there, these say what is relevant.
             None to disregard them.
@@ -72,7 +74,9 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=embedder.embed_query(query))
-        pool = pool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
+        pool = pool_of(
+            asked, documents, self.vectorstore, embedder, self.relevance_key, self.vectors
+        )
         return self._choose(asked, pool, self.top_n)
 
     async def acompress_documents(
@@ -86,7 +90,9 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=await embedder.aembed_query(query))
-        pool = await apool_of(asked, documents, self.vectorstore, embedder, self.relevance_key)
+        pool = await apool_of(
+            asked, documents, self.vectorstore, embedder, self.relevance_key, self.vectors
+        )
         return await run_in_executor(None, self._choose, asked, pool, self.top_n)
 
     def _embedder(self) -> LangChainEmbedder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -27,11 +27,14 @@ from sift_core import (
     pick_metadata,
     pick_scores,
     select_texts,
+    vectors_by_id,
 )
 
 logger = logging.getLogger(__name__)
 _told: set[str] = set()  # stores whose texts were said to be embedded
 
+# From a list of document ids to the vectors of those that are known, by id.
+VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 Vectors: TypeAlias = Sequence[FloatArray | None]
 
 SCORE_KEY = "relevance_score"  # where LangChain's rerankers leave theirs
@@ -83,6 +86,23 @@ def as_pool(
     )
 
 
+def with_given(
+    documents: Sequence[Document], vectors: Vectors, given: VectorsById | None
+) -> Vectors:
+    """Return the vectors, those that are None as the caller looks them up by id."""
+    if given is None:
+        return vectors
+    ids = [
+        document.id if vector is None else None
+        for document, vector in zip(documents, vectors, strict=True)
+    ]
+    found = vectors_by_id(given, ids)
+    return [
+        looked_up if vector is None else vector
+        for vector, looked_up in zip(vectors, found, strict=True)
+    ]
+
+
 def texts_without_vector(documents: Sequence[Document], vectors: Vectors, store: str) -> list[str]:
     """Return the texts whose vectors are None; how many is logged.
 
@@ -107,6 +127,12 @@ def texts_without_vector(documents: Sequence[Document], vectors: Vectors, store:
     return texts
 
 
+def all_vectors(vectors: Vectors, embedded: Iterable[FloatArray]) -> list[FloatArray]:
+    """Return the vectors, those that are None from what was embedded instead, in order."""
+    rest = iter(embedded)
+    return [next(rest) if vector is None else vector for vector in vectors]
+
+
 def as_ranked_pool(
     query: Query,
     documents: Sequence[Document],
@@ -123,14 +149,13 @@ def as_ranked_pool(
         embedded: The vectors of those documents that have None.
         relevance_key: Key of an earlier reranker's scores in the metadata, or None.
     """
-    rest = iter(embedded)
     ranked = [_number(document.metadata.get(relevance_key)) for document in documents]
     is_ranked = relevance_key is not None and None not in ranked
     stores = [_stores_score(document) for document in documents]
     return as_pool(
         query,
         documents,
-        [next(rest) if vector is None else vector for vector in vectors],
+        all_vectors(vectors, embedded),
         scores=[own if first is None else first for first, own in zip(stores, ranked, strict=True)],
         relevance=np.array(ranked, dtype=np.float64) if is_ranked else None,
     )
@@ -150,6 +175,7 @@ class ChoiceSettings(BaseModel):
     newest: str | None = None
     half_life_days: float | None = Field(default=None, gt=0)
     score: Literal["variance", "similarity"] | None = None
+    vectors: VectorsById | None = Field(default=None, exclude=True, repr=False)
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 

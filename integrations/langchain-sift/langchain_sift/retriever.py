@@ -28,7 +28,7 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
     """Retrieves the documents of a vector store that together say most about a question.
 
     Embeds the question once, fetches the `fetch_k` nearest documents with the vectors that
-    the store already holds (Qdrant, FAISS, LangChain's in-memory store), and lets SIFT
+    the store already holds (Chroma, Qdrant, FAISS, LangChain's in-memory store), and lets SIFT
     choose `k` of them. Other stores work too, at the price of embedding `fetch_k` texts for
     every question, which is logged as a warning.
 
@@ -62,6 +62,9 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
             variance at it before the choice, under `metadata["relevance_score"]`, where LangChain's
             rerankers put theirs. It differs from question to question, so that results which
             `MultiQueryRetriever` joins by equality come out several times. None for neither.
+        vectors: From a list of document ids to a mapping of ids to vectors
+            (`sift_core.vectors_by_id`), for a store that does not give its vectors. None to embed
+            texts.
         filter: What the store takes as a filter. None for no restriction.
         search_kwargs: As in `store.as_retriever(search_kwargs=…)`: "k", "fetch_k" and
             "filter" go before the settings above, the rest are further arguments in the
@@ -149,7 +152,7 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
                 f"`k` are chosen of `fetch_k` or more candidates"
             )
         source: CandidateSource = VectorStoreSource(
-            self.vectorstore, options, async_client=self.async_client
+            self.vectorstore, options, async_client=self.async_client, vectors=self.vectors
         )
         if most is not None:
             source = OversamplingSource(

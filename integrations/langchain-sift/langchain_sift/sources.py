@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from langchain_sift.documents import as_ranked_pool, texts_without_vector
+from langchain_sift.documents import (
+    VectorsById,
+    as_ranked_pool,
+    texts_without_vector,
+    with_given,
+)
 from langchain_sift.embedder import LangChainEmbedder, aembedded_once, embedded_once
 from langchain_sift.stores import EmbeddingReader, InMemoryReader, Options, StoreReader, name_of
 from sift_core import CandidatePool, Embedder, InvalidInputError, Query
@@ -30,6 +36,8 @@ class VectorStoreSource:
             many.
         async_client: An `AsyncQdrantClient` of the same server, which `afetch` uses instead
             of a thread; for a `QdrantVectorStore` with dense vectors alone.
+        vectors: Looks up vectors by id, as in `sift_core.vectors_by_id`, for a store that gives
+            none.
 
     Raises:
         InvalidInputError: If a setting cannot be used, or the texts would have to be embedded
@@ -42,6 +50,7 @@ class VectorStoreSource:
         search_kwargs: Mapping[str, Any] | None = None,
         *,
         async_client: Any = None,
+        vectors: VectorsById | None = None,
     ) -> None:
         self._options = dict(search_kwargs or {})
         self._filter = self._options.pop("filter", None)
@@ -51,7 +60,7 @@ class VectorStoreSource:
                 f"`search_kwargs` of a source must not hold {refused}: `fetch` says how many "
                 f"candidates, and SIFT has no `lambda_mult`; leave them out"
             )
-        self._reader = reader_of(vectorstore, async_client)
+        self._reader = reader_of(vectorstore, async_client, vectors)
         self.vectorstore = vectorstore
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
@@ -95,6 +104,7 @@ def pool_of(
     store: VectorStore | None,
     embedder: Embedder,
     relevance_key: str | None,
+    given: VectorsById | None = None,
 ) -> CandidatePool:
     """Return documents that were found already as a pool.
 
@@ -107,6 +117,7 @@ def pool_of(
         store: Where documents come from; None if no vectors are stored.
         embedder: For the rest.
         relevance_key: Key of an earlier reranker's scores in the metadata, or None.
+        given: Looks up by id what the store does not give.
 
     Raises:
         CandidateSourceError: If the store fails.
@@ -114,6 +125,7 @@ def pool_of(
     """
     nothing = [None] * len(documents)
     vectors = nothing if store is None else reader_of(store).vectors(documents)
+    vectors = with_given(documents, vectors, given)
     texts = texts_without_vector(documents, vectors, name_of(store))
     embedded = embedded_once(embedder, texts)
     return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
@@ -125,17 +137,35 @@ async def apool_of(
     store: VectorStore | None,
     embedder: LangChainEmbedder,
     relevance_key: str | None,
+    given: VectorsById | None = None,
 ) -> CandidatePool:
     """Return what `pool_of` returns, by the model's and the store's async methods."""
     nothing = [None] * len(documents)
     vectors = nothing if store is None else await reader_of(store).avectors(documents)
+    if given is not None:
+        vectors = await run_in_executor(None, with_given, documents, vectors, given)
     texts = texts_without_vector(documents, vectors, name_of(store))
     embedded = await aembedded_once(embedder, texts)
     return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
 
 
-def reader_of(store: VectorStore, async_client: Any = None) -> StoreReader:
+def reader_of(
+    store: VectorStore, async_client: Any = None, vectors: VectorsById | None = None
+) -> StoreReader:
     """Return what reads a store's candidates and vectors; arguments as of `VectorStoreSource`."""
+    reader = _own_reader_of(store, async_client)
+    if reader is None:
+        return EmbeddingReader(store, vectors)
+    if vectors is not None:
+        raise InvalidInputError(
+            f"`vectors` is for stores that do not give their vectors, got {type(store).__name__}; "
+            f"leave it out"
+        )
+    return reader
+
+
+def _own_reader_of(store: VectorStore, async_client: Any) -> StoreReader | None:
+    """Return what reads a store with its vectors; None where there is no such reader."""
     if _is_a(store, "langchain_qdrant.qdrant", "QdrantVectorStore"):
         mode: Any = store.retrieval_mode  # type: ignore[attr-defined]  # optional class
         if mode.value != "sparse":  # which has no dense vectors to give
@@ -151,7 +181,11 @@ def reader_of(store: VectorStore, async_client: Any = None) -> StoreReader:
         from langchain_sift.faiss_store import FaissReader
 
         return FaissReader(store)
-    return (InMemoryReader if isinstance(store, InMemoryVectorStore) else EmbeddingReader)(store)
+    if _is_a(store, "langchain_chroma.vectorstores", "Chroma"):
+        from langchain_sift.chroma_store import ChromaReader
+
+        return ChromaReader(store)
+    return InMemoryReader(store) if isinstance(store, InMemoryVectorStore) else None
 
 
 def _is_a(store: object, module: str, name: str) -> bool:

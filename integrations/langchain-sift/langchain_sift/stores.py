@@ -11,9 +11,21 @@ from langchain_core.documents import Document
 from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 
-from langchain_sift.documents import Vectors, as_pool, texts_without_vector
+from langchain_sift.documents import (
+    Vectors,
+    VectorsById,
+    all_vectors,
+    as_pool,
+    texts_without_vector,
+    with_given,
+)
 from langchain_sift.embedder import aembedded_once, embedded_once, embedder_of
-from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
+from sift_core import (
+    CandidatePool,
+    CandidateSourceError,
+    InvalidInputError,
+    Query,
+)
 
 Options: TypeAlias = Mapping[str, Any]
 
@@ -96,7 +108,7 @@ class InMemoryReader(StoreReader):
 
 
 class EmbeddingReader(StoreReader):
-    """Searches any store by text and embeds what it finds in one batch, with a logged warning.
+    """Searches any store by text; vectors are looked up by the caller, or texts embedded.
 
     The store embeds the question once more, since a search by text is the only one that every
     store has. Scores come along where the store has a search that gives them. Filter and
@@ -106,8 +118,9 @@ class EmbeddingReader(StoreReader):
         InvalidInputError: If the store does not know its embedding model.
     """
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, given: VectorsById | None = None) -> None:
         super().__init__(store)
+        self._given = given
         self._embedder = embedder_of(store)
         with_score = type(store).similarity_search_with_score
         self._gives_scores = with_score is not VectorStore.similarity_search_with_score  # raises
@@ -119,8 +132,10 @@ class EmbeddingReader(StoreReader):
         with self._failures():
             found = getattr(self._store, self._search)(query.text, **arguments)
         documents, scores = self._columns(found)
-        texts = texts_without_vector(documents, [None] * len(documents), name_of(self._store))
-        return as_pool(query, documents, embedded_once(self._embedder, texts), scores=scores)
+        vectors = with_given(documents, [None] * len(documents), self._given)
+        texts = texts_without_vector(documents, vectors, name_of(self._store))
+        rows = all_vectors(vectors, embedded_once(self._embedder, texts))
+        return as_pool(query, documents, rows, scores=scores)
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, by the store's and the model's async methods."""
@@ -128,8 +143,11 @@ class EmbeddingReader(StoreReader):
         with self._failures():
             found = await getattr(self._store, f"a{self._search}")(query.text, **arguments)
         documents, scores = self._columns(found)
-        texts = texts_without_vector(documents, [None] * len(documents), name_of(self._store))
-        rows = await aembedded_once(self._embedder, texts)
+        vectors: Vectors = [None] * len(documents)
+        if self._given is not None:
+            vectors = await run_in_executor(None, with_given, documents, vectors, self._given)
+        texts = texts_without_vector(documents, vectors, name_of(self._store))
+        rows = all_vectors(vectors, await aembedded_once(self._embedder, texts))
         return as_pool(query, documents, rows, scores=scores)
 
     def vectors(self, documents: Sequence[Document]) -> Vectors:

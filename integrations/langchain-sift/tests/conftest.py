@@ -4,6 +4,7 @@ import hashlib
 import threading
 import time
 import warnings
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -180,13 +181,34 @@ def make_text_only(make_in_memory):
     return lambda documents: TextOnlyStore(make_in_memory(documents))
 
 
-@pytest.fixture(params=["qdrant", "faiss", "in_memory", "text_only"])
+@pytest.fixture
+def make_chroma(embeddings):
+    chroma = pytest.importorskip("langchain_chroma", reason="pip install langchain-chroma")
+    client = chroma.vectorstores.chromadb.EphemeralClient()
+
+    def make(documents):
+        space = {"hnsw": {"space": "cosine"}}
+        store = chroma.Chroma(
+            str(uuid4()), embeddings, client=client, collection_configuration=space
+        )
+        if documents:  # of which Chroma takes no list
+            store.add_texts(
+                [each.page_content for each in documents],
+                [each.metadata for each in documents],
+                [each.id for each in documents],
+            )
+        return store
+
+    return make
+
+
+@pytest.fixture(params=["qdrant", "faiss", "in_memory", "chroma", "text_only"])
 def make_store(request):
     """Each kind of store in turn, as a function of documents."""
     return request.getfixturevalue(f"make_{request.param}")
 
 
-@pytest.fixture(params=["qdrant", "faiss", "in_memory"])
+@pytest.fixture(params=["qdrant", "faiss", "in_memory", "chroma"])
 def make_vector_store(request):
     """Each store that gives its vectors back."""
     return request.getfixturevalue(f"make_{request.param}")
@@ -200,6 +222,7 @@ def first_half():
     spellings = {
         "QdrantVectorStore": models.Filter(must=[condition]),
         "FAISS": {"half": "first"},
+        "Chroma": {"half": "first"},
     }
     return lambda store: spellings.get(
         type(store).__name__, lambda document: document.metadata["half"] == "first"

@@ -5,7 +5,7 @@ import logging
 import pytest
 from langchain_qdrant import RetrievalMode
 
-from langchain_sift import SIFTRetriever
+from langchain_sift import SIFTCompressor, SIFTRetriever
 from langchain_sift.sources import reader_of
 from sift_core import CandidateSourceError
 
@@ -78,3 +78,44 @@ def test_a_failing_store_is_a_source_error(make_text_only, documents, question):
     with pytest.raises(CandidateSourceError, match=match) as raised:
         retriever.invoke(question)
     assert isinstance(raised.value.__cause__, TypeError)
+
+
+@pytest.fixture
+def looked_up(documents, embeddings):
+    """A function from ids to vectors that knows all documents but the last, and notes them."""
+    known = {each.id: embeddings.embed_query(each.page_content) for each in documents[:-1]}
+    asked = []
+
+    def vectors(ids):
+        asked.append(ids)
+        return {key: known[key] for key in reversed(ids) if key in known}
+
+    vectors.asked = asked
+    return vectors
+
+
+async def test_vectors_that_are_looked_up_are_not_embedded(
+    make_text_only, make_in_memory, documents, question, embeddings, looked_up, caplog
+):
+    expected = SIFTRetriever(vectorstore=make_in_memory(documents), k=5).invoke(question)
+    store = make_text_only(documents)
+    retriever = SIFTRetriever(vectorstore=store, k=5, vectors=looked_up)
+    with_store = SIFTCompressor(vectorstore=store, top_n=5, vectors=looked_up)
+    without = SIFTCompressor(embeddings=embeddings, top_n=5, vectors=looked_up)
+    nearest = store.similarity_search(question, k=12)
+    embeddings.document_batches = []
+    found = [retriever.invoke(question), await retriever.ainvoke(question)]
+    for compressor in (with_store, without):
+        found.append(compressor.compress_documents(nearest, question))
+        found.append(await compressor.acompress_documents(nearest, question))
+    assert [[each.id for each in one] for one in found] == [[each.id for each in expected]] * 6
+    assert embeddings.document_batches == [1]  # the one that is not known, once
+    assert len(looked_up.asked) == 6
+    assert "no stored vector for 1 of 12 documents" in caplog.text
+
+
+def test_a_look_up_is_refused_where_the_store_gives_its_vectors(
+    make_in_memory, documents, looked_up
+):
+    with pytest.raises(ValueError, match="`vectors` is for stores that do not give"):
+        SIFTRetriever(vectorstore=make_in_memory(documents), vectors=looked_up)

@@ -103,6 +103,7 @@ async def test_a_question_of_zeros_is_refused(make_store, documents):
         ("qdrant", {"half": "first"}),
         ("qdrant", callable),
         ("faiss", "half = first"),
+        ("chroma", callable),
         ("in_memory", {"half": "first"}),
     ],
     ids=str,

@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from uuid import uuid4
 
 import faiss
 import numpy as np
@@ -81,6 +82,15 @@ def make_store(kind, dimension):
         return FaissVectorStore(faiss.IndexFlatIP(dimension))
     if kind == "faiss map":
         return FaissMapVectorStore(faiss.IndexIDMap2(faiss.IndexFlatIP(dimension)))
+    if kind == "chroma":
+        chroma = pytest.importorskip(
+            "llama_index.vector_stores.chroma",
+            reason="pip install llama-index-vector-stores-chroma",
+        )
+        client = pytest.importorskip("chromadb").EphemeralClient()
+        space = {"hnsw": {"space": "cosine"}}
+        collection = client.create_collection(str(uuid4()), configuration=space)
+        return chroma.ChromaVectorStore(chroma_collection=collection)
     client = QdrantClient(":memory:")
     if kind == "qdrant unnamed":
         client.create_collection(
@@ -92,7 +102,7 @@ def make_store(kind, dimension):
     return QdrantVectorStore("docs", client=client, dense_vector_name=name, index_doc_id=False)
 
 
-STORES = ["qdrant", "qdrant named", "qdrant unnamed", "faiss", "faiss map", "simple"]
+STORES = ["qdrant", "qdrant named", "qdrant unnamed", "faiss", "faiss map", "simple", "chroma"]
 
 
 @pytest.fixture(params=STORES)

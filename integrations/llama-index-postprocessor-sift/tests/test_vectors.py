@@ -1,6 +1,8 @@
 """Vectors of queries and nodes: from what was embedded already, from stores, from a model."""
 
+import copy
 import gc
+import pickle
 import sys
 import uuid
 import weakref
@@ -11,8 +13,11 @@ import faiss
 import numpy as np
 import pytest
 from llama_index.core import Settings
+from llama_index.core.bridge.pydantic import Field
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
@@ -218,6 +223,61 @@ def test_ids_that_qdrant_spells_its_own_way_are_found(spelling, index_over, embe
 
 def test_another_kind_of_store_gives_nothing():
     assert store_of(SimpleNamespace(vector_store=object())).vectors(["1"]) == [None]
+
+
+class KeepingStore(BasePydanticVectorStore):
+    """A store that searches and gives no vectors back."""
+
+    stores_text: bool = False
+    inner: SimpleVectorStore = Field(default_factory=SimpleVectorStore)
+
+    @property
+    def client(self):
+        return None
+
+    def add(self, nodes, **options):
+        return self.inner.add(nodes)
+
+    def delete(self, ref_doc_id, **options):
+        raise NotImplementedError
+
+    def query(self, query, **options):
+        return self.inner.query(query)
+
+
+async def test_a_look_up_serves_a_store_that_gives_nothing(
+    build_index, index_over, nodes, embed_model, question, caplog
+):
+    store = KeepingStore()
+    index = index_over(store, nodes, embed_model)
+    held = dict(store.inner.data.embedding_dict)
+    gone = held.popitem()[0]
+    asked = []
+
+    def vectors(ids):
+        asked.append(ids)
+        return {key: held[key] for key in reversed(ids) if key in held}
+
+    simple = build_index("simple", nodes, embed_model)
+    expected = ids_of(SIFTRetriever.from_index(simple, top_n=5).retrieve(question))
+    searched = index.as_retriever(similarity_top_k=200).retrieve(question)
+    embed_model.forget()
+    reranker = SIFTReranker(top_n=5, vectors=vectors)
+    retriever = SIFTRetriever.from_index(index, top_n=5, vectors=vectors)
+    for found in (
+        reranker.postprocess_nodes(searched, query_str=question),
+        await reranker.apostprocess_nodes(searched, query_str=question),
+        retriever.retrieve(question),
+        await retriever.aretrieve(question),
+    ):
+        assert ids_of(found) == expected
+    assert embed_model.texts == [node.text for node in nodes if node.node_id == gone]
+    assert len(asked) == 4
+    assert [f"embedding 1 of {len(nodes)} nodes" in each.message for each in caplog.records] == [
+        True
+    ]
+    assert copy.deepcopy(reranker).vectors is vectors
+    assert pickle.loads(pickle.dumps(reranker)).vectors is None
 
 
 @pytest.mark.parametrize("kind", ["IVF without direct map", "IDMap"])

@@ -14,9 +14,14 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.nodes import node_pool
-from llama_index.postprocessor.sift.stores import Known, Matrix, store_of
+from llama_index.postprocessor.sift.stores import Known, Matrix, VectorsById, store_of
 from llama_index.postprocessor.sift.vectors import NodeVectors
-from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
+from sift_core import (
+    CandidatePool,
+    CandidateSourceError,
+    InvalidInputError,
+    Query,
+)
 
 
 class IndexSource:
@@ -30,6 +35,7 @@ class IndexSource:
         index: What to search.
         embed_model: Embeds what comes without a vector; None for the index's own model.
         use_scores: As in `node_pool`.
+        vectors: Looks up those that hits come without, as in `sift_core.vectors_by_id`.
         **options: Arguments of `VectorIndexRetriever`, such as `filters`; None for its default.
 
     Raises:
@@ -44,6 +50,7 @@ class IndexSource:
         embed_model: BaseEmbedding | None,
         *,
         use_scores: bool | None,
+        vectors: VectorsById | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(index, VectorStoreIndex):
@@ -55,6 +62,7 @@ class IndexSource:
         self._store_name = type(index.vector_store).__name__
         self._embed_model = embed_model or index._embed_model  # no public accessor
         self._use_scores = use_scores
+        self._vectors = vectors
         self._options = {name: value for name, value in options.items() if value is not None}
         self._check_options()
 
@@ -100,7 +108,7 @@ class IndexSource:
             return CandidatePool.empty(dimension=len(query.vector))
         with self._search(n_candidates) as (retriever, vectors_of):
             nodes = retriever._retrieve(_bundle(query))
-        rows = NodeVectors(nodes)
+        rows = NodeVectors(nodes, self._vectors)
         rows.fill(vectors_of(rows.ids))
         return self._pool(query, nodes, rows.embedded(lambda: self._embed_model, self._store.name))
 
@@ -114,7 +122,7 @@ class IndexSource:
                 return await asyncio.to_thread(self.fetch, query, n_candidates)
             with self._search(n_candidates) as (retriever, vectors_of):
                 nodes = await retriever._aretrieve(_bundle(query))
-            rows = NodeVectors(nodes)
+            rows = NodeVectors(nodes, self._vectors)
             rows.fill(vectors_of(rows.ids))
             embeddings = await rows.aembedded(lambda: self._embed_model, self._store.name)
             return await asyncio.to_thread(self._pool, query, nodes, embeddings)

@@ -30,6 +30,7 @@ from llama_index.postprocessor.sift.nodes import (
     node_pool,
     told_of,
 )
+from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
 from sift_core import ChoiceRules, ContextSelector, Selector, select_texts
@@ -52,8 +53,9 @@ class SIFTReranker(BaseNodePostprocessor):
     "redundancy", "gain", "variance") is in `metadata["sift"]`, hidden from the LLM and from
     embedding models. A node that arrives twice is kept once.
 
-    `selector`, `tokenizer`, `index` and `embed_model` are shared by copies and are not in `to_dict`
-    or JSON, which log a warning that a selector is missing. A pickle has selector and tokenizer.
+    `selector`, `tokenizer`, `index`, `vectors` and `embed_model` are shared by copies and are not
+    in `to_dict` or JSON, which log a warning that a selector is missing. A pickle has selector and
+    tokenizer.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -109,6 +111,13 @@ class SIFTReranker(BaseNodePostprocessor):
         repr=False,
         description="Where the vectors are, if not in the index that was just searched.",
     )
+    vectors: Annotated[VectorsById | None, _NotInSchema] = Field(
+        default=None,
+        exclude=True,
+        repr=False,
+        description="From a list of node ids to a mapping of ids to vectors: looks up those that "
+        "no index gives.",
+    )
     embed_model: Annotated[BaseEmbedding | None, _NotInSchema] = Field(
         default=None,
         exclude=True,
@@ -140,13 +149,14 @@ class SIFTReranker(BaseNodePostprocessor):
         return super().to_dict(**kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the settings; an index or a model is not sent along."""
-        settings = self.model_copy(update={"index": None, "embed_model": None})
+        """Return the settings; index, look-up and model are not sent along."""
+        gone = {"index": None, "vectors": None, "embed_model": None}
+        settings = self.model_copy(update=gone)
         return super(SIFTReranker, settings).__getstate__()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> SIFTReranker:
         """Return a copy that shares the selector, the index and the model."""
-        shared = (self.selector, self.tokenizer, self.index, self.embed_model)
+        shared = (self.selector, self.tokenizer, self.index, self.vectors, self.embed_model)
         live = [each for each in shared if each is not None]
         return super().__deepcopy__({**(memo or {}), **{id(each): each for each in live}})
 
@@ -198,7 +208,7 @@ class SIFTReranker(BaseNodePostprocessor):
         )
 
     def _lookup(self) -> VectorLookup:
-        return VectorLookup(index=self.index, embed_model=self.embed_model)
+        return VectorLookup(index=self.index, embed_model=self.embed_model, given=self.vectors)
 
     def _chosen(self, nodes: list[NodeWithScore], vectors: Vectors) -> list[NodeWithScore]:
         pool = node_pool(

@@ -19,6 +19,7 @@ from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.index_source import IndexSource
 from llama_index.postprocessor.sift.nodes import NODE, chosen_nodes, metadata_of, told_of
+from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
     query_embedding,
@@ -48,8 +49,8 @@ class SIFTRetriever(BaseRetriever):
     metadata. Works wherever LlamaIndex takes a retriever, awaited or not.
 
     Args:
-        index: Over any vector store; nodes of others than Qdrant, Faiss and SimpleVectorStore
-            are embedded again, with a logged warning.
+        index: Over any vector store; nodes of others than Chroma, Qdrant, Faiss and
+            SimpleVectorStore are looked up by `vectors`, or embedded, with a logged warning.
         top_n: How many nodes to return at most, >= 1.
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
@@ -59,6 +60,8 @@ class SIFTRetriever(BaseRetriever):
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
             store asks once more, before the first awaited query, how vectors are named.)
+        vectors: From a list of node ids to a mapping of ids to vectors: looks up those that the
+            store does not give.
         embed_model: Embeds queries, if not the index's own model.
         callback_manager, verbose: As in LlamaIndex; the manager is the index's by default.
         node_ids, doc_ids, vector_store_query_mode, vector_store_kwargs: As in
@@ -87,6 +90,7 @@ class SIFTRetriever(BaseRetriever):
         newest: str | None = None,
         half_life_days: float | None = None,
         max_candidates: int | None = None,
+        vectors: VectorsById | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
         verbose: bool = False,
@@ -121,6 +125,7 @@ class SIFTRetriever(BaseRetriever):
             index,
             embed_model,
             use_scores=use_scores,
+            vectors=vectors,
             filters=filters,
             node_ids=node_ids,
             doc_ids=doc_ids,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -15,12 +15,16 @@ from llama_index.core import VectorStoreIndex
 from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
-from sift_core import InvalidInputError, paced
+from sift_core import CandidateSourceError, InvalidInputError, paced
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 
 # One vector a node, None where it is not known; a matrix where all are.
 Known: TypeAlias = Matrix | Sequence[Any]
+
+
+# From a list of node ids to the vectors of those that are known, by id.
+VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 
 
 class Store:
@@ -229,9 +233,30 @@ class QdrantStore(Store):
             yield
 
 
+class ChromaStore(Store):
+    """A ChromaVectorStore, which searches without an async side."""
+
+    gives_vectors = True
+    is_awaited = False
+    ignored = ("node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
+    modes = (VectorStoreQueryMode.DEFAULT,)
+
+    def vectors(self, node_ids: Sequence[str]) -> Known:
+        """Return the stored vector of each node."""
+        try:
+            found = self.store.client.get(ids=list(dict.fromkeys(node_ids)), include=["embeddings"])
+        except Exception as error:  # Chroma's share no ancestor
+            raise CandidateSourceError(
+                f"{self.name} could not look up {len(node_ids)} vectors: {error!r}; is it up?"
+            ) from error
+        rows = dict(zip(found["ids"], found["embeddings"], strict=True))
+        return [rows.get(node_id) for node_id in node_ids]
+
+
 # Most special first. By name, since their packages need not be installed.
 _KINDS: dict[str, type[Store]] = {
     "llama_index.core.vector_stores.SimpleVectorStore": SimpleStore,
+    "llama_index.vector_stores.chroma.ChromaVectorStore": ChromaStore,
     "llama_index.vector_stores.faiss.FaissMapVectorStore": FaissMapStore,
     "llama_index.vector_stores.faiss.FaissVectorStore": FaissStore,
     "llama_index.vector_stores.qdrant.QdrantVectorStore": QdrantStore,

@@ -1,12 +1,13 @@
 """The vectors that a selection among retrieved nodes needs: the query's and the nodes'.
 
-A node's vector comes from the first of: the vector store, the node itself, the embedding
-model. Nothing that arrives is changed. A store that does not have a node leaves it to the others;
-one that fails raises.
+A node's vector comes from the first of: the vector store, the caller's look-up by id, the node
+itself, the embedding model. Nothing that arrives is changed. A store that does not have a node
+leaves it to the others; one that fails raises.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index.postprocessor.sift.nodes import ids_of
-from llama_index.postprocessor.sift.stores import Known, Matrix, store_of
+from llama_index.postprocessor.sift.stores import Known, Matrix, VectorsById, store_of
 from llama_index.postprocessor.sift.tracking import (
     Model,
     Vector,
@@ -26,7 +27,7 @@ from llama_index.postprocessor.sift.tracking import (
     query_embedding,
     sources_of,
 )
-from sift_core import InvalidInputError, KeptVectors
+from sift_core import InvalidInputError, KeptVectors, vectors_by_id
 
 _logger = logging.getLogger(__name__)
 
@@ -53,10 +54,12 @@ class VectorLookup:
     Args:
         index: Where the vectors are, if not in the indexes that were just searched.
         embed_model: Embeds what has no vector, if not the index's own model.
+        given: Looks up vectors that no index has, as in `sift_core.vectors_by_id`.
     """
 
     index: VectorStoreIndex | None = None
     embed_model: BaseEmbedding | None = None
+    given: VectorsById | None = None
 
     def vectors(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> Vectors:
         """Return the vectors of a query and of at least one node.
@@ -66,7 +69,7 @@ class VectorLookup:
             InvalidInputError: If the query is empty, vectors are not fit or differ in length,
                 or something must be embedded and there is no model.
         """
-        rows = NodeVectors(nodes)
+        rows = NodeVectors(nodes, self.given)
         sources = self._sources(rows.ids)
         target = query_embedding(query, lambda: self._model_of_query(sources))
         for source in sources:
@@ -77,7 +80,7 @@ class VectorLookup:
 
     async def avectors(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> Vectors:
         """Return what `vectors` does, awaiting stores and models."""
-        rows = NodeVectors(nodes)
+        rows = NodeVectors(nodes, self.given)
         sources = self._sources(rows.ids)
         target = await aquery_embedding(query, lambda: self._model_of_query(sources))
         for source in sources:
@@ -122,9 +125,10 @@ def _stores_of(sources: Sequence[VectorSource]) -> str:
 class NodeVectors:
     """One vector a node, as they are found; `nodes` are at least one."""
 
-    def __init__(self, nodes: Sequence[NodeWithScore]) -> None:
+    def __init__(self, nodes: Sequence[NodeWithScore], given: VectorsById | None = None) -> None:
         self.ids = ids_of(nodes)
         self._nodes = nodes
+        self._given = given
         self._rows: Known = [None] * len(nodes)
 
     def _missing(self) -> list[int]:
@@ -157,6 +161,7 @@ class NodeVectors:
         Raises:
             InvalidInputError: If the vectors differ in length.
         """
+        self._fill_given()
         if texts := self._texts_to_embed(store):
             embedder = model()
             self.fill(_kept.embedded(embedder, texts, embedder.get_text_embedding_batch))
@@ -164,10 +169,16 @@ class NodeVectors:
 
     async def aembedded(self, model: Model, store: str) -> Matrix:
         """Return what `embedded` does, awaiting the model."""
+        if self._given is not None:
+            await asyncio.to_thread(self._fill_given)
         if texts := self._texts_to_embed(store):
             embedder = model()
             self.fill(await _kept.aembedded(embedder, texts, embedder.aget_text_embedding_batch))
         return self._matrix()
+
+    def _fill_given(self) -> None:
+        if self._given is not None and (ids := self.missing_ids()):
+            self.fill(vectors_by_id(self._given, ids))
 
     def _texts_to_embed(self, store: str) -> list[str]:
         """Return the texts without a vector as an index embeds them."""

@@ -1,0 +1,67 @@
+"""A `langchain_chroma.Chroma` store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from langchain_core.documents import Document
+
+from langchain_sift.documents import Vectors, as_pool
+from langchain_sift.stores import Options, StoreReader
+from sift_core import CandidatePool, Query
+
+
+class ChromaReader(StoreReader):
+    """Searches a collection by its own metric and takes the vectors along.
+
+    A filter is Chroma's `where`; `where_document` is the only option.
+    """
+
+    def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
+        """Return the collection's nearest documents, in one request."""
+        self.refuse_options(sorted(options.keys() - {"where_document"}))
+        with self._failures(f" (query of {len(query.vector)} numbers)"):
+            found = self._store._collection.query(  # no public search gives vectors and scores
+                query_embeddings=[query.vector.tolist()],
+                n_results=n,
+                where=filter,
+                where_document=options.get("where_document"),
+                include=["documents", "metadatas", "distances", "embeddings"],
+            )
+        names = ("ids", "documents", "metadatas", "distances", "embeddings")
+        hits = list(zip(*(found[name][0] for name in names), strict=True))
+        hits = [hit for hit in hits if hit[1] is not None]  # images, for instance
+        documents = [
+            Document(id=key, page_content=text, metadata=dict(metadata or {}))
+            for key, text, metadata, _, _ in hits
+        ]
+        rows = [np.asarray(row) for *_, row in hits]
+        return as_pool(query, documents, rows, scores=[distance for *_, distance, _ in hits])
+
+    def vectors(self, documents: Sequence[Document]) -> Vectors:
+        """Return the vectors of documents, looked up by id."""
+        ids = list(dict.fromkeys(each.id for each in documents if each.id is not None))
+        if not ids:
+            return [None] * len(documents)
+        with self._failures():
+            found = self._store.get(ids=ids, include=["embeddings", "documents"])
+        held = {
+            key: (text, np.asarray(row))
+            for key, text, row in zip(
+                found["ids"], found["documents"], found["embeddings"], strict=True
+            )
+        }
+        pairs = [(each, held.get(each.id or "")) for each in documents]
+        return [
+            None if stored is None or stored[0] != each.page_content else stored[1]
+            for each, stored in pairs
+        ]
+
+    def _failures(self, asked: str = "") -> AbstractContextManager[None]:
+        return self.failures(
+            f"collection {self._store._collection_name!r}{asked}",  # there is no public name
+            "is it up, and are dimension and filter (its `where`) right?",
+        )
