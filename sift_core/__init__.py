@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     )
     from sift_core.sources.in_memory import InMemorySource
     from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
+    from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
     from sift_core.types import (
         Answer,
         AnswerMode,
@@ -127,11 +128,13 @@ __all__ = [
     "UncertaintySamplingSelector",
     "UndatedWarning",
     "afetch_distinct",
+    "afetch_for_all",
     "by_date",
     "check_score",
     "cosine_similarities",
     "explain",
     "fetch_distinct",
+    "fetch_for_all",
     "irreducible_variance",
     "paced",
     "pick_metadata",
@@ -169,6 +172,7 @@ _NAMES_OF_MODULE = {
         "afetch_distinct",
         "fetch_distinct",
     ),
+    "sources.several_queries": ("afetch_for_all", "fetch_for_all"),
     "pacing": ("paced",),
     "protocols": (
         "BatchCandidateSource",

@@ -203,7 +203,7 @@ def column_of(
     """
     selection = select_texts(
         selector,
-        query.vector,
+        query.vectors,
         pool.embeddings,
         n_select,
         text_of=pool.texts.__getitem__,
@@ -215,7 +215,7 @@ def column_of(
         title=title,
         pool=pool,
         selection=selection,
-        question_variances=posterior_variances(query.vector, rows),
+        question_variances=posterior_variances(query.vectors, rows) / (1 + len(query.also)),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sift_core.checks import as_finite_array, as_messages, check_text, checked_positions
+from sift_core.checks import as_finite_array, as_messages, check_text, checked_positions, shown
 from sift_core.errors import InvalidInputError
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -32,26 +32,42 @@ class Query:
         embedder_name: Name of the model behind `embedding`. A source that knows the
             name of its own embedder refuses a query made by another one.
         history: What was said before, oldest first. Candidates are not looked for with it.
+        also: What else is looked for, each with an embedding like this one's and without `also`:
+            parts of the question, or rewrites. `fetch_for_all` has candidates of all of them.
 
     Raises:
-        InvalidInputError: If `embedding` is not one finite vector, `text` is not text, or
-            `history` has anything but messages.
+        InvalidInputError: If `embedding` is not one finite vector, `text` is not text,
+            `history` has anything but messages, or `also` anything but such queries.
     """
 
     text: str
     embedding: FloatArray | None = None
     embedder_name: str | None = None
     history: Sequence[Message] = ()
+    also: Sequence[Query] = ()
 
     def __post_init__(self) -> None:
         check_text("text", self.text)
         object.__setattr__(self, "history", tuple(as_messages("history", self.history)))
         if self.embedding is None:
+            self._check_also(None)
             return
         embedding = as_finite_array("embedding", self.embedding, n_dimensions=1)
         if embedding.size == 0:
             raise InvalidInputError("`embedding` must have at least 1 number, got an empty vector")
         object.__setattr__(self, "embedding", embedding)
+        self._check_also(len(embedding))
+
+    def _check_also(self, dimension: int | None) -> None:
+        """Refuse what cannot be looked for beside an embedding of so many numbers."""
+        object.__setattr__(self, "also", tuple(self.also))
+        for one in self.also:
+            fits = isinstance(one, Query) and not one.also and one.embedding is not None
+            if not fits or len(one.vector) != dimension:
+                raise InvalidInputError(
+                    f"`also` must hold queries without `also`, with embeddings of as many numbers "
+                    f"as the query's own, {dimension}; got {shown(one)}"
+                )
 
     @property
     def vector(self) -> FloatArray:
@@ -65,6 +81,17 @@ class Query:
                 "the query has no `embedding`; embed its text with the documents' model"
             )
         return self.embedding
+
+    @property
+    def vectors(self) -> FloatArray:
+        """Return what a selector takes: the embedding, shape (d,), or with `also` all, (m, d).
+
+        Raises:
+            InvalidInputError: If it has none.
+        """
+        if not self.also:
+            return self.vector
+        return np.stack([self.vector, *(one.vector for one in self.also)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,6 +42,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.repeated_texts import select_texts
 from sift_core.selection import ContextSelector, SIFTSelector
+from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 
 LARGEST_COUNT = 1_000_000  # of documents, steps or tokens for one question
@@ -220,7 +221,8 @@ class AnswerEngine:
         with _timed(timings, "embed"):
             query = request.query(embedder)
         with _timed(timings, "fetch"):
-            pool = source.fetch(query, self.n_candidates, filter=request.filter)
+            asked = request.searched(query)
+            pool = fetch_for_all(source, asked, self.n_candidates, filter=request.filter)
         return self._settled(request, query, pool, timings)
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
@@ -233,7 +235,8 @@ class AnswerEngine:
         with _timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
         with _timed(timings, "fetch"):
-            pool = await source.afetch(query, self.n_candidates, filter=request.filter)
+            asked = request.searched(query)
+            pool = await afetch_for_all(source, asked, self.n_candidates, filter=request.filter)
         return await asyncio.to_thread(self._settled, request, query, pool, timings)
 
     def choose_from(
@@ -279,7 +282,7 @@ class AnswerEngine:
         if mode in (*READING, AnswerMode.AUTO):
             read = select_texts(
                 self.context_selector,
-                query.vector,
+                query.vectors,
                 pool.embeddings,
                 self.n_context,
                 text_of=pool.texts.__getitem__,
@@ -287,7 +290,7 @@ class AnswerEngine:
                 **self._rules_of(request).on(pool.texts, pool.metadata, count_tokens=answerer.size),
             )
         if mode in (*LEARNING, AnswerMode.AUTO):
-            learned = self.fine_tuning_selector.select(query.vector, pool.embeddings, self.n_steps)
+            learned = self.fine_tuning_selector.select(query.vectors, pool.embeddings, self.n_steps)
         if mode is AnswerMode.AUTO:
             features = replace(
                 answerer.features(query, chosen(pool, read), chosen(pool, learned)),

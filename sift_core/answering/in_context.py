@@ -184,11 +184,13 @@ class InContextAnswerer:
         prompt = self.prompt(query, chosen.take([]))
         room = self._room_for_chunks(query)
         read = self.fitting(chosen, room)
-        learned = posterior_variances(query.vector, lessons.embeddings)
+        n_queries = 1 + len(query.also)
+        learned = posterior_variances(query.vectors, lessons.embeddings) / n_queries
+        variances_read = posterior_variances(query.vectors, read.embeddings) / n_queries
         lengths = {text: self.language_model.n_tokens(text) for text in set(lessons.texts)}
         return PolicyFeatures(
             variance_before=float(learned[0]),
-            variance_read=float(posterior_variances(query.vector, read.embeddings)[-1]),
+            variance_read=float(variances_read[-1]),
             variances_learned=tuple(learned[1:].tolist()),
             question_tokens=len(self.language_model.prompt_ids(prompt)),
             context_tokens=sum(map(self.size, set(chosen.texts))),

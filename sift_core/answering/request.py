@@ -12,6 +12,7 @@ from sift_core.checks import as_count, as_messages, as_number, check_flag, check
 from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
+from sift_core.sources.several_queries import queries_of
 from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
@@ -29,6 +30,8 @@ class AnswerRequest:
         mode: "base", "context", "fine_tune", "both" or "auto". "base" needs no source.
         filter: Restricts the candidates; the source's own kind of filter.
         history: What was said before, oldest first.
+        queries: What is looked for in place of the question, which the model is asked all the same:
+            its parts, or rewrites. Each has its turns in the choice (`ContextSelector.select`).
         latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
             `cost_model`, and in any mode no training step but the first begins after it;
             the answer itself is written to its end. What others compute meanwhile is not
@@ -56,6 +59,7 @@ class AnswerRequest:
     mode: AnswerMode | str = AnswerMode.AUTO
     filter: Any = None
     history: Sequence[Message] = ()
+    queries: Sequence[str] = ()
     latency_s: float | None = None
     n_questions: int = 1
     max_new_tokens: int | None = None
@@ -69,6 +73,10 @@ class AnswerRequest:
     def __post_init__(self) -> None:
         check_question(self.question)
         as_messages("history", self.history)
+        if isinstance(self.queries, str):
+            raise InvalidInputError("`queries` must be a sequence of texts, got one text")
+        for text in self.queries:
+            check_question(text)
         if not isinstance(self.mode, str) or self.mode not in list(AnswerMode):
             known = ", ".join(repr(m.value) for m in AnswerMode)
             raise InvalidInputError(f"`mode` must be one of {known}, got {shown(self.mode)}")
@@ -109,12 +117,12 @@ class AnswerRequest:
         """Return the question and its history, embedded if there is something to do it."""
         if embedder is None:
             return Query(text=self.question, history=self.history)
-        return Query(
-            text=self.question,
-            embedding=embedder.embed_query(self.question),
-            embedder_name=embedder.name,
-            history=self.history,
-        )
+        asked = queries_of(self.queries or [self.question], embedder)
+        return replace(asked, text=self.question, history=self.history)
+
+    def searched(self, query: Query) -> Query:
+        """Return the query as a source is asked, which may go by its text."""
+        return replace(query, text=self.queries[0]) if self.queries else query
 
     def deadline(self, *, spent_s: float) -> float | None:
         """Return when the caller wants the answer, by `time.monotonic`; None for any time.

@@ -197,8 +197,8 @@ class Session:
         used = _joined(read, learned)
         deviation = float("nan")
         if len(used):
-            variances = posterior_variances(choice.query.vector, used.embeddings)
-            deviation = float(variances[-1] ** 0.5)
+            variances = posterior_variances(choice.query.vectors, used.embeddings)
+            deviation = float((variances[-1] / (1 + len(choice.query.also))) ** 0.5)
         return replace(
             answer,
             mode=_MODES[len(read) > 0, len(learned) > 0],

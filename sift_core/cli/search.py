@@ -40,7 +40,7 @@ from sift_core.protocols import CandidateSource
 from sift_core.records import Column, column_of, compared_columns, explained, repeats_of
 from sift_core.selection import selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource
-from sift_core.types import Query
+from sift_core.sources.several_queries import fetch_for_all, queries_of
 
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
@@ -58,6 +58,10 @@ def search(
         str,
         typer.Argument(metavar="QUESTION", help='What to look for; "-" reads it from stdin.'),
     ],
+    also: Annotated[
+        list[str] | None,
+        typer.Option(help="A further question, looked for beside it; may come several times."),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
     n_select: Annotated[
@@ -94,9 +98,10 @@ def search(
     sift search "How do I upload a file and its description?" -n 5
     sift search "What changed in 0.115?" --compare
     sift search "What changed in 0.115?" --max-tokens 1000 --max-per-document 2
+    sift search "Stream a large response" --also "async def or def?"
     sift search - --json < question.txt
     """
-    question = question_from(question)
+    questions = [question_from(question), *map(question_from, also or [])]
     if candidates < n_select:
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {candidates} and {n_select}"
@@ -107,6 +112,11 @@ def search(
         newest=newest,
         half_life_days=half_life_days,
     )
+    if also and compare:
+        raise InvalidInputError(
+            "--compare sets SIFT beside methods that know one question; leave out --also, or "
+            "--compare"
+        )
     if rules and compare:
         raise InvalidInputError(
             "--compare sets SIFT beside methods that keep no rules; leave out --max-tokens, "
@@ -117,15 +127,13 @@ def search(
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
         model = embedder_of(source, address, embedder)
-        query = Query(
-            text=question, embedding=model.embed_query(question), embedder_name=model.name
-        )
+        query = queries_of(questions, model)
         fetched: CandidateSource = source
         if adaptive:
             fetched = OversamplingSource(
                 source, n_select=n_select, prefer=lambda pool: rules.newness(pool.metadata)
             )
-        pool = fetched.fetch(query, candidates)
+        pool = fetch_for_all(fetched, query, candidates)
     if compare:
         columns = compared_columns(query, pool, selector, n_select)
     else:
@@ -134,7 +142,8 @@ def search(
     if json:
         records = {name: column.record() for name, column in columns.items()}
         asked = {
-            "question": question,
+            "question": questions[0],
+            **({"also": questions[1:]} if also else {}),
             "store": str(address),
             "embedder": model.name,
             "n_candidates": len(pool),

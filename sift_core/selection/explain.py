@@ -64,7 +64,7 @@ def explain(
     so that no gain is infinite: all gains together reach at most ½ log(1/ε) = 18 nats.
 
     Args:
-        query: Shape (d,).
+        query: Shape (d,), or several, shape (m, d), whose variances are summed.
         candidates: Shape (n, d).
         positions: Rows of `candidates` in order of choice, shape (k,); may repeat.
         kernel: `LinearKernel()` if None.
@@ -91,7 +91,6 @@ def explain(
         [0.0, 0.085, -0.091]
     """
     check_noise_variance(noise_variance)
-    query = as_finite_array("query", query, n_dimensions=1)
     posterior = Posterior.prior(
         LinearKernel() if kernel is None else kernel, noise_variance, query, candidates
     )

@@ -12,7 +12,7 @@ from sift_core.choice_rules import token_counter
 from sift_core.protocols import Selector
 from sift_core.records import Column, column_of, compared_columns
 from sift_core.selection import ContextSelector, explain, selector_from_settings
-from sift_core.service.bodies import RuledBody
+from sift_core.service.bodies import Many, RuledBody
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter, filter_for
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
@@ -20,9 +20,13 @@ from sift_core.service.naming import address_of, title_of
 from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
 from sift_core.service.state import Service
 from sift_core.service.watching import while_there
+from sift_core.sources.several_queries import afetch_for_all, queries_of
 from sift_core.types import CandidatePool, Query
 
 from fastapi import APIRouter, Request  # isort: skip  # after what names the extra
+
+
+MAX_QUERIES = 16  # each embeds a text and fetches as many candidates as one alone
 
 
 class SearchRequest(RuledBody):
@@ -31,6 +35,11 @@ class SearchRequest(RuledBody):
     model_config = ConfigDict(extra="forbid")
 
     query: str
+    queries: Many[str] = Field(
+        default=[],
+        max_length=MAX_QUERIES,
+        description="What is looked for in place of the query: its parts, or rewrites of it.",
+    )
     n_select: int = Field(default=10, ge=1, le=MAX_CHOICES)
     n_candidates: int = Field(default=200, ge=1, le=MAX_CANDIDATES)
     filter: Filter | None = None
@@ -60,6 +69,14 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         raise RefusedError(f"this service has no {lacks}", status=404)
     if not request.query.strip():
         raise RefusedError("`query` is empty; ask something", param="query")
+    if not all(text.strip() for text in request.queries):
+        raise RefusedError("`queries` holds an empty text; leave it out", param="queries")
+    if request.queries and request.compare:
+        raise RefusedError(
+            "`compare` sets SIFT beside methods that know one query; leave out `queries` or "
+            "`compare`",
+            param="compare",
+        )
     rules = request.rules
     if rules and request.compare:
         raise RefusedError(
@@ -70,11 +87,11 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     selector = _selector(service, request)
     rules.check(selector)
     started = time.perf_counter()
-    vector = await service.in_thread("embed", lambda: embedder.embed_query(request.query))
+    texts = request.queries or [request.query]
+    query = await service.in_thread("embed", lambda: queries_of(texts, embedder))
     embedded = time.perf_counter()
-    query = Query(text=request.query, embedding=vector, embedder_name=embedder.name)
-    pool = await source.afetch(
-        query, request.n_candidates, filter=filter_for(source, request.filter)
+    pool = await afetch_for_all(
+        source, query, request.n_candidates, filter=filter_for(source, request.filter)
     )
     fetched = time.perf_counter()
     service.metrics.stages({"fetch": fetched - embedded})
@@ -123,7 +140,7 @@ def _columns(
 def _record(query: Query, column: Column) -> dict[str, Any]:
     """Return a column with what each pick told: alone, and beside those before it."""
     record = column.record()
-    told = explain(query.vector, column.pool.embeddings, column.selection.positions)
+    told = explain(query.vectors, column.pool.embeddings, column.selection.positions)
     for i, chunk in enumerate(record["chunks"]):
         chunk["title"] = title_of(chunk["metadata"], chunk["document_id"])
         chunk["url"] = address_of(chunk["metadata"], chunk["document_id"])

@@ -125,6 +125,27 @@ def test_a_filter_reaches_the_source(make_engine):
     assert all(text.startswith("reader.sort_rows") for text in answer.chunks.texts)
 
 
+def test_several_queries_are_looked_for_in_place_of_the_question(make_engine):
+    engine = make_engine(n_context=4)
+    queries = ["How do I merge rows?", "How do I sort rows?"]
+    choice = engine.choose(QUESTION, mode="both", queries=queries)
+    assert choice.query.text == QUESTION
+    assert [one.text for one in choice.query.also] == queries[1:]
+    for text, vector in zip(queries, choice.query.vectors, strict=True):
+        alone = engine.choose(text, mode="context")
+        assert vector.tolist() == alone.query.vector.tolist()
+        first = alone.pool.document_ids[alone.read.positions[0]]
+        assert first in choice.chunks(choice.read).document_ids
+    counted = engine.source
+    awaiting = replace(engine, source=counted.source)
+    awaited = asyncio.run(awaiting.achoose(QUESTION, mode="both", queries=queries))
+    assert awaited.read.positions.tolist() == choice.read.positions.tolist()
+    answer = engine.answer_from(choice)
+    assert 0 < answer.standard_deviation < 1
+    with pytest.raises(InvalidInputError, match="`queries` must be a sequence"):
+        engine.choose(QUESTION, queries="one text")
+
+
 def test_generation_options_reach_the_model(make_engine):
     engine = make_engine(max_new_tokens=6, generation={"min_new_tokens": 6})
     text = engine.answer(QUESTION, mode="base").text

@@ -6,6 +6,7 @@ import pytest
 from sift_core import ContextSelector, Document, Query, SIFTSelector, posterior_variances
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.selection import pick_metadata
+from sift_core.sources.several_queries import fetch_for_all, queries_of
 
 QUESTION = "How do I read a CSV file and compress it?"
 TEXTS = [
@@ -74,6 +75,19 @@ def test_search_chooses_copies_last_and_marks_them(sift, monkeypatch):
     assert "6 chunks, 1 copy ≡, 1 alike ≈, chosen from 6 candidates." in out
     assert "σ² at the question █" in out
     assert "\x1b" not in out
+
+
+def test_a_further_question_has_its_turns(sift, store, minilm, record):
+    other = "Where does the folder go?"
+    told = record("search", QUESTION, "--also", other, "-n", "4")
+    queries = queries_of([QUESTION, other], minilm)
+    with open_store(StoreAddress.parse(store)) as source:
+        pool = fetch_for_all(source, queries, 200)
+    chosen = ContextSelector().select(queries.vectors, pool.embeddings, 4).positions
+    assert [one["document_id"] for one in told["chunks"]] == [pool.document_ids[i] for i in chosen]
+    assert (told["question"], told["also"]) == (QUESTION, [other])
+    refused = sift("search", QUESTION, "--also", other, "--compare", code=2).err
+    assert "leave out --also" in refused
 
 
 def test_adaptive_fetches_beyond_the_copies(record):

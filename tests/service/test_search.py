@@ -194,3 +194,23 @@ def test_a_half_life_needs_the_key_of_a_date(search):
     assert "half_life_days" in str(search(code=400, newest="day", half_life_days=0))
     assert "needs `newest`" in str(search(code=400, half_life_days=3))
     assert "compare" in str(search(code=400, compare=True, newest="day"))
+
+
+def test_several_queries_share_the_choice(search, embedder, source):
+    queries = [QUESTION, "growing tomatoes on a balcony"]
+    found = search(queries=queries, n_select=4)
+    for text in queries:
+        alone = search(query=text, n_select=4)
+        nearest = alone["columns"]["sift"]["chunks"][0]["document_id"]
+        assert nearest in [one["document_id"] for one in found["columns"]["sift"]["chunks"]]
+        listed = {one["document_id"] for one in found["candidates"]}
+        assert {one["document_id"] for one in alone["candidates"]} <= listed
+    assert found["query"] == QUESTION
+    assert search(queries=[QUESTION], n_select=4)["columns"] == search(n_select=4)["columns"]
+
+
+@pytest.mark.parametrize(
+    "body", [{"queries": [" "]}, {"queries": ["a", "b"], "compare": True}, {"queries": ["a"] * 17}]
+)
+def test_queries_that_cannot_be_are_refused(search, body):
+    assert "queries" in str(search(code=400, **body))

@@ -1,0 +1,109 @@
+"""One pool for several queries: each document once, asked for in one batch."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from sift_core.errors import InvalidInputError
+from sift_core.selection import ContextSelector
+from sift_core.sources import InMemorySource
+from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
+from sift_core.types import CandidatePool, Query
+
+
+class Counting:
+    """A source that notes how it was asked; with batches or without."""
+
+    def __init__(self, source, relevance=None):
+        self.source, self.asked, self.relevance = source, [], relevance
+
+    def fetch(self, query, n_candidates, *, filter=None):
+        self.asked.append((query.text, n_candidates, filter))
+        pool = self.source.fetch(query, n_candidates)
+        if self.relevance is None:
+            return pool
+        columns = {name: getattr(pool, name) for name in ("document_ids", "texts", "embeddings")}
+        relevance = self.relevance[: len(pool)]
+        return CandidatePool(**columns, similarities=pool.similarities, relevance=relevance)
+
+    async def afetch(self, query, n_candidates, *, filter=None):
+        return self.fetch(query, n_candidates, filter=filter)
+
+
+class CountingBatches(Counting):
+    def fetch_batch(self, queries, n_candidates, *, filter=None):
+        self.asked.append(tuple(query.text for query in queries))
+        return self.source.fetch_batch(queries, n_candidates)
+
+    async def afetch_batch(self, queries, n_candidates, *, filter=None):
+        return self.fetch_batch(queries, n_candidates)
+
+
+@pytest.fixture
+def store():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((60, 8)).astype(np.float32)
+    return InMemorySource(
+        document_ids=[str(i) for i in range(60)],
+        texts=[f"text {i}" for i in range(60)],
+        embeddings=rows,
+    )
+
+
+def query(n=2):
+    vectors = np.random.default_rng(1).standard_normal((n, 8))
+    first, *others = [Query(text=f"q{i}", embedding=v) for i, v in enumerate(vectors)]
+    return Query(text=first.text, embedding=first.embedding, also=others)
+
+
+def test_each_document_comes_once_by_its_best_rank(store):
+    asked = query(3)
+    pool = fetch_for_all(store, asked, 10)
+    own = [store.fetch(one, 10).document_ids for one in (asked, *asked.also)]
+    assert sorted(pool.document_ids) == sorted({name for names in own for name in names})
+    best = [min(names.index(i) for names in own if i in names) for i in pool.document_ids]
+    assert best == sorted(best)
+    assert pool.document_ids[0] == own[0][0]
+    rows = pool.embeddings / np.linalg.norm(pool.embeddings, axis=1, keepdims=True)
+    vectors = asked.vectors / np.linalg.norm(asked.vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(pool.similarities, (vectors @ rows.T).max(axis=0), atol=1e-6)
+    chosen = ContextSelector().select(asked.vectors, pool.embeddings, 6).positions
+    assert {pool.document_ids[i] for i in chosen} & set(own[2])
+
+
+def test_asks_in_one_batch_where_there_are_batches(store):
+    plain, batches = Counting(store), CountingBatches(store)
+    found = [fetch_for_all(source, query(), 5, filter="f") for source in (plain, batches)]
+    assert found[0].document_ids == found[1].document_ids
+    assert plain.asked == [("q0", 5, "f"), ("q1", 5, "f")]
+    assert batches.asked == [("q0", "q1")]
+    for source in (plain, batches):
+        awaited = asyncio.run(afetch_for_all(source, query(), 5, filter="f"))
+        assert awaited.document_ids == found[0].document_ids
+
+
+def test_a_query_alone_is_fetched_as_it_is(store):
+    alone = query(1)
+    source = CountingBatches(store)
+    assert fetch_for_all(source, alone, 5).document_ids == store.fetch(alone, 5).document_ids
+    assert source.asked == [("q0", 5, None)]
+    assert alone.vectors.shape == (8,)
+
+
+def test_fused_scores_become_ranks(store):
+    backwards = np.arange(60.0)
+    pool = fetch_for_all(Counting(store, backwards), query(), 5)
+    last = [store.fetch(one, 5).document_ids[-1] for one in (query(), *query().also)]
+    assert list(pool.document_ids[:2]) == last
+    assert pool.relevance[:2].tolist() == [1, 1]
+    assert (np.diff(pool.relevance) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    "also",
+    [["text"], [Query(text="no vector")], [Query(text="q", embedding=np.ones(3))], [query()]],
+)
+def test_refuses_others_that_cannot_be_looked_for(also):
+    with pytest.raises(InvalidInputError, match="`also` must hold queries"):
+        Query(text="q", embedding=np.ones(8), also=also)
