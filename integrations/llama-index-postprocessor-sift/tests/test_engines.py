@@ -4,7 +4,7 @@ import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.node_parser import HierarchicalNodeParser, get_leaf_nodes
-from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever
 from llama_index.core.schema import MetadataMode
 from llama_index.core.tools import RetrieverTool
@@ -139,3 +139,14 @@ async def test_parents_of_auto_merging_are_embedded_once(embed_model, caplog):
     parents = {node.node.get_content(MetadataMode.EMBED) for node in found}
     assert sorted(embed_model.texts) == sorted(parents)
     assert len([each for each in caplog.records if "nodes again" in each.message]) == 1
+
+
+def test_citations_are_numbered_in_order_of_choice(index, nodes, llm, question, expected):
+    engine = CitationQueryEngine.from_args(
+        index, llm, similarity_top_k=200, node_postprocessors=[SIFTReranker(top_n=TOP_N)]
+    )
+    sources = engine.query(question).source_nodes
+    text_of = {node.node_id: node.text for node in nodes}
+    assert [source.node.text.strip() for source in sources] == [
+        f"Source {number}:\n{text_of[node_id]}" for number, node_id in enumerate(expected, 1)
+    ]
