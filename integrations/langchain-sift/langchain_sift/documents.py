@@ -190,7 +190,7 @@ class ChoiceSettings(BaseModel):
             return []
         selection = select_texts(
             self.selector or _DEFAULT_SELECTOR,
-            query.vector,
+            query.vectors,
             pool.embeddings,
             k,
             text_of=pool.texts.__getitem__,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -17,9 +18,16 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
 from langchain_sift.documents import ChoiceSettings
-from langchain_sift.embedder import embedder_of
+from langchain_sift.embedder import FloatArray, embedder_of
 from langchain_sift.sources import VectorStoreSource
-from sift_core import CandidateSource, InvalidInputError, OversamplingSource, Query
+from sift_core import (
+    CandidateSource,
+    InvalidInputError,
+    OversamplingSource,
+    Query,
+    afetch_for_all,
+    fetch_for_all,
+)
 
 _SHARED = ("k", "fetch_k", "filter")  # settings that `search_kwargs` may hold as well
 
@@ -32,7 +40,9 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
     choose `k` of them. Other stores work too, at the price of embedding `fetch_k` texts for
     every question, which is logged as a warning.
 
-    `invoke` and `ainvoke` take `k`, `fetch_k`, `filter` and search options for one call.
+    `invoke` and `ainvoke` take `k`, `fetch_k`, `filter` and search options for one call, and
+    `queries`, a list of texts to look for in place of the question: its parts or rewrites. Each has
+    `fetch_k` candidates, and its turns in the choice (`sift_core.ContextSelector`).
     The documents come in order of choice, as copies with their id, content and metadata, and
     with "similarity", "score", "relevance", "redundancy", "gain" and "variance" under
     `metadata["sift"]` (`sift_core.pick_metadata`).
@@ -114,17 +124,21 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         """Return the documents chosen for `query`."""
+        texts = _texts(kwargs.pop("queries", None), query)
         k, fetch_k, source = self._call(kwargs)
-        asked = Query(text=query, embedding=embedder_of(self.vectorstore).embed_query(query))
-        return self._choose(asked, source.fetch(asked, fetch_k), k)
+        embedder = embedder_of(self.vectorstore)
+        asked = _query([(text, embedder.embed_query(text)) for text in texts])
+        return self._choose(asked, fetch_for_all(source, asked, fetch_k), k)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         """Return the documents chosen for `query`; what has no async form runs in a thread."""
+        texts = _texts(kwargs.pop("queries", None), query)
         k, fetch_k, source = self._call(kwargs)
-        asked = Query(text=query, embedding=await embedder_of(self.vectorstore).aembed_query(query))
-        pool = await source.afetch(asked, fetch_k)
+        embedder = embedder_of(self.vectorstore)
+        asked = _query([(text, await embedder.aembed_query(text)) for text in texts])
+        pool = await afetch_for_all(source, asked, fetch_k)
         return await run_in_executor(None, self._choose, asked, pool, k)
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
@@ -162,6 +176,18 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
                 prefer=self._newness,
             )
         return k, fetch_k, source
+
+
+def _texts(queries: Sequence[str] | None, question: str) -> Sequence[str]:
+    """Return what is looked for: the question itself unless something else is told."""
+    if isinstance(queries, str):
+        raise InvalidInputError(f"`queries` must be a list of texts, got one text {queries!r}")
+    return queries or [question]
+
+
+def _query(embedded: Sequence[tuple[str, FloatArray]]) -> Query:
+    first, *others = (Query(text=text, embedding=vector) for text, vector in embedded)
+    return replace(first, also=others)
 
 
 def _count(name: str, value: object) -> int:

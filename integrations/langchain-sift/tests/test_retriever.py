@@ -57,6 +57,27 @@ def test_results_that_are_joined_come_out_once(make_vector_store, documents, que
     assert json.loads(json.dumps(told)) == copy.deepcopy(told) == dict(told)
 
 
+async def test_queries_are_looked_for_in_place_of_the_question(
+    make_vector_store, documents, embeddings, question
+):
+    store = make_vector_store(documents)
+    queries = [question, "something else"]
+    vectors = np.array([embeddings.embed_query(text) for text in queries])
+    retriever = SIFTRetriever(vectorstore=store, k=4, fetch_k=6)
+    found = retriever.invoke("Both?", queries=queries)
+    pools = [store.similarity_search(text, k=6) for text in queries]
+    by_rank = [each.page_content for pair in zip(*pools, strict=True) for each in pair]
+    texts = list(dict.fromkeys(by_rank))
+    rows = np.array([embeddings.embed_query(text) for text in texts])
+    expected = select_texts(ContextSelector(), vectors, rows, 4, text_of=texts.__getitem__)
+    assert [each.page_content for each in found] == [texts[i] for i in expected.positions]
+    awaited = await retriever.bind(queries=queries).ainvoke("Both?")
+    assert [each.id for each in awaited] == [each.id for each in found]
+    assert retriever.invoke(question, queries=[question]) == retriever.invoke(question)
+    with pytest.raises(InvalidInputError, match="must be a list of texts"):
+        retriever.invoke(question, queries="one text")
+
+
 def test_the_explanation_by_hand(embeddings):
     # λ = 0.25: k(q, q) = 1, and a document equal to the question has k(q, x) = 1, so the first
     # gain is 1² / (1 + 0.25) = 0.8, which leaves 0.2 of variance.
