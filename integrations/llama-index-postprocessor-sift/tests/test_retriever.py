@@ -63,6 +63,22 @@ async def test_it_finds_what_the_reranker_keeps_of_the_same_candidates(
             assert (one.node.embedding is None) is (other.node.embedding is None)
 
 
+async def test_each_text_of_a_query_has_its_turns(
+    store_kind, build_index, nodes, embed_model, question
+):
+    index = build_index(store_kind, nodes, embed_model)
+    texts = [question, nodes[-1].text]
+    retriever = SIFTRetriever.from_index(index, top_n=2)
+    found = retriever.retrieve(QueryBundle("both", custom_embedding_strs=texts))
+    assert embed_model.queries == texts
+    first = [SIFTRetriever.from_index(index, top_n=1).retrieve(text)[0] for text in texts]
+    assert sorted(ids(found)) == sorted(ids(first))
+    awaited = await retriever.aretrieve(QueryBundle("both", custom_embedding_strs=texts))
+    assert ids(awaited) == ids(found)
+    mean = SIFTRetriever.from_index(index, top_n=2, selector=MMRSelector())
+    assert len(mean.retrieve(QueryBundle("both", custom_embedding_strs=texts))) == 2
+
+
 async def test_a_query_is_embedded_once_and_no_document(
     store_kind, build_index, nodes, embed_model, question, caplog
 ):

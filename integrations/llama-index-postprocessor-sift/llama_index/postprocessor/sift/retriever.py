@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -34,7 +36,9 @@ from sift_core import (
     OversamplingSource,
     Query,
     Selector,
+    afetch_for_all,
     check_score,
+    fetch_for_all,
     select_texts,
 )
 
@@ -46,7 +50,9 @@ class SIFTRetriever(BaseRetriever):
 
     Fetches many candidates with their vectors in one trip to the store, filters pushed down,
     and chooses among them as `SIFTReranker` does; nodes come back with the same scores and
-    metadata. Works wherever LlamaIndex takes a retriever, awaited or not.
+    metadata. Works wherever LlamaIndex takes a retriever, awaited or not. A query with several
+    `embedding_strs`, as a HyDE transform makes, is looked for by each (`candidates` of each), and
+    a `ContextSelector` chooses for all in turns; LlamaIndex's retrievers take the mean.
 
     Args:
         index: Over any vector store; nodes of others than Chroma, Qdrant, Faiss and
@@ -163,6 +169,9 @@ class SIFTRetriever(BaseRetriever):
         return cls(index, top_n=top_n, candidates=candidates, filters=filters, **settings)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if texts := self._several(query_bundle):
+            query = _query(texts, [self._embed_model.get_query_embedding(text) for text in texts])
+            return self._chosen(query, fetch_for_all(self._source, query, self._candidates))
         target = query_embedding(query_bundle, lambda: self._embed_model)
         query_bundle.embedding = target.tolist()  # LlamaIndex's retrievers leave it for others
         query = Query(text=query_bundle.query_str, embedding=target)
@@ -170,10 +179,22 @@ class SIFTRetriever(BaseRetriever):
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if texts := self._several(query_bundle):
+            made = [await self._embed_model.aget_query_embedding(text) for text in texts]
+            query = _query(texts, made)
+            pool = await afetch_for_all(self._source, query, self._candidates)
+            return await asyncio.to_thread(self._chosen, query, pool)
         target = await aquery_embedding(query_bundle, lambda: self._embed_model)
         query = Query(text=query_bundle.query_str, embedding=target)
         pool = await self._source.afetch(query, self._candidates)
         return await asyncio.to_thread(self._chosen, query, pool)
+
+    def _several(self, query: QueryBundle) -> list[str]:
+        """Return the texts to look for where there are several, and what chooses takes them."""
+        several = query.embedding is None and len(query.embedding_strs) > 1
+        return (
+            query.embedding_strs if several and isinstance(self._selector, ContextSelector) else []
+        )
 
     def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
         if not len(pool):
@@ -182,7 +203,7 @@ class SIFTRetriever(BaseRetriever):
         told = told_of(nodes, self._rules, self._tokenizer)
         selection = select_texts(
             self._selector,
-            query.vector,
+            query.vectors,
             pool.embeddings,
             self._top_n,
             text_of=lambda row: nodes[row].node.get_content(),
@@ -192,6 +213,14 @@ class SIFTRetriever(BaseRetriever):
         return chosen_nodes(
             pool, selection, keep_embeddings=self._keep_embeddings, score=self._score
         )
+
+
+def _query(texts: Sequence[str], embeddings: Sequence[Sequence[float]]) -> Query:
+    first, *others = (
+        Query(text=text, embedding=np.asarray(embedding))
+        for text, embedding in zip(texts, embeddings, strict=True)
+    )
+    return replace(first, also=others)
 
 
 def _nodes_of(pool: CandidatePool) -> list[NodeWithScore]:
