@@ -139,7 +139,7 @@ def test_a_secret_and_what_steers_a_terminal_are_not_shown(refusal):
 
 def test_every_option_that_is_a_text_needs_the_word():
     of_no_file = {"question", "paths", "context"}
-    harmless = {"device", "model_name"}  # of torch; what clients say
+    harmless = {"device", "model_name", "newest"}  # of torch; what clients say; a key of metadata
     found = set()
     for name in _WITH_TABLES:
         command = getattr(import_module(f"sift_core.cli.{name}"), name)
