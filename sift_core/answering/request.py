@@ -73,8 +73,10 @@ class AnswerRequest:
     def __post_init__(self) -> None:
         check_question(self.question)
         as_messages("history", self.history)
-        if isinstance(self.queries, str):
-            raise InvalidInputError("`queries` must be a sequence of texts, got one text")
+        if isinstance(self.queries, str) or not isinstance(self.queries, Sequence):
+            raise InvalidInputError(
+                f"`queries` must be a list or tuple of texts, got {shown(self.queries)}"
+            )
         for text in self.queries:
             check_question(text)
         if not isinstance(self.mode, str) or self.mode not in list(AnswerMode):

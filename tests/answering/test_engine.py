@@ -142,7 +142,7 @@ def test_several_queries_are_looked_for_in_place_of_the_question(make_engine):
     assert awaited.read.positions.tolist() == choice.read.positions.tolist()
     answer = engine.answer_from(choice)
     assert 0 < answer.standard_deviation < 1
-    with pytest.raises(InvalidInputError, match="`queries` must be a sequence"):
+    with pytest.raises(InvalidInputError, match="`queries` must be a list or tuple"):
         engine.choose(QUESTION, queries="one text")
 
 
