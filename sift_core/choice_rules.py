@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sift_core.checks import as_count, as_number, check_text
+from sift_core.checks import as_count, as_number, check_flag, check_text
 from sift_core.dates import by_date
 from sift_core.errors import InvalidInputError
+from sift_core.passages import Passage, Place, passages_of, place_of, with_passages
 from sift_core.protocols import Selector
 from sift_core.selection.limits import LARGEST_BUDGET, check_takes_limits
 from sift_core.selection.preference import check_takes_preference
-from sift_core.types import FloatArray, Metadata
+from sift_core.types import CandidatePool, FloatArray, Metadata, Selection
 
 # Where metadata names the document that a chunk is of: as `sift index` writes it, then as others.
 DOCUMENT_KEYS = ("source", "file_path", "path", "file_name", "url")
@@ -31,15 +32,21 @@ class ChoiceRules:
             is chosen. None for the most relevant.
         half_life_days: With `newest`, > 0: a candidate so many days older than the newest one
             counts half as much. None: age counts among near-duplicates alone.
+        merge_neighbors: Whether chosen chunks of one document that touch, or have one other
+            candidate between them, become one passage in reading order, where their metadata says
+            at which character they start. `max_tokens` and `max_per_document` count the chunk
+            between. None for no.
 
     Raises:
-        InvalidInputError: If a number is out of its range, or `newest` is no text.
+        InvalidInputError: If a number is out of its range, `newest` is no text, or
+            `merge_neighbors` neither True nor False.
     """
 
     max_tokens: int | None = None
     max_per_document: int | None = None
     newest: str | None = None
     half_life_days: float | None = None
+    merge_neighbors: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_per_document"):
@@ -49,10 +56,12 @@ class ChoiceRules:
             as_number("half_life_days", self.half_life_days, above=0)
         if self.newest is not None:
             check_text("newest", self.newest)
+        if self.merge_neighbors is not None:
+            check_flag("merge_neighbors", self.merge_neighbors)
 
     def __bool__(self) -> bool:
         """Return whether there is any rule."""
-        return any(getattr(self, one.name) is not None for one in fields(self))
+        return any(getattr(self, one.name) not in (None, False) for one in fields(self))
 
     def check(self, selector: Selector | None) -> None:
         """Refuse rules that say nothing, and a selector that cannot keep them.
@@ -108,6 +117,41 @@ class ChoiceRules:
         if self.newest is not None:
             rules |= by_date(self._dates(metadata), half_life_days=self.half_life_days)
         return rules
+
+    def merged(
+        self,
+        pool: CandidatePool,
+        selection: Selection,
+        *,
+        size: Callable[[int, str], int],
+        places: Sequence[Place | None] | None = None,
+        room: int | None = None,
+        metadata_of: Callable[[Passage], Metadata] | None = None,
+    ) -> tuple[CandidatePool, Selection]:
+        """Return a choice with its neighbours merged; the same pool and choice without the rule.
+
+        Args:
+            pool: What was chosen from.
+            selection: The choice.
+            size: Tokens of a text in the place of a row's; asked only where there is a limit.
+            places: Where the rows stand; what their metadata says if None.
+            room: How many tokens there are if `max_tokens` does not say less; None for any number.
+            metadata_of: As for `with_passages`.
+        """
+        if not self.merge_neighbors:
+            return pool, selection
+        if places is None:
+            places = [place_of(document_of(one), one) for one in pool.metadata]
+        limits = [limit for limit in (self.max_tokens, room) if limit is not None]
+        passages = passages_of(
+            pool.texts,
+            places,
+            selection.positions.tolist(),
+            size=size,
+            max_tokens=min(limits, default=math.inf),
+            max_per_document=self.max_per_document or math.inf,
+        )
+        return with_passages(pool, selection, passages, metadata_of=metadata_of)
 
     def newness(self, metadata: Iterable[Metadata]) -> FloatArray | None:
         """Return what is to be preferred where a pool is thinned, shape (n,); None without it."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sift_core.choice_rules import ChoiceRules, estimated_tokens
 from sift_core.protocols import Selector
 from sift_core.repeated_texts import select_texts
 from sift_core.selection import (
@@ -125,10 +126,11 @@ class Column:
 
     Args:
         title: Name of the method, for a reader.
-        pool: What it chose from.
+        pool: What it chose from, behind it passages that were merged.
         selection: Its choice.
         question_variances: Shape (k + 1,), σ² at the question before the first and after every
-            choice, in the paper's setting: the same measure for every method.
+            choice, in the paper's setting: the same measure for every method. A passage counts as
+            the chunk of it that was chosen first.
     """
 
     title: str
@@ -189,7 +191,9 @@ def column_of(
     pool: CandidatePool,
     selector: Selector,
     n_select: int,
-    limits: Mapping[str, Any] | None = None,
+    rules: ChoiceRules | None = None,
+    *,
+    count_tokens: Callable[[str], int] = estimated_tokens,
 ) -> Column:
     """Return what a selector chooses, going by the store's own scores where it can.
 
@@ -199,8 +203,10 @@ def column_of(
         pool: The candidates.
         selector: The method.
         n_select: How many to choose at most.
-        limits: On the choice, from `ChoiceRules.on`; for selectors that take them.
+        rules: What the choice must keep; for selectors that can.
+        count_tokens: Counts those of a text, where a rule asks for it.
     """
+    rules = rules or ChoiceRules()
     selection = select_texts(
         selector,
         query.vectors,
@@ -208,8 +214,9 @@ def column_of(
         n_select,
         text_of=pool.texts.__getitem__,
         relevance=pool.relevance,
-        **(limits or {}),
+        **rules.on(pool.texts, pool.metadata, count_tokens=count_tokens),
     )
+    pool, selection = rules.merged(pool, selection, size=lambda row, text: count_tokens(text))
     rows = pool.embeddings[selection.positions]
     return Column(
         title=title,

@@ -84,6 +84,8 @@ class AnswerEngine:
             near-duplicates the newest is read. None for the most relevant.
         half_life_days: With `newest`: a chunk so many days older than the newest candidate counts
             half as much. None: age counts among near-duplicates alone.
+        merge_neighbors: Whether chunks of one document that touch, or leave a gap which one other
+            candidate fills, are read as one passage, where that fits.
         cite: Whether chunks are numbered in the prompt and the model is asked to put marks such
             as [1] behind what it says; `Answer.citations` then has those that it put. Small
             models often put none, or wrong ones: a mark says what the model wrote, not that
@@ -122,6 +124,7 @@ class AnswerEngine:
     max_per_document: int | None = None
     newest: str | None = None
     half_life_days: float | None = None
+    merge_neighbors: bool = False
     cite: bool = False
     system_prompt: str | None = None
     prompt_template: str | None = None
@@ -279,7 +282,10 @@ class AnswerEngine:
         mode = AnswerMode(request.mode) if len(pool) else AnswerMode.BASE
         read = learned = features = None
         answerer = self.answerer_for(request)
+        if mode in (*LEARNING, AnswerMode.AUTO):
+            learned = self.fine_tuning_selector.select(query.vectors, pool.embeddings, self.n_steps)
         if mode in (*READING, AnswerMode.AUTO):
+            rules = self._rules_of(request)
             read = select_texts(
                 self.context_selector,
                 query.vectors,
@@ -287,10 +293,14 @@ class AnswerEngine:
                 self.n_context,
                 text_of=pool.texts.__getitem__,
                 relevance=pool.relevance,
-                **self._rules_of(request).on(pool.texts, pool.metadata, count_tokens=answerer.size),
+                **rules.on(pool.texts, pool.metadata, count_tokens=answerer.size),
             )
-        if mode in (*LEARNING, AnswerMode.AUTO):
-            learned = self.fine_tuning_selector.select(query.vectors, pool.embeddings, self.n_steps)
+            pool, read = rules.merged(
+                pool,
+                read,
+                size=lambda row, text: answerer.size(text),
+                room=answerer.room_beside(query),
+            )
         if mode is AnswerMode.AUTO:
             features = replace(
                 answerer.features(query, chosen(pool, read), chosen(pool, learned)),

@@ -145,8 +145,8 @@ class InContextAnswerer:
         told = {"{context}": context, "{question}": question}
         return _PLACE.sub(lambda place: told[place.group()], self.prompt_template)
 
-    def _room_for_chunks(self, query: Query) -> int:
-        """Return how many tokens chunks may take beside all that is put with them."""
+    def room_beside(self, query: Query) -> int:
+        """Return how many tokens chunks may take beside question, answer and all put with them."""
         room = self.room(self.prompt(query, CandidatePool.empty()))
         around = [INSTRUCTION] if self.cite else []
         if self.prompt_template is not None:
@@ -182,7 +182,7 @@ class InContextAnswerer:
             lessons: What would be learned from, in order, repeats included.
         """
         prompt = self.prompt(query, chosen.take([]))
-        room = self._room_for_chunks(query)
+        room = self.room_beside(query)
         read = self.fitting(chosen, room)
         n_queries = 1 + len(query.also)
         learned = posterior_variances(query.vectors, lessons.embeddings) / n_queries
@@ -255,7 +255,7 @@ class InContextAnswerer:
 
     def used(self, query: Query, chunks: CandidatePool) -> CandidatePool:
         """Return the chunks that fit into the window beside question and answer."""
-        used = self.fitting(chunks, self._room_for_chunks(query))
+        used = self.fitting(chunks, self.room_beside(query))
         # Tokens may join differently where chunks meet, so the sum of lengths is an estimate.
         while len(used) and self.room(self.prompt(query, used)) < 0:
             used = used.take(range(len(used) - 1))

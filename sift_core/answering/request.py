@@ -45,6 +45,7 @@ class AnswerRequest:
         newest: The metadata key of a date: of near-duplicates the newest is read; the engine's if
             None.
         half_life_days: How much older a chunk is that counts half as much; likewise.
+        merge_neighbors: Whether chunks that touch are read as one passage; likewise.
         cite: Whether chunks are numbered in the prompt and the model is asked for marks such as
             [1]; the engine's if None.
         generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
@@ -67,6 +68,7 @@ class AnswerRequest:
     max_per_document: int | None = None
     newest: str | None = None
     half_life_days: float | None = None
+    merge_neighbors: bool | None = None
     cite: bool | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -154,7 +156,7 @@ class Choice:
         query: The question.
         mode: Never AUTO.
         reasons: Why this mode, one sentence each.
-        pool: The candidates; empty in base mode.
+        pool: The candidates, behind them passages that were merged of these; empty in base mode.
         read: What goes into the prompt; None if nothing does.
         learned: What is learned from, in order, repeats included; None if nothing is.
         timings: Seconds by stage.

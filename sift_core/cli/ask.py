@@ -37,6 +37,7 @@ from sift_core.cli.settings import (
     JsonOption,
     MaxPerDocumentOption,
     MaxTokensOption,
+    MergeNeighborsOption,
     ModelOption,
     NContextOption,
     NewestOption,
@@ -94,6 +95,7 @@ def ask(
     max_per_document: MaxPerDocumentOption = None,
     newest: NewestOption = None,
     half_life_days: HalfLifeOption = None,
+    merge_neighbors: MergeNeighborsOption = False,
     candidates: CandidatesOption = 200,
     steps: StepsOption = 50,
     max_new_tokens: Annotated[
@@ -127,6 +129,7 @@ def ask(
                 max_per_document=max_per_document,
                 newest=newest,
                 half_life_days=half_life_days,
+                merge_neighbors=merge_neighbors,
                 n_candidates=candidates,
                 cite=cite,
                 n_steps=steps,

@@ -30,6 +30,7 @@ from sift_core.cli.settings import (
     JsonOption,
     MaxPerDocumentOption,
     MaxTokensOption,
+    MergeNeighborsOption,
     NewestOption,
     StoreOption,
     question_from,
@@ -72,6 +73,7 @@ def search(
     max_per_document: MaxPerDocumentOption = None,
     newest: NewestOption = None,
     half_life_days: HalfLifeOption = None,
+    merge_neighbors: MergeNeighborsOption = False,
     kernel: Annotated[
         KernelName,
         typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),
@@ -111,6 +113,7 @@ def search(
         max_per_document=max_per_document,
         newest=newest,
         half_life_days=half_life_days,
+        merge_neighbors=merge_neighbors,
     )
     if also and compare:
         raise InvalidInputError(
@@ -120,7 +123,7 @@ def search(
     if rules and compare:
         raise InvalidInputError(
             "--compare sets SIFT beside methods that keep no rules; leave out --max-tokens, "
-            "--max-per-document and --newest, or --compare"
+            "--max-per-document, --newest and --merge-neighbors, or --compare"
         )
     selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
     rules.check(selector)
@@ -137,8 +140,10 @@ def search(
     if compare:
         columns = compared_columns(query, pool, selector, n_select)
     else:
-        told = rules.on(pool.texts, pool.metadata, count_tokens=token_counter(model))
-        columns = {"sift": column_of("SIFT", query, pool, selector, n_select, told)}
+        count = token_counter(model)
+        columns = {
+            "sift": column_of("SIFT", query, pool, selector, n_select, rules, count_tokens=count)
+        }
     if json:
         records = {name: column.record() for name, column in columns.items()}
         asked = {

@@ -104,6 +104,13 @@ HalfLifeOption = Annotated[
         show_default=False,
     ),
 ]
+MergeNeighborsOption = Annotated[
+    bool,
+    typer.Option(
+        "--merge-neighbors",
+        help="Chunks that touch, or leave a gap of one candidate, become one passage.",
+    ),
+]
 CandidatesOption = Annotated[
     int, typer.Option(min=1, help="How many of the nearest to choose from.")
 ]

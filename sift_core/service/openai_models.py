@@ -31,6 +31,7 @@ class Sift(Body):
     max_per_document: int | None = Field(default=None, ge=1)
     newest: str | None = Field(default=None, max_length=200)
     half_life_days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    merge_neighbors: bool | None = None
     cite: bool | None = None
     max_tokens: int | None = Field(default=None, ge=1)  # of the answer, as OpenAI's
     latency_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)

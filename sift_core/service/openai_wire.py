@@ -178,6 +178,7 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
         max_per_document=sift.max_per_document,
         newest=sift.newest,
         half_life_days=sift.half_life_days,
+        merge_neighbors=sift.merge_neighbors,
         cite=sift.cite,
         generation=generation,
     )

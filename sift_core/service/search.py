@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from sift_core.choice_rules import token_counter
+from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.protocols import Selector
 from sift_core.records import Column, column_of, compared_columns
 from sift_core.selection import ContextSelector, explain, selector_from_settings
@@ -48,6 +49,16 @@ class SearchRequest(RuledBody):
     compare: bool = Field(
         default=False, description="Nearest neighbours and MMR beside what is chosen."
     )
+    merge_neighbors: bool = Field(
+        default=False,
+        description="Chunks of one document that touch, or leave a gap which one other candidate "
+        "fills, become one passage.",
+    )
+
+    @property
+    def rules(self) -> ChoiceRules:
+        """What the choice must keep."""
+        return replace(super().rules, merge_neighbors=self.merge_neighbors)
 
 
 def search_router(service: Service) -> APIRouter:
@@ -81,7 +92,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     if rules and request.compare:
         raise RefusedError(
             "`compare` sets SIFT beside methods that keep no rules; leave out `max_tokens`, "
-            "`max_per_document` and `newest`, or `compare`",
+            "`max_per_document`, `newest` and `merge_neighbors`, or `compare`",
             param="compare",
         )
     selector = _selector(service, request)
@@ -97,8 +108,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     service.metrics.stages({"fetch": fetched - embedded})
 
     def columns_of() -> dict[str, Any]:
-        told = rules.on(pool.texts, pool.metadata, count_tokens=token_counter(embedder))
-        return _columns(selector, request, query, pool, told)
+        return _columns(selector, request, query, pool, token_counter(embedder))
 
     columns = await service.in_thread("select", columns_of)
     timings = {
@@ -126,14 +136,23 @@ def _columns(
     request: SearchRequest,
     query: Query,
     pool: CandidatePool,
-    told: Mapping[str, Any],
+    count_tokens: Callable[[str], int],
 ) -> dict[str, Any]:
     """Return what each method chose, by its name; "sift" is the last."""
     columns: Mapping[str, Column]
     if request.compare:
         columns = compared_columns(query, pool, selector, request.n_select)
     else:
-        columns = {"sift": column_of("SIFT", query, pool, selector, request.n_select, told)}
+        column = column_of(
+            "SIFT",
+            query,
+            pool,
+            selector,
+            request.n_select,
+            request.rules,
+            count_tokens=count_tokens,
+        )
+        columns = {"sift": column}
     return {name: _record(query, column) for name, column in columns.items()}
 
 
@@ -144,7 +163,7 @@ def _record(query: Query, column: Column) -> dict[str, Any]:
     for i, chunk in enumerate(record["chunks"]):
         chunk["title"] = title_of(chunk["metadata"], chunk["document_id"])
         chunk["url"] = address_of(chunk["metadata"], chunk["document_id"])
-        chunk["candidate"] = int(column.selection.positions[i])
+        chunk["candidate"] = column.pool.document_ids.index(chunk["document_id"])
         chunk["information"] = {
             "gain": float(told.information_gains[i]),
             "alone": float(told.information_alone[i]),

@@ -1,6 +1,7 @@
 """What an engine reads under rules: a budget of tokens, a cap per document, the newest version."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -12,6 +13,7 @@ from sift_core import (
     StopReason,
 )
 from sift_core.answering import AnswerEngine, InContextAnswerer
+from sift_core.documents import Chunker
 from sift_core.testing import HashingEmbedder
 
 QUESTION = "How do I read the rows of a table?"
@@ -159,3 +161,53 @@ def test_a_text_that_stands_in_another_read_one_is_not_read(small_lm):
     plain = ContextSelector().select(embedder.embed_query(QUESTION), rows, 4).positions
     assert set(texts[:2]) <= set(choice.pool.take(plain).texts)
     assert set(choice.chunks(choice.read).texts) == set(texts[1:])
+
+
+@pytest.fixture
+def make_page_engine(small_lm):
+    """An engine over one page that was cut into its sentences."""
+    page = " ".join(
+        f"Sentence {n} of the page tells of {'rows' if n % 5 else 'a pause'}." for n in range(30)
+    )
+    chunks = Chunker(60).split(page, format="text", document_id="page.txt")
+    texts = [chunk.text for chunk in chunks]
+    embedder = HashingEmbedder()
+    source = InMemorySource(
+        embedder.embed_documents(texts), texts, metadata=[chunk.metadata for chunk in chunks]
+    )
+
+    def make(**options):
+        return AnswerEngine(
+            language_model=small_lm, source=source, embedder=embedder, max_new_tokens=4, **options
+        )
+
+    return make
+
+
+def test_neighbors_are_read_as_one_passage(make_page_engine, small_lm):
+    apart = make_page_engine().choose(QUESTION, mode="both")
+    for choice in [
+        make_page_engine(merge_neighbors=True).choose(QUESTION, mode="both"),
+        make_page_engine().choose(QUESTION, mode="both", merge_neighbors=True),
+    ]:
+        read, chunks = choice.chunks(choice.read), apart.chunks(apart.read)
+        assert len(read) < len(chunks)
+        assert set(chunks.texts) <= set(re.findall(r"Sentence[^.]*\.", " ".join(read.texts)))
+        assert n_tokens(small_lm, choice) <= n_tokens(small_lm, apart) + 200
+        assert choice.read.variances[-1] == apart.read.variances[-1]
+        assert choice.learned.positions.tolist() == apart.learned.positions.tolist()
+        assert choice.chunks(choice.learned).texts == apart.chunks(apart.learned).texts
+
+
+def test_passages_keep_to_the_budget(make_page_engine, small_lm):
+    engine = make_page_engine(merge_neighbors=True)
+    for max_tokens in (40, 100, 200):
+        choice = engine.choose(QUESTION, mode="context", max_tokens=max_tokens)
+        assert 0 < n_tokens(small_lm, choice) <= max_tokens
+
+
+def test_citations_name_passages(make_page_engine):
+    answer = make_page_engine(merge_neighbors=True, cite=True).answer(QUESTION, mode="context")
+    merged = [row for row in answer.chunks.metadata if "chunks" in row]
+    assert merged
+    assert all(row["start"] < row["end"] for row in merged)

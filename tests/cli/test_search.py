@@ -5,6 +5,7 @@ import pytest
 
 from sift_core import ContextSelector, Document, Query, SIFTSelector, posterior_variances
 from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.documents import Chunker
 from sift_core.selection import pick_metadata
 from sift_core.sources.several_queries import fetch_for_all, queries_of
 
@@ -166,6 +167,24 @@ def test_search_takes_the_newest_of_near_duplicates(record, sift):
     assert "docs.md#2" in [one["document_id"] for one in newest]
     assert "needs" in sift("search", QUESTION, "--half-life-days", "3", code=2).err
     assert "--newest" in sift("search", QUESTION, "--newest", "day", "--compare", code=2).err
+
+
+def test_search_merges_neighbors(record, sift, fill, tmp_path):
+    page = "\n\n".join(TEXTS)
+    chunks = Chunker(60).split(page, format="text", document_id="docs.md")
+    store = fill(f"faiss:{tmp_path / 'page'}", chunks)
+    arguments = ["search", QUESTION, "-n", "3", "--store", store]
+    apart = record(*arguments)["chunks"]
+    told = record(*arguments, "--merge-neighbors")
+    assert len(told["chunks"]) < len(apart)
+    assert len(told["question_variances"]) == len(told["chunks"]) + 1
+    for chunk in told["chunks"]:
+        where = chunk["metadata"]
+        assert page[where["start"] : where["end"]].split() == chunk["text"].split()
+    assert {one["document_id"] for one in apart} <= {
+        name for chunk in told["chunks"] for name in chunk["metadata"].get("chunks", [])
+    } | {chunk["document_id"] for chunk in told["chunks"]}
+    assert "--compare" in sift(*arguments, "--merge-neighbors", "--compare", code=2).err
 
 
 @pytest.mark.parametrize("option", ["--max-tokens", "--max-per-document"])

@@ -2,14 +2,17 @@
 
 from contextlib import closing
 
+import httpx
 import numpy as np
 import pytest
 
 from sift_core import InMemorySource, MMRSelector, Query, explain
+from sift_core.documents import Chunker
 from sift_core.records import COPY_COSINE
+from sift_core.service import create_app
 from sift_core.service.filters import filter_for
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import TEXTS, service
+from tests.service.servers import TEXTS, service, serving
 
 QUESTION = "how to fold a boat of paper"
 
@@ -214,3 +217,25 @@ def test_several_queries_share_the_choice(search, embedder, source):
 )
 def test_queries_that_cannot_be_are_refused(search, body):
     assert "queries" in str(search(code=400, **body))
+
+
+def test_neighbors_are_merged(embedder):
+    page = " ".join(TEXTS)
+    chunks = Chunker(80).split(page, format="text", document_id="page.txt")
+    texts = [chunk.text for chunk in chunks]
+    source = InMemorySource(
+        embedder.embed_documents(texts),
+        texts,
+        document_ids=[chunk.document_id for chunk in chunks],
+        metadata=[chunk.metadata for chunk in chunks],
+    )
+    body = {"query": QUESTION, "n_select": len(chunks), "merge_neighbors": True}
+    with serving(create_app(source=source, embedder=embedder)) as url:
+        found = httpx.post(f"{url}/search", json=body).json()
+        refused = httpx.post(f"{url}/search", json={**body, "compare": True})
+    [chunk] = found["columns"]["sift"]["chunks"]
+    assert chunk["text"].split() == page.split()
+    assert chunk["metadata"]["chunks"] == [one.document_id for one in chunks]
+    assert found["candidates"][chunk["candidate"]]["document_id"] == chunk["document_id"]
+    assert refused.status_code == 400
+    assert "merge_neighbors" in refused.text
