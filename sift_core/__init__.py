@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from sift_core.kept_vectors import KeptVectors
     from sift_core.pacing import paced
+    from sift_core.passages import Passage, Place, place_of
     from sift_core.protocols import (
         BatchCandidateSource,
         CandidateSource,
@@ -115,6 +116,8 @@ __all__ = [
     "NearestNeighborSelector",
     "NumericalError",
     "OversamplingSource",
+    "Passage",
+    "Place",
     "Query",
     "RBFKernel",
     "Reconstruction",
@@ -139,6 +142,7 @@ __all__ = [
     "paced",
     "pick_metadata",
     "pick_scores",
+    "place_of",
     "posterior_variances",
     "relevance_of_scores",
     "select",
@@ -164,6 +168,7 @@ _NAMES_OF_MODULE = {
         "UndatedWarning",
     ),
     "choice_rules": ("ChoiceRules",),
+    "passages": ("Passage", "Place", "place_of"),
     "dates": ("by_date",),
     "kept_vectors": ("KeptVectors",),
     "vector_lookup": ("vectors_by_id",),

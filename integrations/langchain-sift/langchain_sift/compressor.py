@@ -35,7 +35,7 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
             None if no vectors are stored. One of both is needed.
         top_n: How many documents to keep at most, >= 1.
         selector, max_tokens, count_tokens, max_per_document: As in `SIFTRetriever`.
-        document_key, newest, half_life_days, score: Likewise.
+        document_key, newest, half_life_days, merge_neighbors, score: Likewise.
         vectors: From a list of document ids to a mapping of ids to vectors, for documents that are
             stored with their whole text and that `vectorstore` does not give vectors of.
         relevance_key: Where an earlier reranker has left its score in the metadata, higher

@@ -20,12 +20,14 @@ from sift_core import (
     ChoiceRules,
     ContextSelector,
     InvalidInputError,
+    Passage,
     Query,
     Selection,
     Selector,
     cosine_similarities,
     pick_metadata,
     pick_scores,
+    place_of,
     select_texts,
     vectors_by_id,
 )
@@ -38,6 +40,7 @@ VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 Vectors: TypeAlias = Sequence[FloatArray | None]
 
 SCORE_KEY = "relevance_score"  # where LangChain's rerankers leave theirs
+CHUNKS = "chunks"  # in a pool's metadata and under "sift": the ids of a passage's documents
 
 _DEFAULT_SELECTOR = ContextSelector()
 
@@ -174,6 +177,7 @@ class ChoiceSettings(BaseModel):
     document_key: str = "source"
     newest: str | None = None
     half_life_days: float | None = Field(default=None, gt=0)
+    merge_neighbors: bool = False
     score: Literal["variance", "similarity"] | None = None
     vectors: VectorsById | None = Field(default=None, exclude=True, repr=False)
 
@@ -188,6 +192,10 @@ class ChoiceSettings(BaseModel):
         """Return copies of up to k of the pool's documents, in order of choice."""
         if not len(pool):
             return []
+        rules, metadata = self._rules, _metadata_of(pool)
+        count_tokens = self.count_tokens or _estimated_tokens
+        sources = [one.get(self.document_key) for one in metadata]
+        documents = [None if source is None else str(source) for source in sources]
         selection = select_texts(
             self.selector or _DEFAULT_SELECTOR,
             query.vectors,
@@ -195,8 +203,16 @@ class ChoiceSettings(BaseModel):
             k,
             text_of=pool.texts.__getitem__,
             relevance=pool.relevance,
-            **self._told(pool),
+            **rules.on(pool.texts, metadata, count_tokens=count_tokens, documents=documents),
         )
+        if rules.merge_neighbors:
+            pool, selection = rules.merged(
+                pool,
+                selection,
+                size=lambda row, text: count_tokens(text),
+                places=list(map(place_of, documents, metadata)),
+                metadata_of=lambda passage: _passage(pool, passage),
+            )
         return chosen_documents(pool, selection, score=self.score)
 
     @property
@@ -206,21 +222,23 @@ class ChoiceSettings(BaseModel):
             max_per_document=self.max_per_document,
             newest=self.newest,
             half_life_days=self.half_life_days,
-        )
-
-    def _told(self, pool: CandidatePool) -> dict[str, Any]:
-        metadata = _metadata_of(pool)
-        sources = (one.get(self.document_key) for one in metadata)
-        return self._rules.on(
-            pool.texts,
-            metadata,
-            count_tokens=self.count_tokens or _estimated_tokens,
-            documents=(None if source is None else str(source) for source in sources),
+            merge_neighbors=self.merge_neighbors,
         )
 
     def _newness(self, pool: CandidatePool) -> FloatArray | None:
         """Return what is to be preferred where an oversampled pool is thinned, shape (n,)."""
         return self._rules.newness(_metadata_of(pool))
+
+
+def _passage(pool: CandidatePool, passage: Passage) -> dict[str, Any]:
+    """Return a pool's metadata for documents that are one: the first choice with their text."""
+    chosen = pool.metadata[passage.first]
+    begins: Document = pool.metadata[passage.rows[0]]["document"]
+    document = chosen["document"].model_copy(
+        update={"page_content": passage.text, "metadata": begins.metadata}
+    )
+    ids = [pool.document_ids[row] for row in passage.rows]
+    return {**chosen, "document": document, CHUNKS: ids}
 
 
 def _metadata_of(pool: CandidatePool) -> list[dict[str, Any]]:
@@ -263,7 +281,10 @@ def chosen_documents(
         selection.positions, pick_metadata(pool, selection, scores=scores), strict=True
     ):
         document: Document = pool.metadata[position]["document"].model_copy(deep=True)
-        document.metadata["sift"] = Explanation(told)
+        chunks = pool.metadata[position].get(CHUNKS)
+        document.metadata["sift"] = Explanation(
+            told if chunks is None else {**told, CHUNKS: chunks}
+        )
         chosen.append(document)
     if score is not None:
         for document, own_score in zip(

@@ -68,6 +68,9 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
             a `sift_core.UndatedWarning` counts. None for the most relevant.
         half_life_days: With `newest`: a document so many days older than the newest candidate
             counts half as much. None: age counts among near-duplicates alone.
+        merge_neighbors: Whether chosen documents of one file that touch, or have one other
+            candidate between them which fits, become one with the text of all, whose ids are in
+            `metadata["sift"]["chunks"]`. Needs a splitter with `add_start_index=True`.
         score: "similarity" or "variance" to have the document's cosine with the question, or the
             variance at it before the choice, under `metadata["relevance_score"]`, where LangChain's
             rerankers put theirs. It differs from question to question, so that results which

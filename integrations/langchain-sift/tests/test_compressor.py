@@ -7,7 +7,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.stores import InMemoryStore
-from langchain_text_splitters import CharacterTextSplitter
+from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTextSplitter
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
 from sift_core import ContextSelector, InvalidInputError, MMRSelector, UndatedWarning
@@ -228,6 +228,45 @@ async def test_no_more_tokens_are_kept_than_asked_for(documents, embeddings, que
     assert 0 < sum(map(words, texts(kept))) <= 20
     estimated = SIFTCompressor(embeddings=embeddings, max_tokens=20)  # LangChain's own estimate
     assert 0 < sum(map(len, texts(estimated.compress_documents(documents, question)))) <= 4 * 20
+
+
+PAGE = "\n\n".join(f"Paragraph {n}. It tells of thing {n * 7}." for n in range(12))
+
+
+def cut(overlap):
+    splitter = RecursiveCharacterTextSplitter(
+        chunk_size=80, chunk_overlap=overlap, add_start_index=True
+    )
+    page = Document(page_content=PAGE, metadata={"source": "page.md"})
+    return splitter.split_documents([page])
+
+
+@pytest.mark.parametrize("overlap", [0, 40])
+def test_neighbors_become_one_document_with_the_text_of_all(overlap, embeddings, question):
+    chunks = [chunk.model_copy(update={"id": str(i)}) for i, chunk in enumerate(cut(overlap))]
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=len(chunks), merge_neighbors=True)
+    [kept] = compressor.compress_documents(chunks, question)
+    assert kept.page_content == PAGE
+    assert kept.metadata["source"] == "page.md"
+    assert kept.metadata["start_index"] == 0
+    assert kept.metadata["sift"]["chunks"] == [str(i) for i in range(len(chunks))]
+    few = SIFTCompressor(
+        embeddings=embeddings, top_n=len(chunks), merge_neighbors=True, max_tokens=60
+    )
+    texts_kept = texts(few.compress_documents(chunks, question))
+    assert 0 < sum(map(len, texts_kept)) <= 4 * 60
+    assert all(text in PAGE for text in texts_kept)
+
+
+def test_pages_of_a_file_are_not_joined(embeddings, question):
+    first, second = cut(0)[:2]
+    pages = [
+        Document(page_content=one.page_content, metadata={**one.metadata, "page": page})
+        for page, one in enumerate([first, second])
+    ]
+    compressor = SIFTCompressor(embeddings=embeddings, merge_neighbors=True)
+    assert len(compressor.compress_documents([first, second], question)) == 1
+    assert len(compressor.compress_documents(pages, question)) == 2
 
 
 def test_no_document_has_more_chunks_than_asked_for(make_vector_store, documents, question):

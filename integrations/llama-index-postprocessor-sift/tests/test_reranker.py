@@ -9,9 +9,11 @@ import pytest
 from llama_index.core.bridge.pydantic import ValidationError
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
+    Document,
     MetadataMode,
     NodeRelationship,
     NodeWithScore,
@@ -280,6 +282,7 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
         "max_per_document": 2,
         "newest": "updated_at",
         "half_life_days": 30.0,
+        "merge_neighbors": True,
     }
     reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)
     assert reranker.to_dict() == {
@@ -423,6 +426,47 @@ async def test_no_more_tokens_are_kept_than_asked_for(is_awaited):
     assert ids(kept) == [str(i) for i in expected.positions]
     assert 0 < sum(words) <= 9
     assert len(SIFTReranker(max_tokens=9).postprocess_nodes(nodes, query)) > 1  # LlamaIndex' own
+
+
+PAGE = "".join(f"Sentence number {n} of the page. " for n in range(24)).strip()
+
+
+def neighbors(overlap):
+    """Nodes of one page, cut by LlamaIndex' splitter, and a query that is nearest to the first."""
+    splitter = SentenceSplitter(chunk_size=20, chunk_overlap=overlap, tokenizer=str.split)
+    page = Document(text=PAGE, doc_id="page", metadata={"by": "us"})
+    nodes = splitter.get_nodes_from_documents([page])
+    for node, vector in zip(nodes, np.eye(len(nodes)), strict=True):
+        node.embedding = vector.tolist()
+    return [NodeWithScore(node=node) for node in nodes], bundle(np.arange(len(nodes), 0.0, -1))
+
+
+@pytest.mark.parametrize("overlap", [0, 6])
+def test_neighbors_become_one_node_with_the_text_of_all(overlap):
+    nodes, query = neighbors(overlap)
+    reranker = SIFTReranker(top_n=len(nodes), merge_neighbors=True)
+    [kept] = reranker.postprocess_nodes(nodes, query)
+    assert kept.text.split() == PAGE.split()
+    assert kept.node.node_id == nodes[0].node.node_id
+    assert kept.metadata["by"] == "us"
+    assert kept.metadata["sift"]["chunks"] == ids(nodes)
+    assert (kept.node.start_char_idx, kept.node.end_char_idx) == (0, len(kept.text))
+    assert nodes[0].text != kept.text  # the original is as it was
+
+
+def test_a_gap_is_filled_within_the_budget_of_tokens():
+    nodes, query = neighbors(0)
+    query = bundle(np.eye(len(nodes))[0] + np.eye(len(nodes))[2])
+    for budget, n_kept in [(200, 1), (40, 2)]:
+        reranker = SIFTReranker(
+            top_n=2, merge_neighbors=True, max_tokens=budget, tokenizer=str.split
+        )
+        kept = reranker.postprocess_nodes(nodes, query)
+        assert len(kept) == n_kept
+        read = [node.get_content(metadata_mode=MetadataMode.LLM) for node in kept]
+        assert sum(len(text.split()) for text in read) <= budget
+    [kept] = SIFTReranker(top_n=2, merge_neighbors=True).postprocess_nodes(nodes, query)
+    assert kept.text.split() == " ".join(node.text for node in nodes[:3]).split()
 
 
 def test_no_document_has_more_nodes_than_asked_for():

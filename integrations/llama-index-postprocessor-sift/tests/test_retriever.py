@@ -45,6 +45,7 @@ def reranked(index, question, **settings):
         {"max_tokens": 12},
         {"max_per_document": 1},
         {"max_tokens": 5, "tokenizer": str.split},
+        {"merge_neighbors": True},
     ],
     ids=str,
 )

@@ -117,6 +117,7 @@ def test_a_saved_pipeline_has_all_settings(selector):
         max_tokens=None if isinstance(selector, MMRSelector) else 100,
         document_key="page",
         use_scores=False,
+        merge_neighbors=True,
         selector=selector,
         text_embedder=MockTextEmbedder(dimension=7),
         document_embedder=MockDocumentEmbedder(dimension=7),

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from haystack import Document
+from haystack.components.preprocessors import DocumentSplitter
 
 from haystack_integrations.components.rankers.sift import SIFTRanker
 from sift_core import ContextSelector, InvalidInputError, MMRSelector
@@ -143,6 +144,21 @@ def test_no_document_has_more_chunks_than_asked_for(rank, documents, key, settin
     ]
     kept = rank([first, *rest], max_per_document=1, **settings)
     assert sorted(str(each.meta.get(key)) for each in kept) == ["0", "1", "2", "None"]
+
+
+@pytest.mark.parametrize("overlap", [0, 3])
+def test_neighbors_become_one_document_with_the_text_of_all(rank, overlap, document_embedder):
+    page = Document(content=" ".join(f"word{n}" for n in range(60)), meta={"file_path": "a.md"})
+    splitter = DocumentSplitter(split_by="word", split_length=10, split_overlap=overlap)
+    chunks = splitter.run([page])["documents"]
+    chunks = document_embedder.run(documents=chunks)["documents"]
+    [kept] = rank(chunks, top_k=len(chunks), merge_neighbors=True)
+    assert kept.content == page.content
+    assert kept.meta["file_path"] == "a.md"
+    assert kept.meta["sift"]["chunks"] == [chunk.id for chunk in chunks]
+    assert kept.id in kept.meta["sift"]["chunks"]
+    few = rank(chunks, top_k=len(chunks), merge_neighbors=True, max_tokens=50)
+    assert 0 < sum(len(each.content) for each in few) <= 4 * 50
 
 
 def test_of_near_duplicates_the_newest_is_chosen(rank, documents):

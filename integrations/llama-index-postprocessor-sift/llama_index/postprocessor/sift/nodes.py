@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, TextNode
 from llama_index.core.utils import get_tokenizer
 
 from sift_core import (
     CandidatePool,
     ChoiceRules,
+    ContextSelector,
     InvalidInputError,
+    Passage,
+    Place,
     Selection,
+    Selector,
     cosine_similarities,
     pick_metadata,
     pick_scores,
+    place_of,
     relevance_of_scores,
+    select_texts,
 )
 
 METADATA_KEY = "sift"
 NODE = "node"  # in a pool's metadata: the node behind a row, with its score
+CHUNKS = "chunks"  # there and in what is told of a passage: the ids of its nodes
+
+_DEFAULT_SELECTOR = ContextSelector()
 
 
 class ExplainedMetadata(dict[str, Any]):
@@ -109,24 +119,93 @@ def node_pool(
     )
 
 
-def told_of(
-    nodes: Sequence[NodeWithScore],
+def choose_nodes(
+    pool: CandidatePool,
+    query: npt.NDArray[np.floating],
+    top_n: int,
+    *,
+    selector: Selector | None,
     rules: ChoiceRules,
     tokenizer: Callable[[str], Sequence[Any]] | None,
-) -> dict[str, Any]:
-    """Return what a selector's `select` takes of the rules for these nodes; empty without any.
+    keep_embeddings: bool,
+    score: str,
+) -> list[NodeWithScore]:
+    """Return copies of up to `top_n` nodes of a pool in order of choice; see `chosen_nodes`.
 
     Tokens are those of what an LLM reads of a node, its metadata included, by LlamaIndex' own
     tokenizer (`Settings.tokenizer`) if none is given. Documents are told apart by `ref_doc_id`;
     a node without one is a document of its own.
+
+    Args:
+        pool: From `node_pool`.
+        query: Shape (d,), or (m, d).
+        top_n: How many nodes at most.
+        selector: What chooses; None for `ContextSelector`.
+        rules: What the choice must keep.
+        tokenizer: Counts tokens.
+        keep_embeddings: As for `chosen_nodes`.
+        score: Likewise.
     """
-    return rules.on(
-        (node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes),
-        metadata_of(nodes),
-        count_tokens=lambda text: len((tokenizer or get_tokenizer())(text)),
-        # A pair is nobody's `ref_doc_id`.
-        documents=(node.node.ref_doc_id or (NODE, node.node.node_id) for node in nodes),
+    nodes = nodes_of(pool)
+
+    def count_tokens(text: str) -> int:
+        return len((tokenizer or get_tokenizer())(text))
+
+    selection = select_texts(
+        selector or _DEFAULT_SELECTOR,
+        query,
+        pool.embeddings,
+        top_n,
+        text_of=lambda row: nodes[row].node.get_content(),
+        relevance=pool.relevance,
+        **rules.on(
+            (node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes),
+            metadata_of(nodes),
+            count_tokens=count_tokens,
+            # A pair is nobody's `ref_doc_id`.
+            documents=(node.node.ref_doc_id or (NODE, node.node.node_id) for node in nodes),
+        ),
     )
+    if rules.merge_neighbors:
+        pool, selection = rules.merged(
+            replace(pool, texts=[node.node.get_content() for node in nodes]),
+            selection,
+            size=lambda row, text: count_tokens(
+                _with_text(nodes[row].node, text).get_content(metadata_mode=MetadataMode.LLM)
+            ),
+            places=[_place_of(node.node) for node in nodes],
+            metadata_of=lambda passage: _passage(nodes, passage),
+        )
+    return chosen_nodes(pool, selection, keep_embeddings=keep_embeddings, score=score)
+
+
+def nodes_of(pool: CandidatePool) -> list[NodeWithScore]:
+    """Return the nodes of a pool from `node_pool`, as they arrived."""
+    return [row[NODE] for row in pool.metadata]
+
+
+def _place_of(node: BaseNode) -> Place | None:
+    start = getattr(node, "start_char_idx", None)
+    return place_of(node.ref_doc_id, {"start_char_idx": start})
+
+
+def _passage(nodes: Sequence[NodeWithScore], passage: Passage) -> dict[str, Any]:
+    """Return a pool's metadata for nodes that are one: the first choice with the text of all."""
+    chosen = nodes[passage.first]
+    node = _with_text(chosen.node, passage.text)
+    start = getattr(nodes[passage.rows[0]].node, "start_char_idx", None)
+    if isinstance(node, TextNode) and start is not None:
+        node.start_char_idx, node.end_char_idx = start, start + len(passage.text)
+    return {
+        NODE: chosen.model_copy(update={"node": node}),
+        CHUNKS: [nodes[row].node.node_id for row in passage.rows],
+    }
+
+
+def _with_text(node: BaseNode, text: str) -> BaseNode:
+    copy = node.model_copy()
+    copy.set_content(text)
+    return copy
 
 
 def metadata_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
@@ -144,7 +223,8 @@ def chosen_nodes(
     """Return copies of the chosen nodes in order of choice; the originals are not changed.
 
     Each has what `sift_core.pick_metadata` says of it in `metadata["sift"]`, where neither LLM
-    nor embedder reads it, and its score by `sift_core.pick_scores`.
+    nor embedder reads it, and its score by `sift_core.pick_scores`. A passage has the ids of its
+    nodes there, under "chunks".
 
     Args:
         pool: From `node_pool`.
@@ -162,14 +242,15 @@ def chosen_nodes(
     ):
         arrived: NodeWithScore = pool.metadata[position][NODE]
         told["score"] = None if arrived.score is None else float(arrived.score)
-        node = _explained(arrived.node, told)
+        chunks = {key: value for key, value in pool.metadata[position].items() if key == CHUNKS}
+        node = _explained(arrived.node, {**told, **chunks})
         if keep_embeddings:
             node.embedding = pool.embeddings[position].tolist()
         chosen.append(arrived.model_copy(update={"node": node, "score": value}))
     return chosen
 
 
-def _explained(node: BaseNode, explanation: dict[str, float | None]) -> BaseNode:
+def _explained(node: BaseNode, explanation: Mapping[str, Any]) -> BaseNode:
     """Return a copy that carries `explanation` where neither LLM nor embedder reads it."""
     return node.model_copy(
         update={

@@ -25,20 +25,18 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_index.postprocessor.sift.nodes import (
-    chosen_nodes,
+    choose_nodes,
     distinct_nodes,
     node_pool,
-    told_of,
 )
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import ChoiceRules, ContextSelector, Selector, select_texts
+from sift_core import ChoiceRules, Selector
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
 
-_DEFAULT_SELECTOR = ContextSelector()
 _NotInSchema = WithJsonSchema({"type": "null"})  # live objects have no JSON
 
 
@@ -51,7 +49,8 @@ class SIFTReranker(BaseNodePostprocessor):
     variance at the query before it was chosen, which never rises, so sorting by score keeps
     the order. What `sift_core.pick_metadata` says of it ("similarity", "score", "relevance",
     "redundancy", "gain", "variance") is in `metadata["sift"]`, hidden from the LLM and from
-    embedding models. A node that arrives twice is kept once.
+    embedding models. A node that arrives twice is kept once. With `merge_neighbors` a node may have
+    the text of several, whose ids are in `metadata["sift"]["chunks"]`.
 
     `selector`, `tokenizer`, `index`, `vectors` and `embed_model` are shared by copies and are not
     in `to_dict` or JSON, which log a warning that a selector is missing. A pickle has selector and
@@ -80,6 +79,11 @@ class SIFTReranker(BaseNodePostprocessor):
         gt=0,
         description="With `newest`: a node so many days older than the newest one that arrived "
         "counts half as much.",
+    )
+    merge_neighbors: bool = Field(
+        default=False,
+        description="Kept nodes of one `ref_doc_id` that touch, or have one other node between "
+        "them which fits, become one node with the text of all.",
     )
     use_scores: bool | None = Field(
         default=None,
@@ -205,6 +209,7 @@ class SIFTReranker(BaseNodePostprocessor):
             max_per_document=self.max_per_document,
             newest=self.newest,
             half_life_days=self.half_life_days,
+            merge_neighbors=self.merge_neighbors,
         )
 
     def _lookup(self) -> VectorLookup:
@@ -218,18 +223,16 @@ class SIFTReranker(BaseNodePostprocessor):
             node_ids=vectors.node_ids,
             use_scores=self.use_scores,
         )
-        selector = self.selector or _DEFAULT_SELECTOR
-        told = told_of(nodes, self._rules, self.tokenizer)
-        selection = select_texts(
-            selector,
+        return choose_nodes(
+            pool,
             vectors.query,
-            pool.embeddings,
             self.top_n,
-            text_of=lambda row: nodes[row].node.get_content(),
-            relevance=pool.relevance,
-            **told,
+            selector=self.selector,
+            rules=self._rules,
+            tokenizer=self.tokenizer,
+            keep_embeddings=self.keep_embeddings,
+            score=self.score,
         )
-        return chosen_nodes(pool, selection, keep_embeddings=self.keep_embeddings, score=self.score)
 
     @contextmanager
     def _reported(

@@ -20,7 +20,7 @@ from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.index_source import IndexSource
-from llama_index.postprocessor.sift.nodes import NODE, chosen_nodes, metadata_of, told_of
+from llama_index.postprocessor.sift.nodes import choose_nodes, metadata_of, nodes_of
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
@@ -39,7 +39,6 @@ from sift_core import (
     afetch_for_all,
     check_score,
     fetch_for_all,
-    select_texts,
 )
 
 _dispatcher = get_dispatcher(__name__)
@@ -61,7 +60,7 @@ class SIFTRetriever(BaseRetriever):
         candidates: How many nodes to fetch and choose from, >= `top_n`.
         filters: Metadata filters, applied by the store.
         selector, score, keep_embeddings, max_tokens, max_per_document: As in `SIFTReranker`.
-        tokenizer, newest, half_life_days: Likewise.
+        tokenizer, newest, half_life_days, merge_neighbors: Likewise.
         use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
         max_candidates: Fetch again, up to so many, where candidates are mostly versions of
             few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
@@ -95,6 +94,7 @@ class SIFTRetriever(BaseRetriever):
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
         newest: str | None = None,
         half_life_days: float | None = None,
+        merge_neighbors: bool = False,
         max_candidates: int | None = None,
         vectors: VectorsById | None = None,
         embed_model: BaseEmbedding | None = None,
@@ -121,6 +121,7 @@ class SIFTRetriever(BaseRetriever):
             max_per_document=max_per_document,
             newest=newest,
             half_life_days=half_life_days,
+            merge_neighbors=merge_neighbors,
         )
         self._rules.check(self._selector)
         self._tokenizer = tokenizer
@@ -146,7 +147,7 @@ class SIFTRetriever(BaseRetriever):
                 self._source,
                 n_select=top_n,
                 max_candidates=max_candidates,
-                prefer=lambda pool: self._rules.newness(metadata_of(_nodes_of(pool))),
+                prefer=lambda pool: self._rules.newness(metadata_of(nodes_of(pool))),
             )
         self._embed_model = embed_model or index._embed_model  # no public accessor
         super().__init__(
@@ -199,19 +200,15 @@ class SIFTRetriever(BaseRetriever):
     def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
         if not len(pool):
             return []
-        nodes = _nodes_of(pool)
-        told = told_of(nodes, self._rules, self._tokenizer)
-        selection = select_texts(
-            self._selector,
+        return choose_nodes(
+            pool,
             query.vectors,
-            pool.embeddings,
             self._top_n,
-            text_of=lambda row: nodes[row].node.get_content(),
-            relevance=pool.relevance,
-            **told,
-        )
-        return chosen_nodes(
-            pool, selection, keep_embeddings=self._keep_embeddings, score=self._score
+            selector=self._selector,
+            rules=self._rules,
+            tokenizer=self._tokenizer,
+            keep_embeddings=self._keep_embeddings,
+            score=self._score,
         )
 
 
@@ -221,7 +218,3 @@ def _query(texts: Sequence[str], embeddings: Sequence[Sequence[float]]) -> Query
         for text, embedding in zip(texts, embeddings, strict=True)
     )
     return replace(first, also=others)
-
-
-def _nodes_of(pool: CandidatePool) -> list[NodeWithScore]:
-    return [row[NODE] for row in pool.metadata]

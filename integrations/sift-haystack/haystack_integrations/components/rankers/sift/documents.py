@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from haystack import Document
@@ -12,6 +13,7 @@ from haystack import Document
 from sift_core import (
     CandidatePool,
     InvalidInputError,
+    Passage,
     Query,
     Selection,
     cosine_similarities,
@@ -21,6 +23,7 @@ from sift_core import (
 )
 
 METADATA_KEY = "sift"
+CHUNKS = "chunks"  # in a pool's metadata and in what is told of a passage: its documents' ids
 SOURCE_ID = "source_id"  # where Haystack's splitters note the document that a chunk is of
 CHARACTERS_PER_TOKEN = 4  # as Haystack's own ApproximateTokenCounter has it
 
@@ -92,10 +95,21 @@ def chosen_documents(pool: CandidatePool, selection: Selection, *, score: str) -
     told = pick_metadata(pool, selection, scores=[document.score for document in found])
     scores = pick_scores(pool, selection, score=score)
     picks = zip(selection.positions.tolist(), told, scores, strict=True)
-    return [
-        replace(found[i], meta={**found[i].meta, METADATA_KEY: said}, score=value)
-        for i, said, value in picks
-    ]
+    chosen = []
+    for i, said, value in picks:
+        chunks = {key: value for key, value in pool.metadata[i].items() if key == CHUNKS}
+        meta = {**found[i].meta, METADATA_KEY: {**said, **chunks}}
+        chosen.append(replace(found[i], meta=meta, score=value))
+    return chosen
+
+
+def passage_metadata(documents: Sequence[Document], passage: Passage) -> dict[str, Any]:
+    """Return a pool's metadata for documents that are one: the first choice with their text."""
+    meta = documents[passage.rows[0]].meta
+    return {
+        "document": replace(documents[passage.first], content=passage.text, meta=meta),
+        CHUNKS: [documents[row].id for row in passage.rows],
+    }
 
 
 def source_of(document: Document, document_key: str) -> str | None:

@@ -13,10 +13,12 @@ from haystack.components.embedders.types import DocumentEmbedder, TextEmbedder
 from haystack.utils import deserialize_callable, serialize_callable
 
 from haystack_integrations.components.rankers.sift.documents import (
+    SOURCE_ID,
     chosen_documents,
     distinct_documents,
     document_pool,
     estimated_tokens,
+    passage_metadata,
     source_of,
 )
 from haystack_integrations.components.rankers.sift.embedding import (
@@ -35,6 +37,7 @@ from sift_core import (
     Query,
     Selector,
     check_score,
+    place_of,
     select_texts,
 )
 
@@ -70,6 +73,9 @@ class SIFTRanker:
         newest: Where `meta` has a date, of which the newest is chosen among near-duplicates
             (`sift_core.by_date`). None for the most relevant.
         half_life_days: With `newest`: a document so many days older than the newest counts half.
+        merge_neighbors: Whether kept chunks of one split document (`meta["source_id"]`) that touch,
+            or have one other between them which fits, become one document with the text of all,
+            whose ids are in `meta["sift"]["chunks"]`.
         score: What a kept document's score is: "variance", or "similarity" for its cosine with
             the query, which a threshold can cut by. Documents come in order of choice in both.
         use_scores: Take the order of the documents' scores for their relevance, as after a
@@ -95,6 +101,7 @@ class SIFTRanker:
         document_key: str = "file_path",
         newest: str | None = None,
         half_life_days: float | None = None,
+        merge_neighbors: bool = False,
         score: str = "variance",
         use_scores: bool | None = None,
         selector: Selector | None = None,
@@ -113,6 +120,7 @@ class SIFTRanker:
         self.document_key = document_key
         self.newest = newest
         self.half_life_days = half_life_days
+        self.merge_neighbors = merge_neighbors
         self.score = score
         self.use_scores = use_scores
         self.selector = selector
@@ -131,6 +139,7 @@ class SIFTRanker:
             max_per_document=self.max_per_document,
             newest=self.newest,
             half_life_days=self.half_life_days,
+            merge_neighbors=self.merge_neighbors,
         )
 
     def warm_up(self) -> None:
@@ -168,6 +177,7 @@ class SIFTRanker:
             document_key=self.document_key,
             newest=self.newest,
             half_life_days=self.half_life_days,
+            merge_neighbors=self.merge_neighbors,
             score=self.score,
             use_scores=self.use_scores,
             selector=to_plain(self.selector),
@@ -278,10 +288,11 @@ class SIFTRanker:
         asked = Query(text=query or "", embedding=np.asarray(query_embedding))
         vectors = vectors_of(documents, embedded)
         pool = document_pool(asked, documents, vectors, use_scores=self.use_scores)
-        told = self._rules.on(
+        rules, count_tokens = self._rules, self.count_tokens or estimated_tokens
+        told = rules.on(
             pool.texts,
             [document.meta for document in documents],
-            count_tokens=self.count_tokens or estimated_tokens,
+            count_tokens=count_tokens,
             documents=(source_of(document, self.document_key) for document in documents),
         )
         selection = select_texts(
@@ -293,6 +304,14 @@ class SIFTRanker:
             relevance=pool.relevance,
             **told,
         )
+        if rules.merge_neighbors:
+            pool, selection = rules.merged(
+                pool,
+                selection,
+                size=lambda row, text: count_tokens(text),
+                places=[place_of(one.meta.get(SOURCE_ID), one.meta) for one in documents],
+                metadata_of=lambda passage: passage_metadata(documents, passage),
+            )
         return chosen_documents(pool, selection, score=self.score)
 
 
