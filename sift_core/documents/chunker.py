@@ -36,7 +36,8 @@ class Chunker:
     blocks; functions and statements; directives and literal blocks), lines, sentences,
     words, characters. What fits is kept whole, and neighbours are joined up to the size. A
     heading alone, or marks without a word, go with what follows; so does a last line that opens
-    it ("as follows:"), where it fits. What is shorter than an eighth of a chunk is joined to a
+    it ("as follows:", "**Warning**", a tag), where it fits. A first line that closes something
+    goes with what precedes. What is shorter than an eighth of a chunk is joined to a
     neighbour, or takes some of its text (never of a block that fits, nor from under another
     heading), where either can be.
 

@@ -22,7 +22,8 @@ except ImportError as error:
 TextFormat = Literal["markdown", "rst", "python", "text"]
 
 # What is wrong with a part: headings or marks alone; a heading or an opened block of code at its
-# end; too short, or from inside of a block that fits; a line like "as follows:" at its end.
+# end; too short, from inside of a block that fits, or a closing tag or bracket at its start; a line
+# like "as follows:" or "**Warning**" at its end.
 _NO_WORD, _HEADS, _STUMP, _LEADS_ON = 4, 3, 2, 1
 
 # How much a place breaks, least first.
@@ -33,7 +34,11 @@ _LONG_LINE = re.compile(rf"[^\n]{{{_LONGEST_LINE + 1},}}")
 
 _WORD = re.compile(r"\w")
 _VISIBLE = re.compile(r"\S")
-_OPENER = re.compile(r".*[:({\[][*_]*\s*$|[ \t]*@\w")  # a line like "as follows:", "f(", "@f"
+# A line like "as follows:", "f(", "@f", "**Warning**", "<form>"; one like "</form>", "},".
+_OPENER = re.compile(
+    r".*[:({\[][*_]*\s*$|[ \t]*@\w|[ \t]*(\*\*|__)[^*_\n]+\1\s*$|[ \t]*<\w[^<>]*(?<!/)>\s*$"
+)
+_CLOSER = re.compile(r"[ \t]*(?:</[\w-]+>|[)\]}]+[,;.]?)[ \t]*$", re.MULTILINE)
 _ITEM = re.compile(r"[ \t]*(?:[-*+>|]\s?|\w{1,3}[.)]\s)")
 _PLACE = re.compile(
     r"^(?=[ \t]*\S)|[.!?…][\"'”’)\]*_]*[ \t]+(?=\S)|[。！？]",  # noqa: RUF001
@@ -262,6 +267,7 @@ class Cutter:
             return _NO_WORD
         visible = (end - len(text.lstrip()), start + len(text.rstrip()))
         is_stump = self._size(visible) < self._minimum
+        is_stump |= self._closes(self._line_start(start))
         fault = _STUMP if is_stump or self._cuts_a_whole(start) else 0
         if _VISIBLE.search(self._text, end) and not self._is_heading(end):
             if opens_code or _around(self._titles, last_line + 1):
@@ -360,6 +366,15 @@ class Cutter:
         i = bisect_left(self._headings, offset, key=lambda heading: heading.start)
         return i < len(self._headings) and not _VISIBLE.search(
             self._text, offset, self._headings[i].start
+        )
+
+    def _closes(self, line: int) -> bool:
+        """Whether a line has nothing but the end of what was opened before."""
+        if _CLOSER.match(self._text, line):
+            return True
+        fence = _around(self._fences, line)
+        return fence is not None and not _VISIBLE.search(
+            self._text, self._text.find("\n", line) + 1 or len(self._text), fence[1]
         )
 
     def _cuts_a_whole(self, offset: int) -> bool:

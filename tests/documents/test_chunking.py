@@ -115,6 +115,32 @@ def test_a_lead_in_goes_with_what_it_leads_to():
     ]
 
 
+@pytest.mark.parametrize("format", ["markdown", "text"])
+@pytest.mark.parametrize("title", ["**Warning**", "__Note__", "  **Technical details**", "<form>"])
+def test_a_title_in_bold_and_an_opening_tag_go_with_what_follows(format, title):
+    text = "One line of words.\n\nOther words here.\n\n" + title + "\n\nWhat is to be known of it."
+    chunks = texts_of(split(text, format, 60))
+    assert len(chunks) == 2
+    assert chunks[1].split("\n")[0].strip() == title.strip()
+
+
+@pytest.mark.parametrize("closing", ["</form>", "  </ul>", "})", "},", "];", ")"])
+def test_what_closes_goes_with_what_it_closes(closing):
+    words = "Some words of the first part,\nand of its end\n"
+    text = f"{words}{closing}\nThen a few of another."
+    first, second = texts_of(split(text, "text", len(words) + len(closing) - 1))
+    assert first == "Some words of the first part,"
+    assert second == text[len(first) + 1 :]
+
+
+def test_the_end_of_a_block_of_code_does_not_start_a_chunk():
+    code = "\n".join(f"print('a line of code, number {n}')" for n in range(8))
+    text = f"Words before.\n\n```\n{code}\n```\n\nWords behind it, some more than a few."
+    for size in range(60, 300, 7):
+        found = texts_of(split(text, "markdown", size))
+        assert not any(chunk.startswith("```\n\n") for chunk in found)
+
+
 def test_a_lead_in_takes_the_first_items_of_a_list_that_does_not_fit_with_it():
     items = [f"* Item {i} of a list, in some words." for i in range(4)]
     text = "\n".join(["A sentence before them. " * 4, "", "These are the items:", "", *items])
