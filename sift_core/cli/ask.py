@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -41,6 +41,7 @@ from sift_core.cli.settings import (
     ModelOption,
     NContextOption,
     NewestOption,
+    QueryOption,
     StepsOption,
     StoreOption,
     question_from,
@@ -90,6 +91,7 @@ def ask(
     ] = False,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
+    queries: QueryOption = None,
     n_context: NContextOption = 10,
     max_tokens: MaxTokensOption = None,
     max_per_document: MaxPerDocumentOption = None,
@@ -115,9 +117,12 @@ def ask(
     Examples:
     sift ask "How do I upload a file?"
     sift ask "How do I upload a file?" --mode fine_tune --steps 20
+    sift ask "Stream it, async or not?" --query "Stream a response" --query "async or def?"
     sift ask --chat --mode context
     """
     question = _checked_question(question, chat=chat)
+    if queries and chat:
+        raise InvalidInputError("--query is for one question; leave out --chat, or --query")
     with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as (known, options):
         with working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine  # with torch
@@ -139,7 +144,8 @@ def ask(
         asking = Asking(
             engine=engine,
             mode=mode.value,
-            known={**known, "model": model},
+            queries=queries or (),
+            known={**({"queries": queries} if queries else {}), **known, "model": model},
             as_json=json,
             one_a_line=chat,
         )
@@ -205,6 +211,7 @@ class Asking:
     Args:
         engine: Answers; its model is used by one question at a time.
         mode: As for `AnswerEngine.answer`.
+        queries: Likewise.
         known: What JSON tells of every answer, such as the store.
         as_json: Whether an answer is printed as JSON.
         one_a_line: Whether that takes one line.
@@ -216,6 +223,7 @@ class Asking:
     known: Mapping[str, Any]
     as_json: bool
     one_a_line: bool
+    queries: Sequence[str] = ()
     history: list[Message] = field(default_factory=list)
 
     def answer(self, question: str) -> Answer | None:
@@ -286,7 +294,9 @@ class Asking:
         from sift_core.answering.streams import followed
 
         def answer(go_on: Callable[[float], object], **options: Any) -> Answer:
-            choice = self.engine.choose(question, mode=self.mode, history=self.history)
+            choice = self.engine.choose(
+                question, mode=self.mode, queries=self.queries, history=self.history
+            )
             go_on(0.0)  # leaves by an exception where the stream is closed
             on_choice(choice)
 

@@ -11,6 +11,7 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
+from sift_core.checks import check_question
 from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.cli.output import (
     LEGEND,
@@ -32,6 +33,7 @@ from sift_core.cli.settings import (
     MaxTokensOption,
     MergeNeighborsOption,
     NewestOption,
+    QueryOption,
     StoreOption,
     question_from,
 )
@@ -59,10 +61,7 @@ def search(
         str,
         typer.Argument(metavar="QUESTION", help='What to look for; "-" reads it from stdin.'),
     ],
-    also: Annotated[
-        list[str] | None,
-        typer.Option(help="A further question, looked for beside it; may come several times."),
-    ] = None,
+    queries: QueryOption = None,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
     n_select: Annotated[
@@ -100,10 +99,12 @@ def search(
     sift search "How do I upload a file and its description?" -n 5
     sift search "What changed in 0.115?" --compare
     sift search "What changed in 0.115?" --max-tokens 1000 --max-per-document 2
-    sift search "Stream a large response" --also "async def or def?"
+    sift search "Stream it, async or not?" --query "Stream a response" --query "async or def?"
     sift search - --json < question.txt
     """
-    questions = [question_from(question), *map(question_from, also or [])]
+    question = question_from(question)
+    for text in queries or []:
+        check_question(text)
     if candidates < n_select:
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {candidates} and {n_select}"
@@ -115,9 +116,9 @@ def search(
         half_life_days=half_life_days,
         merge_neighbors=merge_neighbors,
     )
-    if also and compare:
+    if queries and compare:
         raise InvalidInputError(
-            "--compare sets SIFT beside methods that know one question; leave out --also, or "
+            "--compare sets SIFT beside methods that know one question; leave out --query, or "
             "--compare"
         )
     if rules and compare:
@@ -130,7 +131,7 @@ def search(
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
         model = embedder_of(source, address, embedder)
-        query = queries_of(questions, model)
+        query = queries_of(queries or [question], model)
         fetched: CandidateSource = source
         if adaptive:
             fetched = OversamplingSource(
@@ -147,8 +148,8 @@ def search(
     if json:
         records = {name: column.record() for name, column in columns.items()}
         asked = {
-            "question": questions[0],
-            **({"also": questions[1:]} if also else {}),
+            "question": question,
+            **({"queries": queries} if queries else {}),
             "store": str(address),
             "embedder": model.name,
             "n_candidates": len(pool),

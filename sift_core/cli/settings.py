@@ -124,6 +124,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 _SECRETS = "; secrets belong into the environment (QDRANT_API_KEY), not here"
 
 
+QueryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--query",
+        help="What is looked for in place of QUESTION: a part, or a rewrite; may come several "
+        "times.",
+    ),
+]
+
+
 def question_from(argument: str) -> str:
     """Return the question that an argument means: itself, or what stdin has for "-".
 

@@ -118,6 +118,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     }
     return {
         "query": request.query,
+        "queries": list(request.queries),
         "embedder": service.embedder_name,
         "candidates": _candidates(pool),
         "columns": columns,

@@ -181,6 +181,7 @@ def test_a_question_that_fails_ends_no_chat(answered, typed):
     [
         ([], "there is no question; pass one in quotes"),
         (["-", "--chat"], "all of stdin is questions"),
+        (["--chat", "--query", "a part"], "--query is for one question"),
         ([QUESTION, "--mode", "base", "--max-new-tokens", "5000"], "window of 1024"),
     ],
 )
@@ -246,6 +247,14 @@ def test_what_is_read_keeps_to_limits(answered):
     none = answered(QUESTION, "--mode", "context", "--max-tokens", "1")
     assert none["chunks"] == []
     assert answered(QUESTION, "--mode", "base")["stop_reason"] is None
+
+
+def test_queries_are_looked_for_in_place_of_the_question(answered):
+    mode = ["--mode", "context", "--n-context", "1"]
+    asked = answered("Tell me all.", *mode, "--query", QUESTION)
+    assert (asked["question"], asked["queries"]) == ("Tell me all.", [QUESTION])
+    assert asked["chunks"] == answered(QUESTION, *mode)["chunks"]
+    assert asked["chunks"] != answered("Where does the folder go?", *mode)["chunks"]
 
 
 def test_cited_sources_are_told(ask, answered):

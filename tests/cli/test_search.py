@@ -78,17 +78,18 @@ def test_search_chooses_copies_last_and_marks_them(sift, monkeypatch):
     assert "\x1b" not in out
 
 
-def test_a_further_question_has_its_turns(sift, store, minilm, record):
-    other = "Where does the folder go?"
-    told = record("search", QUESTION, "--also", other, "-n", "4")
-    queries = queries_of([QUESTION, other], minilm)
+def test_each_query_has_its_turns_in_place_of_the_question(sift, store, minilm, record):
+    parts = [QUESTION, "Where does the folder go?"]
+    options = ["--query", parts[0], "--query", parts[1]]
+    told = record("search", "Both?", *options, "-n", "4")
+    queries = queries_of(parts, minilm)
     with open_store(StoreAddress.parse(store)) as source:
         pool = fetch_for_all(source, queries, 200)
     chosen = ContextSelector().select(queries.vectors, pool.embeddings, 4).positions
     assert [one["document_id"] for one in told["chunks"]] == [pool.document_ids[i] for i in chosen]
-    assert (told["question"], told["also"]) == (QUESTION, [other])
-    refused = sift("search", QUESTION, "--also", other, "--compare", code=2).err
-    assert "leave out --also" in refused
+    assert (told["question"], told["queries"]) == ("Both?", parts)
+    assert "leave out --query" in sift("search", "Both?", *options, "--compare", code=2).err
+    assert "question is empty" in sift("search", "Both?", "--query", " ", code=2).err
 
 
 def test_adaptive_fetches_beyond_the_copies(record):
