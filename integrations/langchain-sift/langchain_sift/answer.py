@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -58,6 +58,7 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "variance": answer.standard_deviation**2 if is_known else None,
         "timings": dict(answer.timings),
         "finish_reason": answer.finish_reason,
+        "citations": [asdict(one) for one in answer.citations],
     }
 
 
@@ -73,10 +74,13 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
     Returns a mapping of "answer", "mode", "reasons", "context" (the documents used, each once, in
     order of choice, as copies), "document_ids" (positions in a given context, where they have
     none), "standard_deviation" and "variance" (σ and σ² at the question; None without documents),
-    "timings" (seconds by stage) and "finish_reason" ("stop" or "length"). `stream` gives the
-    answer in pieces, then the rest; they add up to the whole. `.pick("answer")` keeps the text.
+    "timings" (seconds by stage), "finish_reason" ("stop" or "length") and "citations" (with
+    `cite=True` the marks such as [1] in the answer: the fields of `sift_core.Citation`). `stream`
+    gives the answer in pieces, then the rest; they add up to the whole. `.pick("answer")` keeps the
+    text.
 
     One call may say otherwise: `invoke(question, mode="context", max_new_tokens=20)`,
+    `invoke(question, queries=["its part", "its other part"])`,
     `bind(stop=["."])`, `configurable_fields(mode=ConfigurableField(id="mode"))`. A stream that
     is given up frees the model. Several at once take turns on one model.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -29,6 +30,7 @@ KEYS = {
     "variance",
     "timings",
     "finish_reason",
+    "citations",
 }
 
 
@@ -64,6 +66,31 @@ def test_each_mode_answers_and_says_what_it_used(answer, question, mode):
     else:
         assert result["context"]
         assert 0 < result["variance"] == result["standard_deviation"] ** 2 < 1
+
+
+def test_queries_are_looked_for_in_place_of_the_question(answer, question, documents):
+    asked = answer.invoke("Tell me all.", mode="context", queries=[question])
+    known = answer.invoke(question, mode="context")
+    assert asked["document_ids"] == known["document_ids"]
+    bound = answer.model_copy(
+        update={"generation": {"queries": [question, documents[-1].page_content]}}
+    )
+    both = bound.invoke({"input": "Tell me all.", "context": documents}, mode="context")
+    assert {known["document_ids"][0], documents[-1].id} <= set(both["document_ids"])
+
+
+def test_marks_that_were_asked_for_are_told(answer, question):
+    class Marking:
+        def generate(self, prompt, *, on_text=None, prefix=None, **options):
+            written = answer.engine.language_model.generate(prompt, **options)
+            return replace(written, text="So it is [1].")
+
+    marking = answer.model_copy(update={"engine": replace(answer.engine, generator=Marking())})
+    assert marking.invoke(question, mode="context")["citations"] == []
+    result = marking.invoke(question, mode="context", cite=True)
+    (mark,) = result["citations"]
+    assert result["answer"][mark["start"] : mark["end"]] == "[1]"
+    assert mark["document_id"] == result["document_ids"][0]
 
 
 def test_the_context_is_what_the_engine_chose_in_its_order(answer, question, documents):

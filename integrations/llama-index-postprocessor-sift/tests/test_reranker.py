@@ -52,6 +52,27 @@ def bundle(vector):
     return QueryBundle("a question", embedding=vector)
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_each_text_of_a_query_has_its_turns(
+    build_index, nodes, embed_model, question, is_awaited
+):
+    texts = [question, nodes[-1].text]
+    query = QueryBundle("both", custom_embedding_strs=texts)
+    retriever = build_index("faiss", nodes, embed_model).as_retriever(similarity_top_k=200)
+    reranker = SIFTReranker(top_n=2)
+    if is_awaited:
+        found = await retriever.aretrieve(query)
+        kept = await reranker.apostprocess_nodes(found, query)
+    else:
+        found = retriever.retrieve(query)
+        kept = reranker.postprocess_nodes(found, query)
+    assert embed_model.queries == texts
+    assert [node.metadata["sift"]["similarity"] for node in kept] == pytest.approx([1, 1], abs=0.1)
+    assert kept[1].node.node_id == nodes[-1].node_id
+    mean = SIFTReranker(top_n=2, selector=MMRSelector()).postprocess_nodes(found, query)
+    assert mean[0].metadata["sift"]["similarity"] < 0.9
+
+
 @pytest.fixture
 def engine_over(build_index, llm):
     def build(kind, nodes, embed_model, *rerankers, top_k=200):

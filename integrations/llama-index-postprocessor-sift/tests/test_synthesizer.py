@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from llama_index.core.chat_engine import CondensePlusContextChatEngine
 from llama_index.core.llms import ChatMessage, MessageRole, MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.query_engine import CitationQueryEngine
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.synthesizer import SIFTQueryBundle, SIFTSynthesizer
@@ -114,6 +115,35 @@ def test_a_stream_gives_the_same_answer_and_completes_its_report(
     assert "".join(pieces) == whole.response
     assert report_of(response)["timings"]["generate"] > 0
     assert report_of(response)["node_ids"] == report_of(whole)["node_ids"]
+
+
+def test_an_engine_that_cites_tells_its_marks(engine, query_engine, question):
+    class Marking:
+        def generate(self, prompt, *, on_text=None, prefix=None, **options):
+            written = engine.language_model.generate(prompt, **options)
+            if on_text is not None:
+                on_text("By the sun [1].")
+            return replace(written, text="By the sun [1].")
+
+    citing = replace(engine, cite=True, generator=Marking())
+    response = query_engine(SIFTSynthesizer(citing, mode="context")).query(question)
+    (mark,) = report_of(response)["citations"]
+    assert response.response[mark["start"] : mark["end"]] == "[1]"
+    assert mark["document_id"] == response.source_nodes[0].node.node_id
+    streamed = query_engine(SIFTSynthesizer(citing, mode="context", streaming=True)).query(question)
+    assert report_of(streamed)["citations"] == []
+    assert "".join(streamed.response_gen) == "By the sun [1]."
+    assert report_of(streamed)["citations"] == [mark]
+    json.dumps(report_of(response))
+
+
+def test_each_text_of_a_query_has_its_turns(engine, query_engine, question, nodes):
+    synthesizer = SIFTSynthesizer(replace(engine, n_context=2), mode="context")
+    both = QueryBundle("both", custom_embedding_strs=[question, nodes[-1].text])
+    report = report_of(query_engine(synthesizer).query(both))
+    first = report_of(query_engine(synthesizer).query(question))["node_ids"][0]
+    assert set(report["node_ids"]) == {first, nodes[-1].node_id}
+    assert 0 < report["variance"] < 1
 
 
 async def test_an_async_stream_gives_the_same_answer(engine, query_engine, question):
@@ -283,7 +313,7 @@ def test_every_response_has_the_same_keys_and_is_json(engine, index, question, m
     response = SIFTSynthesizer(engine, mode=mode, llm=llm).synthesize(question, found)
     assert " ".join(report_of(response)) == (
         "mode model reasons variance standard_deviation node_ids timings finish_reason "
-        "n_prompt_tokens n_new_tokens"
+        "n_prompt_tokens n_new_tokens citations"
     )
     assert json.loads(json.dumps(response.metadata)) == response.metadata
 

@@ -89,6 +89,33 @@ async def test_several_texts_of_a_query_are_put_together_as_the_model_does_it(in
     assert found.tolist() == embed_model.get_agg_embedding_from_queries(texts)
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_each_text_of_a_query_has_its_vector_where_these_made_the_query_s(
+    index, embed_model, is_awaited
+):
+    texts = ["bees dance", "steel melts"]
+    bundle = QueryBundle("both", custom_embedding_strs=texts)
+    retriever = index.as_retriever()
+    _ = await retriever.aretrieve(bundle) if is_awaited else retriever.retrieve(bundle)
+    expected = [embed_model.vector(text) for text in texts]
+    assert query_embedding(bundle, lambda: embed_model, apart=True).tolist() == expected
+    found = await aquery_embedding(bundle, lambda: embed_model, apart=True)
+    assert found.tolist() == expected
+    assert embed_model.queries == texts  # once, by the retriever
+    bundle.embedding = embed_model.vector("ants")  # the caller's own: not of these texts
+    found = query_embedding(bundle, lambda: embed_model, apart=True)
+    assert found.tolist() == bundle.embedding
+
+
+async def test_texts_that_no_retrieval_embedded_are_embedded_apart(embed_model):
+    texts = ["bees dance", "steel melts"]
+    bundle = QueryBundle("both", custom_embedding_strs=texts)
+    expected = [embed_model.vector(text) for text in texts]
+    assert query_embedding(bundle, lambda: embed_model, apart=True).tolist() == expected
+    found = await aquery_embedding(bundle, lambda: embed_model, apart=True)
+    assert found.tolist() == expected
+
+
 async def test_another_model_embeds_anew(index, new_model, question):
     other = new_model(dimension=32)
     await index.as_retriever().aretrieve(question)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.utils import get_tokenizer
 
 from sift_core import (
@@ -18,6 +18,7 @@ from sift_core import (
     InvalidInputError,
     Passage,
     Place,
+    Query,
     Selection,
     Selector,
     cosine_similarities,
@@ -33,6 +34,11 @@ NODE = "node"  # in a pool's metadata: the node behind a row, with its score
 CHUNKS = "chunks"  # there and in what is told of a passage: the ids of its nodes
 
 _DEFAULT_SELECTOR = ContextSelector()
+
+
+def takes_several(selector: Selector | None) -> bool:
+    """Return whether a selector, None for the default, chooses for several queries in turns."""
+    return selector is None or isinstance(selector, ContextSelector)
 
 
 class ExplainedMetadata(dict[str, Any]):
@@ -77,7 +83,7 @@ def node_pool(
     """Return nodes as a pool; row i is node i, which is in `pool.metadata[i]["node"]`.
 
     Args:
-        query_embedding: Shape (d,).
+        query_embedding: Shape (d,), or (m, d): cosines are those with the nearest of m.
         nodes: n nodes in order of arrival.
         embeddings: Shape (n, d), row i the vector of node i.
         node_ids: Their ids, where these were read before.
@@ -92,14 +98,19 @@ def node_pool(
             True and a node has no finite score.
     """
     if not nodes:
-        return CandidatePool.empty(dimension=len(query_embedding))
-    if embeddings.shape[1:] != query_embedding.shape:
+        return CandidatePool.empty(dimension=query_embedding.shape[-1])
+    if embeddings.shape[1:] != query_embedding.shape[-1:]:
         raise InvalidInputError(
-            f"the nodes' vectors must have {query_embedding.size} columns like the query, got "
+            f"the nodes' vectors must have {query_embedding.shape[-1]} columns like the query, got "
             f"{embeddings.shape[-1]}; were both made by one model?"
         )
     with np.errstate(invalid="ignore", over="ignore"):  # refused below
-        similarities = cosine_similarities(query_embedding, embeddings)
+        if query_embedding.ndim == 1:
+            similarities = retrieved_by = cosine_similarities(query_embedding, embeddings)
+        else:  # LlamaIndex's retrievers look for the mean of several
+            retrieved_by = cosine_similarities(query_embedding.mean(axis=0), embeddings)
+            several = [cosine_similarities(one, embeddings) for one in query_embedding]
+            similarities = np.max(several, axis=0)
     texts = [""] * len(nodes)
     if with_texts:
         texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
@@ -112,11 +123,22 @@ def node_pool(
         metadata=[{NODE: node} for node in nodes],
         relevance=relevance_of_scores(
             [node.score for node in nodes],
-            similarities,
+            retrieved_by,
             document_ids=node_ids,
             use_scores=use_scores,
         ),
     )
+
+
+def query_of(bundle: QueryBundle, target: npt.NDArray[np.floating]) -> Query:
+    """Return what to look for: a query of one vector, or of one for each of its texts."""
+    if target.ndim == 1:
+        return Query(text=bundle.query_str, embedding=target)
+    first, *others = (
+        Query(text=text, embedding=vector)
+        for text, vector in zip(bundle.embedding_strs, target, strict=True)
+    )
+    return replace(first, also=others)
 
 
 def choose_nodes(

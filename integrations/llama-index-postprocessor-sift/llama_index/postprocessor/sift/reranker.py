@@ -28,6 +28,7 @@ from llama_index.postprocessor.sift.nodes import (
     choose_nodes,
     distinct_nodes,
     node_pool,
+    takes_several,
 )
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
@@ -50,7 +51,9 @@ class SIFTReranker(BaseNodePostprocessor):
     the order. What `sift_core.pick_metadata` says of it ("similarity", "score", "relevance",
     "redundancy", "gain", "variance") is in `metadata["sift"]`, hidden from the LLM and from
     embedding models. A node that arrives twice is kept once. With `merge_neighbors` a node may have
-    the text of several, whose ids are in `metadata["sift"]["chunks"]`.
+    the text of several, whose ids are in `metadata["sift"]["chunks"]`. Of a query with several
+    `embedding_strs`, as a HyDE transform makes, each has its turns in the choice of a
+    `ContextSelector`; retrievers look for their mean.
 
     `selector`, `tokenizer`, `index`, `vectors` and `embed_model` are shared by copies and are not
     in `to_dict` or JSON, which log a warning that a selector is missing. A pickle has selector and
@@ -213,7 +216,12 @@ class SIFTReranker(BaseNodePostprocessor):
         )
 
     def _lookup(self) -> VectorLookup:
-        return VectorLookup(index=self.index, embed_model=self.embed_model, given=self.vectors)
+        return VectorLookup(
+            index=self.index,
+            embed_model=self.embed_model,
+            given=self.vectors,
+            apart=takes_several(self.selector),
+        )
 
     def _chosen(self, nodes: list[NodeWithScore], vectors: Vectors) -> list[NodeWithScore]:
         pool = node_pool(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,13 @@ from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
 from llama_index.postprocessor.sift.index_source import IndexSource
-from llama_index.postprocessor.sift.nodes import choose_nodes, metadata_of, nodes_of
+from llama_index.postprocessor.sift.nodes import (
+    choose_nodes,
+    metadata_of,
+    nodes_of,
+    query_of,
+    takes_several,
+)
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import (
     aquery_embedding,
@@ -124,6 +129,7 @@ class SIFTRetriever(BaseRetriever):
             merge_neighbors=merge_neighbors,
         )
         self._rules.check(self._selector)
+        self._apart = takes_several(self._selector)
         self._tokenizer = tokenizer
         check_score(score)
         self._score = score
@@ -170,32 +176,18 @@ class SIFTRetriever(BaseRetriever):
         return cls(index, top_n=top_n, candidates=candidates, filters=filters, **settings)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        if texts := self._several(query_bundle):
-            query = _query(texts, [self._embed_model.get_query_embedding(text) for text in texts])
-            return self._chosen(query, fetch_for_all(self._source, query, self._candidates))
-        target = query_embedding(query_bundle, lambda: self._embed_model)
-        query_bundle.embedding = target.tolist()  # LlamaIndex's retrievers leave it for others
-        query = Query(text=query_bundle.query_str, embedding=target)
-        return self._chosen(query, self._source.fetch(query, self._candidates))
+        target = query_embedding(query_bundle, lambda: self._embed_model, apart=self._apart)
+        # LlamaIndex's retrievers leave it for others.
+        query_bundle.embedding = np.atleast_2d(target).mean(axis=0).tolist()
+        query = query_of(query_bundle, target)
+        return self._chosen(query, fetch_for_all(self._source, query, self._candidates))
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        if texts := self._several(query_bundle):
-            made = [await self._embed_model.aget_query_embedding(text) for text in texts]
-            query = _query(texts, made)
-            pool = await afetch_for_all(self._source, query, self._candidates)
-            return await asyncio.to_thread(self._chosen, query, pool)
-        target = await aquery_embedding(query_bundle, lambda: self._embed_model)
-        query = Query(text=query_bundle.query_str, embedding=target)
-        pool = await self._source.afetch(query, self._candidates)
+        target = await aquery_embedding(query_bundle, lambda: self._embed_model, apart=self._apart)
+        query = query_of(query_bundle, target)
+        pool = await afetch_for_all(self._source, query, self._candidates)
         return await asyncio.to_thread(self._chosen, query, pool)
-
-    def _several(self, query: QueryBundle) -> list[str]:
-        """Return the texts to look for where there are several, and what chooses takes them."""
-        several = query.embedding is None and len(query.embedding_strs) > 1
-        return (
-            query.embedding_strs if several and isinstance(self._selector, ContextSelector) else []
-        )
 
     def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
         if not len(pool):
@@ -210,11 +202,3 @@ class SIFTRetriever(BaseRetriever):
             keep_embeddings=self._keep_embeddings,
             score=self._score,
         )
-
-
-def _query(texts: Sequence[str], embeddings: Sequence[Sequence[float]]) -> Query:
-    first, *others = (
-        Query(text=text, embedding=np.asarray(embedding))
-        for text, embedding in zip(texts, embeddings, strict=True)
-    )
-    return replace(first, also=others)

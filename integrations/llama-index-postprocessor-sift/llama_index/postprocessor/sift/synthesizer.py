@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core import VectorStoreIndex
@@ -31,7 +31,14 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
-from llama_index.postprocessor.sift.nodes import METADATA_KEY, NODE, distinct_nodes, node_pool
+from llama_index.postprocessor.sift.nodes import (
+    METADATA_KEY,
+    NODE,
+    distinct_nodes,
+    node_pool,
+    query_of,
+    takes_several,
+)
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
 from sift_core import (
@@ -73,10 +80,12 @@ class SIFTSynthesizer(BaseSynthesizer):
     answer was made of is in `response.source_nodes` and `response.metadata["sift"]`: "mode",
     "model", "reasons", "variance" (σ² at the query given the nodes used) and
     "standard_deviation", "node_ids", "timings" in seconds, "finish_reason", "n_prompt_tokens",
-    "n_new_tokens". The last three are None until a stream is over and where `llm` answered;
-    all is None or empty where nothing was retrieved, unless the mode is "base".
+    "n_new_tokens", and "citations", the marks that an engine with `cite` asks for (the fields of
+    `sift_core.Citation`). The last four are None or empty until a stream is over and where `llm`
+    answered; all is where nothing was retrieved, unless the mode is "base".
 
-    Vectors come from the store that was just searched, as in `SIFTReranker`. Several queries at
+    Vectors come from the store that was just searched, as in `SIFTReranker`, where several
+    `embedding_strs` are told too. Several queries at
     once take turns on the engine's model; those that are awaited block no event loop.
 
     Args:
@@ -114,7 +123,9 @@ class SIFTSynthesizer(BaseSynthesizer):
         self.mode: str = _checked_mode(mode)
         self._engine = engine
         self._use_scores = use_scores
-        self._lookup = VectorLookup(index=index, embed_model=embed_model)
+        self._lookup = VectorLookup(
+            index=index, embed_model=embed_model, apart=takes_several(engine.context_selector)
+        )
         self._readers: dict[AnswerMode, BaseSynthesizer] = {}
         if llm is not None:
             self._readers = {
@@ -231,7 +242,7 @@ class SIFTSynthesizer(BaseSynthesizer):
             use_scores=self._use_scores,
             with_texts=True,
         )
-        embedded = Query(text=query.query_str, embedding=found.query)
+        embedded = replace(query_of(query, found.query), text=query.query_str)
         return self._engine.choose_from(embedded, pool, mode=mode)
 
     def _write(
@@ -322,6 +333,7 @@ def _empty_report() -> dict[str, Any]:
         "finish_reason": None,  # this and the following are known with an answer of the engine
         "n_prompt_tokens": None,
         "n_new_tokens": None,
+        "citations": [],
     }
 
 
@@ -349,8 +361,8 @@ def _report_of(choice: Choice, model: str) -> dict[str, Any]:
     chunks = _chunks(choice)
     deviation = math.nan
     if len(chunks):
-        variances = posterior_variances(choice.query.vector, chunks.embeddings)
-        deviation = float(variances[-1]) ** 0.5
+        variances = posterior_variances(choice.query.vectors, chunks.embeddings)
+        deviation = float(variances[-1] / (1 + len(choice.query.also))) ** 0.5
     return _empty_report() | _said_by(choice, model, chunks, deviation)
 
 
@@ -361,6 +373,7 @@ def _report_of_answer(answer: Answer) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "n_prompt_tokens": answer.n_prompt_tokens,
         "n_new_tokens": answer.n_new_tokens,
+        "citations": [asdict(one) for one in answer.citations],
     }
 
 

@@ -195,7 +195,7 @@ def track_retrievals() -> None:
             root.add_span_handler(RetrievalTracker())
 
 
-def query_embedding(query: QueryBundle, model: Model) -> Vector:
+def query_embedding(query: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
     """Return the query's vector, shape (d,), embedding the query if that was not done yet.
 
     It was done if the query has a vector, or if the retrieval before embedded the same text
@@ -204,22 +204,47 @@ def query_embedding(query: QueryBundle, model: Model) -> Vector:
     Args:
         query: With a vector or a text.
         model: The one that the nodes' vectors are of; asked for only where it matters.
+        apart: Whether m >= 2 texts to embed give m vectors, shape (m, d), in place of their mean.
+            They do unless the query has a vector that is not known to be their mean.
 
     Raises:
         InvalidInputError: If the query is empty, or its vector all zero or not finite.
     """
+    texts = query.embedding_strs
+    if apart and len(texts) > 1:
+        if (each := _known_apart(query, model)) is not None:
+            return each
+        if query.embedding is None:
+            embedder = model()
+            return _checked_query([embedder.get_query_embedding(text) for text in texts])
     known = _known_embedding(query, model)
     if known is None:
-        known = model().get_agg_embedding_from_queries(query.embedding_strs)
+        known = model().get_agg_embedding_from_queries(texts)
     return _checked_query(known)
 
 
-async def aquery_embedding(query: QueryBundle, model: Model) -> Vector:
+async def aquery_embedding(query: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
     """Return what `query_embedding` does, awaiting the model."""
+    texts = query.embedding_strs
+    if apart and len(texts) > 1:
+        if (each := _known_apart(query, model)) is not None:
+            return each
+        if query.embedding is None:
+            embedder = model()
+            return _checked_query([await embedder.aget_query_embedding(text) for text in texts])
     known = _known_embedding(query, model)
     if known is None:
-        known = await model().aget_agg_embedding_from_queries(query.embedding_strs)
+        known = await model().aget_agg_embedding_from_queries(texts)
     return _checked_query(known)
+
+
+def _known_apart(query: QueryBundle, model: Model) -> Vector | None:
+    """Return the vectors of a query's texts, if the retrieval before made the query's of these."""
+    each = _embedded_apart(query.embedding_strs, model)
+    if each is None or query.embedding is None:
+        return each
+    is_mean = np.allclose(np.mean(each, axis=0), query.embedding)
+    return each if is_mean else None
 
 
 def _known_embedding(query: QueryBundle, model: Model) -> Sequence[float] | Vector | None:
@@ -240,18 +265,26 @@ def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> Vector | None:
 
     The mean of several texts' vectors, as LlamaIndex's; None if it did not embed all of `texts`.
     """
+    each = _embedded_apart(texts, lambda: model)
+    return None if each is None else np.mean(each, axis=0)
+
+
+def _embedded_apart(texts: Sequence[str], model: Model) -> Vector | None:
+    """Return what the model made of m texts in the latest retrieval here, shape (m, d), or None."""
     retrieval = latest_retrieval()
     made = [retrieval.embedded.get(text) for text in texts] if retrieval else []
-    vectors = [vector for embedded_by, vector in filter(None, made) if embedded_by() is model]
-    if not vectors or len(vectors) < len(texts):
+    known = list(filter(None, made))
+    if not known or len(known) < len(texts):
         return None
-    mean: Vector = np.mean(vectors, axis=0)
-    return mean
+    embedder = model()
+    if any(embedded_by() is not embedder for embedded_by, _ in known):
+        return None
+    return np.stack([vector for _, vector in known])
 
 
-def _checked_query(embedding: Sequence[float] | Vector) -> Vector:
+def _checked_query(embedding: Sequence[float] | Sequence[Sequence[float]] | Vector) -> Vector:
     vector = np.asarray(embedding, dtype=np.float64)
-    if not (np.isfinite(vector).all() and vector.any()):
+    if not (np.isfinite(vector).all() and vector.any(axis=-1).all()):
         raise InvalidInputError(
             "the query's embedding must be finite and must not be all zero; was an empty text "
             "embedded?"

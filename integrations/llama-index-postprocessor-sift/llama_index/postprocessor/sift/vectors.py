@@ -39,7 +39,7 @@ _told: set[str] = set()  # stores whose nodes were said to be embedded
 class Vectors:
     """A query's vector, shape (d,), and those of n nodes in their order, shape (n, d).
 
-    With the ids of the nodes, which are slow to read.
+    Of a query with m texts apart it is shape (m, d). With the ids of the nodes, slow to read.
     """
 
     query: Vector
@@ -55,11 +55,13 @@ class VectorLookup:
         index: Where the vectors are, if not in the indexes that were just searched.
         embed_model: Embeds what has no vector, if not the index's own model.
         given: Looks up vectors that no index has, as in `sift_core.vectors_by_id`.
+        apart: Whether each text of a query has a vector of its own, as in `query_embedding`.
     """
 
     index: VectorStoreIndex | None = None
     embed_model: BaseEmbedding | None = None
     given: VectorsById | None = None
+    apart: bool = False
 
     def vectors(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> Vectors:
         """Return the vectors of a query and of at least one node.
@@ -71,7 +73,7 @@ class VectorLookup:
         """
         rows = NodeVectors(nodes, self.given)
         sources = self._sources(rows.ids)
-        target = query_embedding(query, lambda: self._model_of_query(sources))
+        target = query_embedding(query, lambda: self._model_of_query(sources), apart=self.apart)
         for source in sources:
             if ids := rows.missing_ids():
                 rows.fill(store_of(source.index).vectors(ids))
@@ -82,10 +84,12 @@ class VectorLookup:
         """Return what `vectors` does, awaiting stores and models."""
         rows = NodeVectors(nodes, self.given)
         sources = self._sources(rows.ids)
-        target = await aquery_embedding(query, lambda: self._model_of_query(sources))
+        target = await aquery_embedding(
+            query, lambda: self._model_of_query(sources), apart=self.apart
+        )
         for source in sources:
             if ids := rows.missing_ids():
-                rows.fill(await store_of(source.index).avectors(ids, dimension=len(target)))
+                rows.fill(await store_of(source.index).avectors(ids, dimension=target.shape[-1]))
         found = await rows.aembedded(lambda: self._model(sources), _stores_of(sources))
         return Vectors(query=target, nodes=found, node_ids=rows.ids)
 
