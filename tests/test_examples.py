@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sentence_transformers", reason="needs the extra demo")
-for framework in ("langchain_qdrant", "langgraph", "llama_index.vector_stores.qdrant"):
+for framework in ("haystack", "langchain_qdrant", "langgraph", "llama_index.vector_stores.qdrant"):
     pytest.importorskip(framework, reason="the examples show the frameworks")
 
 from tests.example_runs import example_names  # noqa: E402
@@ -37,6 +37,16 @@ def test_llama_index_query_engine(output):
     assert len(nearest.splitlines()) == len(chosen.splitlines()) == 8
     assert "stochastic_depth.md" in chosen
     assert "SIFTRetriever chooses the same: True" in printed
+
+
+@pytest.mark.slow
+def test_haystack_pipeline(output):
+    printed = output("haystack_pipeline")
+    nearest, chosen = re.findall(
+        r"^(?:nearest neighbours|SIFTRanker)\n((?:  .*\n)+)", printed, re.M
+    )
+    assert len(nearest.splitlines()) == len(chosen.splitlines()) == 8
+    assert "stochastic_depth.md" in chosen
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ NUMBERS_AT_ONCE = 131_072  # turned into float64: 1 MiB, which stays in the proc
 def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray:
     """Return the cosine of `query` (d,) and every row of `embeddings` (n, d), shape (n,).
 
+    Of several queries (m, d), m >= 1, it is the cosine with the one that is nearest to the row.
     float32, in [-1, 1]; 0 where a vector is all zero. Equal rows have equal cosines, which
     a matrix product by BLAS does not promise: here each row is summed by itself, in float64.
     With Numba no copy in float64 is made.
@@ -23,6 +24,10 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
     Raises:
         InvalidInputError: If shapes do not fit, or a number is not finite.
     """
+    if np.ndim(query) == 2 and len(query):
+        each = [cosine_similarities(one, embeddings) for one in query]
+        nearest: FloatArray = np.max(each, axis=0)
+        return nearest
     query = as_finite_array("query", query, n_dimensions=1)
     cosines = _compiled(query, embeddings)
     if cosines is None:

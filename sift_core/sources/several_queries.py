@@ -11,7 +11,7 @@ import numpy as np
 
 from sift_core.protocols import BatchCandidateSource, CandidateSource, Embedder
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.types import CandidatePool, FloatArray, Query
+from sift_core.types import CandidatePool, Query
 
 
 def queries_of(texts: Sequence[str], embedder: Embedder) -> Query:
@@ -79,13 +79,11 @@ def _joined(query: Query, pools: Sequence[CandidatePool]) -> CandidatePool:
         return pools[0]
     kept = list(first.values())
     embeddings = np.stack([pools[i].embeddings[row] for _, i, row in kept])
-    vectors: FloatArray = np.atleast_2d(query.vectors)
-    cosines = np.stack([cosine_similarities(vector, embeddings) for vector in vectors])
     return CandidatePool(
         document_ids=[name for name, _ in first],
         texts=[text for _, text in first],
         embeddings=embeddings,
-        similarities=cosines.max(axis=0),
+        similarities=cosine_similarities(query.vectors, embeddings),
         metadata=[pools[i].metadata[row] for _, i, row in kept],
         relevance=np.array([1.0 / (1 + rank) for rank, _, _ in kept]) if has_scores else None,
     )

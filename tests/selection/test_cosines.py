@@ -21,6 +21,14 @@ def test_cosines_by_hand(memory):
     assert cosines.dtype == np.float32
 
 
+def test_of_several_queries_the_nearest_counts(memory):
+    embeddings = np.asarray([[1, 0], [0, 2], [-3, -4]], np.float32, order=memory)
+    cosines = cosine_similarities(np.float32([[3, 4], [1, 0]]), embeddings)
+    assert cosines == pytest.approx([1, 0.8, -0.6])
+    with pytest.raises(InvalidInputError, match="query"):
+        cosine_similarities(np.empty((0, 2)), embeddings)
+
+
 def test_a_zero_query_has_cosine_zero_with_everything():
     assert cosine_similarities(np.zeros(2), np.eye(2, dtype=np.float32)).tolist() == [0, 0]
 

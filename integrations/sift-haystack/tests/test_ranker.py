@@ -48,6 +48,19 @@ async def test_it_chooses_the_same_when_awaited(documents, query_embedding):
     assert await ranker.run_async(documents, query_embedding=query_embedding) == expected
 
 
+async def test_each_of_several_queries_has_its_turns(documents, query_embedding, text_embedder):
+    others = [documents[-1].content, documents[0].content]
+    ranker = SIFTRanker(top_k=2, text_embedder=text_embedder)
+    found = ranker.run(documents, query_embedding=query_embedding, queries=others)["documents"]
+    assert sorted(texts(found)) == sorted(others)
+    assert await ranker.run_async(documents, queries=others) == {"documents": found}
+    alone = ranker.run(documents, query=others[0])["documents"]
+    assert ranker.run(documents, query="?", queries=others[:1])["documents"] == alone
+    for wrong in ("one text", [" "], [3]):
+        with pytest.raises(InvalidInputError, match="`queries` a list of such"):
+            ranker.run(documents, queries=wrong)
+
+
 def test_top_k_of_a_call_goes_before_the_rankers(documents, query_embedding):
     ranker = SIFTRanker(top_k=5)
     found = ranker.run(documents, query_embedding=query_embedding, top_k=2)["documents"]

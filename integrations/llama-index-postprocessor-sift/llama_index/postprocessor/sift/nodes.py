@@ -105,12 +105,9 @@ def node_pool(
             f"{embeddings.shape[-1]}; were both made by one model?"
         )
     with np.errstate(invalid="ignore", over="ignore"):  # refused below
-        if query_embedding.ndim == 1:
-            similarities = retrieved_by = cosine_similarities(query_embedding, embeddings)
-        else:  # LlamaIndex's retrievers look for the mean of several
+        similarities = retrieved_by = cosine_similarities(query_embedding, embeddings)
+        if query_embedding.ndim == 2:  # LlamaIndex's retrievers look for the mean
             retrieved_by = cosine_similarities(query_embedding.mean(axis=0), embeddings)
-            several = [cosine_similarities(one, embeddings) for one in query_embedding]
-            similarities = np.max(several, axis=0)
     texts = [""] * len(nodes)
     if with_texts:
         texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]

@@ -51,7 +51,7 @@ def document_pool(
     """Return documents as a pool; row i is document i, which is in `metadata[i]["document"]`.
 
     Args:
-        query: What was asked, with its embedding, shape (d,).
+        query: What was asked, with its embedding, shape (d,), and perhaps others in `also`.
         documents: n >= 1 documents in order of arrival.
         vectors: n vectors, of d numbers each.
         use_scores: As in `sift_core.relevance_of_scores`.
@@ -69,7 +69,7 @@ def document_pool(
     rows = np.array(vectors, dtype=np.float64)
     ids = [document.id for document in documents]
     with np.errstate(invalid="ignore", over="ignore"):  # refused below
-        similarities = cosine_similarities(query.vector, rows)
+        similarities = cosine_similarities(query.vectors, rows)
     return CandidatePool(
         document_ids=ids,
         texts=[document.content or "" for document in documents],

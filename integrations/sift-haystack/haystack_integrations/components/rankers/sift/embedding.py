@@ -59,16 +59,20 @@ async def run_awaited(component: Any, **inputs: Any) -> dict[str, Any]:
     return await asyncio.to_thread(component.run, **inputs)
 
 
-def question_of(query: str | None, text_embedder: Any) -> str:
-    """Return a question that can be embedded.
+def texts_to_embed(
+    query: str | None, queries: Sequence[str] | None, text_embedder: Any
+) -> Sequence[str]:
+    """Return the texts that are looked for: `queries`, or else the question.
 
     Raises:
-        InvalidInputError: If there is none, it is blank, or nothing embeds it.
+        InvalidInputError: If there is none, one is blank, or nothing embeds them.
     """
-    if not isinstance(query, str) or not query.strip():
+    texts = queries or [query]
+    if isinstance(texts, str) or not all(isinstance(t, str) and t.strip() for t in texts):
         raise InvalidInputError(
-            f"without `query_embedding` the question must be a text that is not blank, got "
-            f"{query!r}; connect a text embedder's `embedding` to `query_embedding` or pass `query`"
+            f"without `query_embedding` the question must be a text that is not blank, or "
+            f"`queries` a list of such, got {query!r} and {queries!r}; connect a text embedder's "
+            f"`embedding` to `query_embedding` or pass `query`"
         )
     if text_embedder is None:
         raise InvalidInputError(
@@ -76,7 +80,7 @@ def question_of(query: str | None, text_embedder: Any) -> str:
             "`text_embedder` nor `model`; connect a text embedder's `embedding` to "
             "`query_embedding`, or give the ranker one of them"
         )
-    return query
+    return [text for text in texts if text is not None]
 
 
 def without_embedding(documents: Sequence[Document], document_embedder: Any) -> list[Document]:

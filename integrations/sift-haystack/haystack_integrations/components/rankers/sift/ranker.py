@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from haystack_integrations.components.rankers.sift.documents import (
 from haystack_integrations.components.rankers.sift.embedding import (
     ModelDocumentEmbedder,
     ModelTextEmbedder,
-    question_of,
     run_awaited,
+    texts_to_embed,
     vectors_of,
     without_embedding,
 )
@@ -207,6 +208,7 @@ class SIFTRanker:
         query: str | None = None,
         query_embedding: list[float] | None = None,
         top_k: int | None = None,
+        queries: list[str] | None = None,
     ) -> dict[str, list[Document]]:
         """Return copies of up to `top_k` of the documents, in order of choice.
 
@@ -215,6 +217,8 @@ class SIFTRanker:
             query: The question; not needed with `query_embedding`.
             query_embedding: Its embedding by the documents' model.
             top_k: For this call instead of the ranker's own.
+            queries: What was looked for in place of the question, as by a `QueryExpander`: its
+                parts, or rewrites. They are embedded, and each has its turns in the choice.
 
         Returns:
             "documents": the chosen ones.
@@ -227,13 +231,14 @@ class SIFTRanker:
         if not found:
             return {"documents": []}
         self.warm_up()
-        if query_embedding is None:
-            question = question_of(query, self._embeds_text)
-            query_embedding = self._embeds_text.run(text=question)["embedding"]
+        asked = [query_embedding]
+        if query_embedding is None or queries:
+            texts = texts_to_embed(query, queries, self._embeds_text)
+            asked = [self._embeds_text.run(text=text)["embedding"] for text in texts]
         missing = without_embedding(found, self._embeds_documents)
         if missing:
             missing = self._embeds_documents.run(documents=missing)["documents"]
-        return {"documents": self._choose(query, query_embedding, found, missing, n)}
+        return {"documents": self._choose(asked, found, missing, n)}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -242,6 +247,7 @@ class SIFTRanker:
         query: str | None = None,
         query_embedding: list[float] | None = None,
         top_k: int | None = None,
+        queries: list[str] | None = None,
     ) -> dict[str, list[Document]]:
         """Return what `run` returns.
 
@@ -251,13 +257,15 @@ class SIFTRanker:
         if not found:
             return {"documents": []}
         await asyncio.to_thread(self.warm_up)
-        if query_embedding is None:
-            question = question_of(query, self._embeds_text)
-            query_embedding = (await run_awaited(self._embeds_text, text=question))["embedding"]
+        asked = [query_embedding]
+        if query_embedding is None or queries:
+            texts = texts_to_embed(query, queries, self._embeds_text)
+            made = [await run_awaited(self._embeds_text, text=text) for text in texts]
+            asked = [each["embedding"] for each in made]
         missing = without_embedding(found, self._embeds_documents)
         if missing:
             missing = (await run_awaited(self._embeds_documents, documents=missing))["documents"]
-        chosen = await asyncio.to_thread(self._choose, query, query_embedding, found, missing, n)
+        chosen = await asyncio.to_thread(self._choose, asked, found, missing, n)
         return {"documents": chosen}
 
     def _checked(self, documents: list[Document], top_k: int | None) -> tuple[list[Document], int]:
@@ -279,13 +287,13 @@ class SIFTRanker:
 
     def _choose(
         self,
-        query: str | None,
-        query_embedding: Sequence[float],
+        query_embeddings: Sequence[Sequence[float]],
         documents: list[Document],
         embedded: list[Document],
         n: int,
     ) -> list[Document]:
-        asked = Query(text=query or "", embedding=np.asarray(query_embedding))
+        first, *others = (Query(text="", embedding=np.asarray(e)) for e in query_embeddings)
+        asked = replace(first, also=others)
         vectors = vectors_of(documents, embedded)
         pool = document_pool(asked, documents, vectors, use_scores=self.use_scores)
         rules, count_tokens = self._rules, self.count_tokens or estimated_tokens
@@ -297,7 +305,7 @@ class SIFTRanker:
         )
         selection = select_texts(
             self.selector or _DEFAULT_SELECTOR,
-            asked.vector,
+            asked.vectors,
             pool.embeddings,
             n,
             text_of=pool.texts.__getitem__,
