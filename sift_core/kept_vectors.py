@@ -25,9 +25,9 @@ _OVERHEAD = 300  # bytes that a key and an array take beside the numbers
 class KeptVectors:
     """What models made of texts; the least recently used is dropped first.
 
-    A text is embedded once a model as long as its vector is kept. Models are told apart as
-    objects, not by name. Any number of threads may use it at once; two that ask for one new text at
-    the same time may both embed it.
+    A text is embedded once a model as long as its vector is kept; one that is not finite or too
+    large is not. Models are told apart as objects, not by name. Any number of threads may use it at
+    once; two that ask for one new text at the same time may both embed it.
 
     Args:
         max_bytes: Of all vectors together, >= 1.
@@ -53,10 +53,11 @@ class KeptVectors:
     def embedded(
         self, model: object, texts: Sequence[str], embed: Callable[[list[str]], Vectors]
     ) -> list[FloatArray]:
-        """Return a vector a text, those that are not kept from one call of `embed`.
+        """Return a vector a text, read-only, those that are not kept from one call of `embed`.
 
         Args:
-            model: Whose vectors they are; any object that takes a weak reference.
+            model: Whose vectors they are. Of an object that takes no weak reference, as of a
+                class with `__slots__`, none is found again.
             texts: Any number; equal ones are embedded once.
             embed: Returns a vector, shape (d,), for each of its texts. Not called without any.
 
@@ -99,8 +100,12 @@ class KeptVectors:
     def _number_of(self, model: object) -> int:
         known = self._numbers.get(id(model))
         if known is None or known[0]() is not model:
-            known = weakref.ref(model), next(self._next_number)
-            self._numbers[id(model)] = known
+            key, numbers = id(model), self._numbers
+            try:
+                alive = weakref.ref(model, lambda _: numbers.pop(key, None))
+            except TypeError:
+                return next(self._next_number)
+            known = numbers[key] = alive, next(self._next_number)
         return known[1]
 
     def _keep(
@@ -113,12 +118,20 @@ class KeptVectors:
             )
         # Copies: a view would keep its whole batch.
         new = {key: np.array(row) for key, row in zip(missing, rows, strict=True)}
+        for row in new.values():
+            row.setflags(write=False)  # others get the same
         found |= new
         with self._mutex:
             for key, row in new.items():
-                if key not in self._rows:
+                n_bytes = row.nbytes + _OVERHEAD
+                if key not in self._rows and n_bytes <= self._max_bytes and _is_finite(row):
                     self._rows[key] = row
-                    self._n_bytes += row.nbytes + _OVERHEAD
+                    self._n_bytes += n_bytes
             while self._n_bytes > self._max_bytes:
                 _, oldest = self._rows.popitem(last=False)
                 self._n_bytes -= oldest.nbytes + _OVERHEAD
+
+
+def _is_finite(row: FloatArray) -> bool:
+    """Return whether a vector can be used; what is wrong with another is said by who uses it."""
+    return bool(np.issubdtype(row.dtype, np.number) and np.isfinite(row).all())

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import is_matrix
 from sift_core.protocols import Selector
 from sift_core.selection import ContextSelector
-from sift_core.types import FloatArray, Selection, StopReason
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 RUN_LENGTH = 5  # words; decision 0022 has what other lengths and shares did
 SHARE_REPEATED = 0.8  # of a text's runs: from here on it stands in the other
@@ -74,7 +75,7 @@ def select_texts(
     while repeats := _repeats(found.positions.tolist(), text_of, told.get("prefer")):
         kept = kept[~np.isin(kept, repeats)]
         of_kept: dict[str, Any] = {
-            key: [value[row] for row in kept.tolist()] if key in PER_CANDIDATE else value
+            key: _taken(value, kept) if key in PER_CANDIDATE else value
             for key, value in {"relevance": relevance, **told}.items()
             if value is not None
         }
@@ -83,6 +84,13 @@ def select_texts(
             return first
         found = replace(again, positions=kept[again.positions])
     return found
+
+
+def _taken(values: Any, kept: IntArray) -> Any:
+    """Return what is told of the kept candidates, of (n,) or, for several queries, (m, n)."""
+    if is_matrix(values):
+        return np.asarray(values)[:, kept]
+    return [values[row] for row in kept.tolist()]
 
 
 def _repeats(

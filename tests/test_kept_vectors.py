@@ -1,5 +1,6 @@
 """Texts are embedded once a model, within a number of bytes."""
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -76,6 +77,43 @@ def test_a_view_of_a_batch_does_not_keep_the_batch(model):
     kept = KeptVectors()
     (row,) = kept.embedded(model, ["a"], model.embed_documents)
     assert row.base is None
+
+
+def test_what_cannot_be_used_or_kept_is_embedded_again_and_evicts_nothing(model):
+    kept = KeptVectors(max_bytes=2 * ROW)
+    embedded(kept, model, "a")
+    for bad in ([np.nan] * D, [np.inf] * D, [1.0] * 1_000, ["one"], [None]):
+        kept.embedded(model, ["b"], lambda texts, bad=bad: [bad])
+    embedded(kept, model, "a", "b")
+    assert model.asked == [["a"], ["b"]]
+
+
+def test_a_vector_that_somebody_writes_to_is_not_everybodys(model):
+    kept = KeptVectors()
+    (row,) = kept.embedded(model, ["a"], model.embed_documents)
+    with pytest.raises(ValueError, match="read-only"):
+        row[0] = 9.0
+
+
+def test_a_model_that_takes_no_weak_reference_embeds_each_time():
+    class Slotted:
+        __slots__ = ()
+
+    kept, slotted = KeptVectors(), Slotted()
+    for value in (1.0, 2.0):
+        found = kept.embedded(slotted, ["a"], lambda texts, value=value: [[value]])
+        assert found[0].tolist() == [value]
+
+
+def test_nothing_is_remembered_of_models_that_are_gone(model):
+    kept = KeptVectors()
+    others = [CountingEmbedder() for _ in range(20)]
+    for other in others:
+        embedded(kept, other, "a")
+    del other, others
+    gc.collect()
+    embedded(kept, model, "a")
+    assert len(kept._numbers) == 1
 
 
 def test_threads_get_the_vectors_of_their_texts(model):

@@ -80,6 +80,20 @@ def test_costs_groups_and_relevance_stay_with_their_candidates():
     assert 1 not in found
 
 
+def test_relevance_to_each_of_several_queries_stays_with_its_candidates():
+    _, rows = nearest_first(12)
+    queries = rows[[0, 5]] + 0.1
+    relevance = np.random.default_rng(1).standard_normal((2, 12))
+    relevance[:, :2] += 4  # both are chosen, and one stands in the other
+    texts = [LONG, SHORT, *(f"Something else, number {i}." for i in range(10))]
+    found = select_texts(
+        ContextSelector(), queries, rows, 6, text_of=texts.__getitem__, relevance=relevance
+    )
+    kept = np.delete(np.arange(12), 1)
+    expected = ContextSelector().select(queries, rows[kept], 6, relevance=relevance[:, kept])
+    assert found.positions.tolist() == kept[expected.positions].tolist()
+
+
 def test_other_selectors_choose_what_they_choose():
     nearest = MMRSelector(relevance_weight=1.0)
     assert chosen([LONG, LONG], selector=nearest).positions.tolist() == [0, 1, 2, 3, 4, 5]

@@ -148,14 +148,19 @@ class ContextSelector(GreedySelector):
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
         points, candidates = checked_arrays(query, candidates)
-        points, shares = _asked(points, weights)
+        shares = checked_weights(weights, len(points))
+        orders = _orders(relevance, len(points))
+        if not (counts := shares > 0).all():
+            points, shares = points[counts], shares[counts]
+            orders = [orders[i] for i in np.flatnonzero(counts)] if orders else []
+        shares = shares / shares.sum()
         limits = limits_of(
             len(candidates), costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
         )
         preference = preference_of(len(candidates), prefer=prefer, weight=weight)
         n_select = number_to_select(n_select, len(candidates), limits, repeats=False)
         pool = self._read(points, candidates, n_select, conditioned_on)
-        nearness = _ranked(pool.nearness, relevance)
+        nearness = _ranked(pool.nearness, orders)
         if len(candidates) == 0:
             reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
             nothing = np.empty(0, dtype=np.intp)
@@ -338,7 +343,7 @@ def distinct(
     points, candidates = checked_arrays(query, candidates)
     preference = preference_of(len(candidates), prefer=prefer)
     rows: FloatArray = unit_rows(candidates)
-    nearness = _ranked(_products(rows, points), relevance)
+    nearness = _ranked(_products(rows, points), _orders(relevance, len(points)))
     ranks = ranks_of(nearness)
     order = most_relevant_first(ranks)
     if len(rows) == 0:
@@ -355,12 +360,6 @@ def distinct(
     return order[first >= 0]
 
 
-def _asked(points: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-    """Return the queries (m, d) that count, and the share of each, shape (m,), summing to 1."""
-    shares = checked_weights(weights, len(points))
-    return points[shares > 0], shares[shares > 0] / shares.sum()
-
-
 def _products(rows: FloatArray, points: FloatArray) -> FloatArray:
     """Return the cosines of unit rows (n, d) with queries (m, d), shape (m, n), one by one.
 
@@ -369,14 +368,21 @@ def _products(rows: FloatArray, points: FloatArray) -> FloatArray:
     return np.stack([rows @ point for point in unit_rows(points)])
 
 
-def _ranked(nearness: FloatArray, relevance: FloatArray | None) -> FloatArray:
-    """Return cosines (m, n) in the order of what another ranker thinks, (n,) or (m, n)."""
+def _orders(relevance: FloatArray | None, n_queries: int) -> list[FloatArray]:
+    """Return what another ranker, asked (n,) or (m, n), thinks for each query; empty for None."""
     if relevance is None:
-        return nearness
-    has_rows = is_matrix(relevance) and len(nearness) > 1
-    orders = list(relevance) if has_rows else [relevance] * len(nearness)
-    if len(orders) != len(nearness):
+        return []
+    has_rows = is_matrix(relevance) and (n_queries > 1 or len(relevance) == 1)
+    orders = list(relevance) if has_rows else [relevance] * n_queries
+    if len(orders) != n_queries:
         raise InvalidInputError(
-            f"`relevance` must have one row a query: {len(nearness)} query(s), {len(orders)} row(s)"
+            f"`relevance` must have one row a query: {n_queries} query(s), {len(orders)} row(s)"
         )
+    return orders
+
+
+def _ranked(nearness: FloatArray, orders: list[FloatArray]) -> FloatArray:
+    """Return cosines (m, n) in the order of what another ranker thinks for each query."""
+    if not orders:
+        return nearness
     return np.stack([in_the_order_of(own, row) for own, row in zip(orders, nearness, strict=True)])

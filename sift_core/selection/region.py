@@ -48,17 +48,23 @@ def typical_distance(cosines: FloatArray) -> float:
     Args:
         cosines: Among the candidates, shape (n, n).
     """
+    said = _told_distance(cosines)
+    return 1.0 if said is None else said
+
+
+def _told_distance(cosines: FloatArray) -> float | None:
     n = len(cosines)
     if n < 2:
-        return 1.0
+        return None
     typical = 1.0 - float(cosines.sum() - cosines.trace()) / (n * (n - 1))
-    return typical if typical > SMALLEST_TYPICAL else 1.0
+    return typical if typical > SMALLEST_TYPICAL else None
 
 
 def typical_distance_of_each(cosines: FloatArray, ranks: IntArray) -> float:
     """Return the mean over the questions of `typical_distance` among each one's own candidates.
 
     What is far apart because it is about another question says nothing of how unlike chunks are.
+    Nor does a question with fewer than two of its own; where none has two, all candidates do.
 
     Args:
         cosines: Among the candidates, shape (n, n).
@@ -68,7 +74,9 @@ def typical_distance_of_each(cosines: FloatArray, ranks: IntArray) -> float:
     if len(ranks) == 1:
         return typical_distance(cosines)
     own = ranks == ranks.min(axis=0)
-    return float(np.mean([typical_distance(cosines[np.ix_(those, those)]) for those in own]))
+    told = [_told_distance(cosines[np.ix_(those, those)]) for those in own]
+    known = [each for each in told if each is not None]
+    return float(np.mean(known)) if known else typical_distance(cosines)
 
 
 def region_weights(

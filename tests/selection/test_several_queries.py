@@ -6,7 +6,7 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.selection import ContextSelector
 from sift_core.selection.context import distinct
-from sift_core.selection.region import region_weights, turns_of
+from sift_core.selection.region import region_weights, turns_of, typical_distance_of_each
 from tests.selection.oracle import unit
 from tests.selection.test_context import text_like, with_near_duplicates
 
@@ -57,6 +57,19 @@ def test_a_query_without_weight_is_not_asked(backend):
     found = chosen(queries, rows, backend=backend, weights=[0, 2.5])
     assert found.positions.tolist() == alone.positions.tolist()
     assert found.variances.tolist() == alone.variances.tolist()
+
+
+def test_relevance_of_a_query_without_weight_does_not_count(backend):
+    queries, rows, _ = two_topics(0)
+    queries = np.stack([*queries, unit(queries.sum(axis=0) + 0.1)])
+    relevance = np.random.default_rng(0).standard_normal((3, len(rows)))
+    for those in ([1], [0, 2]):
+        weights = np.isin(np.arange(3), those) * 2.0
+        found = chosen(queries, rows, backend=backend, relevance=relevance, weights=weights)
+        alone = chosen(queries[those], rows, backend=backend, relevance=relevance[those])
+        assert found.positions.tolist() == alone.positions.tolist()
+    with pytest.raises(InvalidInputError, match="one row a query: 3 query"):
+        chosen(queries, rows, relevance=relevance[:2], weights=[0, 1, 1])
 
 
 @pytest.mark.parametrize("stop", [{}, {"min_gain": 0.02}, {"max_variance": 0.7}, {"alpha": 0.2}])
@@ -111,6 +124,16 @@ def test_distinct_takes_near_duplicates_of_both_once():
     kept = distinct(queries, copies)
     assert sorted((kept // 3).tolist()) == list(range(60))
     assert distinct(queries[:1], copies).tolist() == distinct(queries[0], copies).tolist()
+
+
+def test_a_question_without_candidates_of_its_own_says_nothing_of_distances():
+    cosines = np.full((4, 4), 0.9)
+    np.fill_diagonal(cosines, 1.0)
+    ranks = np.array([[0, 1, 2, 3], [3, 4, 5, 6]])  # all are nearer to the first
+    assert typical_distance_of_each(cosines, ranks) == pytest.approx(0.1)
+    one_each = np.array([[0, 1], [1, 0]])
+    assert typical_distance_of_each(cosines[:2, :2], one_each) == pytest.approx(0.1)
+    assert typical_distance_of_each(np.ones((4, 4)), ranks) == 1.0
 
 
 def test_refuses_weights_that_do_not_fit():
