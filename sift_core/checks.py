@@ -28,6 +28,18 @@ def check_question(question: str) -> None:
         raise InvalidInputError("the question is empty; ask something")
 
 
+def check_queries(queries: object) -> None:
+    """Refuse what is no list or tuple of texts, or holds one that asks nothing.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    if not isinstance(queries, list | tuple):
+        raise InvalidInputError(f"`queries` must be a list or tuple of texts, got {shown(queries)}")
+    for text in queries:
+        check_question(text)
+
+
 def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArray:
     """Return `values` as an array of floats, without a copy where it is one already.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
@@ -57,6 +57,39 @@ class Query:
             raise InvalidInputError("`embedding` must have at least 1 number, got an empty vector")
         object.__setattr__(self, "embedding", embedding)
         self._check_also(len(embedding))
+
+    @classmethod
+    def of_each(
+        cls,
+        texts: Sequence[str],
+        embeddings: Iterable[Sequence[float] | FloatArray],
+        *,
+        embedder_name: str | None = None,
+    ) -> Query:
+        """Return a query of m >= 1 texts: the first with the others in `also`.
+
+        Args:
+            texts: What is looked for.
+            embeddings: Their vectors, shape (m, d).
+            embedder_name: Name of the model behind these.
+
+        Raises:
+            InvalidInputError: If there is no text, it is one text and no list, or their vectors
+                are not as many.
+        """
+        if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
+            raise InvalidInputError(f"queries must be a list of texts, got {shown(texts)}")
+        vectors = [np.asarray(embedding) for embedding in embeddings]
+        if len(vectors) != len(texts):
+            raise InvalidInputError(
+                f"each text must have one embedding, got {len(texts)} text(s) and {len(vectors)} "
+                f"embedding(s)"
+            )
+        first, *others = (
+            cls(text=text, embedding=vector, embedder_name=embedder_name)
+            for text, vector in zip(texts, vectors, strict=True)
+        )
+        return replace(first, also=others)
 
     def _check_also(self, dimension: int | None) -> None:
         """Refuse what cannot be looked for beside an embedding of so many numbers."""

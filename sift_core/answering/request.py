@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sift_core.answering.policy import PolicyFeatures
-from sift_core.checks import as_count, as_messages, as_number, check_flag, check_question, shown
+from sift_core.checks import (
+    as_count,
+    as_messages,
+    as_number,
+    check_flag,
+    check_queries,
+    check_question,
+    shown,
+)
 from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
@@ -75,12 +83,7 @@ class AnswerRequest:
     def __post_init__(self) -> None:
         check_question(self.question)
         as_messages("history", self.history)
-        if isinstance(self.queries, str) or not isinstance(self.queries, Sequence):
-            raise InvalidInputError(
-                f"`queries` must be a list or tuple of texts, got {shown(self.queries)}"
-            )
-        for text in self.queries:
-            check_question(text)
+        check_queries(self.queries)
         if not isinstance(self.mode, str) or self.mode not in list(AnswerMode):
             known = ", ".join(repr(m.value) for m in AnswerMode)
             raise InvalidInputError(f"`mode` must be one of {known}, got {shown(self.mode)}")

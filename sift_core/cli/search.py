@@ -11,7 +11,6 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
-from sift_core.checks import check_question
 from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.cli.output import (
     LEGEND,
@@ -103,8 +102,6 @@ def search(
     sift search - --json < question.txt
     """
     question = question_from(question)
-    for text in queries or []:
-        check_question(text)
     if candidates < n_select:
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {candidates} and {n_select}"

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from sift_core.checks import check_queries
 from sift_core.protocols import BatchCandidateSource, CandidateSource, Embedder
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.types import CandidatePool, Query
 
 
 def queries_of(texts: Sequence[str], embedder: Embedder) -> Query:
-    """Return one or more texts, embedded, as a query with the others in `also`."""
-    first, *others = [
-        Query(text=text, embedding=embedder.embed_query(text), embedder_name=embedder.name)
-        for text in texts
-    ]
-    return replace(first, also=others)
+    """Return one or more texts, embedded, as a query with the others in `also`.
+
+    Raises:
+        InvalidInputError: If there is none, it is one text and no list, or one is empty.
+    """
+    check_queries(texts)
+    vectors = map(embedder.embed_query, texts)
+    return Query.of_each(texts, vectors, embedder_name=embedder.name)
 
 
 def fetch_for_all(
@@ -56,14 +58,18 @@ def fetch_for_all(
 async def afetch_for_all(
     source: CandidateSource, query: Query, n_candidates: int, *, filter: Any = None
 ) -> CandidatePool:
-    """Return what `fetch_for_all` returns, without blocking the event loop."""
+    """Return what `fetch_for_all` returns, without blocking the event loop.
+
+    A source without batches is asked for all at once.
+    """
     queries = [query, *query.also]
     if len(queries) == 1:
         return await source.afetch(query, n_candidates, filter=filter)
     if isinstance(source, BatchCandidateSource):
         pools = await source.afetch_batch(queries, n_candidates, filter=filter)
     else:
-        pools = [await source.afetch(one, n_candidates, filter=filter) for one in queries]
+        found = (source.afetch(one, n_candidates, filter=filter) for one in queries)
+        pools = await asyncio.gather(*found)
     return await asyncio.to_thread(_joined, query, pools)
 
 

@@ -8,7 +8,8 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.selection import ContextSelector
 from sift_core.sources import InMemorySource
-from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
+from sift_core.sources.several_queries import afetch_for_all, fetch_for_all, queries_of
+from sift_core.testing import HashingEmbedder
 from sift_core.types import CandidatePool, Query
 
 
@@ -81,6 +82,44 @@ def test_asks_in_one_batch_where_there_are_batches(store):
     for source in (plain, batches):
         awaited = asyncio.run(afetch_for_all(source, query(), 5, filter="f"))
         assert awaited.document_ids == found[0].document_ids
+
+
+def test_a_source_without_batches_is_asked_for_all_at_once(store):
+    class Waiting(Counting):
+        async def afetch(self, query, n_candidates, *, filter=None):
+            pool = self.fetch(query, n_candidates)
+            while len(self.asked) < 3:  # each waits for the others
+                await asyncio.sleep(0)
+            return pool
+
+    found = asyncio.run(asyncio.wait_for(afetch_for_all(Waiting(store), query(3), 5), 10))
+    assert found.document_ids == fetch_for_all(store, query(3), 5).document_ids
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "must be a list of texts, got \\[\\]"),
+        ("bees", "`queries` must be a list or tuple of texts, got 'bees'"),
+        (5, "must be a list or tuple of texts, got 5"),
+        (["bees", " "], "the question is empty"),
+        (["bees", None], "question"),
+    ],
+)
+def test_what_cannot_be_looked_for_is_refused(texts, message):
+    with pytest.raises(InvalidInputError, match=message):
+        queries_of(texts, HashingEmbedder())
+
+
+def test_each_text_has_one_vector():
+    made = Query.of_each(("a", "b"), np.eye(2), embedder_name="e")
+    assert [one.text for one in (made, *made.also)] == ["a", "b"]
+    assert made.vectors.tolist() == np.eye(2).tolist()
+    assert {one.embedder_name for one in (made, *made.also)} == {"e"}
+    with pytest.raises(InvalidInputError, match=r"got 1 text\(s\) and 2 embedding"):
+        Query.of_each(["a"], np.eye(2))
+    with pytest.raises(InvalidInputError, match="list of texts, got 'ab'"):
+        Query.of_each("ab", np.eye(2))
 
 
 def test_a_query_alone_is_fetched_as_it_is(store):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -18,7 +17,7 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
 from langchain_sift.documents import ChoiceSettings
-from langchain_sift.embedder import FloatArray, embedder_of
+from langchain_sift.embedder import embedder_of
 from langchain_sift.sources import VectorStoreSource
 from sift_core import (
     CandidateSource,
@@ -130,7 +129,7 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
         texts = _texts(kwargs.pop("queries", None), query)
         k, fetch_k, source = self._call(kwargs)
         embedder = embedder_of(self.vectorstore)
-        asked = _query([(text, embedder.embed_query(text)) for text in texts])
+        asked = Query.of_each(texts, [embedder.embed_query(text) for text in texts])
         return self._choose(asked, fetch_for_all(source, asked, fetch_k), k)
 
     async def _aget_relevant_documents(
@@ -140,7 +139,7 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
         texts = _texts(kwargs.pop("queries", None), query)
         k, fetch_k, source = self._call(kwargs)
         embedder = embedder_of(self.vectorstore)
-        asked = _query([(text, await embedder.aembed_query(text)) for text in texts])
+        asked = Query.of_each(texts, [await embedder.aembed_query(text) for text in texts])
         pool = await afetch_for_all(source, asked, fetch_k)
         return await run_in_executor(None, self._choose, asked, pool, k)
 
@@ -183,14 +182,10 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
 
 def _texts(queries: Sequence[str] | None, question: str) -> Sequence[str]:
     """Return what is looked for: the question itself unless something else is told."""
-    if isinstance(queries, str):
-        raise InvalidInputError(f"`queries` must be a list of texts, got one text {queries!r}")
-    return queries or [question]
-
-
-def _query(embedded: Sequence[tuple[str, FloatArray]]) -> Query:
-    first, *others = (Query(text=text, embedding=vector) for text, vector in embedded)
-    return replace(first, also=others)
+    texts = queries or [question]
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise InvalidInputError(f"`queries` must be a list of texts, got {queries!r}")
+    return texts
 
 
 def _count(name: str, value: object) -> int:

@@ -76,6 +76,8 @@ async def test_queries_are_looked_for_in_place_of_the_question(
     assert retriever.invoke(question, queries=[question]) == retriever.invoke(question)
     with pytest.raises(InvalidInputError, match="must be a list of texts"):
         retriever.invoke(question, queries="one text")
+    with pytest.raises(InvalidInputError, match="must be a list of texts, got 5"):
+        retriever.invoke(question, queries=5)
 
 
 def test_the_explanation_by_hand(embeddings):

@@ -131,11 +131,7 @@ def query_of(bundle: QueryBundle, target: npt.NDArray[np.floating]) -> Query:
     """Return what to look for: a query of one vector, or of one for each of its texts."""
     if target.ndim == 1:
         return Query(text=bundle.query_str, embedding=target)
-    first, *others = (
-        Query(text=text, embedding=vector)
-        for text, vector in zip(bundle.embedding_strs, target, strict=True)
-    )
-    return replace(first, also=others)
+    return Query.of_each(bundle.embedding_strs, target)
 
 
 def choose_nodes(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.components.embedders.types import DocumentEmbedder, TextEmbedder
 from haystack.utils import deserialize_callable, serialize_callable
@@ -292,8 +290,7 @@ class SIFTRanker:
         embedded: list[Document],
         n: int,
     ) -> list[Document]:
-        first, *others = (Query(text="", embedding=np.asarray(e)) for e in query_embeddings)
-        asked = replace(first, also=others)
+        asked = Query.of_each([""] * len(query_embeddings), query_embeddings)
         vectors = vectors_of(documents, embedded)
         pool = document_pool(asked, documents, vectors, use_scores=self.use_scores)
         rules, count_tokens = self._rules, self.count_tokens or estimated_tokens
