@@ -89,24 +89,27 @@ def choosers() -> dict[str, Chooser]:
 
         return choose
 
-    nearest = by(NearestNeighborSelector())
+    def newest_first(choose: Chooser) -> Chooser:
+        def chosen(query: Query, pool: CandidatePool) -> Sequence[int]:
+            return sorted(choose(query, pool), key=lambda i: str(pool.metadata[i]["date"]))[::-1]
 
-    def newest_first(query: Query, pool: CandidatePool) -> Sequence[int]:
-        return sorted(nearest(query, pool), key=lambda i: pool.metadata[i]["date"], reverse=True)
+        return chosen
 
-    sift = ContextSelector()
+    nearest, sift = by(NearestNeighborSelector()), ContextSelector()
+    aging = {
+        f"sift, newest, half-life {days:.0f} days": by(
+            sift, ChoiceRules(newest="date", half_life_days=days)
+        )
+        for days in HALF_LIVES
+    }
     return {
         "nearest": nearest,
-        "nearest ten, newest first": newest_first,
+        "nearest, then by date": newest_first(nearest),
         "mmr 0.7": by(MMRSelector(relevance_weight=0.7)),
         "sift": by(sift),
         "sift, newest": by(sift, ChoiceRules(newest="date")),
-        **{
-            f"sift, newest, half-life {days:.0f} days": by(
-                sift, ChoiceRules(newest="date", half_life_days=days)
-            )
-            for days in HALF_LIVES
-        },
+        **aging,
+        **{f"{name}, then by date": newest_first(choose) for name, choose in aging.items()},
     }
 
 
@@ -144,7 +147,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="has demo/pages.jsonl.gz")
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
-    embedder = SentenceTransformerEmbedder("all-MiniLM-L6-v2")
+    embedder = SentenceTransformerEmbedder()
     source = source_of(arguments.data / "demo", embedder)
     rows = measure(json.loads(QUESTIONS.read_text(encoding="utf-8")), source, embedder)
     for row in rows:
