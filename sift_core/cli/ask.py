@@ -31,6 +31,7 @@ from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
     CandidatesOption,
+    CiteOption,
     DeviceOption,
     EmbedderOption,
     HalfLifeOption,
@@ -103,12 +104,7 @@ def ask(
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 128,
-    cite: Annotated[
-        bool,
-        typer.Option(
-            "--cite", help="Number the chunks, and ask for marks: [1] is the first source."
-        ),
-    ] = False,
+    cite: CiteOption = False,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:

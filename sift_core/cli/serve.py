@@ -5,22 +5,29 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sift_core.choice_rules import ChoiceRules
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import stderr_console, working
 from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
     CandidatesOption,
+    CiteOption,
     DeviceOption,
     EmbedderOption,
+    HalfLifeOption,
+    MaxPerDocumentOption,
+    MaxTokensOption,
+    MergeNeighborsOption,
     ModelOption,
     NContextOption,
+    NewestOption,
     StepsOption,
     StoreOption,
 )
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, VllmServer
     from sift_core.service import ServiceSettings
 
+_NO_RULES = ChoiceRules()
 N_CONTEXT, N_CANDIDATES, N_STEPS, MAX_NEW_TOKENS, VLLM_MAX_RANK = 10, 200, 50, 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more are told 503; a process may often open 1,024 files
@@ -69,6 +77,12 @@ def serve(
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
     n_context: NContextOption = N_CONTEXT,
+    max_tokens: MaxTokensOption = None,
+    max_per_document: MaxPerDocumentOption = None,
+    newest: NewestOption = None,
+    half_life_days: HalfLifeOption = None,
+    merge_neighbors: MergeNeighborsOption = False,
+    cite: CiteOption = False,
     candidates: CandidatesOption = N_CANDIDATES,
     steps: StepsOption = N_STEPS,
     max_new_tokens: Annotated[
@@ -139,6 +153,14 @@ def serve(
             model=None if no_model else model,
             embedder=embedder,
             n_context=n_context,
+            rules=ChoiceRules(
+                max_tokens=max_tokens,
+                max_per_document=max_per_document,
+                newest=newest,
+                half_life_days=half_life_days,
+                merge_neighbors=merge_neighbors,
+            ),
+            cite=cite,
             candidates=candidates,
             steps=steps,
             max_new_tokens=max_new_tokens,
@@ -160,6 +182,8 @@ def opened_app(
     model: str | None = DEFAULT_MODEL,
     embedder: str | None = None,
     n_context: int = N_CONTEXT,
+    rules: ChoiceRules = _NO_RULES,
+    cite: bool = False,
     candidates: int = N_CANDIDATES,
     steps: int = N_STEPS,
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -177,6 +201,8 @@ def opened_app(
         model: Id or folder; None for a service that ranks, searches and embeds alone.
         embedder: What to embed with; None for what the index names.
         n_context: Chunks in a prompt at most.
+        rules: What chunks in a prompt must keep where a request says nothing.
+        cite: Whether they are numbered and marks asked for, likewise.
         candidates: Chunks that are fetched to choose from.
         steps: Training steps of a fine-tuning at most.
         max_new_tokens: Length of an answer where a request says none.
@@ -215,6 +241,8 @@ def opened_app(
                     source=source,
                     embedder=vectors,
                     n_context=n_context,
+                    **asdict(rules),
+                    cite=cite,
                     n_candidates=candidates,
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,

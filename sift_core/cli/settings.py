@@ -111,6 +111,18 @@ MergeNeighborsOption = Annotated[
         help="Chunks that touch, or leave a gap of one candidate, become one passage.",
     ),
 ]
+CiteOption = Annotated[
+    bool,
+    typer.Option("--cite", help="Number the chunks, and ask for marks: [1] is the first source."),
+]
+QueryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--query",
+        help="What is looked for in place of QUESTION: a part, or a rewrite; may come several "
+        "times.",
+    ),
+]
 CandidatesOption = Annotated[
     int, typer.Option(min=1, help="How many of the nearest to choose from.")
 ]
@@ -122,16 +134,6 @@ DeviceOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
 _SECRETS = "; secrets belong into the environment (QDRANT_API_KEY), not here"
-
-
-QueryOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--query",
-        help="What is looked for in place of QUESTION: a part, or a rewrite; may come several "
-        "times.",
-    ),
-]
 
 
 def question_from(argument: str) -> str:

@@ -19,6 +19,7 @@ except ImportError as error:
 
 T = TypeVar("T")
 MAX_KEYS = 100
+MAX_QUERIES = 16  # each embeds a text and fetches as many candidates as one alone
 
 
 class _FirstFault(FailFast):

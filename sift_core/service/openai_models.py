@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from sift_core.errors import InvalidInputError
-from sift_core.service.bodies import Body, FewKeys, Many
+from sift_core.service.bodies import MAX_QUERIES, Body, FewKeys, Many
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter
 from sift_core.types import AnswerMode, Message
@@ -25,6 +25,7 @@ class Sift(Body):
     model_config = ConfigDict(extra="forbid")
 
     mode: ModeName | None = None
+    queries: Many[str] = Field(default=[], max_length=MAX_QUERIES)
     n_context: int | None = Field(default=None, ge=1, le=1000)
     filter: Filter | None = None
     max_context_tokens: int | None = Field(default=None, ge=1)  # the engine's `max_tokens`

@@ -172,6 +172,7 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
         mode=body.mode(way),
         filter=filter_for(service.source, sift.filter),
         history=history,
+        queries=sift.queries,
         latency_s=sift.latency_s,
         max_new_tokens=body.length,
         max_tokens=sift.max_context_tokens,

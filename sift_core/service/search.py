@@ -13,7 +13,7 @@ from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.protocols import Selector
 from sift_core.records import Column, column_of, compared_columns
 from sift_core.selection import ContextSelector, explain, selector_from_settings
-from sift_core.service.bodies import Many, RuledBody
+from sift_core.service.bodies import MAX_QUERIES, Many, RuledBody
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter, filter_for
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
@@ -25,9 +25,6 @@ from sift_core.sources.several_queries import afetch_for_all, queries_of
 from sift_core.types import CandidatePool, Query
 
 from fastapi import APIRouter, Request  # isort: skip  # after what names the extra
-
-
-MAX_QUERIES = 16  # each embeds a text and fetches as many candidates as one alone
 
 
 class SearchRequest(RuledBody):

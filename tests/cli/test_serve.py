@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from pathlib import PurePath
 
 import pytest
 
@@ -135,7 +136,8 @@ def filled(fill, elsewhere):
 
 @pytest.mark.slow
 def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(filled, random_model):
-    with a_whole_service(filled, "--model", random_model, SIFT_API_KEY="secret") as address:
+    options = ["--model", random_model, "--max-per-document", "1", "--max-tokens", "1", "--cite"]
+    with a_whole_service(filled, *options, SIFT_API_KEY="secret") as address:
         body = {"query": "boat", "documents": ["tea", "a boat"]}
         request = request_to(f"{address}/rerank", body)
         with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -143,6 +145,14 @@ def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(filled, random_
         request.add_header("authorization", "Bearer secret")
         with urllib.request.urlopen(request, timeout=300) as answer:
             assert json.load(answer)["results"][0]["index"] == 1
+        name = PurePath(random_model).name
+        asked = {"messages": [{"role": "user", "content": "How do I fold a boat?"}]}
+        for limits, n_sources in (({}, 0), ({"max_context_tokens": 500}, 2)):
+            body = {"model": f"{name}:context", "max_tokens": 2, "sift": limits, **asked}
+            request = request_to(f"{address}/v1/chat/completions", body)
+            request.add_header("authorization", "Bearer secret")
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                assert len(json.load(answer)["sift"]["sources"]) == n_sources
 
 
 @pytest.mark.slow

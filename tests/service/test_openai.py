@@ -160,10 +160,17 @@ def test_extra_fields_restrict_and_steer(ask):
     sift = {"n_context": 2, "filter": {"topic": "tea"}, "latency_s": 30}
     answer = ask(extra_body={"sift": sift})
     assert {source["id"] for source in answer.sift["sources"]} == {"doc-4", "doc-5"}
-    answer = ask(extra_body={"sift": {"n_context": 1}})
-    assert len(answer.sift["sources"]) == 1
+    one = ask(extra_body={"sift": {"n_context": 1}}).sift["sources"]
+    assert len(one) == 1
     answer = ask(model="tiny", extra_body={"sift": {"mode": "base"}})
     assert answer.sift["sources"] == []
+    parts = {"n_context": 1, "queries": ["How warm is water for tea?"]}
+    by_part = ask(extra_body={"sift": parts}).sift["sources"]
+    assert (
+        by_part
+        == ask("How warm is water for tea?", extra_body={"sift": {"n_context": 1}}).sift["sources"]
+    )
+    assert by_part != one
     several = ask(extra_body={"sift": {"n_context": 8, "filter": {"topic": ["tea", "boats"]}}})
     assert len(several.sift["sources"]) == 8
 
