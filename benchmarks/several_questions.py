@@ -1,6 +1,7 @@
 """Two questions in one: one vector of the joined text, or a vector each?
 
     python -m benchmarks.several_questions --data FOLDER [--sets squad,musique] [--json FILE]
+    python -m benchmarks.several_questions --data FOLDER --decompose 8
 
 Random pairs of development questions; what answers either is wanted among the ten chosen. Passages
 as they are, then each in four textual versions, of which any counts. The methods:
@@ -13,6 +14,9 @@ as they are, then each in four textual versions, of which any counts. The method
 
 `recall` is the mean over pairs of the share of gold passages among the ten; `both` the share of
 pairs of which each question has one of its own there. Sets are those of `retrieval_tokens`.
+
+`--decompose N` has the bundled language model split the joined text of N pairs a set, and compares
+the default with the vectors of what it wrote (`decomposed`) with `joined` and `two` on these.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for small products; torch keeps its own
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,14 @@ from sift_core.evaluation.search import Versions, as_is, nearest
 N_CHOSEN, N_CANDIDATES, N_VERSIONS = 10, 200, 4
 MMR_WEIGHTS = (0.5, 0.7, 0.9)
 RRF_CONSTANT = 60
+MOST_PARTS = 4
+SHOWN = (  # to the model that splits
+    ("Who wrote Faust? How high is Mont Blanc?", "Who wrote Faust?\nHow high is Mont Blanc?"),
+    (
+        "When did the Berlin Wall fall? What is the boiling point of nitrogen?",
+        "When did the Berlin Wall fall?\nWhat is the boiling point of nitrogen?",
+    ),
+)
 Row = dict[str, Any]
 Chooser = Callable[["Asked", np.ndarray], np.ndarray]
 
@@ -49,6 +61,7 @@ Chooser = Callable[["Asked", np.ndarray], np.ndarray]
 class Asked:
     """Two questions: unit vectors (2, d) and of the joined text (d,), and what answers each."""
 
+    text: str = ""
     each: np.ndarray
     joined: np.ndarray
     gold: tuple[frozenset[int], frozenset[int]]
@@ -104,12 +117,57 @@ def pairs_of(questions: QuestionSet, seed: int, cache: EmbeddingCache) -> list[A
     order = np.random.default_rng(seed).permutation(len(questions.questions))
     pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
     asked = questions.questions
-    joined = cache.embed_queries([f"{asked[a].text} {asked[b].text}" for a, b in pairs], "pairs")
+    texts = [f"{asked[a].text} {asked[b].text}" for a, b in pairs]
+    joined = cache.embed_queries(texts, "pairs")
     return [
-        Asked(each=questions.embeddings[pair], joined=vector, gold=(one.gold, other.gold))
-        for pair, vector in zip(pairs, joined, strict=True)
+        Asked(
+            text=text, each=questions.embeddings[pair], joined=vector, gold=(one.gold, other.gold)
+        )
+        for text, pair, vector in zip(texts, pairs, joined, strict=True)
         for one, other in [(asked[pair[0]], asked[pair[1]])]
     ]
+
+
+def decomposed(texts: Sequence[str]) -> list[list[str]]:
+    """Return the questions that the bundled model finds in each text, one a line; at least one."""
+    from sift_core.answering import AnswerEngine, LanguageModel
+
+    engine = AnswerEngine(
+        language_model=LanguageModel.from_pretrained(),
+        system_prompt="Write each question of the user on a line of its own. Do not answer them.",
+        max_new_tokens=96,
+    )
+    shown = [
+        turn
+        for asked, written in SHOWN
+        for turn in ({"role": "user", "content": asked}, {"role": "assistant", "content": written})
+    ]
+    found = []
+    for text in texts:
+        answer = engine.answer(text, mode="base", history=shown).text
+        lines = [line.strip(" -*0123456789.") for line in answer.splitlines()]
+        found.append([line for line in lines if line][:MOST_PARTS] or [text])
+    return found
+
+
+def decomposed_rows(
+    questions: QuestionSet, pairs: Sequence[Asked], n: int, cache: EmbeddingCache
+) -> list[Row]:
+    """Return a row a method for the first n pairs, and one with how many parts were written."""
+    pairs = pairs[:n]
+    parts = decomposed([pair.text for pair in pairs])
+    vectors = iter(cache.embed_queries([part for own in parts for part in own], "parts"))
+    split = [
+        replace(p, each=np.stack([next(vectors) for _ in own]))
+        for p, own in zip(pairs, parts, strict=True)
+    ]
+    versions = as_is(questions.passages, cache)
+    compared = {name: choosers()[name] for name in ("sift, joined", "sift, two")}
+    rows = measure(questions.name, pairs, versions, compared)
+    rows += measure(questions.name, split, versions, {"sift, decomposed": choosers()["sift, two"]})
+    for pair, own in zip(pairs, parts, strict=True):
+        print(f"{pair.text}\n    -> {' | '.join(own)}")
+    return [*rows[:-1], {**rows[-1], "two_parts": float(np.mean([len(own) == 2 for own in parts]))}]
 
 
 def measure(
@@ -157,6 +215,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=1500, help="of each set at most")
     parser.add_argument("--max-queries", type=int, default=300, help="a random subset of each set")
     parser.add_argument("--seed", type=int, default=0, help="of subset, pairs and versions")
+    parser.add_argument("--decompose", type=int, help="so many pairs a set, by the bundled model")
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
     cache = project_cache()
@@ -171,6 +230,9 @@ def main() -> None:
         )
         questions = smaller(questions, arguments.passages, arguments.seed)
         pairs = pairs_of(questions, arguments.seed, cache)
+        if arguments.decompose:
+            rows += decomposed_rows(questions, pairs, arguments.decompose, cache)
+            continue
         rows += measure(name, pairs, as_is(questions.passages, cache), choosers())
         varied = textual_variants(questions.passages, N_VERSIONS, arguments.seed, cache)
         rows += measure(name, pairs, varied, choosers())
