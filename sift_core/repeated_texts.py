@@ -15,17 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.checks import is_matrix
 from sift_core.protocols import Selector
 from sift_core.selection import ContextSelector
-from sift_core.types import FloatArray, IntArray, Selection, StopReason
+from sift_core.types import FloatArray, Selection, StopReason
 
 RUN_LENGTH = 5  # words; decision 0022 has what other lengths and shares did
 SHARE_REPEATED = 0.8  # of a text's runs: from here on it stands in the other
 SHARE_OF_WORDS = (
     0.4  # that two must share to be compared run by run; what stands in a text has more
 )
-PER_CANDIDATE = ("relevance", "costs", "groups", "prefer", "weight")  # of what a selector is told
+PER_CANDIDATE = ("costs", "groups", "prefer", "weight")  # of what a selector is told
 _WORD = re.compile(r"\w+")
 
 Runs = frozenset[tuple[str, ...]]
@@ -75,22 +74,17 @@ def select_texts(
     while repeats := _repeats(found.positions.tolist(), text_of, told.get("prefer")):
         kept = kept[~np.isin(kept, repeats)]
         of_kept: dict[str, Any] = {
-            key: _taken(value, kept) if key in PER_CANDIDATE else value
-            for key, value in {"relevance": relevance, **told}.items()
+            key: [value[row] for row in kept.tolist()] if key in PER_CANDIDATE else value
+            for key, value in told.items()
             if value is not None
         }
+        if relevance is not None:  # (n,), or of several queries (m, n)
+            of_kept["relevance"] = np.asarray(relevance)[..., kept]
         again = selector.select(query, candidates[kept], n_select, **of_kept)
         if len(again) < len(found) and again.stop_reason in nothing_left:
             return first
         found = replace(again, positions=kept[again.positions])
     return found
-
-
-def _taken(values: Any, kept: IntArray) -> Any:
-    """Return what is told of the kept candidates, of (n,) or, for several queries, (m, n)."""
-    if is_matrix(values):
-        return np.asarray(values)[:, kept]
-    return [values[row] for row in kept.tolist()]
 
 
 def _repeats(
