@@ -244,6 +244,7 @@ def answer_record(
         "fine_tuning": None if answer.fine_tuning is None else asdict(answer.fine_tuning),
         "citations": citation_records(answer),
         "unknown_marks": list(answer.unknown_marks),
+        "is_refusal": answer.is_refusal,
         "stop_reason": None if choice.read is None else choice.read.stop_reason.value,
         "chunks": [] if answer.chunks is None else used_records(answer.chunks, answer, choice),
     }

@@ -422,6 +422,7 @@ class Answer:
         citations: The marks in `text` that name a chunk which was read, in order; empty where
             they were not asked for (`cite`), or the model put none.
         unknown_marks: Numbers in marks that name no chunk, each once.
+        is_refusal: Whether `text` is no model's, but says that the documents do not tell.
     """
 
     text: str
@@ -437,3 +438,4 @@ class Answer:
     fine_tuning: FineTuningReport | None = None
     citations: tuple[Citation, ...] = ()
     unknown_marks: tuple[int, ...] = ()
+    is_refusal: bool = False

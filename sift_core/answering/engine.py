@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
+from sift_core.answering.refusing import Refusing, check_on_off_topic
 from sift_core.answering.request import (
     RULES,
     AnswerRequest,
@@ -25,6 +25,7 @@ from sift_core.answering.request import (
     chosen,
     first_choices,
     seconds_until,
+    timed,
 )
 from sift_core.answering.sessions import Session
 from sift_core.answering.streams import (
@@ -100,6 +101,8 @@ class AnswerEngine:
         generation: Passed to `transformers`' `generate` as it is; greedy if left out.
         settings: How the adapter learns.
         policy: Decides in mode "auto".
+        on_off_topic: What mode "auto" does where the documents say nothing on the question, or
+            there is none: "refuse", which says so in a sentence (`Answer.is_refusal`), or "base".
         cost_model: Seconds of every mode on this machine (`cached_cost_model`), for policies and
             latency budgets; None if they are not known.
         adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
@@ -133,6 +136,7 @@ class AnswerEngine:
     generation: Mapping[str, Any] = field(default_factory=dict)
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
     policy: Policy = field(default_factory=VariancePolicy)
+    on_off_topic: str = "refuse"
     cost_model: CostModel | None = None
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
     generator: TextGenerator | None = None
@@ -142,6 +146,7 @@ class AnswerEngine:
             if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
         self._rules_of(None).check(self.context_selector)
+        check_on_off_topic(self.on_off_topic)
         check_generation(self.generation)
         self.language_model.check_generation(self.generation)
         self._answerer({}, cite=self.cite)  # checks the prompts
@@ -221,9 +226,9 @@ class AnswerEngine:
             return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
-        with _timed(timings, "embed"):
+        with timed(timings, "embed"):
             query = request.query(embedder)
-        with _timed(timings, "fetch"):
+        with timed(timings, "fetch"):
             asked = request.searched(query)
             pool = fetch_for_all(source, asked, self.n_candidates, filter=request.filter)
         return self._settled(request, query, pool, timings)
@@ -235,9 +240,9 @@ class AnswerEngine:
             return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
-        with _timed(timings, "embed"):
+        with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
-        with _timed(timings, "fetch"):
+        with timed(timings, "fetch"):
             asked = request.searched(query)
             pool = await afetch_for_all(source, asked, self.n_candidates, filter=request.filter)
         return await asyncio.to_thread(self._settled, request, query, pool, timings)
@@ -311,7 +316,8 @@ class AnswerEngine:
             decision = self.policy.decide(features)
         else:
             reason = "it was asked for" if mode is request.mode else "there is no candidate"
-            decision = Decision(mode=mode, reasons=(reason,))
+            none = request.mode is AnswerMode.AUTO
+            decision = Decision(mode=mode, reasons=(reason,), is_off_topic=none)
         return Choice(
             query=query,
             mode=decision.mode,
@@ -324,6 +330,7 @@ class AnswerEngine:
             features=features,
             generation=request.generation_settings,
             cite=answerer.cite,
+            refuses=decision.is_off_topic and self.on_off_topic == "refuse",
         )
 
     def answer_from(
@@ -370,7 +377,7 @@ class AnswerEngine:
         timings = dict(choice.timings)
         lessons = choice.chunks(choice.learned)
         if len(lessons):
-            with _timed(timings, "fine_tune"):
+            with timed(timings, "fine_tune"):
                 tuned = fine_tune_cached(
                     self.language_model,
                     lessons,
@@ -379,9 +386,10 @@ class AnswerEngine:
                     on_step=on_step,
                 )
                 self.language_model.verify_base()
+        answerer = self._answerer(choice.generation, cite=choice.cite)
         return Session(
             choice=choice,
-            answerer=self._answerer(choice.generation, cite=choice.cite),
+            answerer=replace(answerer, generator=Refusing()) if choice.refuses else answerer,
             tuned=tuned,
             timings=timings,
         )
@@ -401,7 +409,7 @@ class AnswerEngine:
             **options: As for `answer`, but `n_questions` is 5 if left out. `latency_s` is for
                 the first of the answers. Errors are those of `answer`, too.
         """
-        choice = self.choose(_about(question, options))
+        choice = self.choose(AnswerRequest.opening(question, options))
         return self.session_from(choice, on_step=on_step)
 
     async def asession(self, question: str | AnswerRequest, **options: Any) -> Session:
@@ -409,7 +417,7 @@ class AnswerEngine:
 
         Cancelling the task ends the learning at its next step.
         """
-        choice = await self.achoose(_about(question, options))
+        choice = await self.achoose(AnswerRequest.opening(question, options))
         return await computed(
             self.language_model.submit,
             lambda on_step: self.session_from(choice, on_step=on_step),
@@ -419,7 +427,7 @@ class AnswerEngine:
         """Return what `session` returns, for a question for which all is chosen."""
         session = self.prepared(choice, on_step=on_step)
         timings = dict(session.timings)
-        with _timed(timings, "read"):
+        with timed(timings, "read"):
             session = session.with_prefix_read()
         return replace(session, timings=timings)
 
@@ -477,19 +485,3 @@ class AnswerEngine:
             prompt_template=self.prompt_template,
         )
         return answerer.generating(**generation)
-
-
-def _about(question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
-    """Return the request that opens a session."""
-    is_whole = isinstance(question, AnswerRequest)
-    return AnswerRequest.of(question, options if is_whole else {"n_questions": 5, **options})
-
-
-@contextmanager
-def _timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    """Record how many seconds the block took."""
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        timings[stage] = time.perf_counter() - started

@@ -97,6 +97,7 @@ class Decision:
         reasons: One sentence each, with the numbers that it rests on.
         n_steps: How many of the chosen training steps to take; None for all of them, and
             where nothing is learned.
+        is_off_topic: Whether the documents say nothing on the question; an engine may refuse then.
 
     Raises:
         InvalidInputError: If the mode is AUTO or none, or `n_steps` < 1.
@@ -105,6 +106,7 @@ class Decision:
     mode: AnswerMode
     reasons: tuple[str, ...]
     n_steps: int | None = None
+    is_off_topic: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.mode, AnswerMode) or self.mode is AnswerMode.AUTO:
@@ -174,11 +176,15 @@ class VariancePolicy:
                 f"the best documents explain {topic:.0%} of the variance at the query, less than "
                 f"{self.min_explained:.0%}: they are off the topic"
             )
-            return Decision(mode=AnswerMode.BASE, reasons=(reason,))
-        explained = max(read, features.explained_learned)
-        reasons = [f"the chosen documents explain {explained:.0%} of the variance at the query"]
+            return Decision(mode=AnswerMode.BASE, reasons=(reason,), is_off_topic=True)
+        reasons: list[str] = []
         paying = features.cut(_n_paying(features, self.alpha))
         mode, steps = _first_in_time(paying, self._in_order(paying, reasons), reasons)
+        if mode is not AnswerMode.BASE:
+            learned = paying.cut(steps).explained_learned
+            told = ("read", read) if mode is AnswerMode.CONTEXT else ("learned", learned)
+            share = f"what is {told[0]} explains {told[1]:.0%} of the variance at the query"
+            reasons.insert(0, share)
         if paying.n_steps < features.n_steps and mode is not AnswerMode.CONTEXT:
             reasons.append(
                 f"{paying.n_steps} of {features.n_steps} training steps pay for their compute: "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -115,6 +116,12 @@ class AnswerRequest:
             request = cls(question=question, **known)
         return replace(request, generation={**request.generation, **others})
 
+    @classmethod
+    def opening(cls, question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
+        """Return the request that opens a session, which serves five questions if none says."""
+        is_whole = isinstance(question, AnswerRequest)
+        return cls.of(question, options if is_whole else {"n_questions": 5, **options})
+
     @property
     def rules(self) -> ChoiceRules:
         """What the choice must keep, as far as the request says it."""
@@ -167,6 +174,7 @@ class Choice:
         features: What a policy decided by; None where none was asked.
         generation: How to generate, as in a request, with `max_new_tokens` where that is given.
         cite: Whether chunks are numbered and marks asked for.
+        refuses: Whether the answer is that the documents do not tell, as `on_off_topic` says.
     """
 
     query: Query
@@ -180,6 +188,7 @@ class Choice:
     features: PolicyFeatures | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
     cite: bool = False
+    refuses: bool = False
 
     def chunks(self, selection: Selection | None) -> CandidatePool:
         """Return the documents of `read` or `learned` in order of choice."""
@@ -201,6 +210,16 @@ def chosen(pool: CandidatePool, selection: Selection | None) -> CandidatePool:
 def seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
     """Return the seconds to a moment of `time.monotonic`, less some, > 0; None for any time."""
     return None if deadline is None else max(deadline - time.monotonic() - less, LEAST_SECONDS)
+
+
+@contextmanager
+def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
+    """Record how many seconds the block took."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        timings[stage] = time.perf_counter() - started
 
 
 def first_choices(learned: Selection | None, n_steps: int | None) -> Selection | None:

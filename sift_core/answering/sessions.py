@@ -207,6 +207,7 @@ class Session:
             standard_deviation=deviation,
             reasons=reasons,
             fine_tuning=report,
+            is_refusal=choice.refuses,
         )
 
 

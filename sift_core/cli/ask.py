@@ -42,6 +42,8 @@ from sift_core.cli.settings import (
     ModelOption,
     NContextOption,
     NewestOption,
+    OffTopic,
+    OffTopicOption,
     QueryOption,
     StepsOption,
     StoreOption,
@@ -105,6 +107,7 @@ def ask(
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 128,
     cite: CiteOption = False,
+    on_off_topic: OffTopicOption = OffTopic.REFUSE,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -133,6 +136,7 @@ def ask(
                 merge_neighbors=merge_neighbors,
                 n_candidates=candidates,
                 cite=cite,
+                on_off_topic=on_off_topic.value,
                 n_steps=steps,
                 max_new_tokens=max_new_tokens,
                 **options,
@@ -339,7 +343,10 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
         in_full: Whether to print all of them with their texts, not the first ten without.
     """
     if answer.chunks is None or not len(answer.chunks):
-        console.print("sources: none; the model answered from what it knows", style="dim")
+        why = "the model answered from what it knows"
+        if answer.is_refusal:
+            why = "no model was asked; --on-off-topic base asks it all the same"
+        console.print(f"sources: none; {why}", style="dim")
         return
     distinct, counts = distinct_chunks(answer.chunks)
     n_shown = len(distinct) if in_full else min(N_SOURCES, len(distinct))

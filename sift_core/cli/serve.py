@@ -28,6 +28,8 @@ from sift_core.cli.settings import (
     ModelOption,
     NContextOption,
     NewestOption,
+    OffTopic,
+    OffTopicOption,
     StepsOption,
     StoreOption,
 )
@@ -83,6 +85,7 @@ def serve(
     half_life_days: HalfLifeOption = None,
     merge_neighbors: MergeNeighborsOption = False,
     cite: CiteOption = False,
+    on_off_topic: OffTopicOption = OffTopic.REFUSE,
     candidates: CandidatesOption = N_CANDIDATES,
     steps: StepsOption = N_STEPS,
     max_new_tokens: Annotated[
@@ -161,6 +164,7 @@ def serve(
                 merge_neighbors=merge_neighbors,
             ),
             cite=cite,
+            on_off_topic=on_off_topic.value,
             candidates=candidates,
             steps=steps,
             max_new_tokens=max_new_tokens,
@@ -184,6 +188,7 @@ def opened_app(
     n_context: int = N_CONTEXT,
     rules: ChoiceRules = _NO_RULES,
     cite: bool = False,
+    on_off_topic: str = OffTopic.REFUSE.value,
     candidates: int = N_CANDIDATES,
     steps: int = N_STEPS,
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -203,6 +208,7 @@ def opened_app(
         n_context: Chunks in a prompt at most.
         rules: What chunks in a prompt must keep where a request says nothing.
         cite: Whether they are numbered and marks asked for, likewise.
+        on_off_topic: As in `AnswerEngine`.
         candidates: Chunks that are fetched to choose from.
         steps: Training steps of a fine-tuning at most.
         max_new_tokens: Length of an answer where a request says none.
@@ -243,6 +249,7 @@ def opened_app(
                     n_context=n_context,
                     **asdict(rules),
                     cite=cite,
+                    on_off_topic=on_off_topic,
                     n_candidates=candidates,
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterable
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,14 @@ SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for
 NEEDS_WORD = {*SHARED, "plot", "prune", "queries"}
 NEEDS_WORD |= {"host", "api_key", "no_auth", "allow_origin"}
 NEEDS_WORD |= {"vllm", "vllm_folder", "vllm_model"}
+
+
+class OffTopic(str, Enum):
+    """What is done with a question on which the index says nothing."""
+
+    REFUSE = "refuse"
+    BASE = "base"
+
 
 StoreOption = Annotated[
     str,
@@ -114,6 +123,14 @@ MergeNeighborsOption = Annotated[
 CiteOption = Annotated[
     bool,
     typer.Option("--cite", help="Number the chunks, and ask for marks: [1] is the first source."),
+]
+OffTopicOption = Annotated[
+    OffTopic,
+    typer.Option(
+        "--on-off-topic",
+        help="What mode auto does where the index says nothing on a question: says so, or lets "
+        "the model answer from what it knows.",
+    ),
 ]
 QueryOption = Annotated[
     list[str] | None,

@@ -242,7 +242,8 @@ class Answering:
             is_known = session is not None
             if session is None:
                 session = await self._opened()
-                sessions.put(key, session)
+                if not session.choice.refuses:  # a later question may be on the topic
+                    sessions.put(key, session)
         if is_known:
             self._events.put_nowait(Chosen(choice=session.choice, is_known=True))
         request = self._asked.request

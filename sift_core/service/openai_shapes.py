@@ -175,6 +175,7 @@ def about(done: Done) -> dict[str, Any]:
         # σ² at the question in the paper's setting, in which it is 1 without documents.
         "variance": {"before": 1.0, "after": None if after is None else after**2},
         "citations": citation_records(answer),
+        "is_refusal": answer.is_refusal,
         "unknown_marks": list(answer.unknown_marks),
         "stop_reason": None if choice.read is None else choice.read.stop_reason.value,
         "sources": [_source(record) for record in records],

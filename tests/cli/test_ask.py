@@ -257,6 +257,16 @@ def test_queries_are_looked_for_in_place_of_the_question(answered):
     assert asked["chunks"] != answered("Where does the folder go?", *mode)["chunks"]
 
 
+def test_what_the_index_does_not_tell_is_refused_unless_the_model_may_answer(ask, answered):
+    off_topic = "Quinoa vxzq?"
+    out = ask(off_topic).out
+    assert out.startswith("The documents say nothing about that.")
+    assert "--on-off-topic base asks it all the same" in out
+    assert answered(off_topic)["is_refusal"]
+    allowed = answered(off_topic, "--on-off-topic", "base")
+    assert (allowed["is_refusal"], allowed["mode"]) == (False, "base")
+
+
 def test_cited_sources_are_told(ask, answered):
     out = ask(QUESTION, "--mode", "context", "--cite").out
     assert "cited" in out

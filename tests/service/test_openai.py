@@ -188,6 +188,19 @@ def test_a_conversation_learns_once(ask):
     assert other.sift["mode"] == "context"  # another way is another session
 
 
+def test_a_question_off_the_topic_is_refused_and_opens_no_session(ask):
+    extra = {"extra_body": {"sift": {"session": "odd"}}}
+    refused = ask("Quinoa vxzq?", "tiny", **extra)
+    assert refused.choices[0].message.content == "The documents say nothing about that."
+    assert refused.sift["is_refusal"]
+    pieces = ask("Quinoa vxzq?", "tiny", stream=True)
+    text = "".join(one.choices[0].delta.content or "" for one in pieces if one.choices)
+    assert text == refused.choices[0].message.content
+    assert not ask("to fold a paper boat, fold the sheet in half", "tiny", **extra).sift[
+        "is_refusal"
+    ]
+
+
 def test_what_clients_send_by_habit_changes_nothing(ask):
     habits = {"frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "user": "me"}
     assert ask(**habits, n=1, logprobs=False).choices == ask().choices

@@ -59,6 +59,7 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "timings": dict(answer.timings),
         "finish_reason": answer.finish_reason,
         "citations": [asdict(one) for one in answer.citations],
+        "is_refusal": answer.is_refusal,
     }
 
 
@@ -69,13 +70,15 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
     documents to choose from; their vectors come from the engine's store by id, those of the rest
     from one batch, with a logged warning; without it the engine fetches candidates), "chat_history"
     (LangChain messages) and "filter" (the store's own kind, for what the engine fetches). Other
-    keys are ignored. An empty context is answered in base mode.
+    keys are ignored. An empty context is refused in mode "auto", unless the engine has
+    `on_off_topic="base"`, and answered in base mode in the others.
 
     Returns a mapping of "answer", "mode", "reasons", "context" (the documents used, each once, in
     order of choice, as copies), "document_ids" (positions in a given context, where they have
     none), "standard_deviation" and "variance" (σ and σ² at the question; None without documents),
     "timings" (seconds by stage), "finish_reason" ("stop" or "length") and "citations" (with
-    `cite=True` the marks such as [1] in the answer: the fields of `sift_core.Citation`). `stream`
+    `cite=True` the marks such as [1] in the answer: the fields of `sift_core.Citation`) and
+    "is_refusal" (whether it says that the documents do not tell). `stream`
     gives the answer in pieces, then the rest; they add up to the whole. `.pick("answer")` keeps the
     text.
 

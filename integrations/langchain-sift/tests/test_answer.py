@@ -31,6 +31,7 @@ KEYS = {
     "timings",
     "finish_reason",
     "citations",
+    "is_refusal",
 }
 
 
@@ -151,9 +152,15 @@ def test_other_documents_are_embedded_in_one_batch_with_a_warning(
     assert sorted(result["document_ids"]) == ["0", "1", "2"]
 
 
-def test_an_empty_context_is_answered_by_the_model_alone(answer, question):
-    result = answer.invoke({"input": question, "context": []})
-    assert result["mode"] == "base"
+def test_an_empty_context_is_refused_or_answered_by_the_model_alone(answer, question):
+    refused = answer.invoke({"input": question, "context": []})
+    assert (refused["is_refusal"], refused["answer"]) == (
+        True,
+        "The documents say nothing about that.",
+    )
+    allowed = answer.model_copy(update={"engine": replace(answer.engine, on_off_topic="base")})
+    result = allowed.invoke({"input": question, "context": []})
+    assert (result["mode"], result["is_refusal"]) == ("base", False)
     assert result["answer"] == answer.invoke(question, mode="base")["answer"]
 
 

@@ -117,6 +117,14 @@ def test_a_stream_gives_the_same_answer_and_completes_its_report(
     assert report_of(response)["node_ids"] == report_of(whole)["node_ids"]
 
 
+@pytest.mark.parametrize("llm", [None, MockLLM()], ids=["engine", "llm"])
+def test_what_the_nodes_do_not_tell_is_refused_by_whoever_writes(engine, query_engine, llm):
+    response = query_engine(SIFTSynthesizer(engine, llm=llm)).query("quinoa vxzq")
+    assert response.response == "The documents say nothing about that."
+    assert report_of(response)["is_refusal"]
+    assert response.source_nodes == []
+
+
 def test_an_engine_that_cites_tells_its_marks(engine, query_engine, question):
     class Marking:
         def generate(self, prompt, *, on_text=None, prefix=None, **options):
@@ -313,7 +321,7 @@ def test_every_response_has_the_same_keys_and_is_json(engine, index, question, m
     response = SIFTSynthesizer(engine, mode=mode, llm=llm).synthesize(question, found)
     assert " ".join(report_of(response)) == (
         "mode model reasons variance standard_deviation node_ids timings finish_reason "
-        "n_prompt_tokens n_new_tokens citations"
+        "n_prompt_tokens n_new_tokens citations is_refusal"
     )
     assert json.loads(json.dumps(response.metadata)) == response.metadata
 

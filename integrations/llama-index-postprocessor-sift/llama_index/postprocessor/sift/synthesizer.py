@@ -80,8 +80,9 @@ class SIFTSynthesizer(BaseSynthesizer):
     answer was made of is in `response.source_nodes` and `response.metadata["sift"]`: "mode",
     "model", "reasons", "variance" (σ² at the query given the nodes used) and
     "standard_deviation", "node_ids", "timings" in seconds, "finish_reason", "n_prompt_tokens",
-    "n_new_tokens", and "citations", the marks that an engine with `cite` asks for (the fields of
-    `sift_core.Citation`). The last four are None or empty until a stream is over and where `llm`
+    "n_new_tokens", "citations", the marks that an engine with `cite` asks for (the fields of
+    `sift_core.Citation`), and "is_refusal", whether the answer is that the nodes do not tell. The
+    last five are None or empty until a stream is over and where `llm`
     answered; all is where nothing was retrieved, unless the mode is "base".
 
     Vectors come from the store that was just searched, as in `SIFTReranker`, where several
@@ -249,7 +250,7 @@ class SIFTSynthesizer(BaseSynthesizer):
         self, choice: Choice, settings: dict[str, Any]
     ) -> tuple[RESPONSE_TEXT_TYPE, dict[str, Any]]:
         """Return the text, or a generator of its pieces that completes the report at its end."""
-        if choice.mode in self._readers:
+        if choice.mode in self._readers and not choice.refuses:
             reader, texts = self._readers[choice.mode], _chunks(choice).texts
             text = reader.get_response(choice.query.text, text_chunks=texts, **settings)
             return text, _report_of(choice, "llm")
@@ -263,7 +264,7 @@ class SIFTSynthesizer(BaseSynthesizer):
         self, choice: Choice, settings: dict[str, Any]
     ) -> tuple[RESPONSE_TEXT_TYPE, dict[str, Any]]:
         """Return what `_write` returns, without blocking the event loop."""
-        if choice.mode in self._readers:
+        if choice.mode in self._readers and not choice.refuses:
             reader, texts = self._readers[choice.mode], _chunks(choice).texts
             text = await reader.aget_response(choice.query.text, text_chunks=texts, **settings)
             return text, _report_of(choice, "llm")
@@ -334,6 +335,7 @@ def _empty_report() -> dict[str, Any]:
         "n_prompt_tokens": None,
         "n_new_tokens": None,
         "citations": [],
+        "is_refusal": False,
     }
 
 
@@ -374,6 +376,7 @@ def _report_of_answer(answer: Answer) -> dict[str, Any]:
         "n_prompt_tokens": answer.n_prompt_tokens,
         "n_new_tokens": answer.n_new_tokens,
         "citations": [asdict(one) for one in answer.citations],
+        "is_refusal": answer.is_refusal,
     }
 
 
