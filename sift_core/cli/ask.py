@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from itertools import count
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,12 +15,14 @@ import typer
 from rich.table import Table
 
 from sift_core.answering.policy import VariancePolicy
+from sift_core.cli.learning import LearningProgress
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
     print_chunks,
     print_json,
+    stderr_console,
     stdout_console,
     working,
     write,
@@ -246,14 +247,18 @@ class Asking:
         """Return the answer, its text written to stdout as it comes, and note its pace."""
         started = first = time.perf_counter()
         with working("Looking for chunks …") as status:
-            numbers = count(1)
+            learning: list[LearningProgress] = []
 
             def show_choice(choice: Choice) -> None:
                 on_choice(choice)
                 status.update("Reading …" if choice.learned is None else "Fine-tuning …")
+                if choice.learned is not None:
+                    n = len(choice.learned)
+                    console = stderr_console()
+                    learning.append(LearningProgress(status=status, console=console, n_steps=n))
 
             def show_loss(loss: float) -> None:
-                status.update(f"Fine-tuning: step {next(numbers)}, loss {loss:.2f} nats a token …")
+                learning[-1].step(loss)
 
             stream = self._stream(question, show_choice, show_loss)
             try:
