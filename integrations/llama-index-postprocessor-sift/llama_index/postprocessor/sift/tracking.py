@@ -210,45 +210,37 @@ def query_embedding(query: QueryBundle, model: Model, *, apart: bool = False) ->
     Raises:
         InvalidInputError: If the query is empty, or its vector all zero or not finite.
     """
-    texts = query.embedding_strs
-    if apart and len(texts) > 1:
-        if (each := _known_apart(query, model)) is not None:
-            return each
-        if query.embedding is None:
-            embedder = model()
-            return _checked_query([embedder.get_query_embedding(text) for text in texts])
-    known = _known_embedding(query, model)
+    known = _known_embedding(query, model, apart=apart)
     if known is None:
-        known = model().get_agg_embedding_from_queries(texts)
+        texts, embedder = query.embedding_strs, model()
+        if apart and len(texts) > 1:
+            return _checked_query([embedder.get_query_embedding(text) for text in texts])
+        known = embedder.get_agg_embedding_from_queries(texts)
     return _checked_query(known)
 
 
 async def aquery_embedding(query: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
     """Return what `query_embedding` does, awaiting the model."""
-    texts = query.embedding_strs
-    if apart and len(texts) > 1:
-        if (each := _known_apart(query, model)) is not None:
-            return each
-        if query.embedding is None:
-            embedder = model()
-            return _checked_query([await embedder.aget_query_embedding(text) for text in texts])
-    known = _known_embedding(query, model)
+    known = _known_embedding(query, model, apart=apart)
     if known is None:
-        known = await model().aget_agg_embedding_from_queries(texts)
+        texts, embedder = query.embedding_strs, model()
+        if apart and len(texts) > 1:
+            return _checked_query([await embedder.aget_query_embedding(text) for text in texts])
+        known = await embedder.aget_agg_embedding_from_queries(texts)
     return _checked_query(known)
 
 
-def _known_apart(query: QueryBundle, model: Model) -> Vector | None:
-    """Return the vectors of a query's texts, if the retrieval before made the query's of these."""
-    each = _embedded_apart(query.embedding_strs, model)
-    if each is None or query.embedding is None:
-        return each
-    is_mean = np.allclose(np.mean(each, axis=0), query.embedding)
-    return each if is_mean else None
-
-
-def _known_embedding(query: QueryBundle, model: Model) -> Sequence[float] | Vector | None:
+def _known_embedding(
+    query: QueryBundle, model: Model, *, apart: bool
+) -> Sequence[float] | Vector | None:
+    """Return what a query brings, or what the retrieval before made of its texts."""
     texts = query.embedding_strs
+    if apart and len(texts) > 1:
+        each = _embedded_apart(texts, model)
+        if query.embedding is None:
+            return each
+        if each is not None and np.allclose(np.mean(each, axis=0), query.embedding):
+            return each
     if query.embedding is not None:
         retrieval = latest_retrieval()
         known = retrieval.embedded.get(texts[0]) if retrieval and texts else None
