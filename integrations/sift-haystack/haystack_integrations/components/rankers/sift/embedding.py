@@ -67,7 +67,7 @@ def texts_to_embed(
     Raises:
         InvalidInputError: If there is none, one is blank, or nothing embeds them.
     """
-    texts = queries or [query]
+    texts: Sequence[str | None] = queries or [query]
     if isinstance(texts, str) or not all(isinstance(t, str) and t.strip() for t in texts):
         raise InvalidInputError(
             f"without `query_embedding` the question must be a text that is not blank, or "

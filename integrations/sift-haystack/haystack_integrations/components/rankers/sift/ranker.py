@@ -229,8 +229,8 @@ class SIFTRanker:
         if not found:
             return {"documents": []}
         self.warm_up()
-        asked = [query_embedding]
-        if query_embedding is None or queries:
+        asked = [] if query_embedding is None else [query_embedding]
+        if queries or not asked:
             texts = texts_to_embed(query, queries, self._embeds_text)
             asked = [self._embeds_text.run(text=text)["embedding"] for text in texts]
         missing = without_embedding(found, self._embeds_documents)
@@ -255,8 +255,8 @@ class SIFTRanker:
         if not found:
             return {"documents": []}
         await asyncio.to_thread(self.warm_up)
-        asked = [query_embedding]
-        if query_embedding is None or queries:
+        asked = [] if query_embedding is None else [query_embedding]
+        if queries or not asked:
             texts = texts_to_embed(query, queries, self._embeds_text)
             made = [await run_awaited(self._embeds_text, text=text) for text in texts]
             asked = [each["embedding"] for each in made]
