@@ -36,7 +36,7 @@ def measure(report: Report, *, threads: int, quick: bool) -> None:
     rounds = 1 if quick else 5
     report.heading(f"A step of learning, bundled model, {threads} thread(s)")
     for n in LENGTHS_LEARNED[: 1 if quick else None]:
-        step = _Step(lm, ids[:n].tolist())
+        step = _Step(lm, _text(lm, ids.tolist(), n))
         _compare(report, lm, f"{n} tokens", step.seconds, case=f"learn, {threads}", rounds=rounds)
     report.heading(f"Reading, bundled model, {threads} thread(s)")
     for n in LENGTHS_READ[: 1 if quick else None]:
@@ -49,7 +49,7 @@ def measure(report: Report, *, threads: int, quick: bool) -> None:
             rounds=rounds,
         )
     report.heading(f"What of a step of 256 tokens is matrix products, {threads} thread(s)")
-    step = _Step(lm, ids[:256].tolist())
+    step = _Step(lm, _text(lm, ids.tolist(), 256))
     times = alternate(
         "products alone",
         {
@@ -73,18 +73,24 @@ def measure(report: Report, *, threads: int, quick: bool) -> None:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of learning on a chunk of these tokens; what a fine-tuning sets up is left out."""
+    """One step of learning on a chunk; what a fine-tuning sets up is left out."""
 
     lm: LanguageModel
-    ids: list[int]
+    text: str
 
     def seconds(self) -> float:
         marks: list[float] = []
-        text = self.lm.tokenizer.decode(self.ids)
-        fine_tune(
-            self.lm, [text] * 3, SETTINGS, on_step=lambda _: marks.append(time.perf_counter())
-        )
+        chunks = [self.text] * 3
+        fine_tune(self.lm, chunks, SETTINGS, on_step=lambda _: marks.append(time.perf_counter()))
         return marks[2] - marks[1]
+
+
+def _text(lm: LanguageModel, ids: list[int], n: int) -> str:
+    """Return a text of n tokens at most, and hardly fewer: read again, random ones may be more."""
+    kept = n
+    while lm.n_tokens(text := lm.tokenizer.decode(ids[:kept])) > n:
+        kept -= 1
+    return str(text)
 
 
 def _compare(
