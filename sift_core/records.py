@@ -232,6 +232,7 @@ def answer_record(
     """Return an answer for JSON, unshortened."""
     return {
         "question": question,
+        "searched_for": list(answer.searched_for),
         **known,
         "text": answer.text,
         "mode": answer.mode.value,

@@ -423,6 +423,8 @@ class Answer:
             they were not asked for (`cite`), or the model put none.
         unknown_marks: Numbers in marks that name no chunk, each once.
         is_refusal: Whether `text` is no model's, but says that the documents do not tell.
+        searched_for: The texts that candidates were looked for by: the question, or what stood
+            in its place. Empty where the engine looked for nothing.
     """
 
     text: str
@@ -439,3 +441,4 @@ class Answer:
     citations: tuple[Citation, ...] = ()
     unknown_marks: tuple[int, ...] = ()
     is_refusal: bool = False
+    searched_for: tuple[str, ...] = ()

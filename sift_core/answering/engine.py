@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sift_core.answering.condensing import Condense, Condenser, check_condense
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer, TextGenerator
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
@@ -18,12 +19,12 @@ from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
 from sift_core.answering.refusing import Refusing, check_on_off_topic
 from sift_core.answering.request import (
-    RULES,
     AnswerRequest,
     Choice,
     check_generation,
     chosen,
     first_choices,
+    rules_of,
     seconds_until,
     timed,
 )
@@ -38,7 +39,6 @@ from sift_core.answering.streams import (
     followed,
 )
 from sift_core.checks import as_count
-from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.repeated_texts import select_texts
@@ -103,6 +103,9 @@ class AnswerEngine:
         policy: Decides in mode "auto".
         on_off_topic: What mode "auto" does where the documents say nothing on the question, or
             there is none: "refuse", which says so in a sentence (`Answer.is_refusal`), or "base".
+        condense: What is looked for where a question follows one in `history`, and there are no
+            `queries`. "join": both as one text, and the question; "model": what the language model
+            makes of it; a function of history and question: its text or texts; None: the question.
         cost_model: Seconds of every mode on this machine (`cached_cost_model`), for policies and
             latency budgets; None if they are not known.
         adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
@@ -137,6 +140,7 @@ class AnswerEngine:
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
     policy: Policy = field(default_factory=VariancePolicy)
     on_off_topic: str = "refuse"
+    condense: Condense | None = "join"
     cost_model: CostModel | None = None
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
     generator: TextGenerator | None = None
@@ -145,8 +149,9 @@ class AnswerEngine:
         for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
             if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
-        self._rules_of(None).check(self.context_selector)
+        rules_of(self, None).check(self.context_selector)
         check_on_off_topic(self.on_off_topic)
+        check_condense(self.condense)
         check_generation(self.generation)
         self.language_model.check_generation(self.generation)
         self._answerer({}, cite=self.cite)  # checks the prompts
@@ -217,7 +222,7 @@ class AnswerEngine:
         return self.astream_from(await self.achoose(question, **options))
 
     def choose(self, question: str | AnswerRequest, **options: Any) -> Choice:
-        """Return the mode and the documents for a question; the model does not run.
+        """Return the mode and the documents for a question; the model runs to condense it alone.
 
         Arguments and errors are those of `answer`.
         """
@@ -226,6 +231,7 @@ class AnswerEngine:
             return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
+        request = self._condenser.condensed(request, timings)
         with timed(timings, "embed"):
             query = request.query(embedder)
         with timed(timings, "fetch"):
@@ -240,6 +246,7 @@ class AnswerEngine:
             return self._settled(request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
+        request = await self._condenser.acondensed(request, timings)
         with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
         with timed(timings, "fetch"):
@@ -290,7 +297,7 @@ class AnswerEngine:
         if mode in (*LEARNING, AnswerMode.AUTO):
             learned = self.fine_tuning_selector.select(query.vectors, pool.embeddings, self.n_steps)
         if mode in (*READING, AnswerMode.AUTO):
-            rules = self._rules_of(request)
+            rules = rules_of(self, request)
             read = select_texts(
                 self.context_selector,
                 query.vectors,
@@ -331,6 +338,7 @@ class AnswerEngine:
             generation=request.generation_settings,
             cite=answerer.cite,
             refuses=decision.is_off_topic and self.on_off_topic == "refuse",
+            searched_for=request.searched_for if "fetch" in timings else (),
         )
 
     def answer_from(
@@ -444,18 +452,8 @@ class AnswerEngine:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
         self.language_model.check_generation(request.generation)
-        self._rules_of(request).check(self.context_selector)
+        rules_of(self, request).check(self.context_selector)
         return request
-
-    def _rules_of(self, request: AnswerRequest | None) -> ChoiceRules:
-        """Return the rules of a request, the engine's where it says none."""
-        said = [None if request is None else getattr(request, name) for name in RULES]
-        return ChoiceRules(
-            **{
-                name: getattr(self, name) if own is None else own
-                for name, own in zip(RULES, said, strict=True)
-            }
-        )
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
         if self.source is None or self.embedder is None:
@@ -464,6 +462,10 @@ class AnswerEngine:
                 "candidates that are at hand to `choose_from`"
             )
         return self.source, self.embedder
+
+    @property
+    def _condenser(self) -> Condenser:
+        return Condenser(self.condense, self.language_model, self.generator)
 
     def answerer_for(self, request: AnswerRequest) -> InContextAnswerer:
         """Return what puts the question of a request, and generates, as it and the engine say.

@@ -40,7 +40,8 @@ class AnswerRequest:
         filter: Restricts the candidates; the source's own kind of filter.
         history: What was said before, oldest first.
         queries: What is looked for in place of the question, which the model is asked all the same:
-            its parts, or rewrites. Each has its turns in the choice (`ContextSelector.select`).
+            its parts, or rewrites; of a question with a history what the engine's `condense`
+            says if there is none. Each has its turns in the choice (`ContextSelector.select`).
         latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
             `cost_model`, and in any mode no training step but the first begins after it;
             the answer itself is written to its end. What others compute meanwhile is not
@@ -131,12 +132,17 @@ class AnswerRequest:
         """Return the question and its history, embedded if there is something to do it."""
         if embedder is None:
             return Query(text=self.question, history=self.history)
-        asked = queries_of(self.queries or [self.question], embedder)
+        asked = queries_of(self.searched_for, embedder)
         return replace(asked, text=self.question, history=self.history)
+
+    @property
+    def searched_for(self) -> tuple[str, ...]:
+        """Return the texts that candidates are looked for by."""
+        return tuple(self.queries) or (self.question,)
 
     def searched(self, query: Query) -> Query:
         """Return the query as a source is asked, which may go by its text."""
-        return replace(query, text=self.queries[0]) if self.queries else query
+        return replace(query, text=self.searched_for[0])
 
     def deadline(self, *, spent_s: float) -> float | None:
         """Return when the caller wants the answer, by `time.monotonic`; None for any time.
@@ -158,6 +164,14 @@ RULES = tuple(one.name for one in fields(ChoiceRules))
 _FIELDS = frozenset(one.name for one in fields(AnswerRequest)) - {"question"}
 
 
+def rules_of(engine: object, request: AnswerRequest | None) -> ChoiceRules:
+    """Return what a choice must keep: as the request says, and the engine where it says none."""
+    said = {name: getattr(request, name, None) for name in RULES}
+    return ChoiceRules(
+        **{name: getattr(engine, name) if own is None else own for name, own in said.items()}
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
     """Everything that is settled about a question before the model runs.
@@ -175,6 +189,8 @@ class Choice:
         generation: How to generate, as in a request, with `max_new_tokens` where that is given.
         cite: Whether chunks are numbered and marks asked for.
         refuses: Whether the answer is that the documents do not tell, as `on_off_topic` says.
+        searched_for: The texts that the engine looked for: the question, or what `queries` or
+            `condense` put in its place. None where it looked for nothing.
     """
 
     query: Query
@@ -189,6 +205,7 @@ class Choice:
     generation: Mapping[str, Any] = field(default_factory=dict)
     cite: bool = False
     refuses: bool = False
+    searched_for: tuple[str, ...] = ()
 
     def chunks(self, selection: Selection | None) -> CandidatePool:
         """Return the documents of `read` or `learned` in order of choice."""

@@ -208,6 +208,7 @@ class Session:
             reasons=reasons,
             fine_tuning=report,
             is_refusal=choice.refuses,
+            searched_for=choice.searched_for,
         )
 
 

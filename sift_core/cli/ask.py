@@ -27,7 +27,7 @@ from sift_core.cli.output import (
     working,
     write,
 )
-from sift_core.cli.plain import plain
+from sift_core.cli.plain import one_line, plain
 from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
@@ -240,6 +240,9 @@ class Asking:
             record = answer_record(question, answer, choices[0], self.known)
             print_json({**record, **asdict(pace)}, one_a_line=self.one_a_line)
         else:
+            if answer.searched_for not in ((), (question,), tuple(self.queries)):
+                searched = " | ".join(map(one_line, answer.searched_for))
+                stdout_console().say(f"searched for: {searched}", style="dim")
             _print_about(stdout_console(), answer, pace, cite=self.engine.cite)
         return answer
 

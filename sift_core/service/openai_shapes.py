@@ -171,6 +171,7 @@ def about(done: Done) -> dict[str, Any]:
     return {
         "mode": answer.mode.value,
         "reasons": list(answer.reasons),
+        "searched_for": list(answer.searched_for),
         "timed_out": done.is_cut,
         # σ² at the question in the paper's setting, in which it is 1 without documents.
         "variance": {"before": 1.0, "after": None if after is None else after**2},
@@ -214,6 +215,7 @@ def _progress(event: Chosen | Step) -> dict[str, Any]:
         "event": "chosen",
         "mode": choice.mode.value,
         "reasons": list(choice.reasons),
+        "searched_for": list(choice.searched_for),
         "n_candidates": len(choice.pool),
         "n_read": 0 if choice.read is None else len(choice.read),
         "n_learned": 0 if choice.learned is None else len(choice.learned),

@@ -153,6 +153,20 @@ def test_a_chat_answers_one_question_a_line(ask, typed):
     assert "shelf.take" in captured.err  # the sources
 
 
+def test_a_chat_says_what_a_follow_up_was_searched_for(ask, answered, typed):
+    joined = f"And two? {QUESTION}"
+    typed(QUESTION, "And two?")
+    first, second = answered("--chat", "--mode", "context")
+    assert (first["searched_for"], second["searched_for"]) == ([QUESTION], [joined, "And two?"])
+    typed(QUESTION, "And two?")
+    out = ask("--chat", "--mode", "context").out
+    assert out.count("searched for: ") == 1
+    assert f"searched for: {joined} | And two?" in out.replace("\n", " ")
+    typed(QUESTION, "And two?")
+    assert "searched for" not in ask("--chat", "--mode", "base").out
+    assert "searched for" not in ask("Tell me.", "--mode", "context", "--query", QUESTION).out
+
+
 def test_reset_forgets_what_was_said(ask, typed):
     typed(QUESTION, "/reset", "/sources", QUESTION)
     captured = ask("--chat", "--json", "--mode", "context")

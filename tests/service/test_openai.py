@@ -175,6 +175,26 @@ def test_extra_fields_restrict_and_steer(ask):
     assert len(several.sift["sources"]) == 8
 
 
+def test_a_follow_up_is_searched_for_with_the_question_before_it(client):
+    history = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": "Fold it in half."},
+    ]
+    messages = [*history, {"role": "user", "content": "And then?"}]
+    expected = [f"And then? {QUESTION}", "And then?"]
+    create = client.chat.completions.create
+    answer = create(model="tiny:context", messages=messages)
+    assert answer.sift["searched_for"] == expected
+    pieces = list(create(model="tiny:context", messages=messages, stream=True))
+    told = [piece.model_extra["sift"] for piece in pieces if piece.model_extra.get("sift")]
+    assert [one["searched_for"] for one in told] == [expected] * 2  # "chosen" and the end
+    own = create(
+        model="tiny:context", messages=messages, extra_body={"sift": {"queries": ["boats"]}}
+    )
+    assert own.sift["searched_for"] == ["boats"]
+    assert create(model="tiny:base", messages=messages).sift["searched_for"] == []
+
+
 def test_a_conversation_learns_once(ask):
     extra = {"extra_body": {"sift": {"session": "about tea"}}}
     first = ask("How warm is water for tea?", "tiny:fine_tune", **extra)

@@ -60,6 +60,7 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "citations": [asdict(one) for one in answer.citations],
         "is_refusal": answer.is_refusal,
+        "searched_for": list(answer.searched_for),
     }
 
 
@@ -77,10 +78,11 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
     order of choice, as copies), "document_ids" (positions in a given context, where they have
     none), "standard_deviation" and "variance" (σ and σ² at the question; None without documents),
     "timings" (seconds by stage), "finish_reason" ("stop" or "length") and "citations" (with
-    `cite=True` the marks such as [1] in the answer: the fields of `sift_core.Citation`) and
-    "is_refusal" (whether it says that the documents do not tell). `stream`
-    gives the answer in pieces, then the rest; they add up to the whole. `.pick("answer")` keeps the
-    text.
+    `cite=True` the marks such as [1] in the answer: the fields of `sift_core.Citation`),
+    "is_refusal" (whether it says that the documents do not tell) and "searched_for" (the texts
+    that documents were looked for by, of a follow-up more than itself: the engine's `condense`).
+    `stream` gives the answer in pieces, then the rest; they add up to the whole. `.pick("answer")`
+    keeps the text.
 
     One call may say otherwise: `invoke(question, mode="context", max_new_tokens=20)`,
     `invoke(question, queries=["its part", "its other part"])`,

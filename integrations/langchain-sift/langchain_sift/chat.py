@@ -25,14 +25,15 @@ _OF_REMOTE_MODELS = ("api_key", "max_retries", "streaming", "timeout")
 class ChatSIFT(BaseChatModel):
     """A chat model that answers the last message with documents chosen for it.
 
-    The last message is the question, which documents are chosen for; earlier ones are read
-    before it. Messages are of text alone; there are no tools and no structured output. A model
-    without a chat template reads a single message as it is, and several as lines.
+    The last message is the question, which documents are chosen for, of a follow-up by more than
+    itself (the engine's `condense`); earlier messages are read before it. Messages are of text
+    alone; there are no tools and no structured output. A model without a chat template reads a
+    single message as it is, and several as lines.
 
     `response_metadata` of an answer has "mode", "reasons", "finish_reason", "document_ids",
-    "standard_deviation", "variance", "timings" and "model_name"; `usage_metadata` counts
-    tokens. `invoke` and `stream` take `mode`, `filter`, `max_tokens`, `temperature`, `stop` and
-    what `transformers`' `generate` takes for one call.
+    "searched_for", "standard_deviation", "variance", "timings" and "model_name"; `usage_metadata`
+    counts tokens. `invoke` and `stream` take `mode`, `filter`, `max_tokens`, `temperature`, `stop`
+    and what `transformers`' `generate` takes for one call.
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`; one without a source answers in base
@@ -96,6 +97,7 @@ class ChatSIFT(BaseChatModel):
             "newest",
             "half_life_days",
             "merge_neighbors",
+            "condense",
             "cite",
             "system_prompt",
             "prompt_template",

@@ -32,6 +32,7 @@ KEYS = {
     "finish_reason",
     "citations",
     "is_refusal",
+    "searched_for",
 }
 
 
@@ -67,6 +68,21 @@ def test_each_mode_answers_and_says_what_it_used(answer, question, mode):
     else:
         assert result["context"]
         assert 0 < result["variance"] == result["standard_deviation"] ** 2 < 1
+
+
+async def test_a_follow_up_is_searched_for_with_the_question_before_it(answer, question):
+    history = [HumanMessage(question), AIMessage("With light.")]
+    asked = {"input": "And when?", "chat_history": history}
+    expected = [f"And when? {question}", "And when?"]
+    assert answer.invoke(asked, mode="context")["searched_for"] == expected
+    assert (await answer.ainvoke(asked, mode="context"))["searched_for"] == expected
+    pieces = list(answer.stream(asked, mode="context"))
+    assert pieces[-1]["searched_for"] == expected
+    messages = [*history, HumanMessage("And when?")]
+    message = ChatSIFT(engine=answer.engine, mode="context").invoke(messages)
+    assert message.response_metadata["searched_for"] == expected
+    alone = answer.model_copy(update={"engine": replace(answer.engine, condense=None)})
+    assert alone.invoke(asked, mode="context")["searched_for"] == ["And when?"]
 
 
 def test_queries_are_looked_for_in_place_of_the_question(answer, question, documents):
