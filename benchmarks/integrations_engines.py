@@ -19,6 +19,7 @@ from llama_index.vector_stores.faiss import FaissVectorStore
 DIMENSION = 384
 N_CANDIDATES = 200
 N_CHOSEN = 10
+SYLLABLES = [a + b + c for a in "bdfglmnprst" for b in "aeiou" for c in ("", "n", "st")]
 TEXT = "About eight hundred characters of text, as a chunk of documentation has. " * 11
 
 
@@ -69,6 +70,12 @@ def question(number: int) -> str:
     return f"What does chunk number {number} of the documentation say about its own length?"
 
 
+def text_of(number: int) -> str:
+    """Return some eight hundred characters of a document, which no other has."""
+    pairs = np.random.default_rng(number).integers(len(SYLLABLES), size=(120, 2))
+    return " ".join(SYLLABLES[i] + SYLLABLES[j] for i, j in pairs)
+
+
 def faiss_index(vectors: np.ndarray, batch: int = 2_000) -> VectorStoreIndex:
     """Return an index of documents with the given vectors, built by LlamaIndex itself.
 
@@ -84,7 +91,7 @@ def faiss_index(vectors: np.ndarray, batch: int = 2_000) -> VectorStoreIndex:
             [
                 TextNode(
                     id_=f"00000000-0000-4000-8000-{i:012d}",
-                    text=TEXT,
+                    text=text_of(i),
                     metadata={"source": f"{i % 97}.md", "page": i},
                     embedding=row.tolist(),
                 )

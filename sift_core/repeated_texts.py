@@ -45,7 +45,8 @@ def select_texts(
     It stands there if four fifths of its runs of five words do. Of two that stand in each other
     the less preferred is the repeat, or else the one chosen later. The choice is made again
     without the repeats until there is none. Where fewer would be chosen then, because there is
-    nothing else, it is what the selector chose first.
+    nothing else, it is what the selector chose first. Other candidates with the text of a repeat
+    are left out with it.
     Takes .2 to .3 ms for ten chunks, and a choice more where something repeats.
 
     What selectors other than `ContextSelector` choose stays as it is.
@@ -55,7 +56,8 @@ def select_texts(
         query: As `selector.select` takes it.
         candidates: Shape (n, d).
         n_select: How many to choose at most.
-        text_of: The text of a candidate by its position; asked for the chosen ones.
+        text_of: The text of a candidate by its position; asked for the chosen ones, and for all
+            where one of these repeats another.
         relevance: As `selector.select` takes it.
         told: What else it takes, as `ChoiceRules.on` gives it.
 
@@ -72,7 +74,9 @@ def select_texts(
     if "budget" not in told:  # with one, fewer chunks that are longer may have used it up
         nothing_left.add(StopReason.LIMITS)
     while repeats := _repeats(found.positions.tolist(), text_of, told.get("prefer")):
-        kept = kept[~np.isin(kept, repeats)]
+        gone = {text_of(row) for row in repeats}
+        stays = set(found.positions.tolist()).difference(repeats)
+        kept = np.array([row for row in kept.tolist() if row in stays or text_of(row) not in gone])
         of_kept: dict[str, Any] = {
             key: [value[row] for row in kept.tolist()] if key in PER_CANDIDATE else value
             for key, value in told.items()

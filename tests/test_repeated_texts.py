@@ -94,6 +94,22 @@ def test_relevance_to_each_of_several_queries_stays_with_its_candidates():
     assert found.positions.tolist() == kept[expected.positions].tolist()
 
 
+def test_candidates_with_one_text_and_many_vectors_cost_one_more_choice():
+    class Counting(ContextSelector):
+        n = 0
+
+        def select(self, *arguments, **options):
+            Counting.n += 1
+            return super().select(*arguments, **options)
+
+    query, rows = nearest_first(12)
+    texts = [LONG] * 10 + [OTHER] * 2
+    select_texts(Counting(), query, rows, 4, text_of=texts.__getitem__)
+    assert Counting.n == 2
+    found = select_texts(ContextSelector(), query, rows, 2, text_of=texts.__getitem__)
+    assert {texts[row] for row in found.positions} == {LONG, OTHER}
+
+
 def test_other_selectors_choose_what_they_choose():
     nearest = MMRSelector(relevance_weight=1.0)
     assert chosen([LONG, LONG], selector=nearest).positions.tolist() == [0, 1, 2, 3, 4, 5]

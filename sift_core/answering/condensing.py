@@ -21,7 +21,8 @@ Condense: TypeAlias = (
 )
 """How a question that follows others is searched for.
 
-"join": as two vectors, of both questions as one text and of the question. "model": as the language
+"join": as two vectors, of both questions as one text and of the question, or as the first alone
+where a selector of the engine takes one query. "model": as the language
 model rewrites it, greedily, in one line of 64 tokens at most, or like "join" where that cannot be
 meant; a model as small as the default one writes too much nonsense for it (decision 0027). A
 function gets the history and the question and returns a text or a list of them; for the engine's
@@ -76,11 +77,13 @@ class Condenser:
 
     Args:
         condense: How.
+        takes_several: Whether what chooses takes several queries; "join" is one text if not.
         language_model: Writes, where that is "model".
         generator: Writes in its place, if there is one.
     """
 
     condense: Condense | None
+    takes_several: bool
     language_model: LanguageModel
     generator: TextGenerator | None = None
 
@@ -122,7 +125,8 @@ class Condenser:
             return _returned(self.condense, request.history, question)
         written = self._written(request, on_step) if self.condense == "model" else None
         # The question first in the joined text: embedders cut what is too long at its end.
-        return [written] if written else [f"{question} {last}", question]
+        joined = [f"{question} {last}", question]
+        return [written] if written else joined[: None if self.takes_several else 1]
 
     def _written(self, request: AnswerRequest, on_step: OnStep | None) -> str | None:
         """Return the question as the model writes it; None where that cannot be meant.

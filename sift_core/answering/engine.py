@@ -465,7 +465,9 @@ class AnswerEngine:
 
     @property
     def _condenser(self) -> Condenser:
-        return Condenser(self.condense, self.language_model, self.generator)
+        by = (self.context_selector, self.fine_tuning_selector)
+        several = all(isinstance(one, ContextSelector | SIFTSelector) for one in by)
+        return Condenser(self.condense, several, self.language_model, self.generator)
 
     def answerer_for(self, request: AnswerRequest) -> InContextAnswerer:
         """Return what puts the question of a request, and generates, as it and the engine say.

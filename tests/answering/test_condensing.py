@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from sift_core import AnswerError, InMemorySource, InvalidInputError, NumericalError
+from sift_core import (
+    AnswerError,
+    InMemorySource,
+    InvalidInputError,
+    NearestNeighborSelector,
+    NumericalError,
+)
 from sift_core.answering import AnswerEngine, Generation
 from sift_core.answering.condensing import MOST_TOKENS, N_CHARACTERS
 from sift_core.testing import HashingEmbedder
@@ -99,6 +105,13 @@ def test_every_way_to_ask_says_what_was_searched_for(make_engine):
 def test_without_a_question_before_it_a_question_stands_alone(make_engine, history):
     choice = make_engine().choose(FOLLOW_UP, history=history, mode="context")
     assert (choice.searched_for, "condense" in choice.timings) == ((FOLLOW_UP,), False)
+
+
+@pytest.mark.parametrize("which", ["context_selector", "fine_tuning_selector"])
+def test_a_selector_of_one_query_has_the_joined_text(make_engine, which):
+    engine = make_engine(**{which: NearestNeighborSelector()})
+    answer = engine.answer(FOLLOW_UP, mode="both", history=HISTORY, max_new_tokens=2)
+    assert answer.searched_for == JOINED[:1]
 
 
 def test_queries_go_before_it_and_base_mode_looks_for_nothing(make_engine):
