@@ -148,10 +148,13 @@ def test_what_a_model_cannot_mean_gives_way_to_the_joined_text(make_engine, text
     assert searched_for(engine) == JOINED
 
 
-def test_a_text_without_latin_letters_is_understood(make_engine):
+def test_texts_without_latin_letters_are_told_apart_too(make_engine):
     history = [{"role": "user", "content": "如何在数据库中创建一行?"}]
-    engine = make_engine(condense="model", generator=Writing("如何在数据库中删除一行?"))
+    generator = Writing("如何在数据库中删除一行?", "我很抱歉。")
+    engine = make_engine(condense="model", generator=generator)
     assert searched_for(engine, "怎么删除?", history) == ("如何在数据库中删除一行?",)
+    joined = f"怎么删除? {history[0]['content']}"
+    assert searched_for(engine, "怎么删除?", history) == (joined, "怎么删除?")
 
 
 def test_the_model_itself_writes_one_plain_line(make_engine):
@@ -222,16 +225,17 @@ def test_another_way_is_refused(make_engine, wrong):
 
 
 def test_cancelling_ends_what_the_model_writes(make_engine):
-    started, ended = threading.Event(), threading.Event()
+    started, given_up, left = threading.Event(), threading.Event(), threading.Event()
 
     class Endless:
         def generate(self, prompt, *, stopping_criteria, **options):
             started.set()
             try:
-                while True:
+                while not given_up.wait(0.001):
                     stopping_criteria[0](None, None)
-            finally:
-                ended.set()
+            except Exception:
+                left.set()
+                raise
 
     async def cancelled():
         engine = make_engine(condense="model", generator=Endless())
@@ -240,6 +244,9 @@ def test_cancelling_ends_what_the_model_writes(make_engine):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return await asyncio.to_thread(ended.wait, 60)
+        return await asyncio.to_thread(left.wait, 5)
 
-    assert asyncio.run(cancelled())
+    try:
+        assert asyncio.run(cancelled())
+    finally:
+        given_up.set()
