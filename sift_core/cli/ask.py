@@ -63,6 +63,7 @@ N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
 
 # Stage of `Answer.timings` → what a reader calls it, in the order of the work.
 _STAGES = {
+    "condense": "condensing",
     "embed": "embedding",
     "fetch": "retrieval",
     "select": "selection",
