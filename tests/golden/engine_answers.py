@@ -130,6 +130,7 @@ def _answered(language_model, case):
     options = {"n_steps": 4, "max_new_tokens": 12, "settings": _settings(), **case["engine"]}
     engine = AnswerEngine(
         on_off_topic="base",  # what a model writes is recorded
+        condense=None,  # and what the bare question finds
         language_model=language_model,
         source=source,
         embedder=embedder,
