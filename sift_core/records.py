@@ -236,6 +236,7 @@ def answer_record(
         **known,
         "text": answer.text,
         "mode": answer.mode.value,
+        "effort": choice.effort,
         "reasons": list(answer.reasons),
         "finish_reason": answer.finish_reason,
         "standard_deviation": number_or_none(answer.standard_deviation),

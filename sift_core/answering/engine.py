@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sift_core.answering.choosing import settled
 from sift_core.answering.condensing import Condense, Condenser, check_condense
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer, TextGenerator
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
+from sift_core.answering.learning.effort import EFFORTS, check_effort
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
+from sift_core.answering.policy import Policy, VariancePolicy
 from sift_core.answering.refusing import Refusing, check_on_off_topic
 from sift_core.answering.request import (
     AnswerRequest,
     Choice,
     check_generation,
-    chosen,
-    first_choices,
     rules_of,
-    seconds_until,
     timed,
 )
 from sift_core.answering.sessions import Session
@@ -41,7 +39,6 @@ from sift_core.answering.streams import (
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
-from sift_core.repeated_texts import select_texts
 from sift_core.selection import ContextSelector, SIFTSelector
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
@@ -96,7 +93,10 @@ class AnswerEngine:
         prompt_template: How chunks and question are put, with the places "{context}" and
             "{question}"; other braces stand for themselves. None for one behind the other, a
             blank line between. A question without chunks stands alone.
-        n_steps: N, training steps; the paper's 50.
+        effort: How much is learned at most: "quick", "balanced" or "thorough", a number of steps
+            with the rate that suits it (`EFFORTS`), unless `n_steps` says it.
+        n_steps: N, training steps, taken as `settings` say; the paper's is 50. None for those
+            of `effort`.
         max_new_tokens: Length of an answer at most.
         generation: Passed to `transformers`' `generate` as it is; greedy if left out.
         settings: How the adapter learns.
@@ -134,7 +134,8 @@ class AnswerEngine:
     cite: bool = False
     system_prompt: str | None = None
     prompt_template: str | None = None
-    n_steps: int = 50
+    effort: str = "balanced"
+    n_steps: int | None = None
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
@@ -146,8 +147,12 @@ class AnswerEngine:
     generator: TextGenerator | None = None
 
     def __post_init__(self) -> None:
+        check_effort(self.effort)
         for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
-            if as_count(name, getattr(self, name), minimum=1) > LARGEST_COUNT:
+            value = getattr(self, name)
+            if value is None and name == "n_steps":
+                continue
+            if as_count(name, value, minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
         rules_of(self, None).check(self.context_selector)
         check_on_off_topic(self.on_off_topic)
@@ -228,7 +233,7 @@ class AnswerEngine:
         """
         request = self._request(question, options)
         if request.mode is AnswerMode.BASE:
-            return self._settled(request, request.query(), CandidatePool.empty(), {})
+            return settled(self, request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = self._condenser.condensed(request, timings)
@@ -237,13 +242,13 @@ class AnswerEngine:
         with timed(timings, "fetch"):
             asked = request.searched(query)
             pool = fetch_for_all(source, asked, self.n_candidates, filter=request.filter)
-        return self._settled(request, query, pool, timings)
+        return settled(self, request, query, pool, timings)
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         request = self._request(question, options)
         if request.mode is AnswerMode.BASE:
-            return self._settled(request, request.query(), CandidatePool.empty(), {})
+            return settled(self, request, request.query(), CandidatePool.empty(), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = await self._condenser.acondensed(request, timings)
@@ -252,7 +257,7 @@ class AnswerEngine:
         with timed(timings, "fetch"):
             asked = request.searched(query)
             pool = await afetch_for_all(source, asked, self.n_candidates, filter=request.filter)
-        return await asyncio.to_thread(self._settled, request, query, pool, timings)
+        return await asyncio.to_thread(settled, self, request, query, pool, timings)
 
     def choose_from(
         self,
@@ -279,67 +284,7 @@ class AnswerEngine:
                 f"brings its own history, `Query(text=…, history=…)`"
             )
         request = self._request(query.text, options)
-        return self._settled(request, query, pool, timings or {})
-
-    def _settled(
-        self,
-        request: AnswerRequest,
-        query: Query,
-        pool: CandidatePool,
-        timings: Mapping[str, float],
-    ) -> Choice:
-        """Return the choice of documents and, in mode "auto", of the mode."""
-        started = time.perf_counter()
-        deadline = request.deadline(spent_s=sum(timings.values()))
-        mode = AnswerMode(request.mode) if len(pool) else AnswerMode.BASE
-        read = learned = features = None
-        answerer = self.answerer_for(request)
-        if mode in (*LEARNING, AnswerMode.AUTO):
-            learned = self.fine_tuning_selector.select(query.vectors, pool.embeddings, self.n_steps)
-        if mode in (*READING, AnswerMode.AUTO):
-            rules = rules_of(self, request)
-            read = select_texts(
-                self.context_selector,
-                query.vectors,
-                pool.embeddings,
-                self.n_context,
-                text_of=pool.texts.__getitem__,
-                relevance=pool.relevance,
-                **rules.on(pool.texts, pool.metadata, count_tokens=answerer.size),
-            )
-            pool, read = rules.merged(
-                pool,
-                read,
-                size=lambda row, text: answerer.size(text),
-                room=answerer.room_beside(query),
-            )
-        if mode is AnswerMode.AUTO:
-            features = replace(
-                answerer.features(query, chosen(pool, read), chosen(pool, learned)),
-                latency_s=seconds_until(deadline),
-                cost_model=self.cost_model,
-                n_questions=request.n_questions,
-            )
-            decision = self.policy.decide(features)
-        else:
-            reason = "it was asked for" if mode is request.mode else "there is no candidate"
-            none = request.mode is AnswerMode.AUTO
-            decision = Decision(mode=mode, reasons=(reason,), is_off_topic=none)
-        return Choice(
-            query=query,
-            mode=decision.mode,
-            reasons=decision.reasons,
-            pool=pool,
-            read=read if decision.mode in READING else None,
-            learned=first_choices(learned, decision.n_steps) if decision.mode in LEARNING else None,
-            timings={**timings, "select": time.perf_counter() - started},
-            deadline=deadline,
-            features=features,
-            generation=request.generation_settings,
-            cite=answerer.cite,
-            refuses=decision.is_off_topic and self.on_off_topic == "refuse",
-            searched_for=request.searched_for if "fetch" in timings else (),
-        )
+        return settled(self, request, query, pool, timings or {})
 
     def answer_from(
         self,
@@ -389,7 +334,7 @@ class AnswerEngine:
                 tuned = fine_tune_cached(
                     self.language_model,
                     lessons,
-                    self.settings.within(choice.seconds_to_learn()),
+                    self._settings_of(choice).within(choice.seconds_to_learn()),
                     self.adapter_cache,
                     on_step=on_step,
                 )
@@ -401,6 +346,9 @@ class AnswerEngine:
             tuned=tuned,
             timings=timings,
         )
+
+    def _settings_of(self, choice: Choice) -> FineTuningSettings:
+        return EFFORTS[choice.effort].of(self.settings) if choice.effort else self.settings
 
     def session(
         self,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from sift_core.answering.learning.effort import check_effort
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import (
     as_count,
@@ -48,6 +49,8 @@ class AnswerRequest:
             foreseen. None for any time.
         n_questions: How many questions what is learned will serve, roughly, >= 1; mode "auto"
             spreads the time of learning over them.
+        effort: How much is learned at most: "quick", "balanced" or "thorough"; if None what the
+            engine says.
         max_new_tokens: Length of the answer at most, >= 1; the engine's if None.
         max_tokens: How many tokens the chunks that are read may have together, >= 1; the
             engine's if None.
@@ -73,6 +76,7 @@ class AnswerRequest:
     queries: Sequence[str] = ()
     latency_s: float | None = None
     n_questions: int = 1
+    effort: str | None = None
     max_new_tokens: int | None = None
     max_tokens: int | None = None
     max_per_document: int | None = None
@@ -93,6 +97,8 @@ class AnswerRequest:
         if self.latency_s is not None:
             as_number("latency_s", self.latency_s, above=0)
         as_count("n_questions", self.n_questions, minimum=1)
+        if self.effort is not None:
+            check_effort(self.effort)
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
         _ = self.rules  # checks them
@@ -183,6 +189,8 @@ class Choice:
         pool: The candidates, behind them passages that were merged of these; empty in base mode.
         read: What goes into the prompt; None if nothing does.
         learned: What is learned from, in order, repeats included; None if nothing is.
+        effort: With which of `EFFORTS`; None where the engine's settings alone say it, or nothing
+            is learned.
         timings: Seconds by stage.
         deadline: When the caller wants the answer, by `time.monotonic`; None for any time.
         features: What a policy decided by; None where none was asked.
@@ -200,6 +208,7 @@ class Choice:
     read: Selection | None
     learned: Selection | None
     timings: Mapping[str, float]
+    effort: str | None = None
     deadline: float | None = None
     features: PolicyFeatures | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)

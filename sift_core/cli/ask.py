@@ -34,6 +34,8 @@ from sift_core.cli.settings import (
     CandidatesOption,
     CiteOption,
     DeviceOption,
+    EffortName,
+    EffortOption,
     EmbedderOption,
     HalfLifeOption,
     JsonOption,
@@ -104,7 +106,8 @@ def ask(
     half_life_days: HalfLifeOption = None,
     merge_neighbors: MergeNeighborsOption = False,
     candidates: CandidatesOption = 200,
-    steps: StepsOption = 50,
+    effort: EffortOption = EffortName.BALANCED,
+    steps: StepsOption = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 128,
@@ -117,7 +120,7 @@ def ask(
 
     Examples:
     sift ask "How do I upload a file?"
-    sift ask "How do I upload a file?" --mode fine_tune --steps 20
+    sift ask "How do I upload a file?" --mode fine_tune --effort thorough
     sift ask "Stream it, async or not?" --query "Stream a response" --query "async or def?"
     sift ask --chat --mode context
     """
@@ -139,6 +142,7 @@ def ask(
                 n_candidates=candidates,
                 cite=cite,
                 on_off_topic=on_off_topic.value,
+                effort=effort.value,
                 n_steps=steps,
                 max_new_tokens=max_new_tokens,
                 **options,
@@ -244,7 +248,8 @@ class Asking:
             if answer.searched_for not in ((), (question,), tuple(self.queries)):
                 searched = " | ".join(map(one_line, answer.searched_for))
                 stdout_console().say(f"searched for: {searched}", style="dim")
-            _print_about(stdout_console(), answer, pace, cite=self.engine.cite)
+            effort = choices[0].effort
+            _print_about(stdout_console(), answer, pace, effort=effort, cite=self.engine.cite)
         return answer
 
     def _written(self, question: str, on_choice: Callable[[Choice], object], pace: Pace) -> Answer:
@@ -318,7 +323,9 @@ class Asking:
         return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
 
 
-def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -> None:
+def _print_about(
+    console: Terminal, answer: Answer, pace: Pace, *, effort: str | None, cite: bool
+) -> None:
     """Print everything about an answer but its text."""
     print_sources(console, answer)
     about = Table.grid(padding=(0, 2, 0, 0))
@@ -330,7 +337,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -
     if report is not None and report.losses:
         learned = "now" if report.source == "trained" else "before"
         loss = f"loss {fmean(report.losses):.2f} nats a token in the mean"
-        about.add_row("learning", f"{report.n_steps} steps, learned {learned}; {loss}")
+        said = f"{report.n_steps} steps" + (f" ({effort})" if effort else "")
+        about.add_row("learning", f"{said}, learned {learned}; {loss}")
     if answer.chunks is not None and len(answer.chunks):
         about.add_row("σ²", _certainty(answer.standard_deviation))
     about.add_row("time", _times(answer))

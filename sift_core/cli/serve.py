@@ -20,6 +20,8 @@ from sift_core.cli.settings import (
     CandidatesOption,
     CiteOption,
     DeviceOption,
+    EffortName,
+    EffortOption,
     EmbedderOption,
     HalfLifeOption,
     MaxPerDocumentOption,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from sift_core.service import ServiceSettings
 
 _NO_RULES = ChoiceRules()
-N_CONTEXT, N_CANDIDATES, N_STEPS, MAX_NEW_TOKENS, VLLM_MAX_RANK = 10, 200, 50, 256, 16
+N_CONTEXT, N_CANDIDATES, MAX_NEW_TOKENS, VLLM_MAX_RANK = 10, 200, 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more are told 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
@@ -87,7 +89,8 @@ def serve(
     cite: CiteOption = False,
     on_off_topic: OffTopicOption = OffTopic.REFUSE,
     candidates: CandidatesOption = N_CANDIDATES,
-    steps: StepsOption = N_STEPS,
+    effort: EffortOption = EffortName.BALANCED,
+    steps: StepsOption = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
     ] = MAX_NEW_TOKENS,
@@ -166,6 +169,7 @@ def serve(
             cite=cite,
             on_off_topic=on_off_topic.value,
             candidates=candidates,
+            effort=effort.value,
             steps=steps,
             max_new_tokens=max_new_tokens,
             device=device,
@@ -190,7 +194,8 @@ def opened_app(
     cite: bool = False,
     on_off_topic: str = OffTopic.REFUSE.value,
     candidates: int = N_CANDIDATES,
-    steps: int = N_STEPS,
+    effort: str = EffortName.BALANCED.value,
+    steps: int | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
     device: str | None = None,
     vllm: str | None = None,
@@ -210,7 +215,8 @@ def opened_app(
         cite: Whether they are numbered and marks asked for, likewise.
         on_off_topic: As in `AnswerEngine`.
         candidates: Chunks that are fetched to choose from.
-        steps: Training steps of a fine-tuning at most.
+        effort: As in `AnswerEngine`, where a request says nothing.
+        steps: Training steps of a fine-tuning in its place; None for those of `effort`.
         max_new_tokens: Length of an answer where a request says none.
         device: As in torch; the fastest there is if None.
         vllm: URL of a vLLM that writes the answers; None for none.
@@ -251,6 +257,7 @@ def opened_app(
                     cite=cite,
                     on_off_topic=on_off_topic,
                     n_candidates=candidates,
+                    effort=effort,
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,
                 )

@@ -38,6 +38,14 @@ NEEDS_WORD |= {"host", "api_key", "no_auth", "allow_origin"}
 NEEDS_WORD |= {"vllm", "vllm_folder", "vllm_model"}
 
 
+class EffortName(str, Enum):
+    """How much a fine-tuning learns."""
+
+    QUICK = "quick"
+    BALANCED = "balanced"
+    THOROUGH = "thorough"
+
+
 class OffTopic(str, Enum):
     """What is done with a question on which the index says nothing."""
 
@@ -143,7 +151,18 @@ QueryOption = Annotated[
 CandidatesOption = Annotated[
     int, typer.Option(min=1, help="How many of the nearest to choose from.")
 ]
-StepsOption = Annotated[int, typer.Option(min=1, help="Training steps of a fine-tuning.")]
+EffortOption = Annotated[
+    EffortName,
+    typer.Option(help="How much a fine-tuning learns at most: 5, 12 or 50 steps."),
+]
+StepsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Training steps of a fine-tuning, with the paper's rate, in place of --effort.",
+        show_default=False,
+    ),
+]
 DeviceOption = Annotated[
     str | None,
     typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),

@@ -47,7 +47,7 @@ class Asked:
         """What a session may not share with another: all that its documents depend on."""
         asked = self.request
         limits = (self.n_context, asked.rules)
-        return (self.session, asked.mode, limits, asked.cite, self.conditions)
+        return (self.session, asked.mode, asked.effort, limits, asked.cite, self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

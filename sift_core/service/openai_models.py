@@ -25,6 +25,7 @@ class Sift(Body):
     model_config = ConfigDict(extra="forbid")
 
     mode: ModeName | None = None
+    effort: Literal["quick", "balanced", "thorough"] | None = None
     queries: Many[str] = Field(default=[], max_length=MAX_QUERIES)
     n_context: int | None = Field(default=None, ge=1, le=1000)
     filter: Filter | None = None

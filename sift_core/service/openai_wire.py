@@ -174,6 +174,7 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
         history=history,
         queries=sift.queries,
         latency_s=sift.latency_s,
+        effort=sift.effort,
         max_new_tokens=body.length,
         max_tokens=sift.max_context_tokens,
         max_per_document=sift.max_per_document,

@@ -78,6 +78,10 @@ def losses_of_loop(
 ) -> list[float]:
     """Return the loss before each step of a plain loop over texts that fit into the window."""
     optimizer = torch.optim.Adam(parameters, lr=settings.step_size)
+    falls = settings.schedule == "linear"
+    rates = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda i: 1 - i / len(texts) if falls else 1.0
+    )
     losses = []
     for text in texts:
         ids = torch.tensor([[0, *lm.token_ids(text)]])
@@ -85,6 +89,7 @@ def losses_of_loop(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        rates.step()
         losses.append(float(loss.detach()))
     return losses
 

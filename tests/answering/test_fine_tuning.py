@@ -246,6 +246,7 @@ def test_several_chunks_a_step_follow_their_mean_gradient(make_random_lm):
         {"rows_per_pass": 0},
         {"max_seconds": 0},
         {"chunk_format": "html"},
+        {"schedule": "cosine"},
     ],
 )
 def test_settings_out_of_range_are_refused(wrong):

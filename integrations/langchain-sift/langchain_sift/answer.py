@@ -126,7 +126,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
             mode: As above.
             search_kwargs: Arguments of every search in the store's own words.
             async_client: An `AsyncQdrantClient` of the same server, for the async methods.
-            **engine_options: Of `AnswerEngine`: `n_candidates`, `n_context`, `n_steps`, ….
+            **engine_options: Of `AnswerEngine`: `n_candidates`, `n_context`, `effort`, ….
 
         Raises:
             InvalidInputError: If there is no such model, or an argument cannot be used.

@@ -101,6 +101,7 @@ class ChatSIFT(BaseChatModel):
             "cite",
             "system_prompt",
             "prompt_template",
+            "effort",
             "n_steps",
             "max_new_tokens",
             "generation",

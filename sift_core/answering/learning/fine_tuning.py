@@ -191,6 +191,8 @@ class _Run:
         self._rows_per_pass = settings.rows_per_pass or (1 if on_cpu else settings.chunks_per_step)
         self._checkpointing = settings.checkpointing
         self._deadline = time.monotonic() + (settings.max_seconds or math.inf)
+        self._falls = settings.schedule == "linear"
+        self._n_planned = 0
         self._losses: list[float] = []
         self._taken: list[_Step] = []
         self._n_refused = 0
@@ -199,6 +201,7 @@ class _Run:
     def take(self, steps: Sequence[_Step]) -> None:
         """Take the steps, as many of them as can be."""
         self._show_state()
+        self._n_planned = sum(step.n_times for step in steps)
         n_refused = 0  # in a row
         for step in steps:
             if self._losses and time.monotonic() > self._deadline:
@@ -223,7 +226,7 @@ class _Run:
             if not (math.isfinite(loss) and self._learner.has_finite_gradient()):
                 self._learner.drop_gradient()
                 return False
-            self._learner.step(step.n_times)
+            self._learner.step([self._rate_share(i) for i in range(step.n_times)])
         self._losses += [loss] * step.n_times
         self._taken.append(step)
         if self._on_step is not None:
@@ -231,6 +234,10 @@ class _Run:
                 self._on_step(loss)
         self._show_state()
         return True
+
+    def _rate_share(self, ahead: int) -> float:
+        """Return what share of the learning rate the step after `ahead` more is taken with."""
+        return 1 - (len(self._losses) + ahead) / self._n_planned if self._falls else 1.0
 
     def result(self, *, n_skipped: int, key: str) -> FineTuned:
         """Return what was learned."""

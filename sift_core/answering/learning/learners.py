@@ -45,6 +45,7 @@ class Learner(ABC):
     ) -> None:
         self._parameters = list(parameters)
         fused = len(self._parameters) == 1  # a LoRA; of no use to the parameters of a whole model
+        self._learning_rate = learning_rate
         self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, fused=fused)
         self._passes = passes
 
@@ -73,10 +74,11 @@ class Learner(ABC):
         """Return whether every parameter is finite."""
         return _is_finite([p.data for p in self._parameters])
 
-    def step(self, n_steps: int) -> None:
-        """Take steps along the gradient, then forget it."""
+    def step(self, shares: Sequence[float]) -> None:
+        """Take a step for each share of the learning rate along the gradient, then forget it."""
         with torch.inference_mode(False), torch.no_grad():
-            for _ in range(n_steps):
+            for share in shares:
+                self._optimizer.param_groups[0]["lr"] = share * self._learning_rate
                 self._optimizer.step()
             self.drop_gradient()
 
@@ -141,15 +143,15 @@ class LoraLearner(Learner):
         for leaf in self._flat_leaves():
             leaf.grad = None
 
-    def step(self, n_steps: int) -> None:
-        """Take steps along the gradient, then forget it."""
+    def step(self, shares: Sequence[float]) -> None:
+        """Take a step for each share of the learning rate along the gradient, then forget it."""
         with torch.inference_mode(False), torch.no_grad():
             # In the precision that the model computes in: the loss was that of these numbers.
             if self._before is None:
                 self._before = self._computed.clone()
             else:
                 self._before.copy_(self._computed)
-            super().step(n_steps)
+            super().step(shares)
             self._refresh()
 
     def fall_back(self) -> int:

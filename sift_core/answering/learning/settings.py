@@ -16,6 +16,7 @@ FULL_LEARNING_RATE = 5e-5  # the paper's, section 5
 
 ChunkFormat: TypeAlias = Literal["text", "chat"]
 ScopeKind: TypeAlias = Literal["all", "top", "head", "full"]
+Schedule: TypeAlias = Literal["constant", "linear"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class FineTuningSettings:
             else PEFT can do, dropout for one, is refused. Rank 64 and alpha 16 on every linear
             layer in scope if None. Fused experts, which are no linear layers, stay as they are.
         learning_rate: Of Adam, > 0. The paper's if None: 5e-4 for a LoRA, 5e-5 for "full".
+        schedule: Of the learning rate. "constant": the paper's. "linear": it falls with every step
+            to a last one of 1 / N, N the steps that are planned.
         seed: Of the adapter's random half. The same seed gives the same answer.
         scope: What learns, of what `lora` names. "all": a LoRA on every linear layer but the
             head. "top:3": one on those of the last three layers; what the layers below make of a
@@ -53,6 +56,7 @@ class FineTuningSettings:
 
     lora: Any = None
     learning_rate: float | None = None
+    schedule: Schedule = "constant"
     seed: int = 0
     scope: str = "all"
     chunks_per_step: int = 1
@@ -79,10 +83,11 @@ class FineTuningSettings:
                 f'`scope` must be "all", "top:k" with k >= 1, "head" or "full", got '
                 f"{shown(self.scope)}"
             )
-        if not (isinstance(self.chunk_format, str) and self.chunk_format in get_args(ChunkFormat)):
-            raise InvalidInputError(
-                f'`chunk_format` must be "text" or "chat", got {shown(self.chunk_format)}'
-            )
+        for name, known in (("chunk_format", ChunkFormat), ("schedule", Schedule)):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value in get_args(known)):
+                both = " or ".join(f'"{one}"' for one in get_args(known))
+                raise InvalidInputError(f"`{name}` must be {both}, got {shown(value)}")
         check_text("chat_request", self.chat_request)
         if self.lora is not None:
             self._check_lora()
