@@ -190,6 +190,11 @@ class PreparedExperiment:
         self.identity = self._identity(language_model)
         self.digest = _digest(self.identity)[:16]
 
+    @property
+    def space(self) -> Space:
+        """Vectors of unit length of all chunks and prompts."""
+        return self._spaces[True]
+
     def record(self) -> dict[str, Any]:
         """Return the row that tells what the results of this experiment were measured on."""
         return {

@@ -19,7 +19,7 @@ from sift_core.answering.model.adapters import Adapter, ModelCopy
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.parts import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.model.passes import TokenWindow, WeightedWindow
-from sift_core.errors import AnswerError, MissingDependencyError
+from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.types import FineTuningReport, FineTuningStop
 
 try:
@@ -57,6 +57,7 @@ def fine_tune(
     *,
     on_step: OnStep | None = None,
     on_state: OnState | None = None,
+    start_from: Adapter | None = None,
     key: str = "",
 ) -> FineTuned:
     """Return what a model learns from texts, one Adam step each; the model stays as it is.
@@ -81,6 +82,8 @@ def fine_tune(
             learned from so far. While it runs the model computes, in this flow of control, with
             what has been learned by then: to score a text along the way. What it raises ends
             the fine-tuning.
+        start_from: An adapter of this model to go on from, with its rank and alpha; it stays as
+            it is. It must be on the layers that the settings name. A fresh one if None.
         key: What tells this adapter from every other of the model, for caches; drawn if "".
 
     Raises:
@@ -90,11 +93,13 @@ def fine_tune(
     settings = settings or FineTuningSettings()
     model = language_model.model
     steps, n_skipped = _plan(language_model, texts, settings)
+    if start_from is not None and settings.kind == "full":
+        raise InvalidInputError('the scope "full" starts from no adapter; pass the scope "all"')
     with language_model.lock.held(), _failures_named():
         learner: Learner = (
             FullLearner(model, settings)
             if settings.kind == "full"
-            else LoraLearner(model, settings, language_model.name)
+            else LoraLearner(model, settings, language_model.name, start_from)
         )
     run = _Run(language_model, learner, settings, on_step=on_step, on_state=on_state)
     run.take(steps)
@@ -109,6 +114,7 @@ def fine_tuned(
     *,
     on_step: OnStep | None = None,
     on_state: OnState | None = None,
+    start_from: Adapter | None = None,
 ) -> Iterator[FineTuned]:
     """Let a model have learned from texts for the `with` block, in this flow of control alone.
 
@@ -118,7 +124,9 @@ def fine_tuned(
     Yields:
         What was learned, and how that went.
     """
-    tuned = fine_tune(language_model, texts, settings, on_step=on_step, on_state=on_state)
+    tuned = fine_tune(
+        language_model, texts, settings, on_step=on_step, on_state=on_state, start_from=start_from
+    )
     with language_model.adapted(tuned.adapter):
         yield tuned
 

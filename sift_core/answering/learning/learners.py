@@ -109,18 +109,43 @@ class LoraLearner(Learner):
         model: The frozen model.
         settings: How it learns.
         base_name: The model's name.
+        start_from: What it begins with, and where rank and alpha come from; a fresh LoRA of the
+            settings' if None.
+
+    Raises:
+        InvalidInputError: If `start_from` is on other layers than the settings name.
     """
 
-    def __init__(self, model: Any, settings: FineTuningSettings, base_name: str) -> None:
+    def __init__(
+        self,
+        model: Any,
+        settings: FineTuningSettings,
+        base_name: str,
+        start_from: Adapter | None = None,
+    ) -> None:
         parts = parts_of(model)
         head = settings.kind == "head"
         layout = parts.layout(
-            rank=settings.rank, n_top_layers=settings.n_top_layers, head=head, lora=settings.lora
+            rank=settings.rank if start_from is None else start_from.rank,
+            n_top_layers=settings.n_top_layers,
+            head=head,
+            lora=settings.lora,
         )
+        if start_from is not None and start_from.layout != layout:
+            raise InvalidInputError(
+                f"the adapter to start from is on other layers than the scope {settings.scope!r} "
+                f"of this model; fine-tune with the settings that it was made with"
+            )
         self._layout, self._parts = layout, parts
-        self._alpha, self._base_name = settings.alpha, base_name
+        self._alpha = settings.alpha if start_from is None else start_from.alpha
+        self._base_name = base_name
         with torch.inference_mode(False), torch.no_grad():
-            self._values = torch.nn.Parameter(_fresh(layout, settings.seed, model.device))
+            values = (
+                _fresh(layout, settings.seed, model.device)
+                if start_from is None
+                else start_from.values.to(model.device, copy=True)
+            )
+            self._values = torch.nn.Parameter(values)
             self._before: torch.Tensor | None = None
             self._gradient: torch.Tensor | None = None  # its memory, kept from step to step
             # As autograd sees them, in the model's precision; in float32 the same memory.
