@@ -15,77 +15,37 @@ a file as they come; the same command goes on from there.
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import torch
-from peft import LoraConfig
 
 from benchmarks.embedding_cache import CACHE
 from benchmarks.language_modeling.arms import MainSettings
-from benchmarks.language_modeling.experiment import LanguageModelingExperiment, PreparedExperiment
 from benchmarks.language_modeling.measuring import PromptTask
 from benchmarks.language_modeling.running import ResultsFile, Row
-from sift_core.answering import Adapter, FineTuningSettings, fine_tune
-from sift_core.answering.model.adapters import sum_of_adapters
-from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.selection import posterior_variances
-from sift_core.types import FloatArray, IntArray
+from benchmarks.merged_adapters_laboratory import (
+    Laboratory,
+    Recipe,
+    Weighting,
+    curve,
+    merged,
+    prepared_for,
+    shares,
+)
+from benchmarks.records import write_record
+from sift_core.answering import FineTuningSettings
+from sift_core.types import FloatArray
 
 RESULTS = CACHE.with_name("merged_adapters") / "results.jsonl"
-TUNING_SKIP = 5  # prompts of each domain: the first are those of benchmarks.language_modeling
-POINTS = (1, 2, 3, 5, 8, 10, 12, 16, 20, 25, 30, 40, 50)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How the adapter of a cluster learns: each chunk once an epoch, in random order.
-
-    Args:
-        rank: Of the LoRA, on every linear layer.
-        alpha: Its output scaling.
-        rate: Of Adam.
-        epochs: How often the cluster is gone through.
-    """
-
-    rank: int = 16
-    alpha: float = 16.0
-    rate: float = 1e-3
-    epochs: int = 1
-
-    @property
-    def settings(self) -> FineTuningSettings:
-        lora = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules="all-linear")
-        return FineTuningSettings(lora=lora, learning_rate=self.rate)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weighting:
-    """How adapters are weighted for a prompt.
-
-    Args:
-        by: "softmax" of beta times the cosine with the clusters' centroids, as TTMM; "sift": how
-            much of σ² at the prompt SIFT's choices from each cluster take away, in shares;
-            "uniform".
-        beta: Of the softmax.
-        least: Share below which an adapter is left out; the rest is scaled to the same sum.
-        strength: Sum of all weights.
-        at_most: How many adapters, those of the largest shares.
-        average: Whether A's and B's are averaged each; else the updates are summed exactly.
-    """
-
-    by: str = "softmax"
-    beta: float = 20.0
-    least: float = 0.05
-    strength: float = 1.0
-    at_most: int = 10
-    average: bool = False
+PACKAGES = ["numpy", "torch", "transformers", "faiss-cpu", "sentence-transformers", "sift-rerank"]
+PARTS = ("recipes", "tune", "warm-tune", "test", "warm")
+QUARTER = 12  # of 50 chunks
 
 
 RECIPES = (Recipe(), Recipe(rate=2e-3), Recipe(alpha=4.0, rate=2e-3))
@@ -103,138 +63,9 @@ TUNED = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Clusters:
-    """The data space in k parts: centroids of unit length, shape (k, d), and each chunk's part."""
-
-    centroids: FloatArray
-    of_chunk: IntArray
-
-    @property
-    def n(self) -> int:
-        return len(self.centroids)
-
-    def rows(self, cluster: int) -> IntArray:
-        return np.flatnonzero(self.of_chunk == cluster)
-
-
-def clusters_of(vectors: FloatArray, n: int) -> Clusters:
-    """Return the clusters of Faiss' k-means on the sphere."""
-    d = vectors.shape[1]
-    kmeans = faiss.Kmeans(d, n, niter=25, seed=0, spherical=True, min_points_per_centroid=1)
-    kmeans.train(vectors)
-    return Clusters(centroids=kmeans.centroids, of_chunk=(vectors @ kmeans.centroids.T).argmax(1))
-
-
-class Laboratory:
-    """Model, data space and rows of one run."""
-
-    def __init__(self, prepared: PreparedExperiment, file: ResultsFile, folder: Path) -> None:
-        self.prepared, self.file = prepared, file
-        self.model = prepared.worker().load_model()
-        self.vectors = prepared.space.chunks
-        self.texts = [one.text for one in prepared.chunks]
-        self._folder = folder / prepared.digest
-        self.clusters = lru_cache(maxsize=None)(lambda n: clusters_of(self.vectors, n))
-        self.experts = lru_cache(maxsize=1)(self._experts)
-
-    def add(self, task: PromptTask | None, what: dict[str, Any], measure: Callable[[], Row]) -> Row:
-        """Return the row of something measured; it is measured if the file lacks it."""
-        about = {"experiment": self.prepared.digest, **what}
-        if task is not None:
-            about["prompt"] = task.prompt["id"]
-        key = " ".join(f"{name}={value}" for name, value in about.items())
-        if key not in self.file.keys:
-            self.file.append({"key": key, **about, **measure()})
-        return next(row for row in self.file.rows if row.get("key") == key)
-
-    def lessons(self, rows: IntArray, recipe: Recipe) -> list[str]:
-        draw = np.random.default_rng(0)
-        return [self.texts[row] for _ in range(recipe.epochs) for row in draw.permutation(rows)]
-
-    def _experts(self, n: int, recipe: Recipe) -> list[Adapter]:
-        """Return the adapter of every cluster; what is not on disk is learned."""
-        clusters = self.clusters(n)
-        name = "-".join(f"{value:g}" for value in asdict(recipe).values())
-        adapters = []
-        for cluster in range(n):
-            place = self._folder / name / f"{cluster} of {n}"
-
-            def learned(cluster: int = cluster, place: Path = place) -> Row:
-                texts = self.lessons(clusters.rows(cluster), recipe)
-                begin = time.process_time()
-                tuned = fine_tune(self.model, texts, recipe.settings)
-                seconds = time.process_time() - begin
-                tuned.adapter.save(place)
-                losses = tuned.report.losses
-                return {
-                    "n_chunks": len(clusters.rows(cluster)),
-                    "seconds": round(seconds, 2),
-                    "losses": [round(float(np.mean(part)), 4) for part in (losses, losses[-10:])],
-                    "bytes": tuned.adapter.n_bytes,
-                }
-
-            what = {"kind": "expert", "clusters": n, "cluster": cluster, "recipe": asdict(recipe)}
-            self.add(None, what, learned)
-            adapters.append(Adapter.load(place, key=f"{cluster} of {n}"))
-            print(f"{cluster + 1} of {n} adapters", flush=True)
-        return adapters
-
-
-def curve(
-    laboratory: Laboratory,
-    task: PromptTask,
-    texts: Sequence[str],
-    settings: FineTuningSettings,
-    start_from: Adapter | None = None,
-) -> Row:
-    """Return bits per byte and processor seconds after so many steps."""
-    model, points = laboratory.model, []
-    scoring = 0.0
-    begin = time.process_time()
-
-    def score(n: int) -> None:
-        nonlocal scoring
-        started = time.process_time()
-        if n == 0 or n in POINTS or n == len(texts):
-            bits = model.bits_per_byte(task.text)
-            points.append((n, round(bits, 6), round(started - begin - scoring, 3)))
-        scoring += time.process_time() - started
-
-    fine_tune(model, texts, settings, on_state=score, start_from=start_from)
-    return {"points": points}
-
-
-def shares(laboratory: Laboratory, task: PromptTask, n: int, way: Weighting) -> FloatArray:
-    """Return what each adapter is multiplied by, shape (n,)."""
-    clusters = laboratory.clusters(n)
-    query = laboratory.prepared.space.prompts[task.prompt["id"]]
-    if way.by == "softmax":
-        exponents = way.beta * (clusters.centroids @ query)
-        found = np.exp(exponents - exponents.max())
-    elif way.by == "sift":
-        chosen = task.pool.embeddings[task.arms[-1].positions]
-        falls = -np.diff(posterior_variances(query, chosen, noise_variance=0.1))
-        owners = (chosen @ clusters.centroids.T).argmax(1)
-        found = np.bincount(owners, weights=falls, minlength=n)
-    else:
-        found = np.ones(n)
-    found /= found.sum()
-    kept = found >= (0 if way.by == "uniform" else min(way.least, found.max()))
-    kept[np.argsort(-found)[way.at_most :]] = False
-    found = np.where(kept, found, 0)
-    return way.strength * found / found.sum()
-
-
-def merged(adapters: Sequence[Adapter], weights: FloatArray, *, average: bool) -> Adapter:
-    """Return one adapter of the weighted ones."""
-    used = np.flatnonzero(weights)
-    some, own = [adapters[i] for i in used], [float(weights[i]) for i in used]
-    if not average:
-        return sum_of_adapters(some, own, key="sum")
-    total = sum(own)
-    values = sum(weight / total * one.values for weight, one in zip(own, some, strict=True))
-    return replace(some[0], values=values, alpha=some[0].alpha * total, key="average")
+CHOSEN = Weighting(beta=10.0)
+JUDGED = [NEAREST, UNIFORM, CHOSEN]
+WARM_RATE = 1e-3
 
 
 def score_merged(laboratory: Laboratory, task: PromptTask, n: int, way: Weighting) -> Row:
@@ -275,31 +106,23 @@ def recipes(laboratory: Laboratory, tasks: Sequence[PromptTask], n: int) -> None
             laboratory.add(
                 task,
                 what,
-                lambda task=task, texts=texts, own=twice: {
-                    "n_chunks": len(rows),
-                    **curve(laboratory, task, texts, own.settings),
-                },
+                lambda task=task, texts=texts, own=twice: curve(
+                    laboratory, task, texts, own.settings
+                ),
             )
         print(f"recipe {recipe}", flush=True)
 
 
-def weightings(
+def weighted(
     laboratory: Laboratory, tasks: Sequence[PromptTask], n: int, ways: Sequence[Weighting]
-) -> Iterator[tuple[Weighting, list[Row]]]:
-    """Yield the rows of each way to weight the adapters of n clusters."""
+) -> None:
+    """Score each way to weight the adapters of n clusters."""
     for way in ways:
         what = {"kind": "merged", "clusters": n, "recipe": asdict(USED), "way": asdict(way)}
-        yield (
-            way,
-            [
-                laboratory.add(
-                    task,
-                    what,
-                    lambda task=task, way=way: score_merged(laboratory, task, n, way),
-                )
-                for task in tasks
-            ],
-        )
+        for task in tasks:
+            laboratory.add(
+                task, what, lambda task=task, way=way: score_merged(laboratory, task, n, way)
+            )
 
 
 def learned(laboratory: Laboratory, tasks: Sequence[PromptTask]) -> list[Row]:
@@ -318,41 +141,129 @@ def learned(laboratory: Laboratory, tasks: Sequence[PromptTask]) -> list[Row]:
     return rows
 
 
-def prepared_for(data: Path, *, tuning: bool, prompts: int, documents: int) -> PreparedExperiment:
-    folder = data / "minipile"
-    experiment = LanguageModelingExperiment(
-        data_space=folder / "train.jsonl.xz",
-        prompts=folder / "test_dev.jsonl.xz",
-        base_model=SMOLLM2,
-        documents_per_domain=documents,
-        prompts_per_domain=1 if tuning else prompts,
-        skipped_per_domain=TUNING_SKIP if tuning else 0,
-        near_duplicates=folder / "neardup_test_dev.jsonl",
-        device="cpu",
-        dtype="bfloat16",
-    )
-    return PreparedExperiment(experiment, cache_folder=CACHE)
+def warm(
+    laboratory: Laboratory,
+    tasks: Sequence[PromptTask],
+    n: int,
+    way: Weighting | None,
+    rates: Sequence[float],
+) -> None:
+    """Take the curve of learning a quarter of SIFT's chunks from the merged adapter, or from none.
+
+    The recipe is the experts' but for the rate.
+    """
+    for rate in rates:
+        recipe = replace(USED, rate=rate)
+        what = {
+            "kind": "warm",
+            "clusters": n,
+            "way": None if way is None else asdict(way),
+            "recipe": asdict(recipe),
+        }
+        for task in tasks:
+
+            def from_merged(task: PromptTask = task, recipe: Recipe = recipe) -> Row:
+                start = None
+                if way is not None:
+                    weights = shares(laboratory, task, n, way)
+                    start = merged(laboratory.experts(n, USED), weights, average=way.average)
+                texts = [task.pool.texts[p] for p in task.arms[-1].positions[:QUARTER]]
+                return curve(laboratory, task, texts, recipe.settings, start)
+
+            laboratory.add(task, what, from_merged)
+        print(f"warm from {way}, rate {rate:g}", flush=True)
+
+
+def summary(rows: Sequence[Row], prompts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a line for every arm that all of these prompts have, the largest gain first.
+
+    "gain" is the mean fall of bits per byte, "share" that gain over the gain of learning 50
+    chunks, with a 90 % interval over prompts; "seconds" the mean of processor time before the
+    prompt is scored.
+    """
+    arms: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row.get("prompt") in prompts and row["kind"] != "recipe":
+            arm = {name: row[name] for name in ("kind", "clusters", "recipe", "way") if name in row}
+            arms.setdefault(json.dumps(arm), {})[row["prompt"]] = row
+    bits = {name: _points(own, prompts) for name, own in arms.items() if len(own) == len(prompts)}
+    base = bits.pop(json.dumps({"kind": "base"}))[0][0]
+    full = bits.get(json.dumps({"kind": "learned"}), {0: (base, base)})  # not where ways are tuned
+    most = base - full[max(full)][0]
+    drawn = np.random.default_rng(0).integers(len(prompts), size=(10_000, len(prompts)))
+    found = []
+    for arm, curve_of_arm in bits.items():
+        for step, (own, seconds) in curve_of_arm.items():
+            gain = base - own
+            share = np.append(gain[drawn].mean(1) / most[drawn].mean(1), gain.mean() / most.mean())
+            found.append(
+                {
+                    "arm": json.loads(arm),
+                    "steps": step,
+                    "n_prompts": len(prompts),
+                    "gain": round(float(gain.mean()), 4),
+                    "share": round(float(share[-1]), 3),
+                    "share_90": [round(float(q), 3) for q in np.quantile(share, (0.05, 0.95))],
+                    "seconds": round(float(seconds.mean()), 3),
+                    "better_than_base": int((gain > 0).sum()),
+                }
+            )
+    return sorted(found, key=lambda line: -line["gain"])
+
+
+def _points(
+    rows: dict[str, Row], prompts: Sequence[str]
+) -> dict[int, tuple[FloatArray, FloatArray]]:
+    """Return bits per byte and seconds of all prompts, by step."""
+    curves = [
+        rows[one].get("points") or [(0, rows[one]["bits"], rows[one].get("seconds", 0.0))]
+        for one in prompts
+    ]
+    steps = sorted(set.intersection(*({point[0] for point in own} for own in curves)))
+    by_step = [{point[0]: point[1:] for point in own} for own in curves]
+    return {
+        step: (
+            np.array([own[step][0] for own in by_step]),
+            np.array([own[step][1] for own in by_step]),
+        )
+        for step in steps
+    }
+
+
+def print_lines(lines: Sequence[dict[str, Any]]) -> None:
+    for line in lines:
+        low, high = line["share_90"]
+        print(
+            f"gain {line['gain']:.4f}  share {line['share']:.2f} [{low:.2f}, {high:.2f}]  "
+            f"{line['seconds']:7.3f} s  steps {line['steps']:2}  better "
+            f"{line['better_than_base']}/{line['n_prompts']}  {line['arm']}",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="has the folder minipile")
-    parser.add_argument("--part", default="tune,test,warm", help="recipes, tune, test, warm")
+    parser.add_argument("--part", default="tune,test", help=", ".join(PARTS))
     parser.add_argument("--clusters", default="24", help="how many, with commas between")
     parser.add_argument("--documents", type=int, default=40, help="of each domain")
     parser.add_argument("--prompts", type=int, default=2, help="of each domain, to judge by")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
+    parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    parts = arguments.part.split(",")
+    parts = set(arguments.part.split(","))
+    if unknown := parts - set(PARTS):
+        parser.error(f"no part {min(unknown)!r}; there are {', '.join(PARTS)}")
     numbers = [int(n) for n in arguments.clusters.split(",")]
+    lines: list[dict[str, Any]] = []
     with ResultsFile(arguments.results) as file:
-        for tuning, own in ((True, {"recipes", "tune"}), (False, {"test", "warm"})):
-            if not own & set(parts):
+        for name, own in (("tuning", PARTS[:3]), ("test", PARTS[3:])):
+            if parts.isdisjoint(own):
                 continue
             prepared = prepared_for(
                 arguments.data,
-                tuning=tuning,
+                tuning=name == "tuning",
                 prompts=arguments.prompts,
                 documents=arguments.documents,
             )
@@ -360,16 +271,38 @@ def main() -> None:
             tasks = prepared.tasks([MainSettings().learning("SIFT")], ())
             laboratory = Laboratory(prepared, file, RESULTS.parent)
             print(f"{len(prepared.chunks)} chunks, {len(tasks)} prompts", flush=True)
-            if "recipes" in parts:
-                recipes(laboratory, tasks, 48)
-            bits = np.array([base(laboratory, task) for task in tasks])
-            if "tune" in parts:
-                for n in numbers:
-                    for way, rows in weightings(laboratory, tasks, n, TUNED):
-                        gain = bits - [row["bits"] for row in rows]
-                        print(f"{n:3} gain {gain.mean():.4f} {way}", flush=True)
-            if "test" in parts:
-                learned(laboratory, tasks)
+            measure(laboratory, tasks, parts, numbers)
+            prompts = [task.prompt["id"] for task in tasks]
+            of_these = [row for row in file.rows if row["experiment"] == prepared.digest]
+            found = summary([row for row in of_these if "kind" in row], prompts)
+            print_lines(found)
+            lines += [{"prompts": name, **line} for line in found]
+    if arguments.json is not None:
+        write_record(arguments.json, rows=lines, bars=[], packages=PACKAGES)
+
+
+def measure(
+    laboratory: Laboratory, tasks: Sequence[PromptTask], parts: set[str], numbers: Sequence[int]
+) -> None:
+    """Add the rows of some parts."""
+    for task in tasks:
+        base(laboratory, task)
+    if parts & {"test", "warm"}:
+        learned(laboratory, tasks)
+    if "recipes" in parts:
+        recipes(laboratory, tasks, 48)
+    if "tune" in parts:
+        for n in numbers:
+            weighted(laboratory, tasks, n, TUNED)
+    if "warm-tune" in parts:
+        warm(laboratory, tasks, numbers[0], CHOSEN, (5e-4, 1e-3, 2e-3))
+        warm(laboratory, tasks, numbers[0], None, (1e-3, 2e-3))
+    if "test" in parts:
+        for n in numbers:
+            weighted(laboratory, tasks, n, JUDGED)
+    if "warm" in parts:
+        warm(laboratory, tasks, numbers[0], CHOSEN, [WARM_RATE])
+        warm(laboratory, tasks, numbers[0], None, [WARM_RATE])
 
 
 if __name__ == "__main__":

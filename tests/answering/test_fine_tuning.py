@@ -233,6 +233,36 @@ def test_several_chunks_a_step_follow_their_mean_gradient(make_random_lm):
     assert tuned.losses[0] == pytest.approx(sum(nats) / 2, rel=1e-5)
 
 
+@pytest.mark.parametrize("scope", ["all", "top:1", "head"])
+def test_learning_goes_on_from_an_adapter_which_stays_as_it_is(make_random_lm, scope):
+    lm = make_random_lm()
+    settings = replace(FAST, scope=scope)
+    first = fine_tune(lm, TEXTS[:2], settings).adapter
+    kept = first.values.clone()
+    with lm.adapted(first):
+        started = lm.bits_per_byte(TEXTS[2])
+    seen = []
+    second = fine_tune(
+        lm,
+        TEXTS[2:],
+        settings,
+        start_from=first,
+        on_state=lambda n: seen.append(lm.bits_per_byte(TEXTS[2])),
+    )
+    assert seen[0] == started
+    assert seen[1] < started
+    assert torch.equal(first.values, kept)
+    assert second.adapter.layout == first.layout
+
+
+def test_learning_starts_from_no_adapter_of_other_layers(make_random_lm):
+    lm = make_random_lm()
+    top = fine_tune(lm, TEXTS[:1], replace(FAST, scope="top:1")).adapter
+    for scope in ("all", "full"):
+        with pytest.raises(InvalidInputError):
+            fine_tune(lm, TEXTS, replace(FAST, scope=scope), start_from=top)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
