@@ -63,8 +63,15 @@ TUNED = [
 ]
 
 
-CHOSEN = Weighting(beta=10.0)
-JUDGED = [NEAREST, UNIFORM, CHOSEN]
+CHOSEN = Weighting(beta=10.0, at_most=3)
+JUDGED = [
+    NEAREST,
+    UNIFORM,
+    CHOSEN,
+    Weighting(beta=10.0),
+    Weighting(beta=10.0, average=True),
+    Weighting(by="sift", at_most=3),
+]
 WARM_RATE = 1e-3
 
 
