@@ -330,6 +330,8 @@ class AnswerMode(str, Enum):
     """As one training step each, before the question."""
     BOTH = "both"
     """Both ways."""
+    MERGED = "merged"
+    """By adapters that were learned from the collection beforehand; nothing is fetched."""
     AUTO = "auto"
     """Decided per query; an `Answer` never carries this value."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sift_core.answering.engine import AnswerEngine
     from sift_core.answering.in_context import InContextAnswerer, TextGenerator
     from sift_core.answering.learning.adapter_cache import AdapterCache
+    from sift_core.answering.learning.clusters import ClusterAdapters, learn_clusters
     from sift_core.answering.learning.fine_tuning import FineTuned, fine_tune, fine_tuned
     from sift_core.answering.learning.settings import FineTuningSettings
     from sift_core.answering.model.adapters import Adapter
@@ -30,6 +31,7 @@ __all__ = [
     "AnswerStream",
     "AsyncAnswerStream",
     "Choice",
+    "ClusterAdapters",
     "CostModel",
     "Decision",
     "FineTuned",
@@ -47,6 +49,7 @@ __all__ = [
     "cached_cost_model",
     "fine_tune",
     "fine_tuned",
+    "learn_clusters",
 ]
 
 _MODULES = {
@@ -58,6 +61,7 @@ _MODULES = {
     "Session": "sift_core.answering.sessions",
     "Adapter": "sift_core.answering.model.adapters",
     "AdapterCache": "sift_core.answering.learning.adapter_cache",
+    "ClusterAdapters": "sift_core.answering.learning.clusters",
     "CostModel": "sift_core.answering.cost_model",
     "Decision": "sift_core.answering.policy",
     "FineTuned": "sift_core.answering.learning.fine_tuning",
@@ -74,6 +78,7 @@ _MODULES = {
     "cached_cost_model": "sift_core.answering.cost_model",
     "fine_tune": "sift_core.answering.learning.fine_tuning",
     "fine_tuned": "sift_core.answering.learning.fine_tuning",
+    "learn_clusters": "sift_core.answering.learning.clusters",
 }
 
 

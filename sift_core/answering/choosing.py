@@ -42,7 +42,9 @@ def settled(
     """
     started = time.perf_counter()
     deadline = request.deadline(spent_s=sum(timings.values()))
-    mode = AnswerMode(request.mode) if len(pool) else AnswerMode.BASE
+    mode = AnswerMode(request.mode)
+    if not len(pool) and mode is not AnswerMode.MERGED:
+        mode = AnswerMode.BASE
     read = learned = features = None
     effort = request.effort or (engine.effort if engine.n_steps is None else None)
     n_steps = EFFORTS[effort].n_steps if effort else engine.n_steps
@@ -76,9 +78,11 @@ def settled(
         )
         decision = engine.policy.decide(features)
     else:
-        reason = "it was asked for" if mode is request.mode else "there is no candidate"
+        reasons = ["it was asked for" if mode is request.mode else "there is no candidate"]
+        if mode is AnswerMode.MERGED and engine.adapters is not None:
+            reasons.append(engine.adapters.reason(query))
         none = request.mode is AnswerMode.AUTO
-        decision = Decision(mode=mode, reasons=(reason,), is_off_topic=none)
+        decision = Decision(mode=mode, reasons=tuple(reasons), is_off_topic=none)
     learned = first_choices(learned, decision.n_steps) if decision.mode in LEARNING else None
     return Choice(
         query=query,

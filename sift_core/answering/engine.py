@@ -13,6 +13,7 @@ from sift_core.answering.condensing import Condense, Condenser, check_condense
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer, TextGenerator
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
+from sift_core.answering.learning.clusters import ClusterAdapters
 from sift_core.answering.learning.effort import EFFORTS, check_effort
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
@@ -108,6 +109,8 @@ class AnswerEngine:
             makes of it; a function of history and question: its text or texts; None: the question.
         cost_model: Seconds of every mode on this machine (`cached_cost_model`), for policies and
             latency budgets; None if they are not known.
+        adapters: What mode "merged" answers with: adapters that the collection's clusters were
+            learned into beforehand; None for no such mode.
         adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
             for none. In memory alone unless it has a folder.
         generator: Writes the answers' texts, a `VllmGenerator` for instance; the language model
@@ -143,6 +146,7 @@ class AnswerEngine:
     on_off_topic: str = "refuse"
     condense: Condense | None = "join"
     cost_model: CostModel | None = None
+    adapters: ClusterAdapters | None = None
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
     generator: TextGenerator | None = None
 
@@ -239,6 +243,8 @@ class AnswerEngine:
         request = self._condenser.condensed(request, timings)
         with timed(timings, "embed"):
             query = request.query(embedder)
+        if request.mode is AnswerMode.MERGED:
+            return settled(self, request, query, CandidatePool.empty(), timings)
         with timed(timings, "fetch"):
             asked = request.searched(query)
             pool = fetch_for_all(source, asked, self.n_candidates, filter=request.filter)
@@ -254,6 +260,8 @@ class AnswerEngine:
         request = await self._condenser.acondensed(request, timings)
         with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
+        if request.mode is AnswerMode.MERGED:
+            return settled(self, request, query, CandidatePool.empty(), timings)
         with timed(timings, "fetch"):
             asked = request.searched(query)
             pool = await afetch_for_all(source, asked, self.n_candidates, filter=request.filter)
@@ -339,11 +347,16 @@ class AnswerEngine:
                     on_step=on_step,
                 )
                 self.language_model.verify_base()
+        merged = None
+        if choice.mode is AnswerMode.MERGED and self.adapters is not None:
+            with timed(timings, "merge"):
+                merged = self.adapters.adapter_for(choice.query)
         answerer = self._answerer(choice.generation, cite=choice.cite)
         return Session(
             choice=choice,
             answerer=replace(answerer, generator=Refusing()) if choice.refuses else answerer,
             tuned=tuned,
+            merged=merged,
             timings=timings,
         )
 
@@ -400,6 +413,11 @@ class AnswerEngine:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
         self.language_model.check_generation(request.generation)
+        if request.mode is AnswerMode.MERGED and self.adapters is None:
+            raise InvalidInputError(
+                'mode "merged" needs adapters that were learned beforehand; construct the engine '
+                "with `adapters`, from `learn_clusters` or `sift learn`"
+            )
         rules_of(self, request).check(self.context_selector)
         return request
 

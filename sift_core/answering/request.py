@@ -37,7 +37,8 @@ class AnswerRequest:
 
     Args:
         question: In words, not empty.
-        mode: "base", "context", "fine_tune", "both" or "auto". "base" needs no source.
+        mode: "base", "context", "fine_tune", "both", "merged" or "auto". "base" needs no source,
+            "merged" the engine's `adapters`.
         filter: Restricts the candidates; the source's own kind of filter.
         history: What was said before, oldest first.
         queries: What is looked for in place of the question, which the model is asked all the same:

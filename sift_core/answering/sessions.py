@@ -12,6 +12,7 @@ import numpy as np
 
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.learning.fine_tuning import FineTuned
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.policy import READING
 from sift_core.answering.request import Choice
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, OnText, Produce, followed
@@ -43,6 +44,7 @@ class Session:
         choice: Mode, reasons and documents.
         answerer: How questions are put and answers generated.
         tuned: What was learned; None if nothing was.
+        merged: What was learned beforehand and merged for the question; None but in mode "merged".
         timings: Seconds by stage, of choosing and learning.
     """
 
@@ -50,6 +52,7 @@ class Session:
     answerer: InContextAnswerer
     tuned: FineTuned | None
     timings: Mapping[str, float]
+    merged: Adapter | None = None
 
     @property
     def report(self) -> FineTuningReport | None:
@@ -167,7 +170,7 @@ class Session:
         return self.choice.chunks(self.choice.read)
 
     def _adapted(self) -> AbstractContextManager[None]:
-        learned = None if self.tuned is None else self.tuned.adapter
+        learned = self.merged if self.tuned is None else self.tuned.adapter
         return self.answerer.language_model.adapted(learned)
 
     def _query(self, question: str | Query, history: Sequence[Message] | None = None) -> Query:
@@ -201,7 +204,7 @@ class Session:
             deviation = float((variances[-1] / (1 + len(choice.query.also))) ** 0.5)
         return replace(
             answer,
-            mode=_MODES[len(read) > 0, len(learned) > 0],
+            mode=_MODES[len(read) > 0, len(learned) > 0] if self.merged is None else choice.mode,
             chunks=used,
             n_read=len(read),
             standard_deviation=deviation,

@@ -55,7 +55,7 @@ class ClusterAdapters:
     embedder_name: str
     beta: float = 10.0
     least: float = 0.05
-    at_most: int = 10
+    at_most: int = 3
 
     @property
     def n_bytes(self) -> int:
@@ -66,14 +66,19 @@ class ClusterAdapters:
         """Return the weight of each adapter for a question, shape (n,), >= 0, of sum 1.
 
         Raises:
-            InvalidInputError: If the question has vectors of another dimension.
+            InvalidInputError: If the question is of another embedder, or not embedded.
         """
-        vectors = query.vectors
+        if query.embedder_name not in (None, self.embedder_name):
+            raise InvalidInputError(
+                f"the adapters were learned with vectors of {self.embedder_name!r}, the question's "
+                f"is of {query.embedder_name!r}; use one model for both"
+            )
+        vectors = np.atleast_2d(query.vectors)
         if vectors.shape[1] != self.centroids.shape[1]:
             raise InvalidInputError(
                 f"the adapters were learned with vectors of {self.centroids.shape[1]} dimensions "
-                f"({self.embedder_name}), the question has {vectors.shape[1]}; embed it by that "
-                f"model"
+                f"({self.embedder_name}), the question's has {vectors.shape[1]}; use one model for "
+                f"both"
             )
         exponents = self.beta * (unit_rows(vectors) @ self.centroids.T)
         weights = np.exp(exponents - exponents.max(axis=1, keepdims=True))
@@ -84,13 +89,19 @@ class ClusterAdapters:
         shares /= shares.sum()
         return shares
 
+    def reason(self, query: Query) -> str:
+        """Return a sentence on what a question gets."""
+        shares = self.shares(query)
+        told = " + ".join(f"{share:.0%}" for share in -np.sort(-shares) if share)
+        return f"the nearest of {len(shares)} adapters are merged ({told})"
+
     def adapter_for(self, query: Query) -> Adapter:
         """Return one adapter, the sum of those near the question; nothing is learned.
 
         Takes the time to copy their weights: tens of ms for 135 M parameters.
 
         Raises:
-            InvalidInputError: If the question has vectors of another dimension.
+            InvalidInputError: If the question is of another embedder, or not embedded.
         """
         shares = self.shares(query)
         used = np.flatnonzero(shares)
