@@ -43,6 +43,7 @@ _COMMANDS = {
         "serve:serve",
         "Serve index and model to clients of OpenAI's API and others.",
     ),
+    "learn": ("learn:learn", "Learn the index beforehand, for quick answers without reading."),
     "diagnose": (
         "diagnose:diagnose",
         "Say how redundant a collection is, and what SIFT changes.",

@@ -29,8 +29,10 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.plain import one_line, plain
 from sift_core.cli.settings import (
+    DEFAULT_ADAPTERS,
     DEFAULT_MODEL,
     DEFAULT_STORE,
+    AdaptersOption,
     CandidatesOption,
     CiteOption,
     DeviceOption,
@@ -70,6 +72,7 @@ _STAGES = {
     "fetch": "retrieval",
     "select": "selection",
     "fine_tune": "fine-tuning",
+    "merge": "merging",
     "generate": "generation",
 }
 
@@ -82,6 +85,7 @@ class ModeName(str, Enum):
     CONTEXT = "context"
     FINE_TUNE = "fine_tune"
     BOTH = "both"
+    MERGED = "merged"
 
 
 def ask(
@@ -113,6 +117,7 @@ def ask(
     ] = 128,
     cite: CiteOption = False,
     on_off_topic: OffTopicOption = OffTopic.REFUSE,
+    adapters: AdaptersOption = DEFAULT_ADAPTERS,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -129,10 +134,13 @@ def ask(
         raise InvalidInputError("--query is for one question; leave out --chat, or --query")
     with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as (known, options):
         with working("Loading the language model …") as status:
-            from sift_core.answering import AnswerEngine  # with torch
+            from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
+            language_model = load_language_model(model, device, console=status.console)
+            is_merged = mode is ModeName.MERGED
             engine = AnswerEngine(
-                language_model=load_language_model(model, device, console=status.console),
+                language_model=language_model,
+                adapters=ClusterAdapters.load(adapters, language_model) if is_merged else None,
                 n_context=n_context,
                 max_tokens=max_tokens,
                 max_per_document=max_per_document,

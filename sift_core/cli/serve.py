@@ -90,6 +90,14 @@ def serve(
     on_off_topic: OffTopicOption = OffTopic.REFUSE,
     candidates: CandidatesOption = N_CANDIDATES,
     effort: EffortOption = EffortName.BALANCED,
+    adapters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of the adapters that sift learn made; with them there is the mode merged.",
+            show_default=False,
+        ),
+    ] = None,
     steps: StepsOption = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
@@ -169,6 +177,7 @@ def serve(
             cite=cite,
             on_off_topic=on_off_topic.value,
             candidates=candidates,
+            adapters=adapters,
             effort=effort.value,
             steps=steps,
             max_new_tokens=max_new_tokens,
@@ -194,6 +203,7 @@ def opened_app(
     cite: bool = False,
     on_off_topic: str = OffTopic.REFUSE.value,
     candidates: int = N_CANDIDATES,
+    adapters: str | None = None,
     effort: str = EffortName.BALANCED.value,
     steps: int | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -215,6 +225,7 @@ def opened_app(
         cite: Whether they are numbered and marks asked for, likewise.
         on_off_topic: As in `AnswerEngine`.
         candidates: Chunks that are fetched to choose from.
+        adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
         effort: As in `AnswerEngine`, where a request says nothing.
         steps: Training steps of a fine-tuning in its place; None for those of `effort`.
         max_new_tokens: Length of an answer where a request says none.
@@ -245,7 +256,7 @@ def opened_app(
                 name = PurePath(model).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
             with working("Loading the language model …") as status:
-                from sift_core.answering import AnswerEngine  # with torch
+                from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
                 language_model = load_language_model(model, device, console=status.console)
                 engine = AnswerEngine(
@@ -257,6 +268,7 @@ def opened_app(
                     cite=cite,
                     on_off_topic=on_off_topic,
                     n_candidates=candidates,
+                    adapters=ClusterAdapters.load(adapters, language_model) if adapters else None,
                     effort=effort,
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,

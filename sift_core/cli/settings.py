@@ -28,6 +28,7 @@ except ImportError as error:
 DEFAULT_STORE = "faiss:.sift"
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
 DEFAULT_MODEL = SMOLLM2
+DEFAULT_ADAPTERS = ".sift-adapters"
 FILE_NAME = "sift.toml"
 
 SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for every command
@@ -35,7 +36,7 @@ SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for
 # What is opened, loaded, read, written or deleted, and who may call a service.
 NEEDS_WORD = {*SHARED, "plot", "prune", "queries"}
 NEEDS_WORD |= {"host", "api_key", "no_auth", "allow_origin"}
-NEEDS_WORD |= {"vllm", "vllm_folder", "vllm_model"}
+NEEDS_WORD |= {"adapters", "vllm", "vllm_folder", "vllm_model"}
 
 
 class EffortName(str, Enum):
@@ -161,6 +162,14 @@ StepsOption = Annotated[
         min=1,
         help="Training steps of a fine-tuning, with the paper's rate, in place of --effort.",
         show_default=False,
+    ),
+]
+AdaptersOption = Annotated[
+    str,
+    typer.Option(
+        "--adapters",
+        metavar="FOLDER",
+        help="Where the adapters are that sift learn makes for the mode merged.",
     ),
 ]
 DeviceOption = Annotated[

@@ -53,9 +53,10 @@ class _Names:
     @classmethod
     def of(cls, service: Service) -> _Names:
         """Return the names of a service."""
-        model, ways = service.model_name, {}
-        if model is not None:
-            ways = {model: None, **{f"{model}:{way}": way for way in WAYS}}
+        model, engine, ways = service.model_name, service.engine, {}
+        if model is not None and engine is not None:
+            known = WAYS if engine.adapters is None else (*WAYS, "merged")
+            ways = {model: None, **{f"{model}:{way}": way for way in known}}
         return cls(ways=ways, embedder=service.embedder_name, created=int(time.time()))
 
     @property

@@ -92,17 +92,17 @@ def test_what_is_learned_does_not_depend_on_the_order_of_the_sample(lm, tmp_path
 def test_an_interrupted_call_goes_on_where_it_was(lm, tmp_path):
     whole = learned(lm, tmp_path / "whole")
 
-    def stop(done, total):
+    def stop(done, total, loss):
         assert total == N
         if done == 6:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learned(lm, tmp_path / "cut", on_progress=stop)
+        learned(lm, tmp_path / "cut", on_step=stop)
     with pytest.raises(InvalidInputError, match="1 of 3 adapters"):
         ClusterAdapters.load(tmp_path / "cut", lm)
     seen = []
-    found = learned(lm, tmp_path / "cut", on_progress=lambda done, _: seen.append(done))
+    found = learned(lm, tmp_path / "cut", on_step=lambda done, *_: seen.append(done))
     assert seen == list(range(5, N + 1))  # the first four were learned
     for one, two in zip(whole.adapters, found.adapters, strict=True):
         assert torch.equal(one.values, two.values)
@@ -110,7 +110,7 @@ def test_an_interrupted_call_goes_on_where_it_was(lm, tmp_path):
 
 def test_so_many_chunks_of_a_cluster_are_learned_at_most(lm, tmp_path):
     seen = []
-    learned(lm, tmp_path, n_chunks=2, on_progress=lambda done, total: seen.append(total))
+    learned(lm, tmp_path, n_chunks=2, on_step=lambda done, total, _: seen.append(total))
     assert seen == [6] * 6
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = str | dict[str, Any]
 Answered: TypeAlias = dict[str, Any]
-Mode: TypeAlias = Literal["auto", "base", "context", "fine_tune", "both"]
+Mode: TypeAlias = Literal["auto", "base", "context", "fine_tune", "both", "merged"]
 
 
 def _checked_engine(engine: object) -> Any:
@@ -91,7 +91,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`.
-        mode: "base", "context", "fine_tune", "both", or "auto", which decides a question.
+        mode: "base", "context", "fine_tune", "both", "merged", or "auto", which decides a question.
         generation: How to generate, over what the engine says; as in its `answer`.
 
     Raises:

@@ -38,7 +38,7 @@ class ChatSIFT(BaseChatModel):
     Args:
         engine: A `sift_core.answering.AnswerEngine`; one without a source answers in base
             mode.
-        mode: "base", "context", "fine_tune", "both" or "auto"; None for "auto" where the
+        mode: "base", "context", "fine_tune", "both", "merged" or "auto"; None for "auto" where the
             engine has a source and an embedder, else "base".
         max_tokens: Length of an answer at most; None for the engine's.
         temperature: 0 for the likeliest text, more to sample; None for what the engine says.

@@ -29,7 +29,7 @@ MANIFEST = "clusters.json"
 FORMAT = 1  # of the folder, and of what is learned: raise it when either changes
 RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # benchmarks.merged_adapters
 
-OnProgress = Callable[[int, int], object]
+OnClusterStep = Callable[[int, int, float], object]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,7 +155,7 @@ def learn_clusters(
     n_clusters: int = 24,
     n_chunks: int = 50,
     settings: FineTuningSettings | None = None,
-    on_progress: OnProgress | None = None,
+    on_step: OnClusterStep | None = None,
 ) -> ClusterAdapters:
     """Return an adapter for each cluster of a collection, learned once and kept in a folder.
 
@@ -172,8 +172,9 @@ def learn_clusters(
             16 for 135 M parameters.
         n_chunks: How many chunks of a cluster are learned from at most, >= 1.
         settings: How each learns; rank 16, alpha 16 and a rate of 1e-3 if None.
-        on_progress: Called after each step with the number of steps taken, those of earlier calls
-            counted, and of all. What it raises ends the learning.
+        on_step: Called after each step with the number of steps taken, those of earlier calls
+            counted, the number of all, and the loss before it in nats a token. What it raises
+            ends the learning.
 
     Raises:
         AnswerError: If the model fails.
@@ -210,8 +211,8 @@ def learn_clusters(
     done, total = 0, sum(manifest["n_chunks"])
     for cluster, (_, texts) in enumerate(clusters):
         if not _is_there(place, cluster):
-            for_cluster = _counted(on_progress, done, total)
-            tuned = fine_tune(language_model, texts, settings, on_step=for_cluster)
+            counted = _counted(on_step, done, total)
+            tuned = fine_tune(language_model, texts, settings, on_step=counted)
             assert isinstance(tuned.adapter, Adapter)  # a copy of the model in scope "full" alone
             tuned.adapter.save(_place(place, cluster))
         done += len(texts)
@@ -252,12 +253,12 @@ def _clusters(
     return found
 
 
-def _counted(on_progress: OnProgress | None, done: int, total: int) -> OnStep | None:
+def _counted(on_step: OnClusterStep | None, done: int, total: int) -> OnStep | None:
     """Return what is called after each step of one cluster."""
-    if on_progress is None:
+    if on_step is None:
         return None
     steps = iter(range(done + 1, total + 1))
-    return lambda _: on_progress(next(steps), total)
+    return lambda loss: on_step(next(steps), total, loss)
 
 
 def _read_manifest(place: Path) -> dict[str, Any] | None:

@@ -91,8 +91,8 @@ class SIFTSynthesizer(BaseSynthesizer):
 
     Args:
         engine: With a language model; its own source and embedder are not used.
-        mode: "auto", "base", "context", "fine_tune" or "both", unless a query says otherwise
-            (`SIFTQueryBundle`).
+        mode: "auto", "base", "context", "fine_tune", "both" or "merged", unless a query says
+            otherwise (`SIFTQueryBundle`).
         llm: Answers in the modes context and base instead of the engine's model, with
             LlamaIndex's own prompts (response mode "compact").
         streaming: Whether responses are streams.
