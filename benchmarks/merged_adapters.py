@@ -18,7 +18,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,13 @@ from benchmarks.merged_adapters_laboratory import (
 )
 from benchmarks.records import write_record
 from sift_core.answering import FineTuningSettings
+from sift_core.answering.learning.effort import EFFORTS
+from sift_core.answering.learning.settings import LORA_LEARNING_RATE, Schedule
 from sift_core.types import FloatArray
 
 RESULTS = CACHE.with_name("merged_adapters") / "results.jsonl"
 PACKAGES = ["numpy", "torch", "transformers", "faiss-cpu", "sentence-transformers", "sift-rerank"]
+ABOUT = ("kind", "clusters", "recipe", "way", "is_warm", "rate", "schedule")  # an arm
 PARTS = ("recipes", "tune", "warm-tune", "test", "warm")
 QUARTER = 12  # of 50 chunks
 
@@ -72,7 +75,20 @@ JUDGED = [
     Weighting(beta=10.0, average=True),
     Weighting(by="sift", at_most=3),
 ]
-WARM_RATE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quarter:
+    """How a quarter of the chunks is learned: with what rate, from the merged adapter or afresh."""
+
+    is_warm: bool = True
+    rate: float = 1e-3
+    schedule: Schedule = "linear"
+
+
+BALANCED = EFFORTS["balanced"]
+COLD = Quarter(is_warm=False, rate=BALANCED.rate_factor * LORA_LEARNING_RATE)
+WARM = Quarter()
 
 
 def score_merged(laboratory: Laboratory, task: PromptTask, n: int, way: Weighting) -> Row:
@@ -148,37 +164,26 @@ def learned(laboratory: Laboratory, tasks: Sequence[PromptTask]) -> list[Row]:
     return rows
 
 
-def warm(
-    laboratory: Laboratory,
-    tasks: Sequence[PromptTask],
-    n: int,
-    way: Weighting | None,
-    rates: Sequence[float],
+def quarters(
+    laboratory: Laboratory, tasks: Sequence[PromptTask], n: int, ways: Sequence[Quarter]
 ) -> None:
-    """Take the curve of learning a quarter of SIFT's chunks from the merged adapter, or from none.
-
-    The recipe is the experts' but for the rate.
-    """
-    for rate in rates:
-        recipe = replace(USED, rate=rate)
-        what = {
-            "kind": "warm",
-            "clusters": n,
-            "way": None if way is None else asdict(way),
-            "recipe": asdict(recipe),
-        }
+    """Take the curve of learning a quarter of SIFT's chunks, each way."""
+    for way in ways:
+        what = {"kind": "quarter", **asdict(way), **({"clusters": n} if way.is_warm else {})}
         for task in tasks:
 
-            def from_merged(task: PromptTask = task, recipe: Recipe = recipe) -> Row:
+            def learned(task: PromptTask = task, way: Quarter = way) -> Row:
                 start = None
-                if way is not None:
-                    weights = shares(laboratory, task, n, way)
-                    start = merged(laboratory.experts(n, USED), weights, average=way.average)
+                if way.is_warm:
+                    weights = shares(laboratory, task, n, CHOSEN)
+                    start = merged(laboratory.experts(n, USED), weights, average=CHOSEN.average)
                 texts = [task.pool.texts[p] for p in task.arms[-1].positions[:QUARTER]]
-                return curve(laboratory, task, texts, recipe.settings, start)
+                # Of a warm start rank and alpha are the merged adapter's.
+                settings = FineTuningSettings(learning_rate=way.rate, schedule=way.schedule)
+                return curve(laboratory, task, texts, settings, start)
 
-            laboratory.add(task, what, from_merged)
-        print(f"warm from {way}, rate {rate:g}", flush=True)
+            laboratory.add(task, what, learned)
+        print(f"{way}", flush=True)
 
 
 def summary(rows: Sequence[Row], prompts: Sequence[str]) -> list[dict[str, Any]]:
@@ -191,7 +196,7 @@ def summary(rows: Sequence[Row], prompts: Sequence[str]) -> list[dict[str, Any]]
     arms: dict[str, dict[str, Row]] = {}
     for row in rows:
         if row.get("prompt") in prompts and row["kind"] != "recipe":
-            arm = {name: row[name] for name in ("kind", "clusters", "recipe", "way") if name in row}
+            arm = {name: row[name] for name in ABOUT if name in row}
             arms.setdefault(json.dumps(arm), {})[row["prompt"]] = row
     bits = {name: _points(own, prompts) for name, own in arms.items() if len(own) == len(prompts)}
     base = bits.pop(json.dumps({"kind": "base"}))[0][0]
@@ -302,14 +307,13 @@ def measure(
         for n in numbers:
             weighted(laboratory, tasks, n, TUNED)
     if "warm-tune" in parts:
-        warm(laboratory, tasks, numbers[0], CHOSEN, (5e-4, 1e-3, 2e-3))
-        warm(laboratory, tasks, numbers[0], None, (1e-3, 2e-3))
+        ways = [WARM, Quarter(rate=2e-3), Quarter(rate=5e-4, schedule="constant")]
+        quarters(laboratory, tasks, numbers[0], ways)
     if "test" in parts:
         for n in numbers:
             weighted(laboratory, tasks, n, JUDGED)
     if "warm" in parts:
-        warm(laboratory, tasks, numbers[0], CHOSEN, [WARM_RATE])
-        warm(laboratory, tasks, numbers[0], None, [WARM_RATE])
+        quarters(laboratory, tasks, numbers[0], [WARM, COLD])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sift_core import AnswerError, InvalidInputError
-from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
+from sift_core.answering import Adapter, FineTuningSettings, LanguageModel, fine_tuned
 from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.learning.learners import LoraLearner
 from tests.answering.plain_peft import TEXTS, assert_same_state, state_of
@@ -234,7 +234,7 @@ def test_several_chunks_a_step_follow_their_mean_gradient(make_random_lm):
 
 
 @pytest.mark.parametrize("scope", ["all", "top:1", "head"])
-def test_learning_goes_on_from_an_adapter_which_stays_as_it_is(make_random_lm, scope):
+def test_learning_goes_on_from_an_adapter_which_stays_as_it_is(make_random_lm, scope, tmp_path):
     lm = make_random_lm()
     settings = replace(FAST, scope=scope)
     first = fine_tune(lm, TEXTS[:2], settings).adapter
@@ -253,6 +253,10 @@ def test_learning_goes_on_from_an_adapter_which_stays_as_it_is(make_random_lm, s
     assert seen[1] < started
     assert torch.equal(first.values, kept)
     assert second.adapter.layout == first.layout
+    first.save(tmp_path)  # a file has the layers in another order
+    loaded = Adapter.load(tmp_path)
+    again = fine_tune(lm, TEXTS[2:], settings, start_from=loaded).adapter
+    assert torch.equal(again.values, second.adapter.values)
 
 
 def test_learning_starts_from_no_adapter_of_other_layers(make_random_lm):

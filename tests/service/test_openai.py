@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sift_core.answering import learn_clusters
 from sift_core.service import create_app
 from tests.service.servers import PATIENCE_S, SETTINGS, serving
 
@@ -52,6 +53,33 @@ def test_an_answer_equals_the_engines(ask, engine, mode):
     assert answer.sift["timings"].keys() == expected.timings.keys()
     ids = [] if expected.chunks is None else list(dict.fromkeys(expected.chunks.document_ids))
     assert [source["id"] for source in answer.sift["sources"]] == ids
+
+
+def test_adapters_learned_beforehand_are_one_more_way(ask, engine, tmp_path):
+    sample = engine.source.sample(100, np.random.default_rng(0))
+    adapters = learn_clusters(
+        engine.language_model,
+        sample,
+        tmp_path,
+        embedder_name=engine.embedder.name,
+        n_clusters=2,
+        settings=engine.settings,
+    )
+    merging = replace(engine, adapters=adapters)
+    options = {"api_key": "none", "max_retries": 0, "timeout": PATIENCE_S}
+    with (
+        serving(create_app(merging, settings=SETTINGS)) as url,
+        openai.OpenAI(base_url=f"{url}/v1", **options) as client,
+    ):
+        assert "tiny:merged" in [model.id for model in client.models.list()]
+        messages = [{"role": "user", "content": QUESTION}]
+        answer = client.chat.completions.create(model="tiny:merged", messages=messages)
+    expected = merging.answer(QUESTION, mode="merged")
+    assert answer.choices[0].message.content == expected.text
+    assert answer.sift["mode"] == "merged"
+    assert answer.sift["sources"] == []
+    with pytest.raises(openai.BadRequestError, match="needs adapters"):
+        ask(model="tiny", extra_body={"sift": {"mode": "merged"}})
 
 
 def test_sources_say_where_they_are_and_what_they_told(ask, engine):

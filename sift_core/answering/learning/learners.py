@@ -131,11 +131,6 @@ class LoraLearner(Learner):
             head=head,
             lora=settings.lora,
         )
-        if start_from is not None and start_from.layout != layout:
-            raise InvalidInputError(
-                f"the adapter to start from is on other layers than the scope {settings.scope!r} "
-                f"of this model; fine-tune with the settings that it was made with"
-            )
         self._layout, self._parts = layout, parts
         self._alpha = settings.alpha if start_from is None else start_from.alpha
         self._base_name = base_name
@@ -143,7 +138,7 @@ class LoraLearner(Learner):
             values = (
                 _fresh(layout, settings.seed, model.device)
                 if start_from is None
-                else start_from.values.to(model.device, copy=True)
+                else start_from.arranged(layout).to(model.device)
             )
             self._values = torch.nn.Parameter(values)
             self._before: torch.Tensor | None = None

@@ -108,6 +108,26 @@ class Adapter:
         """Return the memory of the weights."""
         return self.values.numel() * self.values.element_size()
 
+    def arranged(self, layout: AdapterLayout) -> torch.Tensor:
+        """Return a copy of the weights in the order of another layout of the same layers.
+
+        Files have the layers in the order of their names.
+
+        Raises:
+            InvalidInputError: If the layers, their widths or the rank are other ones.
+        """
+        if set(layout.layers) != set(self.layout.layers) or layout.rank != self.rank:
+            raise InvalidInputError(
+                f"an adapter of rank {self.rank} on {len(self.layout.layers)} layers cannot stand "
+                f"for one of rank {layout.rank} on {len(layout.layers)} layers"
+            )
+        values = self.values.new_empty(layout.n_values)
+        own = self.layout.pairs(self.values)
+        for name, (a, b) in layout.pairs(values).items():
+            a.copy_(own[name][0])
+            b.copy_(own[name][1])
+        return values
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the weights on the CPU by the names that PEFT gives them."""
         named = {}
@@ -209,7 +229,7 @@ def sum_of_adapters(
             f"{len(weights)}"
         )
     first = adapters[0]
-    if any(replace(one.layout, rank=first.rank) != first.layout for one in adapters):
+    if any(set(one.layout.layers) != set(first.layout.layers) for one in adapters):
         raise InvalidInputError(
             "the adapters of a sum must be on the same layers; make them with the same settings"
         )

@@ -1,0 +1,53 @@
+import json
+
+import pytest
+
+from sift_core import Document
+
+QUESTION = "How do I take books from the shelf?"
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path, fill, random_model, monkeypatch):
+    """A random model and a store with chunks on two things."""
+    documents = [
+        Document(document_id=f"{thing}#{n}", text=text.format(n), metadata={"source": thing})
+        for thing, text in (("shelf", "shelf.take({}) takes books."), ("boat", "Row {} boats."))
+        for n in range(3)
+    ]
+    monkeypatch.setenv("SIFT_MODEL", str(random_model))
+    monkeypatch.setenv("SIFT_STORE", fill(f"faiss:{tmp_path / 'index'}", documents))
+
+
+def test_what_was_learned_answers_without_reading_and_learning(sift, record, elsewhere):
+    told = record("learn", "--clusters", 2, "--chunks", 2)
+    assert (told["n_adapters"], told["n_read"], told["n_stored"]) == (2, 6, 6)
+    assert told["adapters"] == ".sift-adapters"
+    files = {path.name for path in (elsewhere / ".sift-adapters").rglob("*") if path.is_file()}
+    assert files >= {"clusters.json", "adapter_config.json", "adapter_model.safetensors"}
+    answer = record("ask", QUESTION, "--mode", "merged", "--max-new-tokens", 4)
+    assert answer["mode"] == "merged"
+    assert "of 2 adapters are merged" in answer["reasons"][1]
+    assert (answer["chunks"], answer["fine_tuning"]) == ([], None)
+    assert "merge" in answer["timings"]
+    shown = sift("ask", QUESTION, "--mode", "merged", "--max-new-tokens", 4).out
+    assert "mode      merged: it was asked for; the nearest of 2 adapters" in shown
+    assert "merging 0." in shown
+
+
+def test_it_says_what_it_made_and_what_to_do_next(sift):
+    captured = sift("learn", "--clusters", 1, "--adapters", "mine")
+    assert captured.out.startswith("1 adapter of 6 chunks in mine; in use they take")
+    assert captured.out.endswith('Next: sift ask "…" --mode merged --adapters mine\n')
+    again = json.loads(sift("learn", "--clusters", 1, "--adapters", "mine", "--json").out)
+    assert again["n_adapters"] == 1
+
+
+def test_a_mode_that_was_not_learned_for_is_refused(sift):
+    told = sift("ask", QUESTION, "--mode", "merged", code=2).err
+    assert "no adapters at '.sift-adapters'; make some: sift learn" in told
+
+
+def test_adapters_of_other_chunks_are_not_overwritten(sift):
+    sift("learn", "--clusters", 1)
+    assert "delete that folder" in sift("learn", "--clusters", 2, code=2).err
