@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import CACHE
 from benchmarks.language_modeling.arms import MainSettings
 from benchmarks.language_modeling.measuring import PromptTask
@@ -39,6 +40,7 @@ from benchmarks.merged_adapters_laboratory import (
     shares,
 )
 from benchmarks.records import write_record
+from benchmarks.report import Report
 from sift_core.answering import FineTuningSettings
 from sift_core.answering.learning.effort import EFFORTS
 from sift_core.answering.learning.settings import LORA_LEARNING_RATE, Schedule
@@ -49,6 +51,7 @@ PACKAGES = ["numpy", "torch", "transformers", "faiss-cpu", "sentence-transformer
 ABOUT = ("kind", "clusters", "recipe", "way", "is_warm", "rate", "schedule")  # an arm
 PARTS = ("recipes", "tune", "warm-tune", "test", "warm")
 QUARTER = 12  # of 50 chunks
+CLUSTERS = 24  # of which bars are
 
 
 RECIPES = (Recipe(), Recipe(rate=2e-3), Recipe(alpha=4.0, rate=2e-3))
@@ -190,8 +193,8 @@ def summary(rows: Sequence[Row], prompts: Sequence[str]) -> list[dict[str, Any]]
     """Return a line for every arm that all of these prompts have, the largest gain first.
 
     "gain" is the mean fall of bits per byte, "share" that gain over the gain of learning 50
-    chunks, with a 90 % interval over prompts; "seconds" the mean of processor time before the
-    prompt is scored.
+    chunks, where that was measured, with a 90 % interval over prompts; "seconds" the mean of
+    processor time before the prompt is scored.
     """
     arms: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -199,27 +202,29 @@ def summary(rows: Sequence[Row], prompts: Sequence[str]) -> list[dict[str, Any]]
             arm = {name: row[name] for name in ABOUT if name in row}
             arms.setdefault(json.dumps(arm), {})[row["prompt"]] = row
     bits = {name: _points(own, prompts) for name, own in arms.items() if len(own) == len(prompts)}
-    base = bits.pop(json.dumps({"kind": "base"}))[0][0]
-    full = bits.get(json.dumps({"kind": "learned"}), {0: (base, base)})  # not where ways are tuned
-    most = base - full[max(full)][0]
+    before = bits.pop(json.dumps({"kind": "base"}))[0][0]
+    full = bits.get(json.dumps({"kind": "learned"}), {})
+    most = before - full[max(full)][0] if full else None
     drawn = np.random.default_rng(0).integers(len(prompts), size=(10_000, len(prompts)))
     found = []
-    for arm, curve_of_arm in bits.items():
-        for step, (own, seconds) in curve_of_arm.items():
-            gain = base - own
-            share = np.append(gain[drawn].mean(1) / most[drawn].mean(1), gain.mean() / most.mean())
-            found.append(
-                {
-                    "arm": json.loads(arm),
-                    "steps": step,
-                    "n_prompts": len(prompts),
-                    "gain": round(float(gain.mean()), 4),
-                    "share": round(float(share[-1]), 3),
-                    "share_90": [round(float(q), 3) for q in np.quantile(share, (0.05, 0.95))],
-                    "seconds": round(float(seconds.mean()), 3),
-                    "better_than_base": int((gain > 0).sum()),
-                }
-            )
+    for arm, points in bits.items():
+        for step, (own, seconds) in points.items():
+            gain = before - own
+            line = {
+                "arm": json.loads(arm),
+                "steps": step,
+                "n_prompts": len(prompts),
+                "gain": round(float(gain.mean()), 4),
+                "seconds": round(float(seconds.mean()), 3),
+                "better_than_base": int((gain > 0).sum()),
+            }
+            if most is not None:
+                shares_drawn = gain[drawn].mean(1) / most[drawn].mean(1)
+                low, high = np.quantile(shares_drawn, (0.05, 0.95))
+                line["share"] = round(float(gain.mean() / most.mean()), 3)
+                line["share_90"] = [round(float(low), 3), round(float(high), 3)]
+                line["better_than_learned"] = int((gain > most).sum())
+            found.append(line)
     return sorted(found, key=lambda line: -line["gain"])
 
 
@@ -242,22 +247,39 @@ def _points(
     }
 
 
-def print_lines(lines: Sequence[dict[str, Any]]) -> None:
-    for line in lines:
+def told(line: dict[str, Any]) -> str:
+    share = ""
+    if "share" in line:
         low, high = line["share_90"]
-        print(
-            f"gain {line['gain']:.4f}  share {line['share']:.2f} [{low:.2f}, {high:.2f}]  "
-            f"{line['seconds']:7.3f} s  steps {line['steps']:2}  better "
-            f"{line['better_than_base']}/{line['n_prompts']}  {line['arm']}",
-            flush=True,
-        )
+        share = f"share {line['share']:.2f} [{low:.2f}, {high:.2f}]  "
+    return (
+        f"gain {line['gain']:.4f}  {share}{line['seconds']:7.3f} s  steps {line['steps']:2}  "
+        f"better {line['better_than_base']}/{line['n_prompts']}  {line['arm']}"
+    )
+
+
+def judge(report: Report, lines: Sequence[dict[str, Any]]) -> None:
+    """Hold what was found on the prompts that judge against the bars."""
+    full = max((one for one in lines if one["arm"]["kind"] == "learned"), key=_steps)
+    way = {"way": asdict(CHOSEN), "clusters": CLUSTERS}
+    for one in lines:
+        if one["arm"]["kind"] == "merged" and way.items() <= one["arm"].items():
+            report.judge("gain of merging over that of 50 steps", one["share"], "merged_share")
+            times = full["seconds"] / one["seconds"]
+            report.judge("times as fast as 50 steps", times, "merged_times_as_fast")
+        if one["arm"]["kind"] == "quarter" and one["arm"]["is_warm"] and one["steps"] == QUARTER:
+            report.judge("gain of 12 steps after merging, likewise", one["share"], "warm_share")
+
+
+def _steps(line: dict[str, Any]) -> int:
+    return line["steps"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="has the folder minipile")
     parser.add_argument("--part", default="tune,test", help=", ".join(PARTS))
-    parser.add_argument("--clusters", default="24", help="how many, with commas between")
+    parser.add_argument("--clusters", default=str(CLUSTERS), help="how many, with commas between")
     parser.add_argument("--documents", type=int, default=40, help="of each domain")
     parser.add_argument("--prompts", type=int, default=2, help="of each domain, to judge by")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
@@ -268,7 +290,7 @@ def main() -> None:
     if unknown := parts - set(PARTS):
         parser.error(f"no part {min(unknown)!r}; there are {', '.join(PARTS)}")
     numbers = [int(n) for n in arguments.clusters.split(",")]
-    lines: list[dict[str, Any]] = []
+    report = Report(bar_numbers=load_bars("merged_adapters"))
     with ResultsFile(arguments.results) as file:
         for name, own in (("tuning", PARTS[:3]), ("test", PARTS[3:])):
             if parts.isdisjoint(own):
@@ -287,10 +309,12 @@ def main() -> None:
             prompts = [task.prompt["id"] for task in tasks]
             of_these = [row for row in file.rows if row["experiment"] == prepared.digest]
             found = summary([row for row in of_these if "kind" in row], prompts)
-            print_lines(found)
-            lines += [{"prompts": name, **line} for line in found]
+            print("\n".join(map(told, found)), flush=True)
+            report.rows += [{"prompts": name, **line} for line in found]
+            if name == "test":
+                judge(report, found)
     if arguments.json is not None:
-        write_record(arguments.json, rows=lines, bars=[], packages=PACKAGES)
+        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
 
 
 def measure(
