@@ -34,11 +34,15 @@ def learn(
     embedder: EmbedderOption = None,
     adapters: AdaptersOption = DEFAULT_ADAPTERS,
     clusters: Annotated[
-        int, typer.Option(min=1, help="How many adapters at most; each takes memory and disk.")
+        int,
+        typer.Option(
+            min=1,
+            help="How many adapters at most; each takes memory and disk. With 1 all is one.",
+        ),
     ] = 24,
     chunks: Annotated[
-        int, typer.Option(min=1, help="How many chunks of a cluster are learned from at most.")
-    ] = 50,
+        int, typer.Option(min=1, help="How many chunks are learned from in all at most.")
+    ] = 1000,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:

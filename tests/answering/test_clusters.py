@@ -108,9 +108,9 @@ def test_an_interrupted_call_goes_on_where_it_was(lm, tmp_path):
         assert torch.equal(one.values, two.values)
 
 
-def test_so_many_chunks_of_a_cluster_are_learned_at_most(lm, tmp_path):
+def test_so_many_chunks_are_learned_at_most(lm, tmp_path):
     seen = []
-    learned(lm, tmp_path, n_chunks=2, on_step=lambda done, total, _: seen.append(total))
+    learned(lm, tmp_path, n_chunks=6, on_step=lambda done, total, _: seen.append(total))
     assert seen == [6] * 6
 
 

@@ -153,7 +153,7 @@ def learn_clusters(
     *,
     embedder_name: str,
     n_clusters: int = 24,
-    n_chunks: int = 50,
+    n_chunks: int = 1000,
     settings: FineTuningSettings | None = None,
     on_step: OnClusterStep | None = None,
 ) -> ClusterAdapters:
@@ -170,7 +170,7 @@ def learn_clusters(
         embedder_name: The model of the sample's vectors.
         n_clusters: How many adapters at most, >= 1; each takes memory and disk: 20 MB at rank
             16 for 135 M parameters.
-        n_chunks: How many chunks of a cluster are learned from at most, >= 1.
+        n_chunks: How many chunks are learned from in all at most, drawn at random, >= 1.
         settings: How each learns; rank 16, alpha 16 and a rate of 1e-3 if None.
         on_step: Called after each step with the number of steps taken, those of earlier calls
             counted, the number of all, and the loss before it in nats a token. What it raises
@@ -244,10 +244,10 @@ def _clusters(
     means = KMeans(min(n_clusters, n_distinct), n_init=1, random_state=0).fit(rows).cluster_centers_
     centroids = unit_rows(means)
     owners = (rows @ centroids.T).argmax(axis=1)
-    draw = np.random.default_rng(0)
+    drawn = np.random.default_rng(0).permutation(len(rows))[:n_chunks]
     found = []
     for cluster, centroid in enumerate(centroids):
-        own = draw.permutation(np.flatnonzero(owners == cluster))[:n_chunks]
+        own = drawn[owners[drawn] == cluster]
         if len(own):
             found.append((centroid, [sample.texts[order[row]] for row in own]))
     return found
