@@ -32,6 +32,7 @@ except ImportError as error:
 _logger = logging.getLogger(__name__)
 
 FORMAT = 1  # of the exported file: raise it when the graph is made otherwise
+N_CHECKSUM = 32  # bytes of SHA-256
 TOLERANCE = 1e-4  # of a number in a unit vector, between this and sentence-transformers
 # Of unequal length, so that some of a batch are padded.
 PROBES = (
@@ -78,10 +79,7 @@ class OnnxEmbedder:
         self._counting = Tokenizer.from_str(tokenizer.to_str())
         tokenizer.enable_truncation(self._max_tokens)
         self._tokenizer = tokenizer
-        is_new = not exported_path(folder).is_file()
         self._session = self._opened(folder)
-        if is_new:
-            self._check(folder)
 
     @property
     def name(self) -> str:
@@ -134,27 +132,40 @@ class OnnxEmbedder:
     def _opened(self, folder: Path) -> Any:
         """Return a session over the exported graph; export it where it is missing or damaged."""
         path = exported_path(folder)
-        if path.is_file():
-            if path.stat().st_size == 0:
-                raise _unlike(self._name)
-            try:
-                return _session(path)
-            except Exception as error:  # ONNX Runtime has one of its own for each failure
-                _logger.warning("the embedder in %s is damaged and made again: %s", path, error)
-                path.unlink(missing_ok=True)
-        from sift_core.embedders.onnx_export import export
+        graph = read_graph(path)
+        if graph is None:
+            from sift_core.embedders.onnx_export import export
 
-        export(folder, path, pooling=_pooling(_json(folder / "1_Pooling" / "config.json")) or "")
-        return _session(path)
+            pooling = _pooling(_json(folder / "1_Pooling" / "config.json"))
+            export(folder, path, pooling=pooling or "", is_sound=partial(self._is_sound, folder))
+            graph = read_graph(path)
+        if not graph:
+            raise _unlike(self._name)
+        return _session(graph)
 
-    def _check(self, folder: Path) -> None:
-        """Refuse a graph, for good, that does not give the vectors of sentence-transformers."""
+    def _is_sound(self, folder: Path, graph: bytes) -> bool:
+        """Return whether a new graph gives the vectors of sentence-transformers."""
         from sift_core.embedders.sentence_transformer import SentenceTransformerEmbedder
 
         theirs = SentenceTransformerEmbedder(str(folder), device="cpu").embed_documents(PROBES)
-        if np.abs(self.embed_documents(PROBES) - theirs).max() > TOLERANCE:
-            exported_path(folder).write_bytes(b"")
-            raise _unlike(self._name)
+        self._session = _session(graph)
+        return bool(np.abs(self.embed_documents(PROBES) - theirs).max() <= TOLERANCE)
+
+
+def read_graph(path: Path) -> bytes | None:
+    """Return an exported graph; b"" where it is known to be of no use, None where none is whole.
+
+    A file is the graph and its SHA-256: a graph with changed weights opens and gives nonsense.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    graph, checksum = content[:-N_CHECKSUM], content[-N_CHECKSUM:]
+    if hashlib.sha256(graph).digest() == checksum:
+        return graph
+    _logger.warning("the embedder in %s is damaged and made again", path)
+    return None
 
 
 def _unlike(name: str) -> InvalidInputError:
@@ -189,12 +200,17 @@ def refusal(folder: Path) -> str | None:
 
 
 def exported_path(folder: Path) -> Path:
-    """Return where the graph of a model's folder is kept, made or not."""
+    """Return where the graph of a model's folder is kept, made or not.
+
+    The name tells the model's files and ONNX Runtime's version; of the weights size and time.
+    """
     weights = (folder / "model.safetensors").stat()
-    settings = [(folder / name).read_bytes() for name in ("config.json", "1_Pooling/config.json")]
-    identity = [str(folder.resolve()), weights.st_size, weights.st_mtime_ns, FORMAT]
-    digest = hashlib.sha256(json.dumps(identity).encode() + b"".join(settings)).hexdigest()
-    return default_cache_folder() / "models" / f"embedder-{digest[:32]}.onnx"
+    identity = [FORMAT, onnxruntime.__version__, str(folder.resolve())]
+    identity += [weights.st_size, weights.st_mtime_ns]
+    digest = hashlib.sha256(json.dumps(identity).encode())
+    for name in sorted((*folder.glob("*.json"), *folder.glob("1_Pooling/*.json"))):
+        digest.update(name.read_bytes())
+    return default_cache_folder() / "models" / f"embedder-{digest.hexdigest()[:32]}.onnx"
 
 
 def _pooling(settings: dict[str, Any]) -> str | None:
@@ -205,14 +221,17 @@ def _pooling(settings: dict[str, Any]) -> str | None:
     return named if named in known.values() else None
 
 
-def _session(path: Path) -> Any:
+def _session(graph: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    threads = os.environ.get("OMP_NUM_THREADS", "")
+    threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
     # A thread that waits must not keep a core from the language model.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has one of its own for each failure
+        raise InvalidInputError(f"ONNX Runtime cannot open the embedder: {error}") from error
 
 
 def _json(path: Path) -> Any:

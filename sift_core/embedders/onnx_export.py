@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sift_core.embedders.onnx import read_graph
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -24,7 +27,7 @@ except ImportError as error:
 LONGEST = 512  # tokens: BERT's
 
 
-def export(folder: Path, path: Path, *, pooling: str) -> None:
+def export(folder: Path, path: Path, *, pooling: str, is_sound: Callable[[bytes], bool]) -> None:
     """Write a model's graph, from tokens to vectors of unit length; whole or not at all.
 
     Takes some twenty seconds and 90 MB for MiniLM. Whoever wants it meanwhile waits.
@@ -33,6 +36,8 @@ def export(folder: Path, path: Path, *, pooling: str) -> None:
         folder: The model, of BERT's kind, its weights as safetensors.
         path: The file; its folder is made where missing.
         pooling: "mean" of the tokens' states, or "cls", the first of them.
+        is_sound: Tells whether a graph gives the model's vectors; of one that does not an empty
+            one is kept, so that nobody tries again.
 
     Raises:
         InvalidInputError: If the file cannot be written.
@@ -40,11 +45,14 @@ def export(folder: Path, path: Path, *, pooling: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if path.is_file():  # made while this call waited
+            if read_graph(path) is not None:  # made while this call waited
                 return
             draft = path.with_suffix(".part")
             try:
                 _write(_Embedding(folder, pooling), draft)
+                graph = draft.read_bytes()
+                graph = graph if is_sound(graph) else b""
+                draft.write_bytes(graph + hashlib.sha256(graph).digest())
                 os.replace(draft, path)
             finally:
                 draft.unlink(missing_ok=True)
