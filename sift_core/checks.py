@@ -177,6 +177,18 @@ def check_text(name: str, text: object) -> None:
         ) from error
 
 
+def check_texts(name: str, texts: Sequence[str]) -> None:
+    """Refuse what is no sequence of strings that UTF-8 can hold.
+
+    Raises:
+        InvalidInputError: If it is one string, or one of them is none.
+    """
+    if isinstance(texts, str):
+        raise InvalidInputError(f"`{name}` must be a sequence of texts, got one text")
+    for text in texts:
+        check_text(name, text)
+
+
 def as_messages(name: str, messages: object) -> Sequence[Mapping[str, str]]:
     """Return `messages`, a sequence of chat messages, as it is.
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.cache_folder import default_cache_folder
-from sift_core.checks import as_count, check_text
+from sift_core.checks import as_count, check_texts
 from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FloatArray
@@ -102,10 +102,7 @@ class OnnxEmbedder:
 
     def embed_documents(self, texts: Sequence[str]) -> FloatArray:
         """Return embeddings, shape (n, d), float32, in the order of `texts`, of unit length."""
-        if isinstance(texts, str):
-            raise InvalidInputError("`texts` must be a sequence of texts, got one text")
-        for text in texts:
-            check_text("texts", text)
+        check_texts("texts", texts)
         width = self._session.get_outputs()[0].shape[1]
         embeddings = np.empty((len(texts), width), dtype=np.float32)
         rows = [one.ids for one in self._tokenizer.encode_batch([text.strip() for text in texts])]

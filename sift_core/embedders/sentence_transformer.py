@@ -8,7 +8,7 @@ from pickle import UnpicklingError
 
 import numpy as np
 
-from sift_core.checks import check_text
+from sift_core.checks import check_texts
 from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FloatArray
@@ -107,10 +107,7 @@ class SentenceTransformerEmbedder:
 
     def embed_documents(self, texts: Sequence[str]) -> FloatArray:
         """Return embeddings, shape (n, d), float32, in the order of `texts`."""
-        if isinstance(texts, str):
-            raise InvalidInputError("`texts` must be a sequence of texts, got one text")
-        for text in texts:
-            check_text("texts", text)
+        check_texts("texts", texts)
         if not texts:
             return np.empty((0, self._model.get_embedding_dimension() or 0), dtype=np.float32)
         embeddings: FloatArray = self._model.encode(

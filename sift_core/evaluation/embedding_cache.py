@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.cache_folder import default_cache_folder
-from sift_core.checks import check_text
+from sift_core.checks import check_texts
 from sift_core.errors import InvalidInputError
 from sift_core.progress import progress_bar
 from sift_core.protocols import Embedder
@@ -176,12 +176,9 @@ class EmbeddingCache:
 
 
 def _check_texts(texts: Sequence[str]) -> None:
-    if isinstance(texts, str):
-        raise InvalidInputError("`texts` must be a sequence of texts, got one text")
+    check_texts("texts", texts)
     if not len(texts):
         raise InvalidInputError("`texts` must have at least one text, got none")
-    for text in texts:
-        check_text("texts", text)
 
 
 def _checked(rows: Any, n: int) -> FloatArray:
