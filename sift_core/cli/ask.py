@@ -57,7 +57,7 @@ from sift_core.cli.settings import (
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
 from sift_core.records import answer_record, distinct_chunks, repeats_of
-from sift_core.types import Answer, Message
+from sift_core.types import Answer, AnswerMode, Message
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, AnswerStream, Choice
@@ -369,6 +369,8 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
     """
     if answer.chunks is None or not len(answer.chunks):
         why = "the model answered from what it knows"
+        if answer.mode is AnswerMode.MERGED:
+            why = "the model answered from what it learned beforehand"
         if answer.is_refusal:
             why = "no model was asked; --on-off-topic base asks it all the same"
         console.print(f"sources: none; {why}", style="dim")

@@ -94,7 +94,7 @@ def learn(
                 "adapters": adapters,
                 "n_adapters": len(found.adapters),
                 "bytes": found.n_bytes,
-                "n_read": len(sample.texts),
+                "n_learned": min(chunks, len(sample.texts)),
                 "n_stored": sample.n_stored,
                 "store": str(address),
                 "model": model,
@@ -103,11 +103,12 @@ def learn(
         )
         return
     console = stdout_console()
-    read = counted(len(sample.texts), "chunk")
-    of = f" of {sample.n_stored:,}" if sample.n_stored > len(sample.texts) else ""
+    n_learned = min(chunks, len(sample.texts))
+    of = f"{n_learned:,} of " if n_learned < sample.n_stored else ""
     console.say(
-        f"{counted(len(found.adapters), 'adapter')} of {read}{of} in {Path(adapters)}; in use they "
-        f"take {found.n_bytes / 2**20:,.0f} MiB of memory."
+        f"{counted(len(found.adapters), 'adapter')} learned from "
+        f"{of}{counted(sample.n_stored, 'chunk')} in {Path(adapters)}; in use they take "
+        f"{found.n_bytes / 2**20:,.0f} MiB of memory."
     )
     where = "" if adapters == DEFAULT_ADAPTERS else f" --adapters {adapters}"
     console.say(f'Next: sift ask "…" --mode merged{where}')

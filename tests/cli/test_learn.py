@@ -20,8 +20,8 @@ def settings(tmp_path, fill, random_model, monkeypatch):
 
 
 def test_what_was_learned_answers_without_reading_and_learning(sift, record, elsewhere):
-    told = record("learn", "--clusters", 2, "--chunks", 2)
-    assert (told["n_adapters"], told["n_read"], told["n_stored"]) == (2, 6, 6)
+    told = record("learn", "--clusters", 2, "--chunks", 5)
+    assert (told["n_adapters"], told["n_learned"], told["n_stored"]) == (2, 5, 6)
     assert told["adapters"] == ".sift-adapters"
     files = {path.name for path in (elsewhere / ".sift-adapters").rglob("*") if path.is_file()}
     assert files >= {"clusters.json", "adapter_config.json", "adapter_model.safetensors"}
@@ -33,11 +33,12 @@ def test_what_was_learned_answers_without_reading_and_learning(sift, record, els
     shown = sift("ask", QUESTION, "--mode", "merged", "--max-new-tokens", 4).out
     assert "mode      merged: it was asked for; the nearest of 2 adapters" in shown
     assert "merging 0." in shown
+    assert "sources: none; the model answered from what it learned beforehand" in shown
 
 
 def test_it_says_what_it_made_and_what_to_do_next(sift):
     captured = sift("learn", "--clusters", 1, "--adapters", "mine")
-    assert captured.out.startswith("1 adapter of 6 chunks in mine; in use they take")
+    assert captured.out.startswith("1 adapter learned from 6 chunks in mine; in use they take")
     assert captured.out.endswith('Next: sift ask "…" --mode merged --adapters mine\n')
     again = json.loads(sift("learn", "--clusters", 1, "--adapters", "mine", "--json").out)
     assert again["n_adapters"] == 1
