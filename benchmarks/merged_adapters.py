@@ -331,7 +331,7 @@ def measure(
         for n in numbers:
             weighted(laboratory, tasks, n, TUNED)
     if "warm-tune" in parts:
-        ways = [WARM, Quarter(rate=2e-3)]
+        ways = [Quarter(rate=rate) for rate in (5e-4, 1e-3, 2e-3)]
         quarters(laboratory, tasks, numbers[0], ways)
     if "test" in parts:
         for n in numbers:
