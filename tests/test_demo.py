@@ -87,7 +87,7 @@ def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
         (["--qdrant", "http://127.0.0.1:1"], "is the server up"),
         (["--qdrant", "ftp://nowhere"], "Qdrant"),
         (["--cache", "/dev/null/cache"], "cannot open Qdrant"),
-        (["--embedder", "no/such"], "no embedding model 'no/such'"),
+        (["--embedder", "no/such"], "the model 'no/such' is no folder here"),
     ],
 )
 def test_bad_input_is_one_clear_error(run_demo, docs, tmp_path, monkeypatch, options, message):

@@ -12,6 +12,7 @@ import re
 import shlex
 import warnings
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
@@ -184,10 +185,11 @@ def model_place(name: str, library: str) -> str:
         try:
             return snapshot_download(name, local_files_only=True)
         except LocalEntryNotFoundError:
+            reason = shorten(str(error), 120, placeholder=" …")
             raise InvalidInputError(
                 f"the model {name!r} is no folder here and was not downloaded before, and the hub "
-                f"cannot be asked for it ({' '.join(str(error).split())[:120]}); check spelling "
-                f"and network, or pass a folder with a model of {library}"
+                f"cannot be asked for it ({reason}); check spelling and network, or pass a folder "
+                f"with a model of {library}"
             ) from error
     return name
 
