@@ -9,20 +9,18 @@ here, not the prose. Any causal LM of transformers takes its place.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-from demo_store import MODEL, QUESTION, ROOT, demo_client, demo_source
+from demo_store import MODEL, QUESTION, demo_client, demo_source
 from qdrant_client import QdrantClient
 
-from sift_core.answering import AnswerEngine, LanguageModel, cached_cost_model
+from sift_core import AnswerMode
+from sift_core.answering import AnswerEngine, CostModel, LanguageModel
 from sift_core.embedders import SentenceTransformerEmbedder
 
-CASES = [  # question, chunks chosen for the prompt, seconds that the caller will wait
-    (QUESTION, 5, None),  # they fit into any model's window
-    (QUESTION, 40, None),  # they do not where the window has 1,024 tokens
-    (QUESTION, 40, 0.6),  # and there is little time
-    ("Who won the football match in Lisbon yesterday?", 5, None),  # the store knows nothing of it
+CASES = [  # question, chunks chosen for the prompt, whether the caller waits half of what they take
+    (QUESTION, 5, False),  # they fit into any model's window
+    (QUESTION, 40, False),  # they do not where the window has 1,024 tokens
+    (QUESTION, 40, True),
+    ("Who won the football match in Lisbon yesterday?", 5, False),  # the store knows nothing of it
 ]
 
 
@@ -35,9 +33,8 @@ def show(client: QdrantClient) -> None:
     embedder = SentenceTransformerEmbedder()
     source = demo_source(client, embedder)
     language_model = LanguageModel.from_pretrained(MODEL)
-    folder = Path(os.environ.get("SIFT_DEMO_CACHE", ROOT / ".cache/demo"))
-    costs = cached_cost_model(language_model, folder=folder)  # a few seconds, the first time
-    for question, n_context, latency_s in CASES:
+    costs = CostModel.measure(language_model)  # a few seconds; `engine.calibrate` keeps them
+    for question, n_context, is_in_a_hurry in CASES:
         engine = AnswerEngine(
             language_model=language_model,
             cost_model=costs,
@@ -48,7 +45,11 @@ def show(client: QdrantClient) -> None:
             n_steps=10,
             max_new_tokens=24,
         )
-        budget = "" if latency_s is None else f", within {latency_s} s"
+        latency_s, budget = None, ""
+        if is_in_a_hurry:
+            features = engine.choose(question).features  # what mode "auto" goes by
+            latency_s = costs.seconds(features, AnswerMode.CONTEXT) / 2
+            budget = f", within {latency_s:.2g} s"
         print(f"\n{question}  (at most {n_context} chunks in the prompt{budget})")
         stream = engine.stream(question, latency_s=latency_s)  # mode="auto"
         print("  ", end="")

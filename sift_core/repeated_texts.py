@@ -96,7 +96,7 @@ def _repeats(
 ) -> list[int]:
     """Return those of the chosen positions whose texts stand in another's."""
     words = [frozenset(text_of(position).split()) for position in chosen]
-    runs_of = cache(lambda position: _runs(text_of(position)))
+    runs_of = cache(lambda position: runs_in(text_of(position)))
     repeats: list[int] = []
     for i, j in combinations(range(len(chosen)), 2):
         if len(words[i] & words[j]) < SHARE_OF_WORDS * min(len(words[i]), len(words[j])):
@@ -112,8 +112,8 @@ def _repeats(
     return repeats
 
 
-def _runs(text: str) -> Runs:
-    """Return a text's runs of words; of fewer words than a run has, all of them as one."""
+def runs_in(text: str) -> Runs:
+    """Return a text's runs of five words; of fewer words, all of them as one."""
     words = _WORD.findall(text.lower())
     n_runs = max(min(1, len(words)), len(words) - RUN_LENGTH + 1)
     return frozenset(tuple(words[i : i + RUN_LENGTH]) for i in range(n_runs))

@@ -63,10 +63,11 @@ def test_choose_at_query_time(output):
     printed = output("choose_at_query_time")
     modes = re.findall(r"^  mode (\w+), (\d+) chunks, [\d.]+ s$", printed, re.MULTILINE)
     assert [modes[i][0] for i in (0, 3)] == ["context", "base"]
-    assert printed.count("of the variance at the query") == 4
+    assert printed.count("of the variance at the query") >= 3
+    waits = float(re.search(r"in the prompt, within (\S+) s\)", printed)[1])
     budgets = re.findall(r"the (\S+) s of the caller", printed)
     assert budgets
-    assert all(float(budget) < 0.6 for budget in budgets)  # fetching took some of it
+    assert all(float(budget) <= waits for budget in budgets)  # fetching took some of it
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sift_core import ContextSelector, MMRSelector, StopReason, select_texts
-from sift_core.repeated_texts import _runs
+from sift_core.repeated_texts import runs_in
 
 LONG = "Declare File and Form parameters together, but not a Body that is expected as JSON, too."
 SHORT = "declare File and Form parameters together,\nbut not a Body"
@@ -117,4 +117,4 @@ def test_other_selectors_choose_what_they_choose():
 
 @pytest.mark.parametrize(("text", "n"), [("", 0), ("…", 0), ("One word", 1), ("a b c d e f", 2)])
 def test_runs_by_hand(text, n):
-    assert len(_runs(text)) == n
+    assert len(runs_in(text)) == n

@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sift_core.answering.cost_model import CostModel, cached_cost_model
+    from sift_core.answering.calibration import Calibration
+    from sift_core.answering.cost_model import CostModel
     from sift_core.answering.engine import AnswerEngine
     from sift_core.answering.in_context import InContextAnswerer, TextGenerator
     from sift_core.answering.learning.adapter_cache import AdapterCache
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
     from sift_core.answering.model.adapters import Adapter
     from sift_core.answering.model.generation import Generation
     from sift_core.answering.model.language_model import LanguageModel
-    from sift_core.answering.policy import Decision, Policy, PolicyFeatures, VariancePolicy
+    from sift_core.answering.policy import (
+        CalibratedPolicy,
+        Decision,
+        Policy,
+        PolicyFeatures,
+        VariancePolicy,
+        Way,
+    )
     from sift_core.answering.request import AnswerRequest, Choice
     from sift_core.answering.sessions import Session
     from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
@@ -30,6 +38,8 @@ __all__ = [
     "AnswerRequest",
     "AnswerStream",
     "AsyncAnswerStream",
+    "CalibratedPolicy",
+    "Calibration",
     "Choice",
     "ClusterAdapters",
     "CostModel",
@@ -46,7 +56,7 @@ __all__ = [
     "VariancePolicy",
     "VllmGenerator",
     "VllmServer",
-    "cached_cost_model",
+    "Way",
     "fine_tune",
     "fine_tuned",
     "learn_clusters",
@@ -57,6 +67,8 @@ _MODULES = {
     "AnswerRequest": "sift_core.answering.request",
     "AnswerStream": "sift_core.answering.streams",
     "AsyncAnswerStream": "sift_core.answering.streams",
+    "CalibratedPolicy": "sift_core.answering.policy",
+    "Calibration": "sift_core.answering.calibration",
     "Choice": "sift_core.answering.request",
     "Session": "sift_core.answering.sessions",
     "Adapter": "sift_core.answering.model.adapters",
@@ -75,7 +87,7 @@ _MODULES = {
     "VariancePolicy": "sift_core.answering.policy",
     "VllmGenerator": "sift_core.answering.vllm_generator",
     "VllmServer": "sift_core.answering.vllm_server",
-    "cached_cost_model": "sift_core.answering.cost_model",
+    "Way": "sift_core.answering.policy",
     "fine_tune": "sift_core.answering.learning.fine_tuning",
     "fine_tuned": "sift_core.answering.learning.fine_tuning",
     "learn_clusters": "sift_core.answering.learning.clusters",

@@ -74,15 +74,16 @@ def settled(
             answerer.features(query, chosen(pool, read), chosen(pool, learned)),
             latency_s=seconds_until(deadline),
             cost_model=engine.cost_model,
-            n_questions=request.n_questions,
+            can_merge=engine.adapters is not None,
         )
         decision = engine.policy.decide(features)
     else:
-        reasons = ["it was asked for" if mode is request.mode else "there is no candidate"]
-        if mode is AnswerMode.MERGED and engine.adapters is not None:
-            reasons.append(engine.adapters.reason(query))
+        reason = "it was asked for" if mode is request.mode else "there is no candidate"
         none = request.mode is AnswerMode.AUTO
-        decision = Decision(mode=mode, reasons=tuple(reasons), is_off_topic=none)
+        decision = Decision(mode=mode, reasons=(reason,), is_off_topic=none)
+    if decision.mode is AnswerMode.MERGED and engine.adapters is not None:
+        reasons = (*decision.reasons, engine.adapters.reason(query))
+        decision = replace(decision, reasons=reasons)
     learned = first_choices(learned, decision.n_steps) if decision.mode in LEARNING else None
     return Choice(
         query=query,

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -20,24 +14,16 @@ from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, PolicyFeatures
-from sift_core.cache_folder import default_cache_folder, sealed, unsealed
 from sift_core.checks import as_finite_array, as_number, shown
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
-
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError("torch", extra="fine-tune") from error
 
 LONGEST = 1024  # tokens; a longer prompt is extrapolated
 SHARES = (1 / 16, 1 / 4, 1.0)  # of the longest length: where the lines bend
 N_NEW = 8  # tokens written to time one
-REPEATS = 3  # what is kept is the least: a busy moment must not stay in a cache for ever
+REPEATS = 3  # what is kept is the least: a busy moment must not count for ever
 SENTENCE = "Seven of the 38 old ships were sold; nobody asked why, or at what price.\n"
-FORMAT = 2  # of the file and of what is measured: raise it when either changes
 
-_logger = logging.getLogger(__name__)
 _numbers = count()  # of texts that were made to be timed
 
 Curve: TypeAlias = Sequence[tuple[int, float]]
@@ -113,36 +99,23 @@ class CostModel:
     def answer_s(self, features: PolicyFeatures, mode: AnswerMode) -> float:
         """Return the seconds from a model that is ready to the end of the longest answer."""
         curve, each = self.prefill, self.new_token_s
-        if mode in LEARNING:
+        if mode in (*LEARNING, AnswerMode.MERGED):
             curve, each = self.adapted_prefill, self.adapted_new_token_s
         n_read = features.question_tokens + (features.read_tokens if mode in READING else 0)
         return seconds_at(curve, n_read) + features.max_new_tokens * each
 
     def seconds(
-        self,
-        features: PolicyFeatures,
-        mode: AnswerMode,
-        n_steps: int | None = None,
-        *,
-        n_questions: int = 1,
+        self, features: PolicyFeatures, mode: AnswerMode, n_steps: int | None = None
     ) -> float:
-        """Return the seconds of an answer after `n_steps` training steps, all of them if None.
-
-        The learning is spread over the `n_questions` that share it.
-        """
-        learning_s = 0.0
-        if mode in LEARNING:
-            steps = (seconds_at(self.step, n) for n in features.learn_tokens[:n_steps])
-            learning_s = self.setup_s + sum(steps)
-        return self.answer_s(features, mode) + learning_s / n_questions
+        """Return the seconds of an answer after `n_steps` training steps, all of them if None."""
+        if mode not in LEARNING:
+            return self.answer_s(features, mode)
+        steps = (seconds_at(self.step, n) for n in features.learn_tokens[:n_steps])
+        return self.answer_s(features, mode) + self.setup_s + sum(steps)
 
 
 def _checked_curve(name: str, curve: object) -> Curve:
-    """Return a curve as pairs of numbers.
-
-    Raises:
-        InvalidInputError: If it is none.
-    """
+    """Return a curve as pairs of numbers; refuse what is none."""
     pairs = as_finite_array(name, curve, n_dimensions=2)
     is_curve = len(pairs) >= 2 and pairs.shape[1] == 2 and (pairs >= 0).all()
     if not (is_curve and (np.diff(pairs[:, 0]) > 0).all()):
@@ -151,58 +124,6 @@ def _checked_curve(name: str, curve: object) -> Curve:
             f"{shown(curve)}"
         )
     return tuple((int(n), float(seconds)) for n, seconds in pairs)
-
-
-def cached_cost_model(
-    language_model: LanguageModel,
-    settings: FineTuningSettings | None = None,
-    *,
-    folder: str | Path | None = None,
-) -> CostModel:
-    """Return the costs of a model on this machine: read, or measured once and written.
-
-    Args:
-        language_model: The model.
-        settings: How it learns; the paper's if None.
-        folder: Where the file is, `default_cache_folder()` if None; made where missing. A file
-            that cannot be read or written is logged as a warning, and the costs are measured.
-
-    Raises:
-        AnswerError: If the model fails.
-    """
-    name = f"cost-{cost_key(language_model, settings)}.json"
-    path = Path(folder or default_cache_folder()) / name
-    try:
-        return CostModel(**unsealed(path.read_bytes(), name))
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        _logger.warning("the cost model in %s is of no use and is measured again: %s", path, error)
-    measured = CostModel.measure(language_model, settings)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(sealed(asdict(measured), name), encoding="utf-8")
-    except OSError as error:
-        _logger.warning("the cost model could not be kept in %s: %s", path, error)
-    return measured
-
-
-def cost_key(language_model: LanguageModel, settings: FineTuningSettings | None = None) -> str:
-    """Return a hash of all that the costs depend on: model's shape, machine, settings, torch."""
-    model = language_model.model
-    is_cuda = model.device.type == "cuda"
-    identity = {
-        "format": FORMAT,
-        "config": model.config.to_dict(),
-        "dtype": str(model.dtype),
-        "window": language_model.window,
-        "device": torch.cuda.get_device_name(model.device) if is_cuda else model.device.type,
-        "machine": [platform.node(), platform.machine(), os.cpu_count()],
-        "n_threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "settings": (settings or FineTuningSettings()).as_record(),
-    }
-    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def seconds_at(curve: Curve, n_tokens: int) -> float:
@@ -268,10 +189,7 @@ def _curve(
 
 
 def _text(language_model: LanguageModel, n_tokens: int) -> str:
-    """Return a text of about so many tokens, at least 2.
-
-    No two begin alike: what is kept of one (activations) is of no use to the next.
-    """
+    """Return a text of about so many tokens, at least 2, that begins like no other one."""
     n_tokens = max(2, n_tokens)
     ids = language_model.token_ids(f"{next(_numbers)}. " + SENTENCE * (1 + n_tokens // 8))
     return str(language_model.tokenizer.decode(ids[:n_tokens]))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sift_core.answering.calibrating import OnExample, calibrate
+from sift_core.answering.calibration import Calibration
 from sift_core.answering.choosing import settled
 from sift_core.answering.condensing import Condense, Condenser, check_condense
 from sift_core.answering.cost_model import CostModel
@@ -101,14 +103,14 @@ class AnswerEngine:
         max_new_tokens: Length of an answer at most.
         generation: Passed to `transformers`' `generate` as it is; greedy if left out.
         settings: How the adapter learns.
-        policy: Decides in mode "auto".
+        policy: Decides in mode "auto"; `calibrate` gives one.
         on_off_topic: What mode "auto" does where the documents say nothing on the question, or
             there is none: "refuse", which says so in a sentence (`Answer.is_refusal`), or "base".
         condense: What is looked for where a question follows one in `history`, and there are no
             `queries`. "join": both as one text, and the question; "model": what the language model
             makes of it; a function of history and question: its text or texts; None: the question.
-        cost_model: Seconds of every mode on this machine (`cached_cost_model`), for policies and
-            latency budgets; None if they are not known.
+        cost_model: Seconds of every mode on this machine (`CostModel.measure`, `calibrate`), for
+            policies and latency budgets; None if they are not known.
         adapters: What mode "merged" answers with: adapters that the collection's clusters were
             learned into beforehand; None for no such mode.
         adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
@@ -375,10 +377,10 @@ class AnswerEngine:
         Args:
             question: What the questions will be about; the first of them, or a topic.
             on_step: As for `answer`.
-            **options: As for `answer`, but `n_questions` is 5 if left out. `latency_s` is for
-                the first of the answers. Errors are those of `answer`, too.
+            **options: As for `answer`; `latency_s` is for the first of the answers. Errors are
+                those of `answer`, too.
         """
-        choice = self.choose(AnswerRequest.opening(question, options))
+        choice = self.choose(AnswerRequest.of(question, options))
         return self.session_from(choice, on_step=on_step)
 
     async def asession(self, question: str | AnswerRequest, **options: Any) -> Session:
@@ -386,7 +388,7 @@ class AnswerEngine:
 
         Cancelling the task ends the learning at its next step.
         """
-        choice = await self.achoose(AnswerRequest.opening(question, options))
+        choice = await self.achoose(AnswerRequest.of(question, options))
         return await computed(
             self.language_model.submit,
             lambda on_step: self.session_from(choice, on_step=on_step),
@@ -399,6 +401,39 @@ class AnswerEngine:
         with timed(timings, "read"):
             session = session.with_prefix_read()
         return replace(session, timings=timings)
+
+    def calibrate(
+        self,
+        *,
+        n: int = 40,
+        minutes: float = 10.0,
+        questions: Sequence[tuple[str, str]] = (),
+        seed: int = 0,
+        on_example: OnExample | None = None,
+    ) -> Calibration:
+        """Return what every way to answer does for this collection; `auto` can go by it.
+
+        Holds passages back, with all that repeats them, and has each way predict their second
+        half from the first: base, context, and learning and both with each effort up to the
+        engine's. On a CPU an example takes some ten seconds with 135 M parameters.
+
+        Args:
+            n: How many examples at most, >= 8.
+            minutes: After how many no other example begins, > 0.
+            questions: Pairs of question and answer, in place of passages. Mode "merged" is
+                measured on them alone: its adapters may have learned the passages.
+            seed: Of the passages that are drawn.
+            on_example: Called after each with the calibration so far. What it raises ends it.
+
+        Raises:
+            InvalidInputError: If the engine has no source or embedder, the source cannot draw
+                documents, or fewer than eight examples could be measured.
+            CandidateSourceError: If the store fails.
+            AnswerError: If the model fails.
+        """
+        return calibrate(
+            self, n=n, minutes=minutes, questions=questions, seed=seed, on_example=on_example
+        )
 
     def _streamed(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
         """Return the computation of an answer in a worker, checked as far as can be before it."""

@@ -261,14 +261,35 @@ class InContextAnswerer:
             used = used.take(range(len(used) - 1))
         return used
 
-    def bits_per_byte(self, text: str, chunks: CandidatePool) -> float:
+    def bits_per_byte(self, text: str, chunks: CandidatePool, *, opening: str = "") -> float:
         """Return the code length of `text` after the chunks, in bits per byte.
 
         The chunks get what the text leaves of the window, and at least half of it: a
         longer text is scored in several windows, each of which begins with the chunks.
+
+        Args:
+            text: What to predict, not empty.
+            chunks: What is read before it.
+            opening: What stands between the two; it does not count.
         """
-        context = self.context(self.fitting(chunks, self.room_for_chunks(text)))
-        return self.language_model.bits_per_byte(text, context=context)
+        check_text("opening", opening)
+        check_text("text", text)
+        context = self.context(self.fitting(chunks, self.room_for_chunks(opening + text)))
+        if not opening:
+            return self.language_model.bits_per_byte(text, context=context)
+        lead = self.language_model.lead_ids(context + CHUNK_SEPARATOR if context else "", opening)
+        return self.language_model.bits_per_byte_behind(lead, text)
+
+    def answer_bits_per_byte(self, query: Query, chunks: CandidatePool, answer: str) -> float:
+        """Return the code length of an answer to a question, in bits per byte.
+
+        Chunks and question are put as `answer` puts them.
+        """
+        check_text("answer", answer)
+        n_tokens = max(1, self.language_model.n_tokens(answer))
+        used = self.generating(max_new_tokens=n_tokens).used(query, chunks)
+        lead = self.language_model.prompt_ids(self.prompt(query, used))
+        return self.language_model.bits_per_byte_behind(lead, answer)
 
     def room_for_chunks(self, text: str) -> int:
         """Return how many tokens `bits_per_byte` leaves to the chunks."""

@@ -1,13 +1,9 @@
-"""The choice between base, context and fine-tuning for one query: what is known, and the rule.
-
-Paper symbol: σ_n → the square root of `variances_learned[n - 1]` over `variance_before`.
-"""
+"""The choice between the ways to answer one question: what is known, and the rules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, sqrt
 from typing import TYPE_CHECKING, Protocol
 
 from sift_core.checks import as_count, as_number, shown
@@ -21,6 +17,7 @@ MODES = (AnswerMode.BASE, AnswerMode.CONTEXT, AnswerMode.FINE_TUNE, AnswerMode.B
 READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
 LEARNING = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
 TOPIC_STEPS = 10  # of a fine-tuning: those that tell whether the documents are on the topic
+MIN_EXPLAINED = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +38,9 @@ class PolicyFeatures:
         room: Tokens that the window has left for chunks beside prompt and answer; may be < 0.
         learn_tokens: Tokens of each training step, repeats counted; as many as variances.
         max_new_tokens: Length of the answer at most.
+        can_merge: Whether there are adapters that were learned beforehand.
         latency_s: How long the caller will wait for the answer, > 0; None for any time.
         cost_model: Tells how long each mode takes on this machine; None if unknown.
-        n_questions: How many questions one fine-tuning is expected to serve, >= 1.
     """
 
     variance_before: float
@@ -55,9 +52,9 @@ class PolicyFeatures:
     room: int
     learn_tokens: tuple[int, ...]
     max_new_tokens: int
+    can_merge: bool = False
     latency_s: float | None = None
     cost_model: CostModel | None = None
-    n_questions: int = 1
 
     @property
     def n_steps(self) -> int:
@@ -67,25 +64,42 @@ class PolicyFeatures:
     @property
     def explained_read(self) -> float:
         """Share of the variance at the query that reading explains, in [0, 1]."""
-        return self._explained(self.variance_read)
+        return self.explained(self.variance_read)
 
     @property
     def explained_learned(self) -> float:
-        """Share of the variance at the query that the training documents explain, in [0, 1]."""
-        return self._explained(self.variances_learned[-1]) if self.variances_learned else 0.0
+        """Likewise of the first ten steps: fifty explain a third of any query's."""
+        learned = self.variances_learned[:TOPIC_STEPS]
+        return self.explained(learned[-1]) if learned else 0.0
 
-    def cut(self, n_steps: int) -> PolicyFeatures:
-        """Return what is known where only the first `n_steps` steps may be taken."""
-        return replace(
-            self,
-            variances_learned=self.variances_learned[:n_steps],
-            learn_tokens=self.learn_tokens[:n_steps],
-        )
+    def allows(self, way: Way) -> bool:
+        """Return whether there is what this way needs."""
+        if way.mode is AnswerMode.MERGED:
+            return self.can_merge
+        can_read = self.read_tokens > 0 or way.mode not in READING
+        return can_read and way.n_steps <= self.n_steps
 
-    def _explained(self, variance: float) -> float:
+    def seconds(self, way: Way) -> float | None:
+        """Return how long an answer takes; None if unknown."""
+        costs = self.cost_model
+        return None if costs is None else costs.seconds(self, way.mode, way.n_steps)
+
+    def explained(self, variance: float) -> float:
+        """Return the share of the variance at the query that is gone, in [0, 1]."""
         if not self.variance_before > 0:
             return 0.0
         return min(1.0, max(0.0, 1 - variance / self.variance_before))
+
+
+@dataclass(frozen=True)
+class Way:
+    """A mode, and the training steps that are taken in it; 0 where it learns nothing."""
+
+    mode: AnswerMode
+    n_steps: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.mode.value}, {self.n_steps} steps" if self.n_steps else self.mode.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,155 +140,158 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class VariancePolicy:
-    """Answers from the documents if they are on the topic, by the cheaper mode that works.
+    """What is done where nothing was calibrated: reads what fits, and learns what does not.
 
     1. Base, if neither what would be read nor the first ten training steps explain enough of
-       the query's variance. (Fifty steps explain a third of any question's.)
-    2. Context, if the chunks fit into the window, or if those that fit explain nearly as much
-       as learning would; unless so many questions share one fine-tuning that an answer then
-       costs less time.
-    3. Fine-tuning else.
-    4. Where a mode exceeds the latency budget, first fewer training steps, then the next mode
-       in the order above. If none is quick enough, the quickest.
-    5. Fine-tuning takes as many steps as pay for their compute (`alpha`).
-
-    Never "both".
+       the query's variance: the documents are off the topic.
+    2. Context, if the chunks fit into the window; fine-tuning with all steps else.
+    3. Where that exceeds the latency budget, fewer training steps, then the other, then base. If
+       none is quick enough, the quickest.
 
     Args:
         min_explained: Share of the variance at the query that documents must explain, in
             [0, 1]. Ten documents on the topic explain 29 to 84 %, others 4 to 22 % (MiniLM,
             `benchmarks.demo_questions`).
-        enough_read: Where not all chunks fit, the share of what learning would explain that
-            the rest must explain to be read instead, in [0, 1]. 0.9 is a guess.
-        alpha: Of the paper's compute-proportional stop: fine-tuning ends before the first step
-            n with σ_n > 1 / (alpha · n), where σ_0 = 1. Larger means fewer steps; None takes
-            all.
 
     Raises:
         InvalidInputError: If a number is out of its range.
-
-    References:
-        Hübotter et al. (2024), arXiv 2410.08020, section 6 for `alpha`.
     """
 
-    min_explained: float = 0.25
-    enough_read: float = 0.9
-    alpha: float | None = None
+    min_explained: float = MIN_EXPLAINED
 
     def __post_init__(self) -> None:
-        for name in ("min_explained", "enough_read"):
-            as_number(name, getattr(self, name), minimum=0, maximum=1)
-        if self.alpha is not None:
-            as_number("alpha", self.alpha, above=0, maximum=inf)
+        as_number("min_explained", self.min_explained, minimum=0, maximum=1)
 
     def decide(self, features: PolicyFeatures) -> Decision:
-        """Return the mode for one question, and the steps if it learns."""
-        read = features.explained_read
-        topic = max(read, features.cut(TOPIC_STEPS).explained_learned)
-        if topic < self.min_explained:
-            reason = (
-                f"the best documents explain {topic:.0%} of the variance at the query, less than "
-                f"{self.min_explained:.0%}: they are off the topic"
-            )
-            return Decision(mode=AnswerMode.BASE, reasons=(reason,), is_off_topic=True)
-        reasons: list[str] = []
-        paying = features.cut(_n_paying(features, self.alpha))
-        mode, steps = _first_in_time(paying, self._in_order(paying, reasons), reasons)
-        if mode is not AnswerMode.BASE:
-            learned = paying.cut(steps).explained_learned
-            told = ("read", read) if mode is AnswerMode.CONTEXT else ("learned", learned)
-            share = f"what is {told[0]} explains {told[1]:.0%} of the variance at the query"
-            reasons.insert(0, share)
-        if paying.n_steps < features.n_steps and mode is not AnswerMode.CONTEXT:
-            reasons.append(
-                f"{paying.n_steps} of {features.n_steps} training steps pay for their compute: "
-                f"the next would leave σ above 1 / ({self.alpha:g} · {paying.n_steps + 1})"
-            )
-        learns_less = mode in LEARNING and steps < features.n_steps
-        return Decision(mode=mode, reasons=tuple(reasons), n_steps=steps if learns_less else None)
-
-    def _in_order(self, features: PolicyFeatures, reasons: list[str]) -> list[AnswerMode]:
-        """Return the modes to be tried, the preferred first; add to `reasons` why that one."""
-        read, learned = features.explained_read, features.explained_learned
-        context, learn = AnswerMode.CONTEXT, AnswerMode.FINE_TUNE
-        order = []
-        if features.read_tokens and read >= self.min_explained:
-            order.append(context)
-        if features.n_steps and learned >= self.min_explained:
-            order.append(learn)
+        """Return the mode for one question."""
+        if (off_topic := _off_topic(features, self.min_explained)) is not None:
+            return off_topic
         fits = features.context_tokens <= features.room
-        if features.context_tokens:
-            reasons.append(
-                f"their {features.context_tokens} tokens {'fit into' if fits else 'exceed'} the "
-                f"{max(features.room, 0)} that the window has left"
-            )
-        if context not in order and features.read_tokens:
-            reasons.append(f"what would be read explains {read:.0%} alone")
-        if order != [context, learn]:
-            return [*order, AnswerMode.BASE]
-        n = features.n_questions
-        is_reversed = False
-        if not fits:
-            enough = read >= self.enough_read * learned
-            reasons.append(
-                f"those that fit explain {read:.0%} of the variance, "
-                f"{'at least' if enough else 'not'} {self.enough_read:.0%} of the {learned:.0%} "
-                f"that learning would"
-            )
-            is_reversed = not enough
-        elif features.cost_model is not None and n > 1:  # learning for one question never pays
-            reading_s, learning_s = (
-                features.cost_model.seconds(features, mode, n_questions=n) for mode in order
-            )
-            reasons.append(
-                f"over {n} questions fine-tuning takes {learning_s:.2g} s an answer, reading "
-                f"{reading_s:.2g} s"
-            )
-            is_reversed = learning_s < reading_s
-        return [*(reversed(order) if is_reversed else order), AnswerMode.BASE]
+        n, room = features.context_tokens, max(features.room, 0)
+        says = "fit into" if fits else "exceed"
+        reasons = [f"their {n} tokens {says} the {room} that the window has left"] if n else []
+        reads = [Way(AnswerMode.CONTEXT)] if features.read_tokens else []
+        learns = [Way(AnswerMode.FINE_TUNE, n) for n in range(features.n_steps, 0, -1)]
+        ways = [*reads, *learns] if fits else [*learns, *reads]
+        in_time = _in_time(features, [*ways, Way(AnswerMode.BASE)], reasons)
+        return _decision(features, in_time[0], reasons)
 
 
-def _n_paying(features: PolicyFeatures, alpha: float | None) -> int:
-    """Return the steps before the first n with σ_n > 1 / (alpha · n), where σ_0 = 1."""
-    if alpha is None:
-        return features.n_steps
-    if not features.variance_before > 0:
-        return 0
-    for n, variance in enumerate(features.variances_learned, start=1):
-        if sqrt(variance / features.variance_before) > 1 / (alpha * n):
-            return n - 1
-    return features.n_steps
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One way for questions below a threshold of what is known of them, another one above.
 
-
-def _first_in_time(
-    features: PolicyFeatures, order: Sequence[AnswerMode], reasons: list[str]
-) -> tuple[AnswerMode, int]:
-    """Return the first mode of `order` within the latency budget, and its training steps.
-
-    The quickest where the budget excludes every one; the first without a budget or a cost
-    model. `reasons` gets a sentence for all that the budget changes.
+    Args:
+        known: "explained_read", "explained_learned" or "question_tokens".
+        threshold: Of it.
+        below: The way for questions up to the threshold.
+        above: The way for the others.
     """
-    costs, latency = features.cost_model, features.latency_s
-    if latency is not None and costs is None:
+
+    known: str
+    threshold: float
+    below: Way
+    above: Way
+
+    def way(self, features: PolicyFeatures) -> Way:
+        """Return the way for a question."""
+        is_below = getattr(features, self.known) <= self.threshold
+        return self.below if is_below else self.above
+
+    def __str__(self) -> str:
+        name = self.known.replace("_", " ")
+        return f"{self.below} where {name} <= {self.threshold:.3g}, else {self.above}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedPolicy:
+    """Answers in the way that was best for examples of the collection.
+
+    1. As `VariancePolicy` where the question is shorter than any that was measured.
+    2. Base, if the documents are off the topic, as that tells it.
+    3. The way that `split` says, if there is one.
+    4. The first of the ways that can be taken.
+    Ways that exceed the latency budget are left out; if all do, the quickest is taken.
+
+    Args:
+        saved: For each way, the one to be preferred first, the share of base's bits that it saved.
+        n_examples: How many examples these are of.
+        shortest: Tokens of the shortest question among them.
+        split: A finer rule, if that was better than the first way for certain.
+        min_explained: As for `VariancePolicy`.
+    """
+
+    saved: dict[Way, float]
+    n_examples: int
+    shortest: int = 0
+    split: Split | None = None
+    min_explained: float = MIN_EXPLAINED
+
+    def decide(self, features: PolicyFeatures) -> Decision:
+        """Return the mode for one question."""
+        if (n := features.question_tokens) < self.shortest:
+            decision = VariancePolicy(min_explained=self.min_explained).decide(features)
+            reason = f"the calibration has no question as short as this one of {n} tokens"
+            return replace(decision, reasons=(*decision.reasons, reason))
+        if (off_topic := _off_topic(features, self.min_explained)) is not None:
+            return off_topic
+        reasons: list[str] = []
+        ways = _in_time(features, list(filter(features.allows, self.saved)), reasons)
+        if self.split is not None and (way := self.split.way(features)) in ways:
+            reasons.insert(0, f"calibrated on {self.n_examples} examples: {self.split}")
+            return _decision(features, way, reasons)
+        saved = f"saved {self.saved[ways[0]]:.1%} of the base model's bits"
+        reasons.insert(0, f"{ways[0]} {saved} on {self.n_examples} examples of the calibration")
+        return _decision(features, ways[0], reasons)
+
+
+def _off_topic(features: PolicyFeatures, min_explained: float) -> Decision | None:
+    """Return the decision for a question that the documents say nothing on; None for others."""
+    explained = max(features.explained_read, features.explained_learned)
+    if explained >= min_explained:
+        return None
+    reason = (
+        f"the best documents explain {explained:.0%} of the variance at the query, less than "
+        f"{min_explained:.0%}: they are off the topic"
+    )
+    return Decision(mode=AnswerMode.BASE, reasons=(reason,), is_off_topic=True)
+
+
+def _decision(features: PolicyFeatures, way: Way, reasons: Sequence[str]) -> Decision:
+    """Return a way as a decision, told first how much its chunks explain."""
+    told = {AnswerMode.CONTEXT: ("read", features.explained_read)}
+    if way.n_steps:
+        variance = features.variances_learned[way.n_steps - 1]
+        told[way.mode] = ("learned", features.explained(variance))
+    if way.mode in told:
+        what, share = told[way.mode]
+        reasons = [f"what is {what} explains {share:.0%} of the variance at the query", *reasons]
+    n_steps = way.n_steps if 0 < way.n_steps < features.n_steps else None
+    return Decision(mode=way.mode, reasons=tuple(reasons), n_steps=n_steps)
+
+
+def _in_time(features: PolicyFeatures, ways: Sequence[Way], reasons: list[str]) -> list[Way]:
+    """Return the ways within the latency budget in their order; if there is none, the quickest.
+
+    `reasons` gets a sentence for what the budget changes.
+    """
+    latency = features.latency_s
+    if latency is None:
+        return list(ways)
+    if features.cost_model is None:
         reasons.append(f"no cost model tells what fits into the {latency:.2g} s of the caller")
-    if latency is None or costs is None:
-        return order[0], features.n_steps
-    least = {mode: costs.seconds(features, mode, 1) for mode in order}
-    for mode in order:
-        if least[mode] > latency:
-            reasons.append(
-                f"{mode.value!r} would take {least[mode]:.2g} s at least, more than the "
-                f"{latency:.2g} s of the caller"
-            )
-            continue
-        seconds = [costs.seconds(features, mode, n) for n in range(1, features.n_steps + 1)]
-        n = max(1, sum(one <= latency for one in seconds))
-        some = f" with {n} of {features.n_steps} training steps" if n < features.n_steps else ""
+        return list(ways)
+    seconds = [features.seconds(way) or 0.0 for way in ways]
+    within = [way for way, one in zip(ways, seconds, strict=True) if one <= latency]
+    if not within:
+        quickest = ways[seconds.index(min(seconds))]
         reasons.append(
-            f"{mode.value!r} takes {costs.seconds(features, mode, n):.2g} s{some}, within the "
-            f"{latency:.2g} s of the caller"
+            f"nothing is quick enough for the {latency:.2g} s of the caller; {quickest} is the "
+            f"quickest"
         )
-        return mode, n
-    quickest = min(order, key=lambda mode: least[mode])
-    reasons.append(f"nothing is quick enough; {quickest.value!r} is the quickest")
-    return quickest, 1
+        return [quickest]
+    if within[0] != ways[0]:
+        reasons.append(
+            f"{ways[0]} would take {seconds[0]:.2g} s, more than the {latency:.2g} s of the caller"
+        )
+    return within

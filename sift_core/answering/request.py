@@ -48,8 +48,6 @@ class AnswerRequest:
             `cost_model`, and in any mode no training step but the first begins after it;
             the answer itself is written to its end. What others compute meanwhile is not
             foreseen. None for any time.
-        n_questions: How many questions what is learned will serve, roughly, >= 1; mode "auto"
-            spreads the time of learning over them.
         effort: How much is learned at most: "quick", "balanced" or "thorough"; if None what the
             engine says.
         max_new_tokens: Length of the answer at most, >= 1; the engine's if None.
@@ -76,7 +74,6 @@ class AnswerRequest:
     history: Sequence[Message] = ()
     queries: Sequence[str] = ()
     latency_s: float | None = None
-    n_questions: int = 1
     effort: str | None = None
     max_new_tokens: int | None = None
     max_tokens: int | None = None
@@ -97,7 +94,6 @@ class AnswerRequest:
         object.__setattr__(self, "mode", AnswerMode(self.mode))
         if self.latency_s is not None:
             as_number("latency_s", self.latency_s, above=0)
-        as_count("n_questions", self.n_questions, minimum=1)
         if self.effort is not None:
             check_effort(self.effort)
         if self.max_new_tokens is not None:
@@ -123,12 +119,6 @@ class AnswerRequest:
         else:
             request = cls(question=question, **known)
         return replace(request, generation={**request.generation, **others})
-
-    @classmethod
-    def opening(cls, question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
-        """Return the request that opens a session, which serves five questions if none says."""
-        is_whole = isinstance(question, AnswerRequest)
-        return cls.of(question, options if is_whole else {"n_questions": 5, **options})
 
     @property
     def rules(self) -> ChoiceRules:

@@ -130,18 +130,30 @@ class Session:
         produce = self._produce(self._query(question, history), generation)
         return AsyncAnswerStream(produce, self.answerer.language_model.submit)
 
-    def bits_per_byte(self, text: str) -> float:
+    def bits_per_byte(self, text: str, *, opening: str = "") -> float:
         """Return the code length of `text` after all that was read and learned, in bits per byte.
 
         Args:
             text: What the chosen documents should help to predict; lower is better. It must not
                 be among them, or the figure says how well the model copies.
+            opening: What stands right before it and does not count.
 
         Raises:
             InvalidInputError: If `text` is empty.
         """
         with self._adapted():
-            return self.answerer.bits_per_byte(text, self._read)
+            return self.answerer.bits_per_byte(text, self._read, opening=opening)
+
+    def answer_bits_per_byte(self, answer: str) -> float:
+        """Return the code length of an answer to the question that the session was opened with.
+
+        In bits per byte, after the prompt that the model would write behind.
+
+        Raises:
+            InvalidInputError: If `answer` is empty, or the question does not fit into the window.
+        """
+        with self._adapted():
+            return self.answerer.answer_bits_per_byte(self.choice.query, self._read, answer)
 
     def with_prefix_read(self) -> Session:
         """Return this session with what all of its prompts begin with read once and for all.

@@ -44,6 +44,7 @@ _COMMANDS = {
         "Serve index and model to clients of OpenAI's API and others.",
     ),
     "learn": ("learn:learn", "Learn the index beforehand, for quick answers without reading."),
+    "calibrate": ("calibrate:calibrate", "Measure which way to answer is best for the index."),
     "diagnose": (
         "diagnose:diagnose",
         "Say how redundant a collection is, and what SIFT changes.",

@@ -15,6 +15,7 @@ import typer
 from rich.table import Table
 
 from sift_core.answering.policy import VariancePolicy
+from sift_core.cli.calibrations import engine_options
 from sift_core.cli.learning import LearningProgress
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import (
@@ -33,6 +34,7 @@ from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
     AdaptersOption,
+    CalibrationOption,
     CandidatesOption,
     CiteOption,
     DeviceOption,
@@ -118,6 +120,7 @@ def ask(
     cite: CiteOption = False,
     on_off_topic: OffTopicOption = OffTopic.REFUSE,
     adapters: AdaptersOption = DEFAULT_ADAPTERS,
+    calibration: CalibrationOption = None,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -137,10 +140,13 @@ def ask(
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
             language_model = load_language_model(model, device, console=status.console)
-            is_merged = mode is ModeName.MERGED
+            if mode is ModeName.MERGED:
+                options["adapters"] = ClusterAdapters.load(adapters, language_model)
+            elif mode is ModeName.AUTO:
+                address = StoreAddress.parse(store)
+                options |= engine_options(address, calibration, adapters, language_model)
             engine = AnswerEngine(
                 language_model=language_model,
-                adapters=ClusterAdapters.load(adapters, language_model) if is_merged else None,
                 n_context=n_context,
                 max_tokens=max_tokens,
                 max_per_document=max_per_document,

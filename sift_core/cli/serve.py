@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sift_core.choice_rules import ChoiceRules
+from sift_core.cli.calibrations import engine_options
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import stderr_console, working
 from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
+    CalibrationOption,
     CandidatesOption,
     CiteOption,
     DeviceOption,
@@ -98,6 +100,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    calibration: CalibrationOption = None,
     steps: StepsOption = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
@@ -178,6 +181,7 @@ def serve(
             on_off_topic=on_off_topic.value,
             candidates=candidates,
             adapters=adapters,
+            calibration=calibration,
             effort=effort.value,
             steps=steps,
             max_new_tokens=max_new_tokens,
@@ -204,6 +208,7 @@ def opened_app(
     on_off_topic: str = OffTopic.REFUSE.value,
     candidates: int = N_CANDIDATES,
     adapters: str | None = None,
+    calibration: str | None = None,
     effort: str = EffortName.BALANCED.value,
     steps: int | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -226,6 +231,7 @@ def opened_app(
         on_off_topic: As in `AnswerEngine`.
         candidates: Chunks that are fetched to choose from.
         adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
+        calibration: File of what `sift calibrate` found; that beside the index if None.
         effort: As in `AnswerEngine`, where a request says nothing.
         steps: Training steps of a fine-tuning in its place; None for those of `effort`.
         max_new_tokens: Length of an answer where a request says none.
@@ -259,8 +265,12 @@ def opened_app(
                 from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
                 language_model = load_language_model(model, device, console=status.console)
+                calibrated = engine_options(address, calibration, None, language_model)
+                if adapters is not None:
+                    calibrated["adapters"] = ClusterAdapters.load(adapters, language_model)
                 engine = AnswerEngine(
                     language_model=language_model,
+                    **calibrated,
                     source=source,
                     embedder=vectors,
                     n_context=n_context,
@@ -268,7 +278,6 @@ def opened_app(
                     cite=cite,
                     on_off_topic=on_off_topic,
                     n_candidates=candidates,
-                    adapters=ClusterAdapters.load(adapters, language_model) if adapters else None,
                     effort=effort,
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,

@@ -36,7 +36,7 @@ SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for
 # What is opened, loaded, read, written or deleted, and who may call a service.
 NEEDS_WORD = {*SHARED, "plot", "prune", "queries"}
 NEEDS_WORD |= {"host", "api_key", "no_auth", "allow_origin"}
-NEEDS_WORD |= {"adapters", "vllm", "vllm_folder", "vllm_model"}
+NEEDS_WORD |= {"adapters", "calibration", "questions", "vllm", "vllm_folder", "vllm_model"}
 
 
 class EffortName(str, Enum):
@@ -170,6 +170,15 @@ AdaptersOption = Annotated[
         "--adapters",
         metavar="FOLDER",
         help="Where the adapters are that sift learn makes for the mode merged.",
+    ),
+]
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE",
+        help="Where what sift calibrate finds is kept; beside the index if left out.",
+        show_default=False,
     ),
 ]
 DeviceOption = Annotated[

@@ -259,7 +259,7 @@ class Answering:
 
     async def _opened(self) -> Session:
         """Return a new session; how its first answer is written is not how all will be."""
-        about = replace(self._asked.request, generation={}, n_questions=5)
+        about = replace(self._asked.request, generation={})
         choice = await self._engine.achoose(about)
         self._events.put_nowait(Chosen(choice=choice))
         engine = self._within_time()

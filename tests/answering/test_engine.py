@@ -208,7 +208,6 @@ def test_a_request_is_what_its_fields_are_by_name(make_engine):
         ({"generation": 3}, "`generation` must be a mapping"),
         ({"latency_s": float("nan")}, "latency_s"),
         ({"latency_s": float("inf")}, "latency_s"),
-        ({"n_questions": 0}, "n_questions"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"history": "Hi"}, "history"),
         ({"generation": {"max_new_tokens": 3}}, "must not hold `max_new_tokens`"),

@@ -96,6 +96,8 @@ def test_an_odd_argument_of_a_session_is_an_error_of_ours_or_works(engine, name)
     assert _errors_but_ours(answered) == []
     assert _errors_but_ours(session.answers) == []
     assert _errors_but_ours(session.bits_per_byte) == []
+    assert _errors_but_ours(lambda odd: session.bits_per_byte("text", opening=odd)) == []
+    assert _errors_but_ours(session.answer_bits_per_byte) == []
 
 
 @pytest.mark.parametrize("name", ["r", "lora_alpha"])

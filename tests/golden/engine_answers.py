@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from peft import LoraConfig
 
 from sift_core import InMemorySource, NearestNeighborSelector
-from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
+from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 from sift_core.testing import HashingEmbedder
 from tests.random_model import save_random_model
 
@@ -71,13 +71,10 @@ CASES = {
     "water, fine_tune": _case(WATER, "fine_tune", settings=_settings(chunks_per_step=2)),
     "water, both": _case(WATER, "both", settings=_settings(scope="top:2")),
     "close, auto": _case(CLOSE, "auto"),
-    "close, auto, steps that pay": _case(
-        CLOSE, "auto", texts="long", policy=VariancePolicy(enough_read=1.0, alpha=0.5)
-    ),
     "elsewhere, auto": _case(ELSEWHERE, "auto"),
     "long, context": _case(ROWS, "context", texts="long"),
     "long, both": _case(WATER, "both", texts="long", n_steps=2),
-    "long, auto": _case(CLOSE, "auto", texts="long", policy=VariancePolicy(enough_read=1.0)),
+    "long, auto": _case(CLOSE, "auto", texts="long"),
     "water, reused gradients": _case(WATER, "fine_tune", settings=_settings(reuse_gradients=True)),
     "rows, head": _case(ROWS, "fine_tune", settings=_settings(scope="head")),
     "water, every weight": _case(

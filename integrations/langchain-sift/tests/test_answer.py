@@ -230,7 +230,7 @@ def test_the_mode_can_come_from_the_configuration(answer, question):
         ({"input": "why", "context": ["some text"]}, {}, '"context" must be a list of .*Documents'),
         ({"input": "why", "chat_history": "Human: hi"}, {}, "must be a list of messages, got str"),
         ("why", {"latency_s": -1}, "`latency_s` must be a finite number > 0"),
-        ({"input": "why", "context": []}, {"n_questions": 0}, "`n_questions` must be >= 1"),
+        ({"input": "why", "context": []}, {"max_tokens": 0}, "`max_tokens` must be >= 1"),
         ("why", {"mode": "rag"}, "`mode` must be one of .* got 'rag'"),
     ],
 )

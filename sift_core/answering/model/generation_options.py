@@ -25,7 +25,7 @@ _OURS = frozenset(
     | {"assistant_early_exit", "stop_strings"}
 )
 _LISTENERS = frozenset({"on_text", "on_step"})
-_OF_REQUESTS = ("mode", "filter", "history", "latency_s", "n_questions", "max_new_tokens")
+_OF_REQUESTS = ("mode", "filter", "history", "latency_s", "max_new_tokens")
 # What reads a setting, and so knows which values there are. Each is None where it has no effect.
 _READERS = {
     "temperature": "TemperatureLogitsWarper",

@@ -236,9 +236,7 @@ class LanguageModel:
             InvalidInputError: If the context leaves no room for a token of `text`.
         """
         ids = self.token_ids(text)
-        lead: list[int] = [self._prefix_id]
-        if context:
-            lead += self.token_ids(context + CHUNK_SEPARATOR)
+        lead = self.lead_ids(context + CHUNK_SEPARATOR if context else "")
         if len(lead) > self.window:
             raise InvalidInputError(
                 f"a context of {len(lead)} tokens leaves no room for text in a window of "
@@ -279,7 +277,33 @@ class LanguageModel:
         References:
             Gao et al. (2020), The Pile, section 3.1.
         """
-        windows = self.windows(text, context=context)
+        return self._bits_per_byte(text, self.windows(text, context=context))
+
+    def bits_per_byte_behind(self, lead: Sequence[int], text: str) -> float:
+        """Return the code length of `text` behind the tokens of a prompt, in bits per UTF-8 byte.
+
+        Args:
+            lead: What the model reads first, as `prompt_ids` or `lead_ids` give it, not empty.
+            text: What to predict, not empty.
+
+        Raises:
+            InvalidInputError: If `text` is empty or `lead` fills the window.
+            AnswerError: If the model fails.
+        """
+        if len(lead) > self.window:
+            raise InvalidInputError(
+                f"a prompt of {len(lead)} tokens leaves no room for text in a window of "
+                f"{self.window}; pass fewer or shorter chunks"
+            )
+        ids = self.token_ids(text)
+        windows = rolling_windows(ids, lead, width=self.window, keep_lead=True)
+        return self._bits_per_byte(text, list(windows))
+
+    def lead_ids(self, *texts: str) -> list[int]:
+        """Return the tokens of texts that stand before a continuation, one after the other."""
+        return [self._prefix_id, *(one for text in texts if text for one in self.token_ids(text))]
+
+    def _bits_per_byte(self, text: str, windows: Sequence[TokenWindow]) -> float:
         if not windows:
             raise InvalidInputError("`text` must not be empty: it has no bits per byte")
         try:

@@ -1,0 +1,176 @@
+"""`sift calibrate`: which way to answer is best for an index, for mode auto to go by."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sift_core.cli.calibrations import place_of
+from sift_core.cli.learning import EVERY_S
+from sift_core.cli.models import load_language_model
+from sift_core.cli.output import print_json, stderr_console, stdout_console, working
+from sift_core.cli.settings import (
+    DEFAULT_ADAPTERS,
+    DEFAULT_MODEL,
+    DEFAULT_STORE,
+    AdaptersOption,
+    CalibrationOption,
+    DeviceOption,
+    EffortName,
+    EffortOption,
+    EmbedderOption,
+    JsonOption,
+    ModelOption,
+    StoreOption,
+)
+from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.evaluation.data import read_json_lines
+from sift_core.evaluation.statistics import mean
+from sift_core.evaluation.table import Table, number, with_interval, word
+
+if TYPE_CHECKING:
+    from sift_core.answering import Calibration
+
+
+def calibrate(
+    store: StoreOption = DEFAULT_STORE,
+    model: ModelOption = DEFAULT_MODEL,
+    embedder: EmbedderOption = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Your own questions with answers, one {"question": …, "answer": …} a line. '
+            "Passages of the index that are held back stand in if left out.",
+        ),
+    ] = None,
+    examples: Annotated[int, typer.Option(min=8, help="How many are measured at most.")] = 40,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="After how many no other example begins.")
+    ] = 10.0,
+    effort: EffortOption = EffortName.BALANCED,
+    adapters: AdaptersOption = DEFAULT_ADAPTERS,
+    calibration: CalibrationOption = None,
+    device: DeviceOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure what reading and learning bring on this index; sift ask and sift serve go by it.
+
+    Holds passages back, and has the model predict each one's second half from the first, in every
+    way: alone, with the chunks read, with them learned, and both. Ctrl-C ends it; what was
+    measured by then is kept.
+
+    Examples:
+    sift calibrate
+    sift calibrate --questions answered.jsonl --minutes 20
+    """
+    pairs = [] if questions is None else _pairs(questions)
+    address = StoreAddress.parse(store)
+    place = place_of(address) if calibration is None else Path(calibration)
+    found: list[Calibration] = []
+    begun = time.monotonic()
+    with open_store(address, embedder_name=embedder) as source:
+        loaded = embedder_of(source, address, embedder)
+        with working("Loading the language model …") as status:
+            from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
+            from sift_core.answering.calibrating import LEAST_EXAMPLES
+
+            language_model = load_language_model(model, device, console=status.console)
+            has_adapters = bool(pairs) and Path(adapters).is_dir()
+            engine = AnswerEngine(
+                language_model=language_model,
+                source=source,
+                embedder=loaded,
+                adapters=ClusterAdapters.load(adapters, language_model) if has_adapters else None,
+                effort=effort.value,
+            )
+            status.update("Measuring the machine …")
+            told = [begun]
+
+            def keep(so_far: Calibration) -> None:
+                n = len(so_far.examples)
+                if n >= LEAST_EXAMPLES:
+                    so_far.save(place)
+                    found[:] = [so_far]
+                line = f"{n} of at most {examples} examples, {_minutes(begun)} of {minutes:g} min"
+                status.update(f"{line} …")
+                if not status.console.is_terminal and time.monotonic() - told[0] >= EVERY_S:
+                    told[0] = time.monotonic()
+                    stderr_console().say(line)
+
+            try:
+                engine.calibrate(n=examples, minutes=minutes, questions=pairs, on_example=keep)
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+    if json:
+        print_json(_record(found[0], place, str(address)))
+    else:
+        _print(found[0], place, of="questions" if pairs else "passages", took=_minutes(begun))
+
+
+def _pairs(path: Path) -> list[tuple[str, str]]:
+    return [(line.text("question"), line.text("answer")) for line in read_json_lines(path)]
+
+
+def _minutes(begun: float) -> str:
+    return f"{(time.monotonic() - begun) / 60:.1f}"
+
+
+def _record(found: Calibration, place: Path, store: str) -> dict[str, Any]:
+    means = zip(found.bits_per_byte.mean(axis=0), found.seconds.mean(axis=0), strict=True)
+    return {
+        "calibration": str(place),
+        "store": store,
+        "model": found.model,
+        "n_examples": len(found.examples),
+        "ways": [
+            {
+                "mode": way.mode.value,
+                "n_steps": way.n_steps,
+                "bits_per_byte": float(bits),
+                "seconds": float(seconds),
+            }
+            for way, (bits, seconds) in zip(found.ways, means, strict=True)
+        ],
+        "preferred": [str(way) for way in found.policy.saved],
+        "split": None if found.policy.split is None else str(found.policy.split),
+    }
+
+
+def _print(found: Calibration, place: Path, *, of: str, took: str) -> None:
+    bits, seconds = found.bits_per_byte, found.seconds.mean(axis=0)
+    base = bits[:, :1].mean()
+    table = Table(
+        title=f"{len(bits)} {of} in {took} minutes",
+        heads=("way", "bits per byte", "saved, %", "seconds"),
+        rows=tuple(
+            (
+                word(str(way)),
+                number(float(bits[:, i].mean()), 3),
+                with_interval(mean(100 * (bits[:, 0] - bits[:, i]) / base)),
+                number(float(seconds[i]), 1),
+            )
+            for i, way in enumerate(found.ways)
+        ),
+        note="Bits of the answer, or of a passage's second half: fewer are better. Saved: of "
+        "base's, with a 90 % interval. Seconds: of learning and reading.",
+    )
+    console = stdout_console()
+    console.say(table.as_text())
+    split = found.policy.split
+    console.say(
+        f"Mode auto takes {next(iter(found.policy.saved))} from now on, where a caller's time "
+        f"allows it."
+        if split is None
+        else f"Mode auto takes from now on: {split}."
+    )
+    if of == "passages":
+        console.say(
+            f"For questions of fewer than {found.policy.shortest} tokens it reads what fits: "
+            f"passages say nothing of those. Calibrate for them by --questions."
+        )
+    console.say(f"Kept in {place}, which sift ask and sift serve use.")

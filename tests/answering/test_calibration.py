@@ -1,0 +1,366 @@
+"""Which way is best for a collection: what is measured, what follows of it, what is kept."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from sift_core import AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
+from sift_core.answering import AdapterCache, AnswerEngine, Calibration, CostModel, Way
+from sift_core.answering.calibrating import Example, held_back, measured, ways_of
+from sift_core.answering.calibration import MeasuredExample
+from sift_core.cache_folder import sealed, unsealed
+from sift_core.testing import HashingEmbedder
+from tests.answering.test_policy import features
+
+BASE, CONTEXT, LEARN = (Way(AnswerMode(mode)) for mode in ("base", "context", "fine_tune"))
+WORDS = "shelf book lamp river stone train bridge letter window garden clock paper".split()
+COSTS = CostModel(
+    prefill=((10, 0.1), (20, 0.2)),
+    adapted_prefill=((10, 0.1), (20, 0.2)),
+    step=((10, 0.3), (20, 0.5)),
+    new_token_s=0.01,
+    adapted_new_token_s=0.01,
+    setup_s=0.1,
+)
+
+
+def passage(n):
+    drawn = np.random.default_rng(n).choice(WORDS, size=50)
+    return f"Passage {n}: " + " ".join(f"{word} {n * i % 7}" for i, word in enumerate(drawn))
+
+
+PASSAGES = [passage(n) for n in range(40)]
+ASKED = [(f"What is in passage {n}?", f"The {WORDS[n]} of it") for n in range(12)]
+
+
+@pytest.fixture
+def make_engine(small_lm):
+    embedder = HashingEmbedder()
+
+    def make(texts=PASSAGES, **options):
+        source = InMemorySource(embedder.embed_documents(texts), texts)
+        return AnswerEngine(
+            **{
+                "language_model": small_lm,
+                "source": source,
+                "embedder": embedder,
+                "cost_model": COSTS,
+                "n_context": 3,
+                "n_candidates": 8,
+                "n_steps": 2,
+                **options,
+            }
+        )
+
+    return make
+
+
+def calibration(bits, ways=(BASE, CONTEXT, LEARN), known=None, model=None):
+    """Return one of n examples, known by their question's length."""
+    known = range(10, 10 + len(bits)) if known is None else known
+    return Calibration(
+        ways=tuple(ways),
+        examples=tuple(
+            MeasuredExample(
+                bits_per_byte=tuple(row),
+                seconds=(0.1,) * len(row),
+                features=features(question_tokens=n),
+            )
+            for row, n in zip(bits, known, strict=True)
+        ),
+        cost_model=COSTS,
+        model="" if model is None else model.name,
+        fingerprint="" if model is None else model.fingerprint,
+        machine="another one",
+    )
+
+
+def test_every_way_is_measured_as_the_engine_answers(make_engine):
+    """By hand: the same documents, read or learned, and the same text scored after them."""
+    engine = make_engine(adapter_cache=None)
+    text, others = PASSAGES[8], [*PASSAGES[:8], *PASSAGES[9:]]
+    middle = text.find(" ", len(text) // 2)
+    question, answer = text[:middle], text[middle:]
+    example = Example(question=question, answer=answer, is_text=True, held_back="8")
+    ways = ways_of(engine, with_merged=False)
+    assert list(map(str, ways)) == ["base", "context", "fine_tune, 2 steps", "both, 2 steps"]
+    found = measured(engine, example, ways)
+    without = make_engine(others)  # the passage is not there, and nothing else repeats it
+    query = without.choose(question, mode="context").query
+    pool = without.source.fetch(query, 8)
+    for way, bits in zip(ways, found.bits_per_byte, strict=True):
+        session = without.prepared(without.choose_from(query, pool, mode=way.mode))
+        assert session.bits_per_byte(answer, opening=question) == pytest.approx(bits, rel=1e-4)
+    assert len(set(found.bits_per_byte)) == 4
+    assert min(found.seconds) > 0
+    assert found.features.question_tokens > 0
+    assert found.features.n_steps == 2
+
+
+def test_an_answer_is_scored_behind_the_prompt_of_its_question(make_engine):
+    engine = make_engine()
+    question, answer = ASKED[3]
+    found = measured(engine, Example(question=question, answer=answer), (BASE, CONTEXT))
+    for way, bits in zip((BASE, CONTEXT), found.bits_per_byte, strict=True):
+        choice = engine.choose(question, mode=way.mode)
+        model, answerer = engine.language_model, engine.prepared(choice).answerer
+        prompt = answerer.prompt(choice.query, choice.chunks(choice.read))
+        nats = model.bits_per_byte_behind(model.prompt_ids(prompt), answer)
+        assert bits == pytest.approx(nats)
+
+
+def test_no_candidate_tells_the_answer(make_engine):
+    """Neither the passage itself, nor its copy under another id, nor one that has a part of it."""
+    text = PASSAGES[3]
+    middle = text.find(" ", len(text) // 2)
+    part = f"Another beginning. {text[middle : middle + 150]}"
+    engine = make_engine([text, text, part, *PASSAGES[10:20]])
+    example = Example(question=text[:middle], answer=text[middle:], is_text=True, held_back="0")
+    seen = []
+
+    class Watched(AnswerEngine):
+        def choose_from(self, query, pool, **options):
+            seen.extend(pool.texts)
+            return super().choose_from(query, pool, **options)
+
+    watched = Watched(**{name: getattr(engine, name) for name in engine.__dataclass_fields__})
+    measured(watched, example, (BASE,))
+    assert seen
+    assert not {text, part} & set(seen)
+    seen.clear()
+    measured(watched, replace(example, held_back=None), (BASE,))
+    assert seen.count(text) == 2  # of what is not of the collection all is found
+    alone = make_engine([text, text])
+    assert measured(alone, example, (BASE,)) is None
+
+
+def test_passages_are_drawn_and_halved(make_engine):
+    engine = make_engine([*PASSAGES, "too short to be halved", "x" * 400])
+    drawn = list(held_back(engine, 40, seed=3))
+    assert len(drawn) == 40  # neither the short one nor the one without a place to cut
+    for one in drawn:
+        assert one.question + one.answer == PASSAGES[int(one.held_back)]
+        assert len(one.question) == pytest.approx(len(one.answer), abs=20)
+    assert [one.held_back for one in held_back(engine, 40, seed=3)] == [o.held_back for o in drawn]
+
+
+def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tmp_path):
+    engine = make_engine(adapter_cache=AdapterCache(folder=tmp_path))
+    before = engine.language_model.bits_per_byte("as it was")
+    seen = []
+    found = engine.calibrate(n=8, on_example=seen.append)
+    assert [len(one.examples) for one in seen] == list(range(1, 9))
+    assert seen[-1] == found
+    assert found.bits_per_byte.shape == found.seconds.shape == (8, 4)
+    assert found.ways[0] == BASE
+    assert found.cost_model is COSTS
+    assert engine.language_model.bits_per_byte("as it was") == before
+    engine.language_model.verify_base(exact=True)
+    assert not list(tmp_path.rglob("*"))
+    again = engine.calibrate(n=8)
+    assert (again.bits_per_byte == found.bits_per_byte).all()
+    calibrated = make_engine(policy=found.policy, cost_model=found.cost_model)
+    choice = calibrated.choose(PASSAGES[0])
+    assert "on 8 examples of the calibration" in "; ".join(choice.reasons)
+
+
+def test_efforts_up_to_the_engines_are_measured(make_engine):
+    ways = ways_of(make_engine(n_steps=None, effort="balanced"), with_merged=True)
+    told = [str(way) for way in ways]
+    learning = [f"{mode}, {n} steps" for n in (5, 12) for mode in ("fine_tune", "both")]
+    assert told == ["base", "context", *learning]
+
+
+def test_questions_with_answers_take_the_place_of_passages(make_engine):
+    found = make_engine().calibrate(n=10, questions=ASKED)
+    assert len(found.examples) == 10
+    assert len(set(found.bits_per_byte[:, 0])) == 10
+
+
+def test_what_ends_it_early(make_engine):
+    with pytest.raises(InvalidInputError, match=r"8 examples; 1e-05 minutes were over after 1\."):
+        make_engine().calibrate(minutes=1e-5)
+    with pytest.raises(InvalidInputError, match="no more passages could be used after 5"):
+        make_engine(PASSAGES[:5]).calibrate()
+
+    def stop(found):
+        if len(found.examples) == 2:
+            raise KeyboardInterrupt
+
+    engine = make_engine()
+    with pytest.raises(KeyboardInterrupt):
+        engine.calibrate(on_example=stop)
+    engine.language_model.verify_base(exact=True)
+
+
+class Dying(InMemorySource):
+    """A store that dies in the middle."""
+
+    n_fetched = 0
+
+    def fetch_batch(self, *arguments, **options):
+        self.n_fetched += 1
+        if self.n_fetched > 3:
+            raise CandidateSourceError("the store is gone")
+        return super().fetch_batch(*arguments, **options)
+
+
+def test_a_store_that_dies_is_reported_and_what_was_measured_is_not_lost(make_engine):
+    engine = make_engine()
+    source = Dying(engine.embedder.embed_documents(PASSAGES), PASSAGES)
+    seen = []
+    with pytest.raises(CandidateSourceError, match="the store is gone"):
+        replace(engine, source=source).calibrate(on_example=seen.append)
+    assert len(seen[-1].examples) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 7}, "`n` must be >= 8"),
+        ({"minutes": 0}, "`minutes`"),
+        ({"minutes": float("nan")}, "`minutes`"),
+        ({"questions": ASKED[:7]}, "at least 8 pairs .* got 7"),
+        ({"questions": [*ASKED, "why?"]}, "pairs of question and answer, got 'why\\?'"),
+        ({"questions": [*ASKED, ("why?", " ")]}, "the answer to 'why\\?' is empty"),
+        ({"questions": [*ASKED, ("", "so")]}, "the question is empty"),
+        ({"questions": [*ASKED, ("why?", 3)]}, "`answer` must be a string, got int"),
+        ({"questions": [*ASKED, ("why?", "odd \udce9")]}, "UTF-8 cannot hold"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_any_work(make_engine, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make_engine(cost_model=None).calibrate(**options)
+
+
+def test_an_engine_without_what_it_takes_is_refused(make_engine):
+    engine = make_engine()
+    with pytest.raises(InvalidInputError, match="`source` and `embedder`"):
+        replace(engine, source=None).calibrate()
+
+    class OnlyFetches:
+        fetch = engine.source.fetch
+
+    with pytest.raises(InvalidInputError, match="OnlyFetches cannot draw documents"):
+        replace(engine, source=OnlyFetches()).calibrate()
+    only = replace(engine, source=OnlyFetches()).calibrate(n=8, questions=ASKED)
+    assert len(only.examples) == 8
+
+
+def by_length(n=40, gap=0.5, noise=0.0, seed=0):
+    """Return bits where reading is best for short questions and learning for long ones."""
+    generator = np.random.default_rng(seed)
+    short = np.arange(n) < n / 2
+    bits = np.stack([np.full(n, 2.0), 1.0 + gap * ~short, 1.0 + gap * short], axis=1)
+    return bits + noise * generator.standard_normal(bits.shape)
+
+
+def test_a_split_is_taken_where_it_is_better_for_certain():
+    found = calibration(by_length(noise=0.1))
+    split = found.policy.split
+    assert (split.known, split.below.mode, split.above.mode) == (
+        "question_tokens",
+        AnswerMode.CONTEXT,
+        AnswerMode.FINE_TUNE,
+    )
+    assert 10 + 17 < split.threshold < 10 + 23
+
+
+@pytest.mark.parametrize(
+    ("bits", "order"),
+    [
+        # means 2, 1, 1.5: nothing is better than reading
+        ([(2.0, 1.0, 1.5), (2.0, 1.0, 1.5)] * 4, [CONTEXT, LEARN, BASE]),
+        # learning and nothing are better by chance alone
+        ([(0.6, 1.0, 0.5), (1.2, 1.0, 1.4)] * 4, [CONTEXT, BASE, LEARN]),
+        # learning is better each time
+        ([(2.0, 1.0, 0.9), (2.0, 1.0, 0.8)] * 4, [LEARN, CONTEXT, BASE]),
+        # base is worse by less than .2 % of itself, and quicker
+        ([(1.001, 2.0, 1.0), (1.001, 2.1, 1.0)] * 4, [BASE, LEARN, CONTEXT]),
+    ],
+)
+def test_reading_is_left_for_what_is_better_for_certain(bits, order):
+    found = calibration(bits)
+    seconds = (0.1, 0.2, 0.3)
+    found = replace(found, examples=tuple(replace(e, seconds=seconds) for e in found.examples))
+    assert list(found.policy.saved) == order
+    base, *_, learn = np.mean(bits, axis=0)
+    assert found.policy.saved[LEARN] == pytest.approx(1 - learn / base)
+
+
+def test_splits_that_chance_alone_makes_are_not_taken():
+    """The best split of noise always looks better on what it was fitted to."""
+    taken = []
+    for seed in range(60):
+        bits = by_length(gap=0.0, noise=0.3, seed=seed)
+        known = np.random.default_rng(seed + 100).permutation(40) + 10
+        taken.append(calibration(bits, known=known).policy.split is not None)
+    assert sum(taken) <= 6  # one in twenty is expected
+
+
+def test_too_few_examples_make_no_split():
+    assert calibration(by_length(n=12)).policy.split is None
+    assert calibration(by_length(n=40), known=[10] * 40).policy.split is None  # all are alike
+
+
+def test_a_calibration_is_kept_beside_the_index(small_lm, tmp_path):
+    found = calibration(by_length(noise=0.1), model=small_lm)
+    path = tmp_path / "calibration.json"
+    found.save(path)
+    found.save(path)  # in place of the other
+    loaded = Calibration.load(path, small_lm)
+    assert loaded == replace(found, cost_model=None)  # seconds of another machine are no use
+    assert loaded.policy == found.policy
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_on_the_same_machine_its_seconds_hold(make_engine, tmp_path):
+    engine = make_engine()
+    found = engine.calibrate(n=8)
+    found.save(tmp_path / "it")
+    assert Calibration.load(tmp_path / "it", engine.language_model) == found
+
+
+SPOILT = {
+    "no JSON": lambda text: "no json",
+    "a list": lambda text: "[]",
+    "deep": lambda text: "[" * 10**5,
+    "cut": lambda text: text[:-1],
+    "no text": lambda text: b"\xff\xfe",
+    "another number": lambda text: text.replace("0.1", "0.2", 1),
+    "of another version": lambda text: resealed(text, format=99),
+    "another way": lambda text: resealed(text, ways=[{"mode": "guess", "n_steps": 0}]),
+    "no examples": lambda text: resealed(text, examples=3),
+}
+
+
+def resealed(text, **changes):
+    content = unsealed(text.encode(), "calibration")
+    return sealed({**content, **changes}, "calibration")
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_a_spoilt_file_is_reported(small_lm, tmp_path, spoil):
+    path = tmp_path / "it"
+    calibration(by_length(), model=small_lm).save(path)
+    content = spoil(path.read_text(encoding="utf-8"))
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InvalidInputError, match=r"is of no use: .*calibrate again"):
+        Calibration.load(path, small_lm)
+
+
+def test_one_that_is_not_there_or_of_another_model_is_refused(make_random_lm, small_lm, tmp_path):
+    with pytest.raises(InvalidInputError, match="make one: sift calibrate"):
+        Calibration.load(tmp_path / "none", small_lm)
+    calibration(by_length(), model=make_random_lm()).save(tmp_path / "it")
+    with pytest.raises(InvalidInputError, match=r"was made with .* use that model"):
+        Calibration.load(tmp_path / "it", small_lm)
+    with pytest.raises(InvalidInputError, match="could not be written"):
+        calibration(by_length(), model=small_lm).save(tmp_path / "no" / "folder")
+
+
+def test_an_example_goes_through_json():
+    (one,) = calibration(by_length(n=1)).examples
+    assert MeasuredExample.of(json.loads(json.dumps(asdict(one)))) == one
