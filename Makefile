@@ -75,7 +75,7 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 	$(BIN)/python -m benchmarks.fine_tuning --data $(DATA) --json $(RESULTS)/fine_tuning.json --plot $(RESULTS)/fine_tuning.png
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --results $(RESULTS)/language_modeling.jsonl --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plots $(RESULTS)/language_modeling
-	$(BIN)/python -m benchmarks.policy --data $(DATA) --json $(RESULTS)/policy.json --plot $(RESULTS)/policy.png
+	$(BIN)/python -m benchmarks.policy --data $(DATA) --results $(RESULTS)/policy.jsonl --json $(RESULTS)/policy.json --markdown $(RESULTS)/policy.md --plot $(RESULTS)/policy.png
 
 docs: $(INSTALLED) ## build the documentation into .cache/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -1,76 +1,98 @@
-"""What the benchmark of policies reads: the mini-Pile's test documents and their data space."""
+"""What the benchmark of policies asks: three collections, and what is judged on each."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.language_modeling.documents import Document, read_documents, token_spans
-from benchmarks.language_modeling.documents import cut as cut_at
-from sift_core import CandidatePool
+from benchmarks.answers_data import smaller
+from benchmarks.embedding_cache import project_cache
+from benchmarks.language_modeling.documents import Document, cut, read_documents, token_spans
 from sift_core.answering import LanguageModel
-from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.search import nearest
+from sift_core.answering.calibrating import Example
+from sift_core.cli.models import load_embedder
+from sift_core.cli.settings import DEFAULT_EMBEDDER
+from sift_core.evaluation.data import read_json_lines, read_retrieval_set
+from sift_core.protocols import Embedder
+from sift_core.sources import InMemorySource
 
-TEXT_TOKENS = 500  # of a test document: query and what is scored
+TEXTS, QUESTIONS = "texts", "questions"  # kinds of examples that are judged
+PASSAGES = "passages"  # held back: what a calibration has without labels
+TEXT_TOKENS = 500  # of a test document, both halves
 CHUNK_TOKENS = 256  # of a document of the data space: what MiniLM reads of it
-N_CANDIDATES = 200
+N_TRAIN = 3000  # documents of the data space
 
 
-def read_data_space(folder: Path, at_most: int | None = None) -> list[Document]:
-    """Return the train documents of the mini-Pile, or `some` of them."""
-    documents = read_documents(folder / "train.jsonl.xz")
-    return documents if at_most is None else some(documents, at_most)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Collection:
+    """A store, and examples that no calibration has: texts or questions with answers."""
+
+    name: str
+    source: InMemorySource
+    kind: str
+    examples: Sequence[Example]
 
 
-def read_test_documents(folder: Path, at_most: int) -> list[Document]:
-    """Return `some` of the test documents, whose sources are not in train."""
-    return some(read_documents(folder / "test_dev.jsonl.xz"), at_most)
+def mini_pile(folder: Path, model: LanguageModel, n: int) -> Collection:
+    """Return test documents over the first tokens of the train documents."""
+    shorten = partial(token_spans, model)
+    train = cut(some(read_documents(folder / "train.jsonl.xz"), N_TRAIN), shorten, CHUNK_TOKENS)
+    tests = cut(some(read_documents(folder / "test_dev.jsonl.xz"), n), shorten, TEXT_TOKENS)
+    return Collection(
+        name="mini-Pile",
+        source=_source([one.text for one in train], [one.document_id for one in train]),
+        kind=TEXTS,
+        examples=[_halves(one.text) for one in tests],
+    )
+
+
+def question_set(folder: Path, name: str, n: int) -> Collection:
+    """Return questions with their first gold answers over a set's passages."""
+    asked = folder / "dev" / name / "queries.jsonl.gz"
+    corpus = folder / "corpus" / name / "corpus.jsonl.gz"
+    read = smaller(read_retrieval_set(corpus, asked, name=name))
+    answers = {line.identifier("id"): line.values["answers"] for line in read_json_lines(asked)}
+    passages = read.passages
+    return Collection(
+        name=name,
+        source=_source([one.to_embed for one in passages], [one.passage_id for one in passages]),
+        kind=QUESTIONS,
+        examples=[
+            Example(question=one.text, answer=answers[one.question_id][0])
+            for one in read.questions[:n]
+        ],
+    )
+
+
+def embedder() -> Embedder:
+    """Return what embeds questions, as `sift` does."""
+    return load_embedder(DEFAULT_EMBEDDER)
 
 
 def some(documents: Sequence[Document], n: int) -> list[Document]:
     """Return n documents, as evenly from the domains as can be, by chance within each."""
-    return [one for _, one in sorted(_ranked(documents), key=lambda pair: pair[0])][:n]
-
-
-def pools(
-    documents: Sequence[Document], data_space: Sequence[Document], cache: EmbeddingCache
-) -> list[tuple[np.ndarray, CandidatePool]]:
-    """Return the embedding of every document and its nearest of the data space."""
-    space = cache.embed([one.text for one in data_space], "data space")
-    queries = cache.embed([one.text for one in documents], "test documents")
-    return [(query, _pool(query, data_space, space)) for query in queries]
-
-
-def _pool(query: np.ndarray, data_space: Sequence[Document], space: np.ndarray) -> CandidatePool:
-    similarities = space @ query
-    rows = nearest(similarities, N_CANDIDATES)
-    return CandidatePool(
-        document_ids=[data_space[i].document_id for i in rows],
-        texts=[data_space[i].text for i in rows],
-        embeddings=space[rows],
-        similarities=np.clip(similarities[rows], -1, 1),
-    )
-
-
-def _ranked(documents: Sequence[Document]) -> list[tuple[tuple[int, str], Document]]:
-    """Return each document with its rank by chance within its domain, and the domain."""
     domains: dict[str, list[Document]] = defaultdict(list)
-    for one in documents:
+    for one in sorted(documents, key=lambda one: one.digest):
         domains[one.domain].append(one)
-    return [
-        ((rank, domain), one)
-        for domain, members in sorted(domains.items())
-        for rank, one in enumerate(sorted(members, key=lambda one: one.digest))
+    ranked = [
+        (rank, domain, one)
+        for domain, members in domains.items()
+        for rank, one in enumerate(members[:n])
     ]
+    return [one for _, _, one in sorted(ranked, key=lambda entry: entry[:2])][:n]
 
 
-def cut(
-    documents: Sequence[Document], language_model: LanguageModel, n_tokens: int
-) -> list[Document]:
-    """Return the documents with so many tokens at most."""
-    return cut_at(documents, partial(token_spans, language_model), n_tokens)
+def _source(texts: Sequence[str], ids: Sequence[str]) -> InMemorySource:
+    vectors = np.asarray(project_cache().embed(texts, "passages"))
+    return InMemorySource(vectors, texts, document_ids=ids)
+
+
+def _halves(text: str) -> Example:
+    middle = text.find(" ", len(text) // 2)
+    middle = middle if middle > 0 else len(text) // 2
+    return Example(question=text[:middle], answer=text[middle:], is_text=True)
