@@ -21,6 +21,8 @@ from sift_core.cli.settings import (
     CalibrationOption,
     CandidatesOption,
     CiteOption,
+    CondenseName,
+    CondenseOption,
     DeviceOption,
     EffortName,
     EffortOption,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from sift_core.answering import AnswerEngine, VllmServer
+    from sift_core.answering.condensing import Condense
     from sift_core.service import ServiceSettings
 
 _NO_RULES = ChoiceRules()
@@ -90,6 +93,7 @@ def serve(
     merge_neighbors: MergeNeighborsOption = False,
     cite: CiteOption = False,
     on_off_topic: OffTopicOption = OffTopic.REFUSE,
+    condense: CondenseOption = CondenseName.JOIN,
     candidates: CandidatesOption = N_CANDIDATES,
     effort: EffortOption = EffortName.BALANCED,
     adapters: Annotated[
@@ -179,6 +183,7 @@ def serve(
             ),
             cite=cite,
             on_off_topic=on_off_topic.value,
+            condense=condense.condense,
             candidates=candidates,
             adapters=adapters,
             calibration=calibration,
@@ -206,6 +211,7 @@ def opened_app(
     rules: ChoiceRules = _NO_RULES,
     cite: bool = False,
     on_off_topic: str = OffTopic.REFUSE.value,
+    condense: Condense | None = "join",
     candidates: int = N_CANDIDATES,
     adapters: str | None = None,
     calibration: str | None = None,
@@ -229,6 +235,7 @@ def opened_app(
         rules: What chunks in a prompt must keep where a request says nothing.
         cite: Whether they are numbered and marks asked for, likewise.
         on_off_topic: As in `AnswerEngine`.
+        condense: Likewise.
         candidates: Chunks that are fetched to choose from.
         adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
         calibration: File of what `sift calibrate` found; that beside the index if None.
@@ -277,6 +284,7 @@ def opened_app(
                     **asdict(rules),
                     cite=cite,
                     on_off_topic=on_off_topic,
+                    condense=condense,
                     n_candidates=candidates,
                     effort=effort,
                     n_steps=steps,

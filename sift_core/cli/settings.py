@@ -14,7 +14,7 @@ import sys
 from collections.abc import Collection, Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.cli.plain import one_line
@@ -52,6 +52,19 @@ class OffTopic(str, Enum):
 
     REFUSE = "refuse"
     BASE = "base"
+
+
+class CondenseName(str, Enum):
+    """What is searched for where a question follows others."""
+
+    JOIN = "join"
+    MODEL = "model"
+    OFF = "off"
+
+    @property
+    def condense(self) -> Literal["join", "model"] | None:
+        """As `AnswerEngine` takes it."""
+        return None if self is CondenseName.OFF else self.value
 
 
 StoreOption = Annotated[
@@ -139,6 +152,13 @@ OffTopicOption = Annotated[
         "--on-off-topic",
         help="What mode auto does where the index says nothing on a question: says so, or lets "
         "the model answer from what it knows.",
+    ),
+]
+CondenseOption = Annotated[
+    CondenseName,
+    typer.Option(
+        help="What a question that follows others is searched for: together with the one before "
+        "it and by itself, as the model rewrites it, or by itself alone.",
     ),
 ]
 QueryOption = Annotated[
