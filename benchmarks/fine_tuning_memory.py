@@ -9,7 +9,6 @@ system. Linux only: nothing else resets a process's peak.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import subprocess
 import sys
@@ -25,11 +24,11 @@ from transformers.utils import logging
 
 from benchmarks.fine_tuning_rivals import peft_steps
 from benchmarks.fine_tuning_shapes import Shape, gpt2, small_llama
+from benchmarks.process_memory import MIB, kib, return_freed_memory
 from benchmarks.report import Report
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
 
 N_TOKENS = 1024  # of a chunk
-MIB = 2**20
 CLEAR_PEAK = Path("/proc/self/clear_refs")
 Way: TypeAlias = Literal["plain", "engine", "context"]
 WAYS: dict[str, tuple[Way, str]] = {
@@ -134,11 +133,11 @@ def run(job: Job) -> Cost:
     texts = shape.texts(job.n_chunks, job.n_tokens)
     little = Shape(name="warm-up", config=GPT2Config(n_layer=2, n_embd=64, n_head=1))
     _do(job, little.language_model(dtype), little.texts(min(job.n_chunks, 2), 32))
-    _return_freed_memory()
-    before = _kib("VmRSS")
+    return_freed_memory()
+    before = kib("VmRSS")
     CLEAR_PEAK.write_text("5")
     _do(job, language_model, texts)
-    peak_mib = (_kib("VmHWM") - before) * 1024 / MIB
+    peak_mib = (kib("VmHWM") - before) * 1024 / MIB
     seconds = []
     for _ in range(job.rounds):
         started = time.perf_counter()
@@ -164,20 +163,6 @@ def _write(language_model: LanguageModel, texts: list[str], n_new: int) -> None:
         language_model.generate(
             " ".join([*texts, question]), max_new_tokens=n_new, min_new_tokens=n_new
         )
-
-
-def _return_freed_memory() -> None:
-    """Give back what glibc keeps of freed memory; other C libraries have no such call."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _kib(field: str) -> int:
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1])
-    raise OSError(f"/proc/self/status has no {field}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import faiss
@@ -76,11 +77,14 @@ def text_of(number: int) -> str:
     return " ".join(SYLLABLES[i] + SYLLABLES[j] for i, j in pairs)
 
 
-def faiss_index(vectors: np.ndarray, batch: int = 2_000) -> VectorStoreIndex:
+def faiss_index(
+    vectors: np.ndarray, batch: int = 2_000, text: Callable[[int], str] | None = None
+) -> VectorStoreIndex:
     """Return an index of documents with the given vectors, built by LlamaIndex itself.
 
     In batches: a vector as a list of Python floats takes eight times its room.
     """
+    text = text or text_of
     storage = StorageContext.from_defaults(
         vector_store=FaissVectorStore(faiss.IndexFlatIP(vectors.shape[1]))
     )
@@ -91,7 +95,7 @@ def faiss_index(vectors: np.ndarray, batch: int = 2_000) -> VectorStoreIndex:
             [
                 TextNode(
                     id_=f"00000000-0000-4000-8000-{i:012d}",
-                    text=text_of(i),
+                    text=text(i),
                     metadata={"source": f"{i % 97}.md", "page": i},
                     embedding=row.tolist(),
                 )

@@ -1,0 +1,325 @@
+"""Where does the time go from a question to the last token of its answer?
+
+    python -m benchmarks.end_to_end --data FOLDER [--rows N] [--reads N] [--learns N] [--json FILE]
+
+Questions of hotpotqa over 100,000 chunks: its passages, and made-up ones, each half of two. Every
+mode and effort of an engine over Faiss, and reading over Qdrant's local mode; beside them what
+does without us: LlamaIndex's own query engine with the ten nearest chunks, and a script of PEFT
+and transformers that learns from the nearest. All with SmolLM2-135M in bfloat16, MiniLM by ONNX
+Runtime, one thread, and exactly 32 new tokens. A stage's time is a median over the questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import faiss
+import numpy as np
+import torch
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
+from llama_index.core.llms.callbacks import llm_completion_callback
+from qdrant_client import QdrantClient
+from qdrant_client.models import Distance, VectorParams
+
+from benchmarks.bars import load_bars
+from benchmarks.fine_tuning_memory import CLEAR_PEAK, why_not
+from benchmarks.fine_tuning_rivals import plain_peft
+from benchmarks.integrations_engines import faiss_index
+from benchmarks.policy_data import embedder, question_set
+from benchmarks.process_memory import peak_mib, resident_mib, return_freed_memory
+from benchmarks.records import write_record
+from benchmarks.report import Report
+from sift_core import CandidateSource, Document, Embedder
+from sift_core.answering import AnswerEngine, LanguageModel, learn_clusters
+from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.sources import FaissSource, QdrantSource
+from sift_core.types import FloatArray
+
+PACKAGES = [
+    "numpy",
+    "faiss-cpu",
+    "qdrant-client",
+    "llama-index-core",
+    "onnxruntime",
+    "torch",
+    "transformers",
+    "peft",
+    "sift-rerank",
+]
+SET = "hotpotqa"
+N_NEW, N_READ = 32, 10
+STAGES = ("embed", "fetch", "select", "fine_tune", "merge", "read", "generate")
+Stages: TypeAlias = dict[str, float]  # seconds
+Ask: TypeAlias = Callable[[str], Stages]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chunks:
+    """What is searched: n unit vectors, shape (n, d) float32, their texts, and questions."""
+
+    vectors: FloatArray
+    texts: Sequence[str]
+    questions: Sequence[str]
+
+
+def chunks(folder: Path, n: int, n_questions: int) -> Chunks:
+    """Return the set's passages, and as many made of halves of two as are missing to n."""
+    known = question_set(folder, SET, n_questions)
+    generator = np.random.default_rng(0)
+    sample = known.source.sample(min(n, 1000), generator)
+    passages, vectors = list(sample.texts), np.asarray(sample.embeddings, dtype=np.float32)
+    one, other = generator.integers(len(passages), size=(2, n - len(passages)))
+    halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in passages]
+    made = [halves[i][0] + halves[j][1] for i, j in zip(one, other, strict=True)]
+    rows = vectors[one] + vectors[other]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return Chunks(
+        vectors=np.concatenate([vectors, rows]),
+        texts=[*passages, *made],
+        questions=[one.question for one in known.examples],
+    )
+
+
+def measure(report: Report, arguments: argparse.Namespace) -> None:
+    """Add a row for every way to answer, and judge what selection takes of it."""
+    torch.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
+    model = LanguageModel.from_pretrained(SMOLLM2, device="cpu", dtype="bfloat16")
+    n_questions = 1 + max(arguments.reads, arguments.learns)
+    searched = chunks(arguments.data, arguments.rows, n_questions)
+    embedding = embedder()
+    runs: list[tuple[str, str, int, Ask]] = []
+    with TemporaryDirectory() as folder:
+        index = faiss.IndexFlatIP(searched.vectors.shape[1])
+        index.add(searched.vectors)
+        documents = [Document(document_id=str(i), text=t) for i, t in enumerate(searched.texts)]
+        source = FaissSource(index, documents)
+        engine = engine_over(source, model, embedding)
+        sample = source.sample(1000, np.random.default_rng(0))
+        name = embedding.name
+        adapters = learn_clusters(
+            model, sample, folder, embedder_name=name, n_clusters=8, n_chunks=64
+        )
+        merging = engine_over(source, model, embedding, adapters=adapters)
+        runs += [
+            ("base", "Faiss", arguments.reads, ours(engine, mode="base")),
+            ("context", "Faiss", arguments.reads, ours(engine, mode="context")),
+            ("merged", "Faiss", arguments.reads, ours(merging, mode="merged")),
+        ]
+        for mode in ("fine_tune", "both"):
+            for effort in ("quick", "balanced", "thorough"):
+                ask = ours(engine, mode=mode, effort=effort)
+                runs.append((f"{mode}, {effort}", "Faiss", arguments.learns, ask))
+        for n in (12, 50):
+            peft = peft_script(index, searched.texts, model, embedding, n)
+            runs.append((f"PEFT script, {n} chunks", "Faiss", arguments.learns, peft))
+        over_qdrant = engine_over(qdrant_source(searched), model, embedding)
+        runs.append(("context", "Qdrant", arguments.reads, ours(over_qdrant, mode="context")))
+        llama = llama_index_engine(searched, model, embedding)
+        runs.append(("LlamaIndex query engine", "Faiss", arguments.reads, llama))
+        report.heading(f"From question to last token over {arguments.rows:,} chunks")
+        for name, store, n, ask in runs:
+            add_row(report, name, store, ask, searched.questions[: n + 1])
+    shares = [row["select_share"] for row in report.rows if "select_s" in row]
+    report.judge("the largest share that selection takes", max(shares), "selection_share", "lower")
+
+
+def add_row(report: Report, name: str, store: str, ask: Ask, questions: Sequence[str]) -> None:
+    """Ask the questions one after another; the first is not counted."""
+    ask(questions[0])
+    has_peak = not why_not()
+    return_freed_memory()
+    before = resident_mib()
+    if has_peak:
+        CLEAR_PEAK.write_text("5")
+    found = [ask(question) for question in questions[1:]]
+    totals = np.array([sum(stages.values()) for stages in found])
+    row: dict[str, Any] = {
+        "case": name,
+        "store": store,
+        "n": len(found),
+        "p50_s": round(float(np.median(totals)), 4),
+        "p99_s": round(float(np.percentile(totals, 99)), 4),
+    }
+    if has_peak:
+        row["peak_over_before_mib"] = round(peak_mib() - before)
+    for stage in STAGES:
+        if stage in found[0]:
+            seconds = np.array([stages[stage] for stages in found])
+            row[f"{stage}_s"] = round(float(np.median(seconds)), 5)
+    if "select" in found[0]:
+        taken = [stages["select"] / sum(stages.values()) for stages in found]
+        row["select_share"] = round(float(np.median(taken)), 5)
+    report.rows.append(row)
+    print("  ", ", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+
+
+def engine_over(
+    source: CandidateSource, model: LanguageModel, embedding: Embedder, **options: Any
+) -> AnswerEngine:
+    """Return an engine as it is by default, which keeps nothing and writes as many tokens."""
+    return AnswerEngine(
+        language_model=model,
+        source=source,
+        embedder=embedding,
+        max_new_tokens=N_NEW,
+        generation={"min_new_tokens": N_NEW},
+        adapter_cache=None,
+        **options,
+    )
+
+
+def ours(engine: AnswerEngine, **options: Any) -> Ask:
+    """Return a call that answers in one mode."""
+
+    def ask(question: str) -> Stages:
+        first: list[float] = []
+        answer = engine.answer(
+            question, on_text=lambda _: first.append(time.perf_counter()), **options
+        )
+        stages = dict(answer.timings)
+        writing = time.perf_counter() - first[0]  # after the first piece of the text
+        stages["read"] = stages["generate"] - writing
+        return {**stages, "generate": writing}
+
+    return ask
+
+
+def qdrant_source(searched: Chunks) -> QdrantSource:
+    """Return the chunks in Qdrant's local mode, in memory."""
+    client = QdrantClient(":memory:")
+    size = searched.vectors.shape[1]
+    client.create_collection("chunks", VectorParams(size=size, distance=Distance.COSINE))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*[Ll]ocal mode.*", UserWarning)  # over 20,000 points
+        client.upload_collection(
+            "chunks", searched.vectors, payload=[{"text": text} for text in searched.texts]
+        )
+    return QdrantSource(client, "chunks")
+
+
+def peft_script(
+    index: faiss.Index, texts: Sequence[str], model: LanguageModel, embedding: Embedder, n: int
+) -> Ask:
+    """Return a call of what a user writes without us: a LoRA learns the n nearest, then answers."""
+
+    def ask(question: str) -> Stages:
+        marks = [time.perf_counter()]
+
+        def mark() -> None:
+            marks.append(time.perf_counter())
+
+        vector = np.asarray(embedding.embed_query(question), dtype=np.float32)
+        mark()
+        _, rows = index.search(vector[np.newaxis], n)
+        mark()
+        with plain_peft(model, [texts[row] for row in rows[0]]) as (learned, _):
+            mark()
+            learned.eval()
+            _generate(learned, model.tokenizer, question)
+            mark()
+        names = ("embed", "fetch", "fine_tune", "generate")
+        return dict(zip(names, np.diff(marks).tolist(), strict=True))
+
+    return ask
+
+
+def llama_index_engine(searched: Chunks, model: LanguageModel, embedding: Embedder) -> Ask:
+    """Return a call of LlamaIndex's query engine over the ten nearest, with the same models."""
+    index = faiss_index(searched.vectors, text=searched.texts.__getitem__)
+    engine = index.as_query_engine(
+        llm=PlainLLM(model), similarity_top_k=N_READ, embed_model=QueryEmbedding(embedding)
+    )
+
+    def ask(question: str) -> Stages:
+        begin = time.perf_counter()
+        engine.query(question)
+        return {"generate": time.perf_counter() - begin}
+
+    return ask
+
+
+class PlainLLM(CustomLLM):
+    """transformers' `generate`, as LlamaIndex's query engines ask for it."""
+
+    _model: Any = PrivateAttr()
+    _tokenizer: Any = PrivateAttr()
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self._model, self._tokenizer = model.model, model.tokenizer
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        window = self._model.config.max_position_embeddings
+        return LLMMetadata(context_window=window, num_output=N_NEW, model_name="SmolLM2")
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:
+        return CompletionResponse(text=_generate(self._model, self._tokenizer, prompt))
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> Any:
+        raise NotImplementedError("only whole answers are timed")
+
+
+class QueryEmbedding(BaseEmbedding):
+    """Our embedder as LlamaIndex's."""
+
+    _embedder: Any = PrivateAttr()
+
+    def __init__(self, embedding: Embedder) -> None:
+        super().__init__(model_name=embedding.name)
+        self._embedder = embedding
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return list(map(float, self._embedder.embed_query(query)))
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        raise AssertionError(f"vectors are at hand, but got {text[:40]!r}")
+
+
+def _generate(model: Any, tokenizer: Any, prompt: str) -> str:
+    """Answer as the model's chat template puts it, greedily."""
+    messages = [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    given = tokenizer(text, return_tensors="pt", add_special_tokens=False)
+    with torch.inference_mode():
+        written = model.generate(
+            **given,
+            max_new_tokens=N_NEW,
+            min_new_tokens=N_NEW,
+            do_sample=False,
+            pad_token_id=tokenizer.eos_token_id,
+        )
+    return str(tokenizer.decode(written[0, given["input_ids"].shape[1] :]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the corpora")
+    parser.add_argument("--rows", type=int, default=100_000, help="chunks in each store")
+    parser.add_argument("--reads", type=int, default=24, help="questions where nothing is learned")
+    parser.add_argument("--learns", type=int, default=4, help="questions of the other modes")
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    arguments = parser.parse_args()
+    report = Report(bar_numbers=load_bars("end_to_end"))
+    measure(report, arguments)
+    report.summarize()
+    if arguments.json:
+        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+
+
+if __name__ == "__main__":
+    main()
