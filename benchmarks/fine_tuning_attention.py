@@ -1,5 +1,5 @@
-"""What attention by whole products gains over PyTorch's fused one, and what share of a step is
-matrix products.
+"""What attention by whole products gains over PyTorch's fused one, what share of a step is matrix
+products, and what share of the machine's peak a step reaches.
 
 The bundled model in bfloat16 on a CPU, ours and the fused attention in turn on one model. Whatever
 of a step is no product of matrices (norms, softmax, Adam, Python) is what could still be saved.
@@ -8,7 +8,7 @@ of a step is no product of matrices (norms, softmax, Adam, Python) is what could
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -22,6 +22,7 @@ from sift_core.answering.model.cpu_attention import FUSED, NAME
 SETTINGS = FineTuningSettings()
 LENGTHS_LEARNED = (128, 256, 384)
 LENGTHS_READ = (250, 1000, 2000, 4000)
+PEAK_SIDE = 2048
 OURS, THEIRS = "whole products", "PyTorch's fused attention"
 
 
@@ -69,6 +70,7 @@ def measure(report: Report, *, threads: int, quick: bool) -> None:
         1 / times.over_ours["whole step"],
         "products_share_of_a_step",
     )
+    _peaks(report, _gflop(lm, 256), times.seconds, case=f"peak, {threads}")
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,46 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def _peaks(report: Report, gflop: float, seconds: Mapping[str, float], *, case: str) -> None:
+    """Add what the machine's products reach at best, and what share of that a step does."""
+    peaks = {dtype: _peak(dtype) for dtype in (torch.bfloat16, torch.float32)}
+    reached = {f"peak, {str(dtype)[6:]}": peak for dtype, peak in peaks.items()}
+    reached |= {name: gflop / each for name, each in seconds.items()}
+    for name, rate in reached.items():
+        share = rate / peaks[torch.bfloat16]
+        report.rows.append(
+            {
+                "case": case,
+                "method": name,
+                "gflop_per_s": round(rate),
+                "share_of_peak": round(share, 3),
+            }
+        )
+        print(f"  {rate:>8.0f} GFLOP/s {share:>8.3f} of the peak in bfloat16  {name}", flush=True)
+
+
+def _peak(dtype: torch.dtype) -> float:
+    """Return the GFLOP/s of a product of two large square matrices."""
+    one, other = (torch.randn(PEAK_SIDE, PEAK_SIDE).to(dtype) for _ in range(2))
+    torch.mm(one, other)
+    return 2e-9 * PEAK_SIDE**3 / min(_seconds(lambda: torch.mm(one, other)) for _ in range(7))
+
+
+def _gflop(lm: LanguageModel, n: int) -> float:
+    """Return how much a step of n tokens computes in its matrix products."""
+    return 2e-9 * sum(
+        times * batch * rows * inner * columns
+        for (batch, rows, inner, columns), times in _shapes(lm, n).items()
+    )
+
+
 def _products(lm: LanguageModel, n: int) -> float:
-    """Return the seconds of a step's matrix products, each shape measured alone.
+    """Return the seconds of a step's matrix products, each shape measured alone."""
+    return sum(times * _product(*shape) for shape, times in _shapes(lm, n).items())
+
+
+def _shapes(lm: LanguageModel, n: int) -> dict[tuple[int, int, int, int], int]:
+    """Return batch, rows, inner and columns of a step's products, and how often each is.
 
     A frozen weight takes part in two of them, forward and for the gradient at its input; each half
     of a LoRA in three; attention in two forward and four backward.
@@ -143,10 +183,11 @@ def _products(lm: LanguageModel, n: int) -> float:
         for name, module in lm.model.named_modules()
         if isinstance(module, torch.nn.Linear) and name != "lm_head"
     ]
-    shapes: dict[tuple[int, int, int], int] = {}
+    shapes: dict[tuple[int, int, int, int], int] = {}
 
-    def add(rows: int, inner: int, columns: int, times: int = 1) -> None:
-        shapes[rows, inner, columns] = shapes.get((rows, inner, columns), 0) + times
+    def add(rows: int, inner: int, columns: int, *, batch: int = 1, times: int = 1) -> None:
+        shape = (batch, rows, inner, columns)
+        shapes[shape] = shapes.get(shape, 0) + times
 
     for linear in linears:
         n_in, n_out = linear.in_features, linear.out_features
@@ -158,9 +199,10 @@ def _products(lm: LanguageModel, n: int) -> float:
             add(b, n, a)
     add(n, width, config.vocab_size)
     add(n, config.vocab_size, width)
-    total = sum(times * _product(1, *shape) for shape, times in shapes.items())
-    attention = 2 * _product(heads, n, head_width, n) + 4 * _product(heads, n, n, head_width)
-    return total + config.num_hidden_layers * attention
+    layers = config.num_hidden_layers
+    add(n, head_width, n, batch=heads, times=2 * layers)
+    add(n, n, head_width, batch=heads, times=4 * layers)
+    return shapes
 
 
 def _product(batch: int, rows: int, inner: int, columns: int, *, visits: int = 7) -> float:
