@@ -74,6 +74,7 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 	$(BIN)/python -m benchmarks.serving --json $(RESULTS)/serving.json
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 	$(BIN)/python -m benchmarks.end_to_end --data $(DATA) --json $(RESULTS)/end_to_end.json
+	$(BIN)/python -m benchmarks.memory_over_time --json $(RESULTS)/memory_over_time.json
 	$(BIN)/python -m benchmarks.fine_tuning --data $(DATA) --json $(RESULTS)/fine_tuning.json --plot $(RESULTS)/fine_tuning.png
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --results $(RESULTS)/language_modeling.jsonl --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plots $(RESULTS)/language_modeling
 	$(BIN)/python -m benchmarks.policy --data $(DATA) --results $(RESULTS)/policy.jsonl --json $(RESULTS)/policy.json --markdown $(RESULTS)/policy.md --plot $(RESULTS)/policy.png
