@@ -115,13 +115,14 @@ def _convert(weights: Path, folder: Path) -> None:
         "gguf_file": weights.name,
     }
     models: Any = AutoModelForCausalLM
-    packed = models.from_pretrained(**source, dtype=torch.bfloat16)
+    packed = models.from_pretrained(**source, dtype=torch.float32)  # bfloat16 would bring advice
     config = packed.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are not quantized any more
     with torch.device("meta"):  # what is packed refuses to be saved
         model = models.from_config(config, dtype=torch.bfloat16)
-    model.load_state_dict(packed.state_dict(), assign=True)
+    rounded = {name: one.to(torch.bfloat16) for name, one in packed.state_dict().items()}
+    model.load_state_dict(rounded, assign=True)
     model.tie_weights()
     model.generation_config = packed.generation_config
     model.save_pretrained(folder)
