@@ -10,11 +10,10 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from sift_core.errors import InvalidInputError
 
-FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+FloatArray: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.floating[Any]]]  # as in `types`
 
 
 def check_question(question: str) -> None:
@@ -285,7 +284,7 @@ def checked_rows(name: str, rows: FloatArray, dimension: int) -> FloatArray:
     return rows
 
 
-def checked_positions(positions: object, n: int) -> npt.NDArray[np.intp]:
+def checked_positions(positions: object, n: int) -> np.ndarray[tuple[Any, ...], np.dtype[np.intp]]:
     """Return `positions` as an array of integers in [0, n), shape (k,).
 
     Raises:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from sift_core.checks import as_count, as_finite_array, as_number
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.types import FloatArray, IntArray
 
-Tiers = npt.NDArray[np.int8]
+Tiers: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.int8]]
 LARGEST_BUDGET = 2**53  # tokens: more than any texts have, and a float yet
 CHOSEN = 127  # the tier of what may not be chosen (again)
 LARGEST_RATIO = 1e12  # of two costs: gains over costs stay far from where float64 ends

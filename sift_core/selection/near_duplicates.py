@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from sift_core.types import FloatArray, IntArray
+from sift_core.types import BoolArray, FloatArray, IntArray
 
 SURELY_NEAR = 0.05  # closer than this is a near-duplicate in any pool. Guess.
 LIKELY_NEAR = 0.15  # the same where the pool is too small to be read, see decision 0006, or where
@@ -64,7 +63,7 @@ def nearest_earlier(cosines: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=8)
-def is_earlier(n: int) -> npt.NDArray[np.bool_]:
+def is_earlier(n: int) -> BoolArray:
     """Return where column j comes before row i, shape (n, n), read-only: pools are of few sizes."""
     mask = np.tri(n, k=-1, dtype=bool)
     mask.flags.writeable = False
@@ -105,7 +104,7 @@ def near_duplicate_radius(distance: FloatArray) -> float:
 
 
 def first_of_class(
-    cosines: FloatArray, is_new: npt.NDArray[np.bool_], shown: FloatArray | None = None
+    cosines: FloatArray, is_new: BoolArray, shown: FloatArray | None = None
 ) -> IntArray:
     """Return the first chunk of each one's class of near-duplicates, shape (n,).
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from sift_core.errors import InvalidInputError
 from sift_core.types import CandidatePool, FloatArray, Selection
@@ -22,7 +21,7 @@ def relevance_of_scores(
     *,
     document_ids: Sequence[str],
     use_scores: bool | None = None,
-) -> npt.NDArray[np.float64] | None:
+) -> FloatArray | None:
     """Return what scores say beyond the cosines, or None for nothing.
 
     A score is whatever the last retriever or reranker put there: a cosine, an inner product, a
@@ -67,7 +66,7 @@ def relevance_of_scores(
     return -values if rises and not falls else values
 
 
-def _are_in_order(scores: npt.NDArray[np.float64], similarities: FloatArray) -> bool:
+def _are_in_order(scores: FloatArray, similarities: FloatArray) -> bool:
     """Return whether a higher score never goes with a lower cosine, but for rounding."""
     by_score = similarities[np.lexsort((-similarities, -scores))]
     highest_after = np.maximum.accumulate(by_score[::-1])[::-1]
