@@ -27,7 +27,7 @@ from benchmarks.agreement_pools import Pool, pools, real_pools
 from benchmarks.bars import bar, in_words, load_bars
 from benchmarks.records import write_record
 from benchmarks.selection_rivals import algorithm_1
-from sift_core import SIFTSelector
+from sift_core import SIFTSelector, load_compiled
 
 PACKAGES = ["numpy", "numba", "activeft", "torch", "sift-rerank"]
 ACTIVEFT_MINI_BATCH = 1000  # its default; above it, VTL.select chooses from random halves
@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--embeddings", type=Path, nargs=2, metavar=("TEXTS", "QUERIES"))
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
+    load_compiled()  # what a process that selects a lot runs
     wanted = list(pools(arguments.pools))
     if arguments.embeddings:
         texts, points = (np.load(path) for path in arguments.embeddings)

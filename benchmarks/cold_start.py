@@ -4,13 +4,15 @@
 
 Each repetition starts one process of each kind after another, so that what else the machine does
 meets all of them alike; the fastest of each counts, the median stands beside it. Files are in the
-system's cache after the first round, which is not counted. The search is of a store with one chunk;
-torch and sentence-transformers stand beside it, which it does not import any more.
+system's cache after the first round, which is not counted. The selection is of 10 among 200, and
+compiling is measured once. The search is of a store with one chunk; torch and
+sentence-transformers stand beside it, which it does not import any more.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -24,11 +26,21 @@ from benchmarks.bars import load_bars
 from benchmarks.records import write_record
 from benchmarks.report import Report
 
+SELECT = """
+import numpy as np
+from sift_core import load_compiled, select
+{}
+rows = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)
+select(rows[0], rows[1:], 10)
+"""
+LOADED = SELECT.format("load_compiled()")
 COMMANDS = {
     "python": ["-c", "pass"],
     "import numpy": ["-c", "import numpy"],
     "import sift_core": ["-c", "import sift_core"],
     "from sift_core import select": ["-c", "from sift_core import select"],
+    "one selection": ["-c", SELECT.format("")],
+    "one selection, compiled loops loaded": ["-c", LOADED],
     "import typer and rich": ["-c", "import typer, rich.console, rich.markdown"],
     "sift --help": ["-m", "sift_core.cli", "--help"],
     "import torch": ["-c", "import torch"],
@@ -37,12 +49,13 @@ COMMANDS = {
 }
 
 
-def seconds(arguments: list[str]) -> float:
+def seconds(arguments: list[str], **environment: str) -> float:
     """Return how long a process of this Python takes from start to end."""
     begin = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
         check=True,
+        env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -56,6 +69,12 @@ def indexed_folder() -> Iterator[None]:
         Path("one.txt").write_text("The only text.\n", encoding="utf-8")
         seconds(["-m", "sift_core.cli", "index", "one.txt"])
         yield
+
+
+def compiled_anew() -> float:
+    """Return what the loops take where nothing compiled is on disk, in milliseconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        return 1000 * seconds(["-c", LOADED], NUMBA_CACHE_DIR=folder)
 
 
 def measure(repetitions: int) -> dict[str, list[float]]:
@@ -75,6 +94,7 @@ def main() -> None:
     report = Report(bar_numbers=load_bars("cold_start"))
     with indexed_folder():
         times = measure(arguments.repetitions)
+    times["one selection, loops compiled first"] = [compiled_anew()]
     fastest = {name: min(found) for name, found in times.items()}
     report.heading("fastest of each, and median")
     for name, found in times.items():
@@ -87,8 +107,10 @@ def main() -> None:
     for name in ("import sift_core", "from sift_core import select"):
         over = fastest[name] - fastest["import numpy"]
         report.judge(f"{name} beyond import numpy, ms", over, "import_over_numpy_ms", "lower")
+    first = fastest["one selection"] - fastest["from sift_core import select"]
+    report.judge("the first selection of a process, ms", first, "first_selection_ms", "lower")
     if arguments.json is not None:
-        packages = ["numpy", "typer", "rich", "sift-rerank"]
+        packages = ["numpy", "numba", "typer", "rich", "sift-rerank"]
         write_record(arguments.json, rows=report.rows, bars=report.bars, packages=packages)
 
 

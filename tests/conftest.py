@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sift_core import load_compiled
 from tests.example_runs import ExampleRuns
 
 TOPICS = (
@@ -26,6 +27,12 @@ The hidden states are walked once, from the first layer to the last, at most *sc
 changed. The call returns {topic} for each sample of the batch; an empty batch gives an empty
 tensor. It raises ValueError where *scale* is negative, and where there are no such states.
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_backend():
+    """The compiled loops where they are, for all tests: results differ in the last digits."""
+    load_compiled()
 
 
 @pytest.fixture(scope="session")

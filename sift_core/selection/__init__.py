@@ -1,5 +1,6 @@
 """Choosing documents: arrays in, arrays out. NumPy alone."""
 
+from sift_core.selection.backend import load_compiled
 from sift_core.selection.baselines import (
     MMRSelector,
     NearestNeighborSelector,
@@ -40,6 +41,7 @@ __all__ = [
     "cosine_similarities",
     "explain",
     "irreducible_variance",
+    "load_compiled",
     "pick_metadata",
     "pick_scores",
     "posterior_variances",

@@ -6,7 +6,7 @@ of two float32 numbers is exact: no copy in float64 is made, and none is needed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,19 +35,37 @@ TILE = 1024  # candidates updated at a time, so that their column stays in the L
 _REORDERED = {"reassoc", "contract", "nsz"}
 
 
-def _jit(fastmath: set[str] | bool = False, *, inline: str = "never") -> Callable[[Any], Any]:
-    def compile_lazily(function: Any) -> Any:
+# What `compiled` calls is compiled for these types as the module is imported. Left to the first
+# call, each kind of array would be compiled when it first comes, in seconds: a read-only one too.
+_INT, _FLOAT, _BOOLEAN = numba.int64, numba.float64, numba.boolean
+_VECTOR = numba.types.Array(_FLOAT, 1, "C", readonly=True)
+_MATRIX = numba.types.Array(_FLOAT, 2, "C", readonly=True)
+_NUMBERS = numba.types.Array(_INT, 1, "C", readonly=True)
+_ROWS = [numba.types.Array(each, 2, "C", readonly=True) for each in (numba.float32, _FLOAT)]
+_FILLED, _FILLED_ROWS = _FLOAT[::1], _FLOAT[:, ::1]
+
+
+def _jit(
+    fastmath: set[str] | bool = False,
+    *,
+    inline: str = "never",
+    types: Sequence[tuple[Any, ...]] | None = None,
+) -> Callable[[Any], Any]:
+    """Compile for these types of arguments now, or for those of each call if there are none."""
+
+    def compile_for(function: Any) -> Any:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
         options |= {"fastmath": fastmath, "inline": inline}
+        signatures = None if types is None else list(types)
         try:
-            return numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # no folder to keep compiled code in
-            return numba.njit(**options)(function)
+            return numba.njit(signatures, cache=True, **options)(function)
+        except (RuntimeError, OSError):  # no folder to keep compiled code in, or no room
+            return numba.njit(signatures, **options)(function)
 
-    return compile_lazily
+    return compile_for
 
 
-@_jit(_REORDERED)
+@_jit(_REORDERED, types=[(rows, _FILLED) for rows in _ROWS])
 def fill_inverse_lengths(rows, lengths):
     """Fill 1 / |row|; return whether every row has a length that can be trusted."""
     for i in range(rows.shape[0]):
@@ -72,13 +90,6 @@ def fill_products(rows, point, out):
 
 
 @_jit()
-def fill_column(rows, lengths, point, scale, decay, out):
-    """Fill k(row, point) for unit vectors; `decay` is 0 for the linear kernel."""
-    fill_products(rows, point, out)
-    _apply_kernel(lengths, scale, decay, out)
-
-
-@_jit()
 def _apply_kernel(lengths, scale, decay, values):
     """Turn inner products into kernel values."""
     for i in range(values.shape[0]):
@@ -86,6 +97,13 @@ def _apply_kernel(lengths, scale, decay, values):
     if decay > 0.0:
         for i in range(values.shape[0]):
             values[i] = np.exp((min(values[i], 1.0) - 1.0) * decay)
+
+
+@_jit(types=[(rows, _VECTOR, _VECTOR, _FLOAT, _FLOAT, _FILLED) for rows in _ROWS])
+def fill_column(rows, lengths, point, scale, decay, out):
+    """Fill k(row, point) for unit vectors; `decay` is 0 for the linear kernel."""
+    fill_products(rows, point, out)
+    _apply_kernel(lengths, scale, decay, out)
 
 
 @_jit(_REORDERED)
@@ -130,7 +148,7 @@ def _columns(rows, lengths, points, scales, decay, out):
         _apply_kernel(lengths, scales[j], decay, out[j])
 
 
-@_jit()
+@_jit(types=[(rows, _VECTOR, _FILLED_ROWS, _FILLED) for rows in _ROWS])
 def fill_cosines(rows, lengths, out, nearest):
     """Fill the cosines (n, n) among n >= 2 rows, and the largest with an earlier row (n,).
 
@@ -153,7 +171,7 @@ def fill_cosines(rows, lengths, out, nearest):
             out[i, i] = products[i - low, i] * lengths[i] * lengths[i]
 
 
-@_jit()
+@_jit(types=[(rows, _VECTOR, _FLOAT, _NUMBERS, _FILLED_ROWS) for rows in _ROWS])
 def fill_covariance(rows, lengths, decay, targets, out):
     """Fill k(target, row), shape (t, n), for targets that are rows, given by position (t,)."""
     points = np.zeros((BLOCK, rows.shape[1]))
@@ -268,7 +286,26 @@ def _observe(best, step, column, noise, factor, covariance, diagonal, weights, l
     return drop
 
 
-@_jit()
+@_jit(
+    types=[
+        (
+            rows,
+            _VECTOR,  # lengths
+            _FLOAT,
+            _MATRIX,  # cosines
+            _FILLED_ROWS,  # covariance
+            _VECTOR,  # weights
+            _FILLED,  # diagonal
+            numba.int8[::1],  # tiers
+            *(_FLOAT, _FLOAT, _INT, _INT, _BOOLEAN, _FLOAT, _FLOAT, _FLOAT),
+            *(_VECTOR, _VECTOR, _FLOAT),  # costs, prices, left
+            *(_NUMBERS, _INT[::1], _INT),  # groups, rooms, first
+            _MATRIX,  # own_weights
+            _NUMBERS,  # turns
+        )
+        for rows in _ROWS
+    ]
+)
 def greedy(
     rows,
     lengths,

@@ -210,7 +210,7 @@ def _greedy(
             _NO_NUMBERS if limits is None else limits.groups,
             _NO_NUMBERS if limits is None else limits.rooms(),
             first,
-            _NO_MATRIX if turns is None else turns.weights,
+            _NO_MATRIX if turns is None else np.ascontiguousarray(turns.weights),
             _NO_NUMBERS if turns is None else turns.order,
         )
         if reason == _numba.OVERFLOW:

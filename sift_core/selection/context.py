@@ -14,6 +14,7 @@ import numpy as np
 
 from sift_core.checks import checked_arrays, checked_rows, checked_weights, is_matrix
 from sift_core.errors import InvalidInputError
+from sift_core.selection.backend import compiled_for
 from sift_core.selection.greedy import GreedySelector, Problem, Turns
 from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
 from sift_core.selection.limits import Limits, limits_of, number_to_select
@@ -186,7 +187,7 @@ class ContextSelector(GreedySelector):
         if conditioned_on is not None:
             seen = unit_rows(checked_rows("conditioned_on", conditioned_on, points.shape[1]))
         if seen is None or not len(seen):
-            compiled = self._compiled()
+            compiled = compiled_for(self.backend, candidates)
             n_choices = min(n_select, len(candidates))
             if compiled is not None and compiled.can_read(points, candidates, n_choices):
                 found: _Rows | None = compiled.CompiledRows.of(points, candidates)

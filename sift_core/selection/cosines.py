@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 
 from sift_core.checks import as_finite_array, checked_rows
-from sift_core.selection.greedy import numba_works
+from sift_core.selection.backend import loaded
 from sift_core.types import FloatArray
 
 NUMBERS_AT_ONCE = 131_072  # turned into float64: 1 MiB, which stays in the processor's cache
@@ -19,7 +17,7 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
     Of several queries (m, d), m >= 1, it is the cosine with the one that is nearest to the row.
     float32, in [-1, 1]; 0 where a vector is all zero. Equal rows have equal cosines, which
     a matrix product by BLAS does not promise: here each row is summed by itself, in float64.
-    With Numba no copy in float64 is made.
+    Where compiled loops are loaded no copy in float64 is made.
 
     Raises:
         InvalidInputError: If shapes do not fit, or a number is not finite.
@@ -38,9 +36,9 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
 
 def _compiled(query: FloatArray, embeddings: FloatArray) -> FloatArray | None:
     """Return the cosines in float64, None where only NumPy can tell them, or what is wrong."""
-    if not numba_works():
+    compiled = loaded()
+    if compiled is None:
         return None
-    compiled = import_module("sift_core.selection.compiled")
     points = query[np.newaxis]
     if not compiled.can_read(points, embeddings, 0) or not embeddings.flags.c_contiguous:
         return None

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from types import ModuleType
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from sift_core.checks import as_count, as_number, shown
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError
+from sift_core.selection.backend import Backend
 from sift_core.selection.kernels import RBFKernel
 from sift_core.selection.limits import CHOSEN, Allowance, Limits, Tiers
 from sift_core.selection.posterior import Posterior, check_noise_variance
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
-
-Backend = Literal["auto", "numpy", "numba"]
 
 # Objectives closer than this, relative to the largest, count as tied. Guess: a few
 # hundred roundings of float64, so that copies of a vector tie whatever order BLAS sums in.
@@ -132,18 +127,10 @@ class GreedySelector(ABC):
         counts = [n_select] * n
         if n_threads == 1:
             return list(map(self.select, queries, candidates, counts))
+        from concurrent.futures import ThreadPoolExecutor  # not for those who select alone
+
         with ThreadPoolExecutor(n_threads) as executor:
             return list(executor.map(self.select, queries, candidates, counts))
-
-    def _compiled(self) -> ModuleType | None:
-        """Return the module with the compiled choices, None if it is not to be used.
-
-        Raises:
-            MissingDependencyError: If it was asked for by name and Numba is not installed.
-        """
-        if self.backend == "numpy" or (self.backend == "auto" and not numba_works()):
-            return None
-        return import_module("sift_core.selection.compiled")
 
     def _chosen(
         self,
@@ -239,16 +226,6 @@ class GreedySelector(ABC):
                 allowance.pay(position)
             posterior.observe(position)
         return StopReason.N_SELECT
-
-
-@cache
-def numba_works() -> bool:
-    """Tell whether Numba can be imported: a release of its own refuses newer NumPys."""
-    try:
-        import_module("sift_core.selection.compiled")
-    except MissingDependencyError:
-        return False
-    return True
 
 
 def is_better(gain: float, found: Selection) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sift_core.checks import check_flag, checked_weights
+from sift_core.selection.backend import compiled_for
 from sift_core.selection.greedy import GreedySelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.limits import limits_of, number_to_select
@@ -40,8 +41,9 @@ class SIFTSelector(GreedySelector):
         min_gain: Stop before a choice that would lower the variance by less than this.
             None never stops.
         backend: "numba" runs compiled code (the extra `fast`; kernels of this package, float32
-            and float64), "numpy" never does, "auto" does where Numba is installed. The choices
-            are the same.
+            and float64), "numpy" never does, "auto" does where Numba is installed, once selections
+            have taken as long as loading it takes, or after `load_compiled`. The choices are the
+            same.
 
     Raises:
         InvalidInputError: If a number is out of its range.
@@ -119,7 +121,7 @@ class SIFTSelector(GreedySelector):
             n, costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
         )
         n_select = number_to_select(n_select, n, limits, repeats=self.allow_repeats)
-        compiled = self._compiled()
+        compiled = compiled_for(self.backend, candidates)
         decay = _decay_of(self.kernel)
         if compiled is not None and decay is not None and conditioned_on is None:
             targets = _as_rows(query)

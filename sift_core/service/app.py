@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sift_core.errors import MissingDependencyError, SiftError
 from sift_core.protocols import CandidateSource, Embedder, Selector
+from sift_core.selection import load_compiled
 from sift_core.service.errors import RefusedError, refusal_of, told
 from sift_core.service.guard import Guard
 from sift_core.service.json_bodies import JsonAnswer
@@ -60,6 +61,7 @@ def create_app(
     Raises:
         MissingDependencyError: If the extra `serve` is not installed.
     """
+    load_compiled()  # no request is to wait for it
     service = _service(engine, source, embedder, selector, settings or ServiceSettings())
     app = FastAPI(
         title="sift",

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
+from sift_core.selection import (
+    ContextSelector,
+    LinearKernel,
+    RBFKernel,
+    SIFTSelector,
+    load_compiled,
+)
 from tests.selection.oracle import assert_same
 from tests.selection.oracle import random_pool as pool
 
@@ -78,6 +84,7 @@ def test_refuses_a_number_of_threads_that_is_no_count(selector, n_threads):
 
 def test_auto_runs_compiled_code_where_it_is_there():
     pytest.importorskip("numba", reason="needs the extra fast")
+    assert load_compiled()
     for query, candidates in (pool(1), pool(2, dtype=np.float32)):
         by_hand = SIFTSelector(backend="numba").select(query, candidates, 20)
         assert_equal([SIFTSelector().select(query, candidates, 20)], [by_hand])

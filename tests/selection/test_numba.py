@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="needs the extra fast")
 
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, compiled
+from sift_core.selection import (
+    ContextSelector,
+    LinearKernel,
+    RBFKernel,
+    SIFTSelector,
+    _numba,
+    compiled,
+)
 from tests.selection.oracle import under
 
 KERNELS = [LinearKernel(), RBFKernel(), RBFKernel(length_scale=1.0)]
@@ -216,3 +223,17 @@ def test_vectors_of_any_length_equal_numpy(scale):
     rng = np.random.default_rng(0)
     query, candidates = rng.integers(1, 9, (1, 8)) * 1.0, rng.integers(1, 9, (20, 8)) * scale
     assert_same(*both(query, np.ones(1), candidates, 9, **under(0.1)), 0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("selector", [SIFTSelector, ContextSelector])
+def test_read_only_arrays_are_chosen_from_without_being_compiled_for(selector, dtype):
+    rng = np.random.default_rng(0)
+    query, rows = rng.standard_normal(8).astype(dtype), rng.standard_normal((30, 8)).astype(dtype)
+    expected = selector(backend="numba").select(query, rows, 5)
+    query.flags.writeable = rows.flags.writeable = False
+    compiled_for = len(_numba.greedy.signatures)
+    chosen = selector(backend="numba").select(query, rows, 5)
+    assert chosen.positions.tolist() == expected.positions.tolist()
+    assert chosen.variances.tolist() == expected.variances.tolist()
+    assert len(_numba.greedy.signatures) == compiled_for

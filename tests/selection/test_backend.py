@@ -1,0 +1,72 @@
+"""When "auto" runs compiled code: not before that pays, or as soon as it was loaded."""
+
+import subprocess
+import sys
+
+import pytest
+
+# A process of its own: what was loaded stays loaded.
+PROGRAM = """
+import sys
+import numpy as np
+from sift_core import ContextSelector, SIFTSelector, load_compiled, select
+from sift_core.selection import backend
+rng = np.random.default_rng(0)
+query, candidates = rng.standard_normal(8), rng.standard_normal((20, 8))
+"""
+PATIENT = """
+backend.PAYS_AFTER = 4 * candidates.size
+chosen, there = [], []
+for selector in (SIFTSelector, ContextSelector) * 3:
+    chosen.append(selector().select(query, candidates, 5).positions.tolist())
+    there.append("numba" in sys.modules)
+assert there == [False, False, False, True, True, True], there
+assert chosen[:2] == chosen[2:4] == chosen[4:]
+"""
+AT_ONCE = """
+assert load_compiled() and "numba" in sys.modules
+by_name = ContextSelector(backend="numba").select(query, candidates, 5)
+assert select(query, candidates, 5).variances.tolist() == by_name.variances.tolist()
+"""
+NEVER = """
+backend.PAYS_AFTER = 1
+ContextSelector(backend="numpy").select(query, candidates, 5)
+assert "numba" not in sys.modules
+"""
+ONE_LOADS = """
+from concurrent.futures import ThreadPoolExecutor
+backend.PAYS_AFTER = 64 * candidates.size
+expected = ContextSelector(backend="numpy").select(query, candidates, 5).positions.tolist()
+def choose(number):
+    return ContextSelector().select(query, candidates, 5).positions.tolist()
+with ThreadPoolExecutor(8) as threads:
+    assert list(threads.map(choose, range(300))) == [expected] * 300
+assert backend.loaded() is not None
+"""
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [PATIENT, AT_ONCE, NEVER, ONE_LOADS],
+    ids=["once it pays", "at once", "never", "in threads"],
+)
+def test_compiled_code_is_loaded(rest):
+    pytest.importorskip("numba", reason="needs the extra fast")
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM + rest],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_without_numba_there_is_nothing_to_load():
+    blocked = "import sys; sys.modules['numba'] = None\n" + PROGRAM
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", blocked + "assert load_compiled() is False"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
