@@ -95,6 +95,29 @@ def test_it_pickles(ours):
     np.testing.assert_array_equal(again.embed_query("a"), ours.embed_query("a"))
 
 
+@pytest.fixture(scope="module")
+def in_eight_bits():
+    return load_embedder("all-MiniLM-L6-v2", precision="int8")
+
+
+def test_eight_bits_are_near_and_depend_on_no_other_text(ours, in_eight_bits):
+    found = in_eight_bits.embed_documents(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    cosines = (found * ours.embed_documents(TEXTS)).sum(axis=1)
+    assert cosines.min() > 0.97
+    assert cosines.max() < 1 - 1e-4  # else nothing was quantised
+    together = in_eight_bits.embed_documents([*TEXTS[::-1], *TEXTS])
+    np.testing.assert_array_equal(together[len(TEXTS) :], found)
+    np.testing.assert_array_equal(in_eight_bits.embed_query(TEXTS[3]), found[3])
+    again = pickle.loads(pickle.dumps(in_eight_bits))
+    np.testing.assert_array_equal(again.embed_query("a"), in_eight_bits.embed_query("a"))
+
+
+def test_another_precision_is_refused():
+    with pytest.raises(InvalidInputError, match="'float32' or 'int8', got 'int4'"):
+        OnnxEmbedder(precision="int4")
+
+
 @pytest.mark.usefixtures("ours")
 def test_torch_is_not_imported():
     code = (

@@ -48,6 +48,7 @@ from sift_core.protocols import DocumentIndex, Embedder
 
 if TYPE_CHECKING:
     from sift_core.cli.models import LoadedEmbedder
+    from sift_core.embedders.onnx import Precision
 
 MEGABYTE = 1_000_000
 MAX_TOKENS = 256  # of a chunk: what MiniLM reads, and about what a context of ten has room for
@@ -81,6 +82,13 @@ def index(
         bool,
         typer.Option(
             "--prune", help="Delete chunks of files that are still there, but not in the PATHs."
+        ),
+    ] = False,
+    float32: Annotated[
+        bool,
+        typer.Option(
+            "--float32",
+            help="Embed new chunks in full precision, not in eight bits: twice the time.",
         ),
     ] = False,
     json: JsonOption = False,
@@ -121,7 +129,11 @@ def index(
             check_known(recorded, str(address))
         memory = FileMemory(address, name, chunk_tokens=chunk_tokens)
         reading, model = _read(
-            console, memory.recall(found, stored), name, chunk_tokens=memory.chunk_tokens
+            console,
+            memory.recall(found, stored),
+            name,
+            precision="float32" if float32 else "int8",
+            chunk_tokens=memory.chunk_tokens,
         )
         if not reading.documents and not memory.unchanged:
             raise _nothing_to_read(paths, reading.skipped)
@@ -200,7 +212,12 @@ def _nothing_to_read(paths: Sequence[str], skipped: Iterable[SkippedPath]) -> In
 
 
 def _read(
-    console: Terminal, found: FoundFiles, embedder_name: str, *, chunk_tokens: int | None
+    console: Terminal,
+    found: FoundFiles,
+    embedder_name: str,
+    *,
+    precision: Precision,
+    chunk_tokens: int | None,
 ) -> tuple[FileReading, LoadedEmbedder | None]:
     """Return the chunks of what was found, each as long as the embedder reads at most, and it.
 
@@ -212,7 +229,7 @@ def _read(
         loaded: list[LoadedEmbedder] = []
 
         def chunker() -> Chunker:  # called while the process that reads starts
-            loaded.append(load_embedder(embedder_name))
+            loaded.append(load_embedder(embedder_name, precision=precision))
             return chunker_for(loaded[0], chunk_tokens)
 
         def show(file: FoundFile) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from sift_core.answering import LanguageModel
     from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
+    from sift_core.embedders.onnx import Precision
 
     LoadedEmbedder: TypeAlias = OnnxEmbedder | SentenceTransformerEmbedder
 
@@ -67,14 +68,18 @@ def check_known(name: str, store: str) -> None:
         )
 
 
-def load_embedder(name: str) -> LoadedEmbedder:
+def load_embedder(name: str, *, precision: Precision = "float32") -> LoadedEmbedder:
     """Load a sentence-transformers model; by ONNX Runtime, which takes .3 s, where that can be.
+
+    Args:
+        name: Folder, or name on the hub.
+        precision: Of ONNX Runtime, as in `OnnxEmbedder`.
 
     Raises:
         InvalidInputError: If there is no such model.
         MissingDependencyError: If sentence-transformers is not installed.
     """
-    if (quick := _by_onnx_runtime(name)) is not None:
+    if (quick := _by_onnx_runtime(name, precision)) is not None:
         return quick
     from sift_core.embedders import SentenceTransformerEmbedder
     from sift_core.embedders.packaged import packaged_path
@@ -88,7 +93,7 @@ def load_embedder(name: str) -> LoadedEmbedder:
     return SentenceTransformerEmbedder(name)
 
 
-def _by_onnx_runtime(name: str) -> OnnxEmbedder | None:
+def _by_onnx_runtime(name: str, precision: Precision) -> OnnxEmbedder | None:
     """Return a model that is installed or a folder, if ONNX Runtime can run it."""
     try:
         from sift_core.embedders.onnx import OnnxEmbedder, exported_path, refusal
@@ -101,7 +106,7 @@ def _by_onnx_runtime(name: str) -> OnnxEmbedder | None:
             told = f"Preparing the embedder {name} for ONNX Runtime: half a minute, this once."
             stderr_console().print(told, soft_wrap=True)
             _quieten_transformers()
-        return OnnxEmbedder(name)
+        return OnnxEmbedder(name, precision=precision)
     except MissingDependencyError:
         return None
     except (SiftError, RuntimeError) as error:  # of torch's exporter

@@ -39,8 +39,8 @@ def loads(monkeypatch, elsewhere):
     (elsewhere / "docs/data.txt").write_bytes(b"a\0b")
     names = []
 
-    def load(name):
-        names.append(name)
+    def load(name, *, precision):
+        names.append(name if precision == "int8" else f"{name} in {precision}")
         return SmallEmbedder(32)
 
     monkeypatch.setattr(index_module, "load_embedder", load)
@@ -93,6 +93,13 @@ def test_a_second_run_loads_no_model_and_reads_and_replaces_only_what_changed(
     gone = record("index", "docs", "--store", store)
     assert (gone["n_deleted"], gone["deleted_files"]) == (1, ["docs/dogs.md"])
     assert (len(loads), stored(store)) == (2, 1)
+
+
+def test_float32_embeds_what_is_new_in_full_precision(record, loads, elsewhere):
+    record("index", "docs")
+    (elsewhere / "docs/cats.md").write_text("# Cats\n\nThey hunt mice.\n", encoding="utf-8")
+    assert counts(record("index", "docs", "--float32")) == (1, 1, 1)
+    assert loads == [SmallEmbedder(32).name, f"{SmallEmbedder(32).name} in float32"]
 
 
 def test_the_summary_says_what_was_done_left_out_and_comes_next(sift, elsewhere):

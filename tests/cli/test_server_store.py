@@ -19,7 +19,7 @@ def store(elsewhere, monkeypatch, minilm):
         text = "\n\n".join(f"## About {topic}, {n}\n\nFact {n} about {topic}." for n in range(3))
         (elsewhere / f"docs/{topic}.md").write_text(text * 20, encoding="utf-8")
     for module in (index, stores):
-        monkeypatch.setattr(module, "load_embedder", lambda name: minilm)
+        monkeypatch.setattr(module, "load_embedder", lambda name, **_: minilm)
     client = QdrantClient(":memory:")
     with serving(client) as server:
         yield f"qdrant:{server.url}#handbook"
