@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sift_core.checks import as_count, as_finite_array, as_number, check_flag, checked_relevance
-from sift_core.selection.greedy import first_largest
+from sift_core.selection.greedy import check_stops, first_largest, is_certain, why_not
 from sift_core.selection.kernels import Kernel, LinearKernel, in_the_order_of
 from sift_core.selection.posterior import (
     MOST_REPEATS,
@@ -155,9 +155,12 @@ class UncertaintySamplingSelector:
         noise_variance: λ > 0 in squared kernel units; likewise.
         allow_repeats: Whether a candidate may be chosen again: as soon as no other has a
             larger variance left.
+        alpha: As in `SIFTSelector`, of the variance at the query.
+        max_variance: Likewise.
+        min_gain: Likewise.
 
     Raises:
-        InvalidInputError: If `noise_variance` is out of its range.
+        InvalidInputError: If a number is out of its range.
 
     References:
         Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: section "Results".
@@ -166,9 +169,13 @@ class UncertaintySamplingSelector:
     kernel: Kernel = field(default_factory=LinearKernel)
     noise_variance: float = 0.01
     allow_repeats: bool = False
+    alpha: float | None = None
+    max_variance: float | None = None
+    min_gain: float | None = None
 
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
+        check_stops(self)
         check_flag("allow_repeats", self.allow_repeats)
 
     def select(
@@ -193,12 +200,18 @@ class UncertaintySamplingSelector:
         posterior = Posterior.prior(self.kernel, self.noise_variance, query, candidates)
         chosen = np.zeros(posterior.n, dtype=bool)
         while len(posterior.positions) < n_select:
+            if is_certain(self, posterior.variances[-1]):
+                return posterior.as_selection(StopReason.MAX_VARIANCE)
             if chosen.all() and (posterior.n == 0 or not self.allow_repeats):
                 return posterior.as_selection(StopReason.POOL_EXHAUSTED)
             variances = posterior.diagonal  # >= 0
             if not self.allow_repeats:
                 variances = np.where(chosen, -1.0, variances)
             position = first_largest(variances)
+            gain = float(posterior.gains()[position])
+            n = len(posterior.positions) + 1
+            if (reason := why_not(self, n, posterior.variances[-1], gain)) is not None:
+                return posterior.as_selection(reason)
             chosen[position] = True
             posterior.observe(position)
         return posterior.as_selection(StopReason.N_SELECT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Protocol, get_args
 
 import numpy as np
 
@@ -75,10 +75,7 @@ class GreedySelector(ABC):
 
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
-        for name in ("alpha", "max_variance", "min_gain"):
-            value = getattr(self, name)
-            if value is not None:
-                as_number(name, value, above=0, maximum=np.inf)
+        check_stops(self)
         if not (isinstance(self.backend, str) and self.backend in get_args(Backend)):
             raise InvalidInputError(
                 f"`backend` must be 'auto', 'numpy' or 'numba', got {shown(self.backend)}"
@@ -200,7 +197,7 @@ class GreedySelector(ABC):
         allowance = None if limits is None else Allowance(limits)
         prices = None if limits is None else limits.prices
         for n in range(1, n_select + 1):
-            if self.max_variance is not None and posterior.variances[-1] <= self.max_variance:
+            if is_certain(self, posterior.variances[-1]):
                 return StopReason.MAX_VARIANCE
             if allowance is not None:
                 allowance.close(tiers)
@@ -215,17 +212,53 @@ class GreedySelector(ABC):
             if first is not None and n == 1:
                 position = first
             gain = float(gains[position])
-            if self.min_gain is not None and gain < self.min_gain:
-                return StopReason.MIN_GAIN
-            variance = max(posterior.variances[-1] - gain, 0.0)
-            if self.alpha is not None and variance**0.5 > 1.0 / (self.alpha * n):
-                return StopReason.ALPHA  # paper, section 6: stop *before* this step
+            if (reason := why_not(self, n, posterior.variances[-1], gain)) is not None:
+                return reason
             if not allow_repeats:
                 tiers[position] = CHOSEN
             if allowance is not None:
                 allowance.pay(position)
             posterior.observe(position)
         return StopReason.N_SELECT
+
+
+class Stops(Protocol):
+    """When a selector ends early; None for never. `SIFTSelector` says what they mean."""
+
+    @property
+    def alpha(self) -> float | None:
+        """Stop before the n-th choice where σ_n > 1 / (alpha n)."""
+
+    @property
+    def max_variance(self) -> float | None:
+        """Stop where so little variance is left."""
+
+    @property
+    def min_gain(self) -> float | None:
+        """Stop before a choice that would lower it by less."""
+
+
+def check_stops(stops: Stops) -> None:
+    """Refuse what is no positive number."""
+    for name in ("alpha", "max_variance", "min_gain"):
+        value = getattr(stops, name)
+        if value is not None:
+            as_number(name, value, above=0, maximum=np.inf)
+
+
+def is_certain(stops: Stops, variance: float) -> bool:
+    """Return whether so little variance is left that nothing more is to be chosen."""
+    return stops.max_variance is not None and variance <= stops.max_variance
+
+
+def why_not(stops: Stops, n: int, variance: float, gain: float) -> StopReason | None:
+    """Return why the n-th choice, which would lower `variance` by `gain`, is not to be made."""
+    if stops.min_gain is not None and gain < stops.min_gain:
+        return StopReason.MIN_GAIN
+    left = max(variance - gain, 0.0)
+    if stops.alpha is not None and left**0.5 > 1.0 / (stops.alpha * n):
+        return StopReason.ALPHA  # paper, section 6: stop *before* this step
+    return None
 
 
 def is_better(gain: float, found: Selection) -> bool:

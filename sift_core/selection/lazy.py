@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sift_core.checks import as_count, check_flag
-from sift_core.selection.greedy import TIE_TOLERANCE
+from sift_core.selection.greedy import TIE_TOLERANCE, check_stops, is_certain, why_not
 from sift_core.selection.kernels import Kernel, LinearKernel
 from sift_core.selection.posterior import Posterior, check_noise_variance, too_little_noise
 from sift_core.types import FloatArray, Selection, StopReason
@@ -58,9 +58,12 @@ class LazySIFTSelector:
         kernel: How much one text tells about another.
         noise_variance: λ > 0 in squared kernel units.
         allow_repeats: Whether a candidate may be chosen again.
+        alpha: As in `SIFTSelector`.
+        max_variance: Likewise.
+        min_gain: Likewise.
 
     Raises:
-        InvalidInputError: If `noise_variance` is out of its range.
+        InvalidInputError: If a number is out of its range.
 
     References:
         Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: algorithm 2.
@@ -70,9 +73,13 @@ class LazySIFTSelector:
     kernel: Kernel = field(default_factory=LinearKernel)
     noise_variance: float = 0.01
     allow_repeats: bool = False
+    alpha: float | None = None
+    max_variance: float | None = None
+    min_gain: float | None = None
 
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
+        check_stops(self)
         check_flag("allow_repeats", self.allow_repeats)
 
     def select(
@@ -114,7 +121,14 @@ class LazySIFTSelector:
         positions: list[int] = []
         variances = [prior.variances[0]]
         n_violations = 0
-        while heap and len(positions) < n_select:
+        reason = StopReason.N_SELECT
+        while len(positions) < n_select:
+            if is_certain(self, variances[-1]):
+                reason = StopReason.MAX_VARIANCE
+                break
+            if not heap:
+                reason = StopReason.POOL_EXHAUSTED
+                break
             largest = 0.0
             looked_at: dict[int, float] = {}  # position → gain
             while heap and -heap[0][0] >= largest * (1.0 - TIE_TOLERANCE):
@@ -125,17 +139,20 @@ class LazySIFTSelector:
                 largest = max(largest, gain)
             tied = (i for i, gain in looked_at.items() if gain >= largest * (1.0 - TIE_TOLERANCE))
             chosen = min(tied)
+            stop = why_not(self, len(positions) + 1, variances[-1], looked_at[chosen])
+            if stop is not None:
+                reason = stop
+                break
             positions.append(chosen)
             variances.append(max(variances[-1] - looked_at[chosen], 0.0))
             posterior.observe(chosen)
             for position, gain in looked_at.items():
                 if position != chosen or self.allow_repeats:
                     heapq.heappush(heap, (-gain, position))
-        complete = len(positions) == n_select
         return Selection(
             positions=np.array(positions, dtype=np.intp),
             variances=np.array(variances),
-            stop_reason=StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED,
+            stop_reason=reason,
             bound_violations=n_violations,
         )
 

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.selection import ContextSelector, LinearKernel, SIFTSelector
+from sift_core.selection import (
+    ContextSelector,
+    LazySIFTSelector,
+    LinearKernel,
+    SIFTSelector,
+    UncertaintySamplingSelector,
+)
 from sift_core.types import StopReason
 
 # Four orthogonal candidates, each with cosine 1/2, and λ = 3: each choice lowers σ² by
@@ -102,7 +108,30 @@ def test_the_stops_see_the_weighted_sum_of_the_targets(choose):
     assert len(choose(np.eye(2), np.eye(2), 2, **settings, alpha=0.5)) == 1
 
 
-@pytest.mark.parametrize("selector", [SIFTSelector, ContextSelector])
+# Candidates that are alike in all are chosen from the lowest position on, whatever chooses.
+@pytest.mark.parametrize("selector", [SIFTSelector, LazySIFTSelector, UncertaintySamplingSelector])
+@pytest.mark.parametrize(
+    ("settings", "n_chosen", "reason"),
+    [
+        ({}, 4, StopReason.POOL_EXHAUSTED),
+        ({"alpha": 0.53}, 2, StopReason.ALPHA),
+        ({"max_variance": 0.875}, 2, StopReason.MAX_VARIANCE),
+        ({"max_variance": 0.75}, 4, StopReason.MAX_VARIANCE),
+        ({"max_variance": 1.0, "min_gain": 1.0}, 0, StopReason.MAX_VARIANCE),
+        ({"min_gain": 0.0625}, 4, StopReason.POOL_EXHAUSTED),
+        ({"min_gain": 0.0626, "alpha": 9.0}, 0, StopReason.MIN_GAIN),
+    ],
+)
+def test_every_selector_with_a_variance_stops_alike(selector, settings, n_chosen, reason):
+    chosen = selector(noise_variance=3.0, **settings).select(QUERY, BASIS, 9)
+    assert chosen.positions.tolist() == list(range(n_chosen))
+    assert chosen.variances == pytest.approx(VARIANCES[: n_chosen + 1])
+    assert chosen.stop_reason is reason
+
+
+@pytest.mark.parametrize(
+    "selector", [SIFTSelector, ContextSelector, LazySIFTSelector, UncertaintySamplingSelector]
+)
 @pytest.mark.parametrize("name", ["alpha", "max_variance", "min_gain"])
 @pytest.mark.parametrize("value", [0, -1.0, np.nan])
 def test_refuses_a_stop_out_of_range(selector, name, value):
