@@ -113,6 +113,24 @@ def test_eight_bits_are_near_and_depend_on_no_other_text(ours, in_eight_bits):
     np.testing.assert_array_equal(again.embed_query("a"), in_eight_bits.embed_query("a"))
 
 
+def test_where_eight_bits_do_not_keep_vectors_the_command_line_takes_float32(
+    ours, monkeypatch, tmp_path, caplog
+):
+    graph = exported_path(FOLDER)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = exported_path(FOLDER)
+    place.parent.mkdir(parents=True)
+    shutil.copy(graph, place)
+    monkeypatch.setattr("sift_core.embedders.onnx.LEAST_COSINE", 1.1)  # nothing is so near
+    for _ in range(2):  # the second time it is known
+        with pytest.raises(InvalidInputError, match='take precision="float32"'):
+            OnnxEmbedder(precision="int8")
+    found = load_embedder("all-MiniLM-L6-v2", precision="int8")
+    assert isinstance(found, OnnxEmbedder)
+    np.testing.assert_array_equal(found.embed_documents(TEXTS), ours.embed_documents(TEXTS))
+    assert not caplog.messages
+
+
 def test_another_precision_is_refused():
     with pytest.raises(InvalidInputError, match="'float32' or 'int8', got 'int4'"):
         OnnxEmbedder(precision="int4")

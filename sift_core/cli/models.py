@@ -94,7 +94,10 @@ def load_embedder(name: str, *, precision: Precision = "float32") -> LoadedEmbed
 
 
 def _by_onnx_runtime(name: str, precision: Precision) -> OnnxEmbedder | None:
-    """Return a model that is installed or a folder, if ONNX Runtime can run it."""
+    """Return a model that is installed or a folder, if ONNX Runtime can run it.
+
+    In float32 where it cannot in eight bits.
+    """
     try:
         from sift_core.embedders.onnx import OnnxEmbedder, exported_path, refusal
         from sift_core.embedders.packaged import packaged_path
@@ -110,6 +113,8 @@ def _by_onnx_runtime(name: str, precision: Precision) -> OnnxEmbedder | None:
     except MissingDependencyError:
         return None
     except (SiftError, RuntimeError) as error:  # of torch's exporter
+        if precision != "float32":
+            return _by_onnx_runtime(name, "float32")
         _logger.warning("%s; sentence-transformers embeds in its place", error)
         return None
 

@@ -163,14 +163,14 @@ class OnnxEmbedder:
             pooling = _pooling(_json(folder / "1_Pooling" / "config.json"))
             export(folder, path, pooling=pooling or "", is_sound=partial(self._is_sound, folder))
             graph = read_graph(path)
-        if graph and self._precision == "int8":
-            graph = self._in_eight_bits(path, graph)
         if not graph:
             raise _unlike(self._name)
+        if self._precision == "int8":
+            graph = self._in_eight_bits(path, graph)
         # In eight bits a text is too little for several threads: each has one of its own.
         return _session(graph, 1 if self._precision == "int8" else _n_threads())
 
-    def _in_eight_bits(self, path: Path, graph: bytes) -> bytes | None:
+    def _in_eight_bits(self, path: Path, graph: bytes) -> bytes:
         """Return the graph in `path` with weights of eight bits, made where it is missing."""
         smaller = path.with_suffix(".int8.onnx")
         found = read_graph(smaller)
@@ -181,6 +181,11 @@ class OnnxEmbedder:
             expected = self.embed_documents(PROBES)
             quantize(graph, smaller, is_sound=partial(self._is_near, expected))
             found = read_graph(smaller)
+        if not found:
+            raise InvalidInputError(
+                f"the vectors of the embedding model {self._name!r} are not kept in eight bits; "
+                f'take precision="float32"'
+            )
         return found
 
     def _is_sound(self, folder: Path, graph: bytes) -> bool:

@@ -75,6 +75,10 @@ def quantize(graph: bytes, path: Path, *, is_sound: Callable[[bytes], bool]) -> 
                 per_channel=True,
                 reduce_range=True,
             )
+        except Exception as error:  # it has no error of its own for a graph that it cannot change
+            raise InvalidInputError(
+                f"the embedder cannot be made of eight bits: {error}"
+            ) from error
         finally:
             root.setLevel(level)
 

@@ -208,10 +208,10 @@ class UncertaintySamplingSelector:
             if not self.allow_repeats:
                 variances = np.where(chosen, -1.0, variances)
             position = first_largest(variances)
-            gain = float(posterior.gains()[position])
-            n = len(posterior.positions) + 1
-            if (reason := why_not(self, n, posterior.variances[-1], gain)) is not None:
-                return posterior.as_selection(reason)
+            if self.alpha is not None or self.min_gain is not None:
+                gain, n = float(posterior.gains()[position]), len(posterior.positions) + 1
+                if (reason := why_not(self, n, posterior.variances[-1], gain)) is not None:
+                    return posterior.as_selection(reason)
             chosen[position] = True
             posterior.observe(position)
         return posterior.as_selection(StopReason.N_SELECT)
