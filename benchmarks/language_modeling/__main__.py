@@ -2,12 +2,12 @@
 
     python -m benchmarks.language_modeling --data FOLDER [--quick] [--parts main,context,...]
     python -m benchmarks.language_modeling --train T --test T [--near-duplicates F] ...
-    python -m benchmarks.language_modeling --results FILE --parts all
+    python -m benchmarks.language_modeling --results FILE
 
 The paper's tables (sections 5 and 6, appendices) on the mini-Pile of a data folder:
 prompts of the test documents, chunks of the train documents, 256 tokens each and two a
 document. Rows go to a results file as they come; the same command goes on from there. Without
-data, the tables are of the rows that the file has. `--quick` is for seeing that all modes and
+data, the tables are of all the rows that the file has. `--quick` is for seeing that all modes and
 selectors work: a prompt a domain, 10 chunks to learn, 25 documents a domain to choose from; its
 numbers say little. The JSON has the tables' rows.
 """
@@ -39,6 +39,8 @@ PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "
 RESULTS = CACHE.with_name("language_modeling") / "results.jsonl"
 USUAL = {"prompts": 10, "steps": MainSettings().n_steps, "documents": None}
 QUICK = {"prompts": 1, "steps": 10, "documents": 25}
+MEASURED = ["main", "context"]
+SHOWN = [part for part in PARTS if part != "pair"]  # its tables are those of "main"
 RIVALS = ("NN-F", "other prompt", "NN", "US", "HullFT")
 
 
@@ -146,10 +148,12 @@ def main(options: Sequence[str] | None = None) -> None:
     """Measure, and print and write what is asked for."""
     arguments = parse(options)
     if arguments.train:
-        results = measure(arguments, arms_of(arguments.parts, settings_of(arguments)))
+        parts = arguments.parts or MEASURED
+        results = measure(arguments, arms_of(parts, settings_of(arguments)))
     else:
+        parts = arguments.parts or SHOWN
         results = results_of(read_rows(arguments.results), arguments.experiment)
-    shown = tables_of(results, arguments.parts)
+    shown = tables_of(results, parts)
     tables = [table for of_part in shown.values() for table in of_part]
     for table in tables:
         print(f"\n{table.as_text()}")
@@ -199,7 +203,7 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     data.add_argument("--versions", type=_count, default=1, help="of each chunk; 4 repeats itself")
     data.add_argument("--experiment", help="of a file of rows with several: its 16 hex digits")
     parser.add_argument("--model", default=SMOLLM2, help="name on the hub, or folder")
-    parser.add_argument("--parts", type=_parts, default="main,context", help=", ".join(PARTS))
+    parser.add_argument("--parts", type=_parts, help=", ".join(PARTS))
     parser.add_argument("--steps", type=_count, help=f"chunks; {usual.n_steps}, quick: 10")
     parser.add_argument("--candidates", type=_count, default=usual.n_candidates, help="K")
     parser.add_argument("--noise-variance", type=float, default=usual.noise_variance, help="λ")

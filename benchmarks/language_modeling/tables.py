@@ -54,7 +54,8 @@ def with_error(estimate: Estimate, *, is_bold: bool = False, digits: int = 1) ->
 def main_table(results: Results) -> Table:
     """Return the selectors by domain after the last step, fine-tuned at the main settings.
 
-    The paper's table "main_results_per_dataset". SIFT's λ is that of the main settings.
+    The paper's table "main_results_per_dataset". SIFT's λ is that of the main settings; others
+    stand beside it where every prompt of the table was measured with them.
     """
     return _main_table(results, "all prompts")
 
@@ -74,17 +75,20 @@ def only_near_duplicates(results: Results) -> Table:
 def _main_table(results: Results, which: str) -> Table:
     main = results.main_arms()
     arms = _varying_noise_variance(results)
-    arms = arms[[arm in main.values() for arm in arms.index]]
+    shared = paired(results.percent[list(main.values())]).index
+    is_complete = results.percent.loc[shared, arms.index].notna().all()
+    is_main = arms.index.isin(main.values())
+    arms = arms[is_main | ((arms["selector"] == "SIFT") & is_complete)]
     columns = results.percent[arms.index].set_axis(arms["label"], axis=1)
-    sift = [name for name, one in arms.set_index("label")["selector"].items() if one == "SIFT"]
+    sift = [arms.loc[main["SIFT"], "label"]] if "SIFT" in main else []
     rivals = [arm["label"] for arm in arms.to_dict("records") if arm["selector"] in BASELINES]
     return Table(
         title=f"Selectors, {which}",
         heads=("", "n", "base", *columns, "Δ"),
         rows=_domain_rows(results, columns, sift, rivals),
         note=f"{CELL_NOTE} {BOLD_NOTE} n: prompts. base: its bits per byte over all bytes. "
-        f"Δ: SIFT minus the strongest of {', '.join(BASELINES)} of the line, in points, paired; "
-        f"below 0 SIFT is better.{diverged_note(results, arms)}",
+        f"Δ: {', '.join(sift)} minus the strongest of {', '.join(BASELINES)} of the line, in "
+        f"points, paired; below 0 SIFT is better.{diverged_note(results, arms)}",
     )
 
 

@@ -101,6 +101,19 @@ def test_the_main_table_by_hand():
     assert cell(table, "b", "Δ").text == "+1.0 [–]"
 
 
+def test_a_second_noise_variance_is_in_the_main_table_where_every_prompt_has_it():
+    paper = {MAIN.learning("SIFT", noise_variance=0.01): [70, 70, None, 70]}
+    table = main_table(results_of_percents(COLUMNS | paper))
+    assert table.heads == ("", "n", "base", "NN", "NN-F", "SIFT(0.01)", "SIFT(0.1)", "Δ")
+    # Δ is of the main λ still, and p2, which lacks NN-F too, is left out.
+    assert value(table, "a", "Δ") == pytest.approx(82 - 86)
+    assert value(table, "All", "n") == 3
+    few = {MAIN.learning("SIFT", noise_variance=0.01): [70, None, None, 70]}
+    assert main_table(results_of_percents(COLUMNS | few)) == main_table(
+        results_of_percents(COLUMNS)
+    )
+
+
 def test_the_context_tables_by_hand():
     columns = {
         SIFT: [80, 105],
