@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import import_module
-from threading import Lock
+from threading import Lock, Thread
 from types import ModuleType
 from typing import Literal
 
@@ -15,9 +16,7 @@ from sift_core.errors import MissingDependencyError
 Backend = Literal["auto", "numpy", "numba"]
 
 _COMPILED = "sift_core.selection.compiled"
-# Of candidates, n × d: 218 pools of 200 × 384. On so many NumPy loses what loading takes, .5 s, so
-# that a process waits at most twice as long as if it had known how much it would select.
-PAYS_AFTER = 2**24
+PAYS_AFTER = 2**24  # of candidates, n × d: on 218 pools of 200 × 384 NumPy loses what loading takes
 
 
 @dataclass
@@ -26,6 +25,7 @@ class _Loaded:
 
     module: ModuleType | None = None
     was_tried: bool = False
+    has_begun: bool = False
     n_numbers: int = 0  # read by NumPy so far; threads may lose one another's
 
 
@@ -38,7 +38,7 @@ def load_compiled() -> bool:
 
     Takes .5 s in a process, and 15 to 20 s where nobody has called it before: what was compiled is
     kept on disk, beside the package or, where that cannot be written, in the user's cache. So a
-    call while an image is built saves every container the wait. Later calls do nothing.
+    call while an image is built saves every container the work. Later calls do nothing.
 
     Returns:
         Whether there are such loops: False where Numba, of the extra `fast`, is not installed.
@@ -68,8 +68,31 @@ def compiled_for(backend: Backend, candidates: object) -> ModuleType | None:
         return None
     if backend == "numba":
         return import_module(_COMPILED)
-    if not _loaded.was_tried and isinstance(candidates, np.ndarray):
+    if not (_loaded.has_begun or _loaded.was_tried) and isinstance(candidates, np.ndarray):
         _loaded.n_numbers += candidates.size
         if _loaded.n_numbers >= PAYS_AFTER:
-            load_compiled()
+            _begin_loading()
     return _loaded.module
+
+
+def _begin_loading() -> None:
+    """Load beside the selections, which NumPy makes until then.
+
+    It is no daemon: a process that ends meanwhile would die inside LLVM, so it waits.
+    """
+    _loaded.has_begun = True
+    try:
+        Thread(target=load_compiled, name="sift-load-compiled").start()
+    except RuntimeError:  # no threads here, or no more: NumPy goes on
+        pass
+
+
+def _after_fork() -> None:
+    """Leave a process that was forked while another thread loaded, which it lacks, to NumPy."""
+    global _loading
+    if _loading.locked():
+        _loading, _loaded.was_tried = Lock(), True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
