@@ -113,6 +113,7 @@ def test_eight_bits_are_near_and_depend_on_no_other_text(ours, in_eight_bits):
     np.testing.assert_array_equal(again.embed_query("a"), in_eight_bits.embed_query("a"))
 
 
+@pytest.mark.slow
 def test_where_eight_bits_do_not_keep_vectors_the_command_line_takes_float32(
     ours, monkeypatch, tmp_path, caplog
 ):

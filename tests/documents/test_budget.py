@@ -95,6 +95,7 @@ def test_small_files_have_a_budget_where_small_ones_can_take_seconds(tmp_path, m
     assert set(reasons(reading).values()) == {SkipReason.TOO_COSTLY}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="processor time is not limited there")
 def test_a_page_that_a_pdf_lists_often_is_left_out_once_that_takes_too_long(tmp_path):
     writer = pypdf.PdfWriter(clone_from=pypdf.PdfReader(BytesIO(pdf("Cats purr."))))
