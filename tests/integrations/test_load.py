@@ -16,8 +16,9 @@ from tests.integrations.loads import question
 from tests.sources.qdrant_faults import answered
 
 pytestmark = pytest.mark.parametrize("way", loads.WAYS)
-# One object kept a query would be 1,500 blocks. Measured, of which none leaks: 15 to 161.
-BLOCKS_ALLOWED = 750
+# One object kept a query would be 500 blocks in each of three rounds. What something else keeps
+# once is in one of them: 757 were measured so, 15 to 161 without.
+BLOCKS_ALLOWED = 250
 EVERY_QUESTION = [question(number) for number in range(loads.N_QUESTIONS)]
 
 
@@ -85,11 +86,11 @@ async def test_a_query_that_waits_for_the_server_lets_another_ask(ask, server):
 @pytest.mark.slow
 async def test_memory_is_flat_over_2000_queries(way):
     async with loads.asking_locally(way) as ask:
-        await ask_in_turns(ask, 500)
-        before = loads.kept_blocks()
-        await ask_in_turns(ask, 1500)
-        grown = loads.kept_blocks() - before
-    assert grown < BLOCKS_ALLOWED
+        kept = []
+        for _ in range(4):
+            await ask_in_turns(ask, 500)
+            kept.append(loads.kept_blocks())
+    assert min(later - earlier for earlier, later in itertools.pairwise(kept)) < BLOCKS_ALLOWED
 
 
 async def ask_in_turns(ask, n):
