@@ -39,6 +39,7 @@ from sift_core.answering.model.bundled import SMOLLM2
 
 RESULTS = CACHE.with_name("policy") / "results.jsonl"
 PACKAGES = ["numpy", "torch", "transformers", "peft", "onnxruntime", "sift-rerank"]
+COLLECTIONS = ["minipile", "hotpotqa", "squad"]
 MERGED_IN = "hotpotqa"  # learning a collection's clusters takes minutes
 SEED = 0
 
@@ -49,8 +50,10 @@ def measure(arguments: argparse.Namespace) -> None:
     model = LanguageModel.from_pretrained(SMOLLM2, device="cpu", dtype="bfloat16")
     n = arguments.examples
     collections = [
-        mini_pile(arguments.data / "minipile", model, n),
-        *(question_set(arguments.data, name, n) for name in ("hotpotqa", "squad")),
+        mini_pile(arguments.data / "minipile", model, n)
+        if name == "minipile"
+        else question_set(arguments.data, name, n)
+        for name in arguments.collections
     ]
     with ResultsFile(arguments.results) as file:
         if "cost model" not in file.keys:
@@ -115,6 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of the corpora; none for the tables")
     parser.add_argument("--examples", type=int, default=40, help="of each kind and collection")
+    parser.add_argument(
+        "--collections", nargs="+", choices=COLLECTIONS, default=COLLECTIONS, help="to measure"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
     parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
