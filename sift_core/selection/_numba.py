@@ -27,7 +27,8 @@ N_SELECT, POOL_EXHAUSTED, ALPHA, MAX_VARIANCE, MIN_GAIN, LIMITS = range(
     len(REASONS)
 )  # as in the enum
 OVERFLOW = len(REASONS)  # in place of a reason: the gains left the range of float64
-BLOCK = 4  # columns computed at a time
+BLOCK = 4  # columns computed at a time where all are needed
+AHEAD = 2  # columns computed at a time by `greedy`: more are seldom chosen, fewer read too often
 TILE = 1024  # candidates updated at a time, so that their column stays in the L1 cache
 
 # Inner products may be summed in any order, which is what lets them run in vector registers. All
@@ -140,11 +141,42 @@ def _block_products(rows, points, out):
         out[:, n - 1] = last[:, 1]
 
 
+@_jit(_REORDERED)
+def _four_rows_products(rows, points, out):
+    """Fill the inner products (2, n) of a multiple of four rows, read once, with two points."""
+    p0, p1 = points[0], points[1]
+    for i in range(0, rows.shape[0] - 3, 4):
+        a0 = a1 = b0 = b1 = c0 = c1 = d0 = d1 = 0.0
+        for k in range(rows.shape[1]):
+            a, b = np.float64(rows[i, k]), np.float64(rows[i + 1, k])
+            c, d = np.float64(rows[i + 2, k]), np.float64(rows[i + 3, k])
+            a0 += a * p0[k]
+            a1 += a * p1[k]
+            b0 += b * p0[k]
+            b1 += b * p1[k]
+            c0 += c * p0[k]
+            c1 += c * p1[k]
+            d0 += d * p0[k]
+            d1 += d * p1[k]
+        out[0, i], out[0, i + 1], out[0, i + 2], out[0, i + 3] = a0, b0, c0, d0
+        out[1, i], out[1, i + 1], out[1, i + 2], out[1, i + 3] = a1, b1, c1, d1
+
+
 @_jit()
-def _columns(rows, lengths, points, scales, decay, out):
-    """Fill k(row, point) for four points at once; `out` is (4, n), n >= 2."""
-    _block_products(rows, points, out)
-    for j in range(BLOCK):
+def _two_columns(rows, lengths, points, scales, decay, out):
+    """Fill k(row, point) for two points at once; `out` is (2, n).
+
+    The last rows, fewer than four, are summed in the same order too, so that copies tie.
+    """
+    n = rows.shape[0]
+    _four_rows_products(rows, points, out)
+    left = n % 4
+    if left:
+        last, products = np.zeros((4, rows.shape[1]), rows.dtype), np.empty((AHEAD, 4))
+        last[:left] = rows[n - left :]
+        _four_rows_products(last, points, products)
+        out[:, n - left :] = products[:, :left]
+    for j in range(AHEAD):
         _apply_kernel(lengths, scales[j], decay, out[j])
 
 
@@ -182,30 +214,31 @@ def fill_covariance(rows, lengths, decay, targets, out):
         for j in range(low, high):
             points[j - low] = rows[targets[j]]
             scales[j - low] = lengths[targets[j]]
-        _columns(rows, lengths, points, scales, decay, columns)
+        _block_products(rows, points, columns)
+        for j in range(high - low):
+            _apply_kernel(lengths, scales[j], decay, columns[j])
         out[low:high] = columns[: high - low]
 
 
 @_jit()
 def _fill_columns(rows, lengths, decay, best, gains, slots, columns, n_columns, points, scales):
-    """Compute the column of `best` and of the three runners-up that have none yet.
+    """Compute the column of `best` and of the runner-up among those that have none yet.
 
-    A runner-up is likely to be chosen within a few steps: of 50 choices among 200 chunks of
-    text, 18 need this call (benchmarks/LOG.md). Returns the number of columns filled so far.
+    The runner-up is likely to be chosen within a few steps: of 50 choices among 200 chunks of
+    text, 28 need this call, 33 among 5,000. With three runners-up these are 17 and 23, which
+    takes longer (benchmarks/LOG.md). Returns the number of columns filled so far.
     """
-    for j in range(BLOCK):
-        x = best
-        if j > 0:
-            largest = -1.0
-            for i in range(rows.shape[0]):
-                if slots[i] < 0 and gains[i] > largest:
-                    largest = gains[i]
-                    x = i
-        slots[x] = n_columns + j
+    slots[best] = n_columns
+    runner_up, largest = best, -1.0
+    for i in range(rows.shape[0]):
+        if slots[i] < 0 and gains[i] > largest:
+            runner_up, largest = i, gains[i]
+    slots[runner_up] = n_columns + 1 if runner_up != best else n_columns
+    for j, x in enumerate((best, runner_up)):
         scales[j] = lengths[x]
         points[j] = rows[x]
-    _columns(rows, lengths, points, scales, decay, columns[n_columns : n_columns + BLOCK])
-    return n_columns + BLOCK
+    _two_columns(rows, lengths, points, scales, decay, columns[n_columns : n_columns + AHEAD])
+    return n_columns + AHEAD
 
 
 # The steps of `greedy` are put into it before it is compiled, which takes no longer than one loop.
@@ -345,9 +378,9 @@ def greedy(
     positions = np.empty(capacity, np.int64)
     variances = np.empty(capacity + 1)
     slots = np.full(n, -1, np.int64)
-    columns = np.empty((min(rows.shape[0], capacity) * BLOCK, n))
-    points = np.empty((BLOCK, rows.shape[1]))
-    scales = np.empty(BLOCK)
+    columns = np.empty((min(rows.shape[0], capacity) * AHEAD, n))
+    points = np.empty((AHEAD, rows.shape[1]))
+    scales = np.empty(AHEAD)
     n_columns = 0
     ones = np.ones(n)
     gains = np.empty(n)
