@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         UndatedWarning,
     )
     from sift_core.kept_vectors import KeptVectors
-    from sift_core.pacing import paced
+    from sift_core.pacing import paced, turn_of_ones_own
     from sift_core.passages import Passage, Place, place_of
     from sift_core.protocols import (
         BatchCandidateSource,
@@ -150,6 +150,7 @@ __all__ = [
     "select",
     "select_texts",
     "selector_from_settings",
+    "turn_of_ones_own",
     "vectors_by_id",
 ]
 
@@ -180,7 +181,7 @@ _NAMES_OF_MODULE = {
         "fetch_distinct",
     ),
     "sources.several_queries": ("afetch_for_all", "fetch_for_all"),
-    "pacing": ("paced",),
+    "pacing": ("paced", "turn_of_ones_own"),
     "protocols": (
         "BatchCandidateSource",
         "CandidateSource",

@@ -1,9 +1,10 @@
-"""A pace for answers that an event loop reads: a few at a time, however many were asked for.
+"""A pace for what an event loop does for many queries at once: a few at a time.
 
 A hundred answers of a store that come in together are parsed in one turn of the loop, several
 milliseconds each where they hold vectors, and nothing else runs meanwhile. Asked for at a pace,
 as many come a second, since one processor parses them either way, and the loop has its turns
-in between.
+in between. Where somebody else asked, and all hundred go on in the turn in which they were parsed,
+each can at least wait for a turn of its own.
 """
 
 from __future__ import annotations
@@ -93,3 +94,33 @@ async def paced(n_vectors: int, dimension: int) -> AsyncIterator[None]:
     finally:
         timer.cancel()
         end()
+
+
+_waiting_for_a_turn: WeakKeyDictionary[AbstractEventLoop, deque[asyncio.Future[None]]]
+_waiting_for_a_turn = WeakKeyDictionary()
+
+
+async def turn_of_ones_own() -> None:
+    """Wait for a turn of the event loop in which no other that waits here goes on.
+
+    For a millisecond or two of work on an answer that came in with many: what waits for the loop
+    waits for one such work, not for all of them. In the order of asking.
+    """
+    loop = asyncio.get_running_loop()
+    waiting = _waiting_for_a_turn.setdefault(loop, deque())
+    turn: asyncio.Future[None] = loop.create_future()
+    waiting.append(turn)
+    if len(waiting) == 1:
+        loop.call_soon(_next_turn, loop, waiting)
+    await turn
+
+
+def _next_turn(loop: AbstractEventLoop, waiting: deque[asyncio.Future[None]]) -> None:
+    """Let the first go on that still waits, and the next one in the next turn."""
+    while waiting:
+        turn = waiting[0]
+        if not turn.done():
+            turn.set_result(None)
+            loop.call_soon(_next_turn, loop, waiting)
+            return
+        waiting.popleft()  # has had its turn, or has given up

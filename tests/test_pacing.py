@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from sift_core import pacing
-from sift_core.pacing import MAX_NUMBERS, paced
+from sift_core.pacing import MAX_NUMBERS, paced, turn_of_ones_own
 
 LARGE = MAX_NUMBERS // 2
 GRACE = 30  # turns of the loop, enough for whoever can go on
@@ -145,3 +145,41 @@ def test_each_event_loop_has_a_pace_of_its_own():
             pass
 
     asyncio.run(twice())
+
+
+async def gone_on(n, *, giving_up=()):
+    """Return what n tasks that wait for a turn of their own have done, turn by turn."""
+    turns, now = [[]], []
+
+    async def work(name):
+        await turn_of_ones_own()
+        now.append(name)
+
+    tasks = [asyncio.create_task(work(name)) for name in range(n)]
+    await asyncio.sleep(0)  # all ask
+    for name in giving_up:
+        tasks[name].cancel()
+    for _ in range(GRACE):
+        await asyncio.sleep(0)
+        turns.append(now.copy())
+        now.clear()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [names for names in turns if names]
+
+
+async def test_each_has_a_turn_of_its_own_in_the_order_of_asking():
+    assert await gone_on(5) == [[0], [1], [2], [3], [4]]
+    assert await gone_on(2) == [[0], [1]]  # also after all have gone
+
+
+async def test_whoever_gives_up_is_passed_over():
+    assert await gone_on(5, giving_up=[0, 2, 4]) == [[1], [3]]
+
+
+def test_a_loop_that_was_left_keeps_no_other_waiting():
+    async def leave():
+        asyncio.create_task(turn_of_ones_own())
+        await asyncio.sleep(0)
+
+    asyncio.run(leave())
+    assert asyncio.run(gone_on(2)) == [[0], [1]]

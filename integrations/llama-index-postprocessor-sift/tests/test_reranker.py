@@ -1,5 +1,6 @@
 """SIFTReranker in query engines over real stores."""
 
+import asyncio
 import copy
 import logging
 import pickle
@@ -364,6 +365,18 @@ async def test_listeners_hear_start_and_end(use_async, listener):
     ((began, ended),) = debug.get_event_pairs(CBEventType.RERANKING)
     assert began.payload[EventPayload.TOP_K] == 1
     assert ended.payload[EventPayload.NODES] == kept
+
+
+async def test_of_many_awaited_at_once_each_begins_in_a_turn_of_its_own(listener):
+    given = with_vectors([[0.0, 1.0], [1.0, 0.1]])
+    reranker, query = SIFTReranker(top_n=1), bundle([1.0, 0.0])
+    together = asyncio.gather(*(reranker.apostprocess_nodes(given, query) for _ in range(8)))
+    begun = [0]
+    while not together.done():
+        await asyncio.sleep(0)
+        begun.append(sum(isinstance(each, ReRankStartEvent) for each in listener.events))
+    assert begun[-1] == 8
+    assert np.diff(begun).max() == 1
 
 
 def test_nothing_in_nothing_out_and_no_event(listener):

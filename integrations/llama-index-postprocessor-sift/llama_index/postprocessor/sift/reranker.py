@@ -33,7 +33,7 @@ from llama_index.postprocessor.sift.nodes import (
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import ChoiceRules, Selector
+from sift_core import ChoiceRules, Selector, turn_of_ones_own
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
@@ -186,6 +186,7 @@ class SIFTReranker(BaseNodePostprocessor):
         query = _required(query_bundle)
         if not nodes:
             return []
+        await turn_of_ones_own()  # many retrievals that were awaited can end in one
         with self._reported(nodes, query) as chosen:
             candidates = self._candidates(nodes)
             vectors = await self._lookup().avectors(query, candidates)
