@@ -178,8 +178,9 @@ async def test_whoever_gives_up_is_passed_over():
 
 def test_a_loop_that_was_left_keeps_no_other_waiting():
     async def leave():
-        asyncio.create_task(turn_of_ones_own())
+        left = asyncio.create_task(turn_of_ones_own())
         await asyncio.sleep(0)
+        assert not left.done()
 
     asyncio.run(leave())
     assert asyncio.run(gone_on(2)) == [[0], [1]]
