@@ -172,7 +172,7 @@ def _single_ways(these: Measured, costs: CostModel) -> list[dict[str, Any]]:
     return [
         {
             "way": str(way),
-            "percent_of_base": _interval(bits[:, i]),
+            "percent_of_base": _of_base(bits[:, i], bits),
             "seconds": float(seconds[:, i].mean()),
             "predicted_over_measured": float(np.median(predicted[:, i] / seconds[:, i])),
             "best_for": int((best == i).sum()),
@@ -215,7 +215,7 @@ def _outcome(
     regret, of_context = (float((one - best).mean()) for one in (own, context))
     return {
         "latency_s": latency_s,
-        "percent_of_base": _interval(own),
+        "percent_of_base": _of_base(own, bits),
         "best_single": str(these.ways[fixed]),
         "over_best_single": _interval(own - single),
         "regret": regret,
@@ -255,8 +255,8 @@ def _ways_table(rows: Sequence[dict[str, Any]]) -> Table:
             )
             for row in rows
         ),
-        note="Bits per byte of what is judged, in % of base's; intervals of 90 %. Seconds of "
-        "learning and reading, and the cost model's over them.",
+        note="Bits per byte of what is judged, in % of base's; 90 % intervals of the difference "
+        "from base. Seconds of learning and reading, and the cost model's over them (median).",
     )
 
 
@@ -342,6 +342,11 @@ def draw(found: Sequence[dict[str, Any]], path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
+
+
+def _of_base(own: FloatArray, bits: FloatArray) -> list[float]:
+    """Return the mean in % of base's, with the interval of the difference from base's."""
+    return [round(100 + one, 3) for one in _interval(own - bits[:, 0])]
 
 
 def _interval(values: FloatArray) -> list[float]:

@@ -32,7 +32,7 @@ LEAST_EXAMPLES = 8  # guess: fewer say nothing
 SHORTEST = 200  # characters of a passage, both halves together
 # Of the answer's runs of words, what a candidate may have: a sentence is too much.
 MOST_SHARED = 0.05
-AIM_S = 20.0  # of measuring costs, so that long prompts are timed, too
+AIM_S = 40.0  # of measuring costs, so that long prompts are timed, too
 N_SPARE = 20  # candidates beyond K, in place of those that are left out
 
 OnExample: TypeAlias = Callable[[Calibration], object]

@@ -18,7 +18,8 @@ from sift_core.checks import as_finite_array, as_number, shown
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
 
-LONGEST = 1024  # tokens; a longer prompt is extrapolated
+# Tokens; what is longer is extrapolated. A prompt of ten chunks has 1,000 to 3,000, a chunk 300.
+LONGEST_READ, LONGEST_STEP = 2048, 1024
 SHARES = (1 / 16, 1 / 4, 1.0)  # of the longest length: where the lines bend
 N_NEW = 8  # tokens written to time one
 REPEATS = 3  # what is kept is the least: a busy moment must not count for ever
@@ -73,8 +74,9 @@ class CostModel:
         Args:
             language_model: The model.
             settings: How it learns; the paper's if None.
-            aim_s: Seconds after which nothing is repeated and no third length is tried; a large
-                model takes longer.
+            aim_s: In each third of so many seconds one curve is measured; when it is over, nothing
+                is repeated and no third length is tried. What was begun is ended, so that all
+                takes up to twice as long, and longer with a large model.
 
         Raises:
             AnswerError: If the model fails.
@@ -82,11 +84,10 @@ class CostModel:
         as_number("aim_s", aim_s, minimum=0)
         settings = settings or FineTuningSettings()
         settings = replace(settings, chunks_per_step=1, reuse_gradients=False, max_seconds=None)
-        begin = time.perf_counter()
         with fine_tuned(language_model, [_text(language_model, 2)], settings):
-            adapted_prefill, adapted_new_token_s = _generation(language_model, begin + aim_s / 3)
-        prefill, new_token_s = _generation(language_model, begin + 2 / 3 * aim_s)
-        step, setup_s = _learning(language_model, settings, begin + aim_s)
+            adapted_prefill, adapted_new_token_s = _generation(language_model, aim_s / 3)
+        prefill, new_token_s = _generation(language_model, aim_s / 3)
+        step, setup_s = _learning(language_model, settings, aim_s / 3)
         return cls(
             prefill=prefill,
             adapted_prefill=adapted_prefill,
@@ -133,8 +134,9 @@ def seconds_at(curve: Curve, n_tokens: int) -> float:
     return max(0.0, s0 + (s1 - s0) * (n_tokens - n0) / (n1 - n0))
 
 
-def _generation(language_model: LanguageModel, deadline: float) -> tuple[Curve, float]:
+def _generation(language_model: LanguageModel, aim_s: float) -> tuple[Curve, float]:
     """Return the seconds of reading prompts, and of each token that is written."""
+    deadline = time.perf_counter() + aim_s
 
     def least_s(n_tokens: int, n_new: int) -> tuple[int, float]:
         taken: list[float] = []
@@ -147,14 +149,15 @@ def _generation(language_model: LanguageModel, deadline: float) -> tuple[Curve, 
         return len(language_model.prompt_ids(prompt)), min(taken[1:])
 
     (_, one), (_, more) = least_s(2, 1), least_s(2, 1 + N_NEW)
-    prefill = _curve(language_model, lambda n_tokens: least_s(n_tokens, 1), deadline)
+    prefill = _curve(language_model, LONGEST_READ, lambda n: least_s(n, 1), deadline)
     return prefill, max(0.0, more - one) / N_NEW
 
 
 def _learning(
-    language_model: LanguageModel, settings: FineTuningSettings, deadline: float
+    language_model: LanguageModel, settings: FineTuningSettings, aim_s: float
 ) -> tuple[Curve, float]:
     """Return the seconds of training steps, and of all else that an adapter takes."""
+    deadline = time.perf_counter() + aim_s
     setups: list[float] = []
 
     def step_s(n_tokens: int) -> tuple[int, float]:
@@ -169,15 +172,18 @@ def _learning(
         setups.append(max(0.0, moments[1] - moments[0] - least) + over)
         return language_model.n_tokens(texts[0]), least
 
-    return _curve(language_model, step_s, deadline), min(setups)
+    return _curve(language_model, LONGEST_STEP, step_s, deadline), min(setups)
 
 
 def _curve(
-    language_model: LanguageModel, timed: Callable[[int], tuple[int, float]], deadline: float
+    language_model: LanguageModel,
+    longest: int,
+    timed: Callable[[int], tuple[int, float]],
+    deadline: float,
 ) -> Curve:
     """Return (tokens, seconds) by length, none quicker than a shorter one: that would be noise."""
     curve: dict[int, float] = {}
-    longest = min(LONGEST, language_model.window)
+    longest = min(longest, language_model.window)
     for i, share in enumerate(SHARES):
         if i < 2 or time.perf_counter() < deadline:
             n, seconds = timed(max(1 + i, int(longest * share)))
