@@ -318,30 +318,44 @@ def draw(found: Sequence[dict[str, Any]], path: Path) -> None:
     for row in found:
         if "way" in row:
             panels.setdefault(f"{row['collection']}, {row['n']} {row['kind']}", []).append(row)
-    figure, axes = pyplot.subplots(2, 3, figsize=(10, 6), sharex=True, squeeze=True)
+    figure, axes = pyplot.subplots(2, 3, figsize=(10, 6.4), sharex=True, squeeze=True)
+    names = list(dict.fromkeys(row["way"] for row in sorted(found, key=_seconds) if "way" in row))
     for axis, (title, rows) in zip(axes.T.flat, sorted(panels.items()), strict=False):
         for row in rows:
             mean_of, low, high = (100 - one for one in row["percent_of_base"])
-            errors = [[mean_of - high], [low - mean_of]]
-            axis.errorbar(row["seconds"], mean_of, errors, fmt="o", markersize=4, linewidth=0.8)
-            axis.annotate(
-                row["way"].replace(" steps", ""),
-                (row["seconds"], mean_of),
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=7,
+            axis.errorbar(
+                row["seconds"],
+                mean_of,
+                [[mean_of - high], [low - mean_of]],
+                fmt="osD^v<>"[names.index(row["way"]) % 7],
+                color=f"C{names.index(row['way'])}",
+                markersize=5,
+                linewidth=0.8,
+                label=row["way"],
             )
         axis.axhline(0, color="0.6", linewidth=0.6)
         axis.set_xscale("log")
+        axis.set_xticks([0.1, 0.3, 1, 3, 10, 30], ["0.1", "0.3", "1", "3", "10", "30"])
         axis.set_title(title, fontsize=9)
         axis.grid(alpha=0.3)
     for axis in axes[-1]:
         axis.set_xlabel("seconds of learning and reading")
     for axis in axes[:, 0]:
         axis.set_ylabel("bits saved, % of base")
-    figure.tight_layout()
+    handles = {
+        name: handle
+        for axis in axes.flat
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    shown = [name for name in names if name in handles]
+    figure.legend([handles[name] for name in shown], shown, loc="lower center", ncols=7, fontsize=8)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
+
+
+def _seconds(row: dict[str, Any]) -> float:
+    return float(row["seconds"])
 
 
 def _of_base(own: FloatArray, bits: FloatArray) -> list[float]:
