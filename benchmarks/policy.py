@@ -1,6 +1,6 @@
 """Does mode "auto", calibrated on a collection, choose as well as the best way for all questions?
 
-    python -m benchmarks.policy --data FOLDER [--examples N] [--results FILE]
+    python -m benchmarks.policy --data FOLDER [--examples N] [--collections NAME …] [--results FILE]
     python -m benchmarks.policy --results FILE [--json FILE] [--markdown FILE] [--plot FILE]
 
 Three collections: first tokens of the mini-Pile's train documents, and 1,000 passages of hotpotqa
@@ -9,8 +9,9 @@ measured on what no calibration has: halves of test documents, or questions with
 A policy that is calibrated on the passages, or on the other half of what is judged, is judged by
 bits per byte against the best way for all, and against the best way for each (oracle).
 
-Every example is on disk as soon as it is measured, and the same call goes on from there. The second
-form measures nothing and makes tables of the rows that there are.
+Every example is on disk as soon as it is measured, and the same call goes on from there. Processes
+that measure a collection each have a file each, whose rows can be put together; of several cost
+models the first counts. The second form measures nothing and makes tables of the rows there are.
 """
 
 from __future__ import annotations
