@@ -4,8 +4,9 @@
 
 One thread. Every time is a median of one run in which the bare call and ours alternate, on the
 same queries. The bare call is what brings the vectors: Faiss' `search_and_reconstruct`,
-and qdrant-client's `query_points` against a server on this machine that answers from
-memory, so that hardly anything but the client's own work is on the other side of the ratio.
+and qdrant-client's `query_points`, by REST and by gRPC, against a server on this machine that
+answers from memory, so that hardly anything but the client's own work is on the other side of the
+ratio.
 candidates_cases.py has the cases, bars.toml what must be reached.
 """
 
@@ -27,7 +28,7 @@ from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core import load_compiled
 
-PACKAGES = ["numpy", "numba", "faiss-cpu", "qdrant-client", "sift-rerank"]
+PACKAGES = ["numpy", "numba", "faiss-cpu", "qdrant-client", "grpcio", "sift-rerank"]
 
 
 def main() -> None:

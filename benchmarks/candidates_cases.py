@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
 import faiss
 import numpy as np
 from qdrant_client import QdrantClient
 
-from benchmarks.candidates_server import answering
+from benchmarks.candidates_server import answering, answering_grpc
 from benchmarks.report import Report
 from benchmarks.selection_data import collection, queries
 from benchmarks.timing import medians_ms, timed
-from sift_core import ContextSelector, Document, InMemorySource, Query
+from sift_core import CandidatePool, ContextSelector, Document, InMemorySource, Query
 from sift_core.sources import FaissSource, QdrantSource
 
 OURS, BARE = "fetch", "bare call"
@@ -50,10 +50,12 @@ def measure(report: Report, effort: Effort) -> None:
         case = Case(report=report, effort=effort, vectors=vectors, asked=asked, ratios=ratios)
         case.faiss()
         case.rest()
+        case.grpc()
     report.heading("The worst of every shape")
     for key, name in (
         ("faiss_over_bare", f"Faiss of {effort.n_faiss:,}: fetch over search_and_reconstruct"),
         ("rest_over_bare", "REST: fetch over query_points"),
+        ("grpc_over_bare", "gRPC: fetch over query_points"),
     ):
         report.judge(name, max(ratios[key]), key, better="lower")
 
@@ -94,24 +96,37 @@ class Case:
             )
 
     def rest(self) -> None:
+        self._qdrant("REST", "rest_over_bare", answering, connect)
+
+    def grpc(self) -> None:
+        self._qdrant("gRPC", "grpc_over_bare", answering_grpc, connect_grpc)
+
+    def _qdrant(
+        self,
+        protocol: str,
+        key: str,
+        answering: Callable[[CandidatePool], AbstractContextManager[str]],
+        connect: Callable[[str], QdrantClient],
+    ) -> None:
         d = self.vectors.shape[1]
         for k in N_CANDIDATES:
             memory = InMemorySource(self.vectors[:k], [TEXT] * k)
-            with answering(memory.fetch(self.asked[0], k)) as url:
-                client = QdrantClient(url=url, timeout=30, check_compatibility=False)
-                with closing(client):
-                    source = QdrantSource(client, "docs")
+            with (
+                answering(memory.fetch(self.asked[0], k)) as url,
+                closing(connect(url)) as client,
+            ):
+                source = QdrantSource(client, "docs")
 
-                    def bare(query: Query, k: int = k, client: QdrantClient = client) -> object:
-                        return client.query_points(
-                            "docs", query.embedding.tolist(), limit=k, with_vectors=True
-                        )
-
-                    self._compare(
-                        f"REST, K {k} of {d}",
-                        "rest_over_bare",
-                        {BARE: bare, OURS: lambda query, k=k, s=source: s.fetch(query, k)},
+                def bare(query: Query, k: int = k, client: QdrantClient = client) -> object:
+                    return client.query_points(
+                        "docs", query.embedding.tolist(), limit=k, with_vectors=True
                     )
+
+                self._compare(
+                    f"{protocol}, K {k} of {d}",
+                    key,
+                    {BARE: bare, OURS: lambda query, k=k, s=source: s.fetch(query, k)},
+                )
 
     def _compare(self, case: str, key: str, calls: dict[str, Callable[[Query], object]]) -> None:
         timers = {name: timed(call) for name, call in calls.items()}
@@ -119,6 +134,17 @@ class Case:
         self.report.heading(case)
         self.report.times(case, "text", BARE, times)
         self.ratios.setdefault(key, []).append(times[OURS] / times[BARE])
+
+
+def connect(url: str) -> QdrantClient:
+    return QdrantClient(url=url, timeout=30, check_compatibility=False)
+
+
+def connect_grpc(url: str) -> QdrantClient:
+    port = int(url.rpartition(":")[2])
+    return QdrantClient(
+        url=url, grpc_port=port, prefer_grpc=True, timeout=30, check_compatibility=False
+    )
 
 
 def documents(n: int) -> list[Document]:

@@ -1,33 +1,54 @@
-"""A server in a process of its own that gives one prepared answer to every Qdrant query."""
+"""Servers in processes of their own that give one prepared answer to every Qdrant query."""
 
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.connection import Connection
 
+import grpc
+from qdrant_client import models
+from qdrant_client.conversions.conversion import RestToGrpc
+from qdrant_client.grpc import QueryResponse
+
 from benchmarks.server_process import served_by
 from sift_core.types import CandidatePool
 
+QUERY = "/qdrant.Points/Query"
+
 
 def answering(pool: CandidatePool) -> AbstractContextManager[str]:
-    """Yield the URL of a server that answers with the points of a pool, until the block ends."""
-    points = [
-        {
-            "id": i,
-            "version": 0,
-            "score": float(pool.similarities[i]),
-            "payload": {"text": pool.texts[i], "page": i},
-            "vector": [round(float(x), 8) for x in pool.embeddings[i]],  # as many digits as Qdrant
-        }
+    """Yield the URL of a REST server that answers with the points of a pool, until the block ends.
+
+    Numbers have as many digits as Qdrant gives them.
+    """
+    points = [point.model_dump(exclude_none=True) for point in _points(pool)]
+    answer = {"result": {"points": points}, "status": "ok", "time": 0.0}
+    return served_by(_serve_rest, json.dumps(answer).encode())
+
+
+def answering_grpc(pool: CandidatePool) -> AbstractContextManager[str]:
+    """Yield the URL of a gRPC server that answers with the points of a pool, likewise."""
+    answer = QueryResponse(result=map(RestToGrpc.convert_scored_point, _points(pool)))
+    return served_by(_serve_grpc, answer.SerializeToString())
+
+
+def _points(pool: CandidatePool) -> list[models.ScoredPoint]:
+    return [
+        models.ScoredPoint(
+            id=i,
+            version=0,
+            score=float(pool.similarities[i]),
+            payload={"text": pool.texts[i], "page": i},
+            vector=[round(float(x), 8) for x in pool.embeddings[i]],
+        )
         for i in range(len(pool))
     ]
-    answer = {"result": {"points": points}, "status": "ok", "time": 0.0}
-    return served_by(_serve, json.dumps(answer).encode())
 
 
-def _serve(connection: Connection, body: bytes) -> None:
+def _serve_rest(connection: Connection, body: bytes) -> None:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # keeps the connection, as Qdrant does
         disable_nagle_algorithm = True
@@ -46,3 +67,16 @@ def _serve(connection: Connection, body: bytes) -> None:
     server = HTTPServer(("127.0.0.1", 0), Handler)
     connection.send(server.server_address[1])
     server.serve_forever()
+
+
+def _serve_grpc(connection: Connection, body: bytes) -> None:
+    class Answer(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+            if details.method != QUERY:
+                return None
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: body)
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Answer()])
+    connection.send(server.add_insecure_port("127.0.0.1:0"))
+    server.start()
+    server.wait_for_termination()

@@ -204,13 +204,13 @@ def dense_vectors(
         return np.empty((0, dimension or 0), dtype=np.float32)
     vectors = [_vector(point, vector_name or "", place) for point in points]
     if dimension is None:
-        if not isinstance(vectors[0], list):
+        if not isinstance(vectors[0], list | np.ndarray):
             raise _no_vector(points[0].id, place, "one dense vector", vectors[0])
         dimension = len(vectors[0])
     row = struct.Struct(f"{dimension}f")  # reads a list of floats three times as fast as NumPy
     try:
         # Packed one by one, while its numbers are in the processor's cache.
-        rows = bytearray().join([row.pack(*vector) for vector in vectors])
+        rows = bytearray().join([_packed(row, vector) for vector in vectors])
     except (TypeError, struct.error, OverflowError):  # another length, or no numbers
         for point, vector in zip(points, vectors, strict=True):
             if _shape(vector) != (dimension,):
@@ -221,10 +221,25 @@ def dense_vectors(
     return np.frombuffer(rows, dtype=np.float32).reshape(len(points), dimension)
 
 
+def _packed(row: struct.Struct, vector: Any) -> bytes:
+    """Return the float32 numbers of a list, or of an array of float32.
+
+    Raises:
+        TypeError: If it is neither, or holds something else.
+        OverflowError: If a number is too large.
+        struct.error: If they are not as many as a row has.
+    """
+    if not isinstance(vector, np.ndarray):
+        return row.pack(*vector)
+    if vector.nbytes != row.size:
+        raise struct.error
+    return vector.tobytes()
+
+
 def _vector(point: Any, vector_name: str, place: str) -> Any:
-    """Return a point's vector; the unnamed one comes as a list, named ones in a mapping."""
+    """Return a point's vector; the unnamed one comes bare, named ones in a mapping."""
     vector = point.vector
-    if isinstance(vector, list) or not isinstance(vector, Mapping):
+    if isinstance(vector, list) or not isinstance(vector, Mapping):  # the first test is quick
         return vector
     if vector_name not in vector:
         raise CandidateSourceError(

@@ -25,6 +25,7 @@ from sift_core.sources.qdrant.calls import (
     within,
 )
 from sift_core.sources.qdrant.collection import Collection, vector_advice
+from sift_core.sources.qdrant.grpc_search import hits_of, prefers_grpc, send
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
 from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
@@ -95,6 +96,8 @@ class QdrantSource(BatchFetching):
             checks_contents=folder_of(client) is not None,
         )
         self.embedder_name = embedder_name
+        # Prefetches may hold texts, which the client's own search embeds.
+        self._reads_bytes = prefers_grpc(client) and prefetch is None
         self._requests = RequestMaker(
             vector_name=vector_name,
             search_params=search_params if is_local(client) else rescored(search_params),
@@ -264,6 +267,8 @@ class QdrantSource(BatchFetching):
 
     def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
         """Return the client's answer, or what to await for it: both have the same methods."""
+        if self._reads_bytes:
+            return send(client, self._collection, requests)
         if len(requests) > 1:
             return client.query_batch_points(self._collection, requests=requests)
         (request,) = requests
@@ -286,13 +291,17 @@ class QdrantSource(BatchFetching):
         responses: Any,
         is_filtered: bool,
     ) -> list[CandidatePool]:
-        answers = [responses] if len(queries) == 1 else responses or []
-        if len(answers) != len(queries) or None in answers:
+        found: Sequence[Any]
+        if self._reads_bytes:
+            found = hits_of(responses)
+        else:
+            answers = [responses] if len(queries) == 1 else responses or []
+            found = [answer.points for answer in answers if answer is not None]
+        if len(found) != len(queries):
             raise CandidateSourceError(
-                f"{self._reader.place} gave {len(answers)} answers to {len(queries)} queries; "
+                f"{self._reader.place} gave {len(found)} answers to {len(queries)} queries; "
                 f"do the versions of server and client fit?"
             )
-        found = [answer.points for answer in answers]
         may_be_empty = is_filtered or self._requests.restricts
         if not may_be_empty and not all(found):
             raise InvalidInputError(

@@ -1,0 +1,136 @@
+"""What a source makes of answers by gRPC is what it makes of the client's own."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from sift_core.errors import CandidateSourceError
+from sift_core.sources import QdrantSource
+from sift_core.types import Query
+
+qdrant_client = pytest.importorskip("qdrant_client")
+models = qdrant_client.models
+grpc = qdrant_client.grpc
+
+from sift_core.sources.qdrant.grpc_search import hits_of  # noqa: E402
+from sift_core.sources.qdrant.points import dense_vectors  # noqa: E402
+from tests.sources.qdrant_grpc import serving_grpc  # noqa: E402
+
+QUERIES = [Query(text="?", embedding=[2.0, 0.1]), Query(text="!", embedding=[0.1, 2.0])]
+COSINE = models.VectorParams(size=2, distance=models.Distance.COSINE)
+NAMED = {
+    "dense": COSINE,
+    "tokens": models.VectorParams(
+        size=2,
+        distance=models.Distance.COSINE,
+        multivector_config=models.MultiVectorConfig(
+            comparator=models.MultiVectorComparator.MAX_SIM
+        ),
+    ),
+}
+PAYLOAD = {"text": "grün", "page": 3, "share": 0.5, "tags": ["a", None, True], "of": {"k": "v"}}
+
+
+@pytest.fixture
+def clients():
+    """An empty local client, and one that reaches it by gRPC."""
+    with closing(qdrant_client.QdrantClient(":memory:")) as local, serving_grpc(local) as port:
+        remote = qdrant_client.QdrantClient(
+            url="http://127.0.0.1", grpc_port=port, prefer_grpc=True, check_compatibility=False
+        )
+        with closing(remote):
+            yield local, remote
+
+
+def fill(client, config, vectors, **options):
+    client.create_collection("small", vectors_config=config, **options)
+    uuid = "5b0b0000-0000-4000-8000-00000000000a"
+    client.upsert(
+        "small",
+        [
+            models.PointStruct(id=point_id, vector=vector, payload=PAYLOAD)
+            for point_id, vector in zip((1, uuid), vectors, strict=True)
+        ],
+    )
+
+
+UNNAMED = COSINE, [[1.0, 0.25], [0.25, 1.0]], ""
+BESIDE_OTHERS = (
+    NAMED,
+    [
+        {
+            "dense": vector,
+            "tokens": [vector, vector],
+            "words": models.SparseVector(indices=[1], values=[0.5]),
+        }
+        for vector in ([1.0, 0.25], [0.25, 1.0])
+    ],
+    "dense",
+)
+
+
+@pytest.mark.parametrize(("config", "vectors", "name"), [UNNAMED, BESIDE_OTHERS])
+@pytest.mark.parametrize("n_queries", [1, 2])
+def test_bytes_are_read_as_the_client_reads_them(clients, config, vectors, name, n_queries):
+    local, remote = clients
+    sparse = {"words": models.SparseVectorParams()} if name else None
+    fill(local, config, vectors, sparse_vectors_config=sparse)
+    expected = QdrantSource(local, "small", vector_name=name).fetch_batch(QUERIES[:n_queries], 5)
+    found = QdrantSource(remote, "small", vector_name=name).fetch_batch(QUERIES[:n_queries], 5)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.document_ids == theirs.document_ids
+        assert ours.texts == theirs.texts
+        assert ours.metadata == theirs.metadata
+        assert ours.embeddings.dtype == np.float32
+        np.testing.assert_array_equal(ours.embeddings, theirs.embeddings)
+        np.testing.assert_array_equal(ours.similarities, theirs.similarities)
+
+
+def test_texts_of_a_prefetch_are_left_to_the_client(clients, monkeypatch):
+    local, remote = clients
+    fill(local, *UNNAMED[:2])
+    asked = []
+    search = remote.query_points
+    monkeypatch.setattr(remote, "query_points", lambda *a, **k: asked.append(k) or search(*a, **k))
+    source = QdrantSource(remote, "small", prefetch=lambda query, n: models.Prefetch(limit=n))
+    assert len(source.fetch(QUERIES[0], 2)) == 2
+    assert len(asked) == 1
+
+
+def only_hit(**vectors):
+    """Return what is read of a point with these vectors."""
+    point = grpc.ScoredPoint(id=grpc.PointId(num=7), vectors=grpc.VectorsOutput(**vectors))
+    ((hit,),) = hits_of(grpc.QueryResponse(result=[point]))
+    return hit
+
+
+@pytest.mark.parametrize("d", [0, 1, 31, 32, 4095, 4096, 600_000])
+@pytest.mark.parametrize("more", [b"", b"\x10\x07"], ids=["known", "with a field of later"])
+def test_numbers_are_read_from_the_message(d, more):
+    numbers = np.random.default_rng(d).standard_normal(d).astype(np.float32)
+    message = grpc.DenseVector(data=numbers.tolist()).SerializeToString() + more
+    vector = grpc.VectorOutput(dense=grpc.DenseVector.FromString(message))
+    np.testing.assert_array_equal(only_hit(vector=vector).vector, numbers)
+
+
+def test_a_vector_in_the_older_form_is_read():
+    assert only_hit(vector=grpc.VectorOutput(data=[1.0, 0.5])).vector == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "got"),
+    [
+        ({}, "got none"),
+        ({"vector": grpc.VectorOutput(dense=grpc.DenseVector(data=[1, 2, 3]))}, r"shape \(3,\)"),
+        (
+            {"vector": grpc.VectorOutput(sparse=grpc.SparseVector(values=[1.0], indices=[3]))},
+            r"shape \(\)",
+        ),
+    ],
+)
+def test_a_point_without_the_vector_is_named(vectors, got):
+    hits = [only_hit(vector=grpc.VectorOutput(dense=grpc.DenseVector(data=[1, 2])))]
+    hits.append(only_hit(**vectors))
+    with pytest.raises(CandidateSourceError, match=f"point 7 .* dense vector of 2 .*{got}"):
+        dense_vectors(hits, dimension=2)
