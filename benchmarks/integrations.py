@@ -1,6 +1,6 @@
 """What do the integrations cost, alone and under load?
 
-    python -m benchmarks.integrations [--quick] [--json FILE]
+    python -m benchmarks.integrations [--quick] [--only overhead load memory] [--json FILE]
 
 One thread. integrations_overhead.py: `SIFTReranker` in a LlamaIndex query engine over Faiss,
 against the same engine without it and against a cross-encoder; every time is a median of one
@@ -43,17 +43,24 @@ PACKAGES = [
     "torch",
     "transformers",
 ]
+PARTS = {
+    "overhead": (integrations_overhead.measure, integrations_overhead.Effort),
+    "load": (integrations_load.measure, integrations_load.Effort),
+    "memory": (integrations_load.measure_memory, integrations_load.Effort),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer documents, fewer rounds")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
     load_compiled()  # what a process that selects a lot runs
     report = Report(bar_numbers=load_bars("integrations"))
-    for part in (integrations_overhead, integrations_load):
-        part.measure(report, part.Effort.quick() if arguments.quick else part.Effort())
+    for part in arguments.only:
+        measure, effort = PARTS[part]
+        measure(report, effort.quick() if arguments.quick else effort())
     report.summarize()
     if arguments.json:
         write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)

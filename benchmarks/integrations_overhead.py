@@ -77,7 +77,7 @@ def measure(report: Report, effort: Effort) -> None:
         report.judge(
             f"query engine over {n:,} with SIFTReranker, over without, query embeddings: {data}",
             ratio,
-            "reranker_over_none",
+            f"reranker_over_none_{data.lower()}",
             better="lower",
         )
     against_cross_encoder(report, effort, index, prepared)

@@ -10,7 +10,7 @@ from benchmarks.integrations_engines import (
     N_CHOSEN,
     question,
 )
-from benchmarks.integrations_load import Effort, at_once, measure, text_of
+from benchmarks.integrations_load import Effort, at_once, measure, measure_memory, text_of
 from benchmarks.report import Report
 
 
@@ -31,6 +31,7 @@ def test_a_small_load_is_answered_by_every_way_and_judged():
     report = Report(bar_numbers=load_bars("integrations"))
     effort = Effort(rounds=1, n_at_once=3, n_candidates=12, n_memory=2, memory_candidates=12)
     measure(report, effort)
+    measure_memory(report, effort)
     ways = {row["method"] for row in report.rows if "foreign" in row}
     assert ways >= {"SIFTReranker", "SIFTRetriever", "SIFTRetriever, async client"}
     wrong = [bar for bar in report.bars if bar["bar"] == 0]
