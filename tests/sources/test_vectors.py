@@ -117,7 +117,8 @@ def test_vectors_of_hits_that_brought_them(client):
         "docs", [1, 0], using="words", with_vectors=of_qdrant.vectors_wanted("words"), limit=2
     ).points
     assert of_qdrant.dense_vectors(points, vector_name="words").tolist() == [[3, 0.5], [2, 0.5]]
-    assert of_qdrant.dense_vector(points[0], vector_name="words") == [3, 0.5]
+    vector = of_qdrant.dense_vector(points[0], vector_name="words")
+    assert (vector.dtype, vector.tolist()) == (np.float32, [3, 0.5])
     assert of_qdrant.dense_vector(points[0]) is None
     assert of_qdrant.dense_vectors([], dimension=2).shape == (0, 2)
     with pytest.raises(CandidateSourceError, match=r"has the vectors .* but not 'other'"):

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
@@ -145,7 +144,7 @@ class _Lookup:
             key = point_id(point.id)
             if vector is not None and key is not None:
                 text = (point.payload or {}).get(self._text_key)
-                self._found[key] = (np.array(vector, dtype=np.float32), text)
+                self._found[key] = (vector, text)
 
     def vectors(self) -> list[FloatArray | None]:
         vectors: list[FloatArray | None] = []

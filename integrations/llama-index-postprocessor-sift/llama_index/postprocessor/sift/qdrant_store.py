@@ -44,7 +44,7 @@ class VectorHits:
         for point in points:
             vector = dense_vector(point, vector_name=self.store.dense_vector_name)
             if vector is not None:
-                self._by_point[point_id(point.id)] = np.array(vector, dtype=np.float32)
+                self._by_point[point_id(point.id)] = vector
             point.vector = None
 
 
