@@ -17,10 +17,10 @@ from benchmarks.embedding_cache import CACHE
 from benchmarks.language_modeling.experiment import LanguageModelingExperiment, PreparedExperiment
 from benchmarks.language_modeling.measuring import PromptTask
 from benchmarks.language_modeling.running import ResultsFile, Row
+from sift_core import posterior_variances
 from sift_core.answering import Adapter, FineTuningSettings, fine_tune
 from sift_core.answering.model.adapters import sum_of_adapters
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.selection import posterior_variances
 from sift_core.types import FloatArray, IntArray
 
 TUNING_SKIP = 5  # prompts of each domain: the first are those of benchmarks.language_modeling

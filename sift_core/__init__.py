@@ -40,32 +40,28 @@ if TYPE_CHECKING:
         Selector,
     )
     from sift_core.repeated_texts import select_texts
-    from sift_core.selection import (
-        ContextSelector,
-        Explanation,
-        HullReconstructionSelector,
-        Kernel,
-        LazySIFTSelector,
-        LinearKernel,
+    from sift_core.selection.backend import load_compiled
+    from sift_core.selection.baselines import (
         MMRSelector,
         NearestNeighborSelector,
-        RBFKernel,
-        Reconstruction,
         RepeatedNeighborSelector,
-        SIFTSelector,
         UncertaintySamplingSelector,
-        check_score,
-        cosine_similarities,
+    )
+    from sift_core.selection.context import ContextSelector
+    from sift_core.selection.cosines import cosine_similarities
+    from sift_core.selection.explain import (
+        Explanation,
         explain,
         irreducible_variance,
-        load_compiled,
         pick_metadata,
-        pick_scores,
-        posterior_variances,
-        relevance_of_scores,
-        select,
-        selector_from_settings,
     )
+    from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
+    from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
+    from sift_core.selection.lazy import LazySIFTSelector
+    from sift_core.selection.posterior import posterior_variances
+    from sift_core.selection.scores import check_score, pick_scores, relevance_of_scores
+    from sift_core.selection.select import select, selector_from_settings
+    from sift_core.selection.sift import SIFTSelector
     from sift_core.sources.in_memory import InMemorySource
     from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
     from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
@@ -191,32 +187,42 @@ _NAMES_OF_MODULE = {
         "Selector",
     ),
     "repeated_texts": ("select_texts",),
-    "selection": (
-        "ContextSelector",
-        "Explanation",
-        "HullReconstructionSelector",
-        "Kernel",
-        "LazySIFTSelector",
-        "LinearKernel",
+    "selection.backend": ("load_compiled",),
+    "selection.baselines": (
         "MMRSelector",
         "NearestNeighborSelector",
-        "RBFKernel",
-        "Reconstruction",
         "RepeatedNeighborSelector",
-        "SIFTSelector",
         "UncertaintySamplingSelector",
-        "check_score",
-        "cosine_similarities",
+    ),
+    "selection.context": ("ContextSelector",),
+    "selection.cosines": ("cosine_similarities",),
+    "selection.explain": (
+        "Explanation",
         "explain",
         "irreducible_variance",
-        "load_compiled",
         "pick_metadata",
+    ),
+    "selection.hull_reconstruction": (
+        "HullReconstructionSelector",
+        "Reconstruction",
+    ),
+    "selection.kernels": (
+        "Kernel",
+        "LinearKernel",
+        "RBFKernel",
+    ),
+    "selection.lazy": ("LazySIFTSelector",),
+    "selection.posterior": ("posterior_variances",),
+    "selection.scores": (
+        "check_score",
         "pick_scores",
-        "posterior_variances",
         "relevance_of_scores",
+    ),
+    "selection.select": (
         "select",
         "selector_from_settings",
     ),
+    "selection.sift": ("SIFTSelector",),
     "types": (
         "Answer",
         "AnswerMode",

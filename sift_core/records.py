@@ -13,12 +13,9 @@ import numpy as np
 from sift_core.choice_rules import ChoiceRules, estimated_tokens
 from sift_core.protocols import Selector
 from sift_core.repeated_texts import select_texts
-from sift_core.selection import (
-    MMRSelector,
-    NearestNeighborSelector,
-    pick_metadata,
-    posterior_variances,
-)
+from sift_core.selection.baselines import MMRSelector, NearestNeighborSelector
+from sift_core.selection.explain import pick_metadata
+from sift_core.selection.posterior import posterior_variances
 from sift_core.types import Answer, CandidatePool, FloatArray, Query, Selection
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.protocols import Selector
-from sift_core.selection import ContextSelector
+from sift_core.selection.context import ContextSelector
 from sift_core.types import FloatArray, Selection, StopReason
 
 RUN_LENGTH = 5  # words; decision 0022 has what other lengths and shares did

@@ -62,7 +62,7 @@ import json, sift_core
 listed = set(sift_core.__all__) <= set(dir(sift_core))
 homes = {name for names in sift_core._NAMES_OF_MODULE.values() for name in names}
 from sift_core import selection
-same = sift_core.selection.select is sift_core.select is selection.select
+same = sift_core.select is selection.select.select and sift_core.selection is selection
 print(json.dumps([listed, homes == set(sift_core.__all__), same]))
 """
     assert run(program) == [True, True, True]

@@ -6,10 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from sift_core import CandidatePool, ChoiceRules, ContextSelector, InvalidInputError
+from sift_core import CandidatePool, ChoiceRules, ContextSelector, InvalidInputError, pick_metadata
 from sift_core.documents import Chunker
 from sift_core.passages import Passage, Place, passages_of, place_of, with_passages
-from sift_core.selection import pick_metadata
 from sift_core.types import Selection, StopReason
 
 TEXT = "One is first.\n\nTwo is second. Two goes on.\nThree is third.\n\n\n\nFour is the fourth."

@@ -12,7 +12,6 @@ PACKAGES = [
     "sift_core.answering",
     "sift_core.sources",
     "sift_core.diagnosis",
-    "sift_core.selection",
     "sift_core.service",
 ]
 VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client", "create_app": "fastapi"}
@@ -52,10 +51,6 @@ def test_every_public_method_is_documented(package):
                 function = attribute.fget
             if not member.startswith("_") and inspect.isfunction(function):
                 assert function.__doc__, f"{name}.{member}"
-
-
-def test_the_core_names_everything_that_the_selection_names():
-    assert set(importlib.import_module("sift_core.selection").__all__) <= set(sift_core.__all__)
 
 
 def test_every_error_is_public_and_drawn_in_the_tree():

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sift_core.protocols import Selector
-from sift_core.selection import (
+from sift_core import (
     ContextSelector,
     HullReconstructionSelector,
     LinearKernel,
@@ -23,6 +22,7 @@ from sift_core.selection import (
     UncertaintySamplingSelector,
     posterior_variances,
 )
+from sift_core.protocols import Selector
 from sift_core.types import FloatArray, IntArray
 
 Mode = Literal["base", "context", "fine_tune", "both"]

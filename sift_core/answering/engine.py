@@ -42,7 +42,8 @@ from sift_core.answering.streams import (
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Embedder, Selector
-from sift_core.selection import ContextSelector, SIFTSelector
+from sift_core.selection.context import ContextSelector
+from sift_core.selection.sift import SIFTSelector
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
 from sift_core.types import Answer, AnswerMode, CandidatePool, Query
 

@@ -16,7 +16,7 @@ from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, check_flag, check_text
 from sift_core.errors import InvalidInputError
-from sift_core.selection import posterior_variances
+from sift_core.selection.posterior import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, Message, Query
 
 _PLACE = re.compile(r"\{(?:context|question)\}")

@@ -18,7 +18,7 @@ from sift_core.answering.request import Choice
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, OnText, Produce, followed
 from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
-from sift_core.selection import posterior_variances
+from sift_core.selection.posterior import posterior_variances
 from sift_core.types import Answer, AnswerMode, CandidatePool, FineTuningReport, Message, Query
 
 # Whether something was read, and learned → the mode that an answer came to be in.

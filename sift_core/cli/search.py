@@ -40,7 +40,7 @@ from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource
 from sift_core.records import Column, column_of, compared_columns, explained, repeats_of
-from sift_core.selection import selector_from_settings
+from sift_core.selection.select import selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource
 from sift_core.sources.several_queries import fetch_for_all, queries_of
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sift_core.protocols import BatchCandidateSource, CandidateSource
-from sift_core.selection import ContextSelector, NearestNeighborSelector, posterior_variances
-from sift_core.selection.context import distinct
+from sift_core.selection.baselines import NearestNeighborSelector
+from sift_core.selection.context import ContextSelector, distinct
 from sift_core.selection.explain import irreducible_variance
 from sift_core.selection.kernels import unit_rows
+from sift_core.selection.posterior import posterior_variances
 from sift_core.types import CandidatePool, FloatArray, IntArray, Query
 
 N_SELECT = 10

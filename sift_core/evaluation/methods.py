@@ -10,12 +10,9 @@ import numpy as np
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.search import Pool
 from sift_core.protocols import Selector
-from sift_core.selection import (
-    ContextSelector,
-    MMRSelector,
-    SIFTSelector,
-    UncertaintySamplingSelector,
-)
+from sift_core.selection.baselines import MMRSelector, UncertaintySamplingSelector
+from sift_core.selection.context import ContextSelector
+from sift_core.selection.sift import SIFTSelector
 from sift_core.types import IntArray
 
 Method: TypeAlias = Callable[[Pool, int], IntArray]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sift_core.errors import MissingDependencyError, SiftError
 from sift_core.protocols import CandidateSource, Embedder, Selector
-from sift_core.selection import load_compiled
+from sift_core.selection.backend import load_compiled
 from sift_core.service.errors import RefusedError, refusal_of, told
 from sift_core.service.guard import Guard
 from sift_core.service.json_bodies import JsonAnswer

@@ -12,7 +12,8 @@ from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.repeated_texts import select_texts
-from sift_core.selection import ContextSelector, cosine_similarities
+from sift_core.selection.context import ContextSelector
+from sift_core.selection.cosines import cosine_similarities
 from sift_core.service.vectors import KeptEmbedder
 from sift_core.types import FloatArray
 

@@ -12,7 +12,9 @@ from pydantic import ConfigDict, Field
 from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.protocols import Selector
 from sift_core.records import Column, column_of, compared_columns
-from sift_core.selection import ContextSelector, explain, selector_from_settings
+from sift_core.selection.context import ContextSelector
+from sift_core.selection.explain import explain
+from sift_core.selection.select import selector_from_settings
 from sift_core.service.bodies import MAX_QUERIES, Many, RuledBody
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter, filter_for

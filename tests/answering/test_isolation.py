@@ -12,7 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from sift_core import AnswerError, AnswerMode, BusyError, CandidatePool, Query
+from sift_core import (
+    AnswerError,
+    AnswerMode,
+    BusyError,
+    CandidatePool,
+    NearestNeighborSelector,
+    Query,
+)
 from sift_core.answering import (
     AnswerEngine,
     FineTuningSettings,
@@ -20,7 +27,6 @@ from sift_core.answering import (
     fine_tuned,
 )
 from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock, Workers
-from sift_core.selection import NearestNeighborSelector
 from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import lora
 

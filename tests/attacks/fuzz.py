@@ -8,11 +8,11 @@ from contextlib import suppress
 import numpy as np
 import torch
 
+from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
 from sift_core import selection as library
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
 from sift_core.documents import Chunker
 from sift_core.errors import SiftError
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
 from sift_core.sources import InMemorySource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query

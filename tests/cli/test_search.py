@@ -3,10 +3,16 @@ import io
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector, Document, Query, SIFTSelector, posterior_variances
+from sift_core import (
+    ContextSelector,
+    Document,
+    Query,
+    SIFTSelector,
+    pick_metadata,
+    posterior_variances,
+)
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import Chunker
-from sift_core.selection import pick_metadata
 from sift_core.sources.several_queries import fetch_for_all, queries_of
 
 QUESTION = "How do I read a CSV file and compress it?"

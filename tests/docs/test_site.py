@@ -17,7 +17,6 @@ PACKAGES = [
     "sift_core.answering",
     "sift_core.diagnosis",
     "sift_core.documents",
-    "sift_core.selection",
     "sift_core.sources",
     "sift_core.sources.faiss",
     "sift_core.sources.qdrant",

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from sift_core.selection import (
+from sift_core import (
     ContextSelector,
     HullReconstructionSelector,
     LazySIFTSelector,

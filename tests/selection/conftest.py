@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import SIFTSelector
+from sift_core import SIFTSelector
 
 
 @pytest.fixture(scope="session", params=["numpy", "numba"])

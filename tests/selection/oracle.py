@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sift_core.selection import LinearKernel, RBFKernel
+from sift_core import LinearKernel, RBFKernel
 from sift_core.selection.kernels import unit_rows
 
 KERNELS = {"linear": LinearKernel(), "rbf": RBFKernel()}

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core.errors import InvalidInputError, NumericalError
-from sift_core.selection import (
+from sift_core import (
     ContextSelector,
     HullReconstructionSelector,
     LazySIFTSelector,
@@ -17,6 +16,7 @@ from sift_core.selection import (
     UncertaintySamplingSelector,
     select,
 )
+from sift_core.errors import InvalidInputError, NumericalError
 from tests.selection.oracle import under
 
 GOOD = np.ones((3, 4))

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core.errors import InvalidInputError
-from sift_core.selection import (
+from sift_core import (
     HullReconstructionSelector,
     LinearKernel,
     MMRSelector,
@@ -11,6 +10,7 @@ from sift_core.selection import (
     UncertaintySamplingSelector,
     posterior_variances,
 )
+from sift_core.errors import InvalidInputError
 from sift_core.types import StopReason
 from tests.selection.oracle import random_pool, under, unit
 

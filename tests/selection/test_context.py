@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import ContextSelector, NearestNeighborSelector, context
+from sift_core import ContextSelector, NearestNeighborSelector
+from sift_core.selection import context
 from sift_core.selection.near_duplicates import near_duplicate_radius
 from sift_core.types import StopReason
 from tests.selection.oracle import assert_same, under, unit

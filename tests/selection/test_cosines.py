@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sift_core import cosine_similarities
 from sift_core.errors import InvalidInputError
-from sift_core.selection import cosine_similarities
 
 
 @pytest.fixture(params=["C", "F"])

@@ -3,8 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from sift_core.errors import InvalidInputError
-from sift_core.selection import (
+from sift_core import (
     LinearKernel,
     NearestNeighborSelector,
     RBFKernel,
@@ -14,6 +13,7 @@ from sift_core.selection import (
     pick_metadata,
     posterior_variances,
 )
+from sift_core.errors import InvalidInputError
 from sift_core.types import CandidatePool, Selection, StopReason
 from tests.selection.oracle import (
     CubicKernel,

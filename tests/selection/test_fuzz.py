@@ -4,8 +4,8 @@ from collections import Counter
 
 import numpy as np
 
+from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
 from sift_core.errors import InvalidInputError, NumericalError
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
 from sift_core.types import Selection, StopReason
 from tests.selection.oracle import under
 

@@ -8,14 +8,8 @@ from threading import Barrier
 import numpy as np
 import pytest
 
+from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, load_compiled
 from sift_core.errors import InvalidInputError
-from sift_core.selection import (
-    ContextSelector,
-    LinearKernel,
-    RBFKernel,
-    SIFTSelector,
-    load_compiled,
-)
 from tests.selection.oracle import assert_same
 from tests.selection.oracle import random_pool as pool
 

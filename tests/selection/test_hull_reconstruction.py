@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
+from sift_core import HullReconstructionSelector
 from sift_core.errors import InvalidInputError
-from sift_core.selection import HullReconstructionSelector
 from tests.selection.oracle import unit
 
 EXACT = HullReconstructionSelector(tolerance=1e-12, max_iterations=100_000)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from sift_core import LinearKernel, RBFKernel
 from sift_core.errors import InvalidInputError
-from sift_core.selection import LinearKernel, RBFKernel
 from sift_core.selection.kernels import unit_rows
 
 VECTORS = np.array([[3.0, 4.0], [1.0, 0.0], [0.0, -2.0]])  # lengths 5, 1, 2

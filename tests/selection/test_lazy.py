@@ -3,13 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_core.selection import (
-    LazySIFTSelector,
-    LinearKernel,
-    RBFKernel,
-    SIFTSelector,
-    posterior_variances,
-)
+from sift_core import LazySIFTSelector, LinearKernel, RBFKernel, SIFTSelector, posterior_variances
 from sift_core.types import StopReason
 from tests.selection.oracle import KERNELS, assert_same, dense_variance, under
 

@@ -7,14 +7,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="needs the extra fast")
 
-from sift_core.selection import (
-    ContextSelector,
-    LinearKernel,
-    RBFKernel,
-    SIFTSelector,
-    _numba,
-    compiled,
-)
+from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
+from sift_core.selection import _numba, compiled
 from tests.selection.oracle import under
 
 KERNELS = [LinearKernel(), RBFKernel(), RBFKernel(length_scale=1.0)]

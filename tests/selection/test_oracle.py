@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import (
-    LinearKernel,
-    RBFKernel,
-    UncertaintySamplingSelector,
-    posterior_variances,
-)
+from sift_core import LinearKernel, RBFKernel, UncertaintySamplingSelector, posterior_variances
 from tests.selection.oracle import (
     KERNELS,
     ClippedRBFKernel,

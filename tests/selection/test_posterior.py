@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import LinearKernel, posterior_variances
+from sift_core import LinearKernel, posterior_variances
 from sift_core.selection.posterior import Posterior
 
 

@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sift_core.selection import LinearKernel, RBFKernel, posterior_variances
+from sift_core import LinearKernel, RBFKernel, posterior_variances
 from tests.selection.oracle import under
 
 settings.register_profile("selection", deadline=None, derandomize=True, max_examples=60)

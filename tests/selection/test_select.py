@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core.errors import InvalidInputError
-from sift_core.selection import (
+from sift_core import (
     ContextSelector,
     LazySIFTSelector,
     LinearKernel,
@@ -13,6 +12,7 @@ from sift_core.selection import (
     select,
     selector_from_settings,
 )
+from sift_core.errors import InvalidInputError
 from sift_core.types import StopReason
 from tests.selection.oracle import assert_same, random_pool, under
 

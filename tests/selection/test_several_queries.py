@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sift_core import ContextSelector
 from sift_core.errors import InvalidInputError
-from sift_core.selection import ContextSelector
 from sift_core.selection.context import distinct
 from sift_core.selection.region import region_weights, turns_of, typical_distance_of_each
 from tests.selection.oracle import unit

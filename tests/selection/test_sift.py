@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
+from sift_core import LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
 from sift_core.types import StopReason
 from tests.selection.oracle import KERNELS, random_pool, under
 

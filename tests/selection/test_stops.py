@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from sift_core.errors import InvalidInputError
-from sift_core.selection import (
+from sift_core import (
     ContextSelector,
     LazySIFTSelector,
     LinearKernel,
     SIFTSelector,
     UncertaintySamplingSelector,
 )
+from sift_core.errors import InvalidInputError
 from sift_core.types import StopReason
 
 # Four orthogonal candidates, each with cosine 1/2, and λ = 3: each choice lowers σ² by

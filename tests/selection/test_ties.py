@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core.selection import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
+from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
 from sift_core.types import StopReason
 from tests.selection.oracle import KERNELS, under
 

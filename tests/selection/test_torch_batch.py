@@ -3,8 +3,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from sift_core import LinearKernel, SIFTSelector  # noqa: E402
 from sift_core.errors import InvalidInputError  # noqa: E402
-from sift_core.selection import LinearKernel, SIFTSelector  # noqa: E402
 from sift_core.selection.torch_batch import select_batch  # noqa: E402
 from sift_core.types import StopReason  # noqa: E402
 from tests.selection.oracle import KERNELS, assert_same, under  # noqa: E402

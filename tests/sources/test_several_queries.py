@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
+from sift_core import ContextSelector
 from sift_core.errors import InvalidInputError
-from sift_core.selection import ContextSelector
 from sift_core.sources import InMemorySource
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all, queries_of
 from sift_core.testing import HashingEmbedder
