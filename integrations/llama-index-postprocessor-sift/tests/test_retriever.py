@@ -142,6 +142,60 @@ async def test_concurrent_queries_over_one_retriever_do_not_mix(served, nodes):
     assert [ids(found) for found in together] == alone
 
 
+async def most_in_a_turn(count, together):
+    """Return by how much a count grows at most in a turn of the event loop, until all is done."""
+    seen, most = count(), 0
+    while not together.done():
+        await asyncio.sleep(0)
+        most, seen = max(most, count() - seen), count()
+    return most
+
+
+async def test_of_many_asked_at_once_each_begins_in_a_turn_of_its_own(
+    build_index, nodes, embed_model
+):
+    retriever = SIFTRetriever.from_index(build_index("simple", nodes, embed_model), top_n=2)
+    together = asyncio.gather(*(retriever.aretrieve(f"question {i}") for i in range(8)))
+    assert await most_in_a_turn(lambda: len(embed_model.queries), together) == 1
+    assert len(embed_model.queries) == 8
+
+
+class AnswersAtOnce(AsyncQdrantClient):
+    """Answers all queries in one turn of the event loop, and notes which answers were read."""
+
+    def __init__(self, n):
+        super().__init__(":memory:")
+        self.n_missing, self.are_all_there, self.read = n, asyncio.Event(), set()
+
+    async def query_points(self, *args, **options):
+        found = await super().query_points(*args, **options)
+        self.n_missing -= 1
+        if not self.n_missing:
+            self.are_all_there.set()
+        await self.are_all_there.wait()
+        read = self.read
+
+        class Points(list):
+            def __iter__(self):
+                read.add(id(self))
+                return super().__iter__()
+
+        found.points = Points(found.points)
+        return found
+
+
+async def test_of_many_answered_at_once_each_is_read_in_a_turn_of_its_own(nodes, embed_model):
+    client = AnswersAtOnce(8)
+    store = QdrantVectorStore("docs", aclient=client, index_doc_id=False)
+    index = VectorStoreIndex.from_vector_store(store, embed_model=embed_model)
+    await index.ainsert_nodes(nodes)
+    retriever = SIFTRetriever.from_index(index, top_n=2, candidates=4)
+    together = asyncio.gather(*(retriever.aretrieve(f"question {i}") for i in range(8)))
+    assert await most_in_a_turn(lambda: len(client.read), together) == 1
+    assert len(client.read) == 8
+    await client.close()
+
+
 @pytest.fixture
 def numbered(new_nodes):
     """Twenty texts with a number in their metadata."""

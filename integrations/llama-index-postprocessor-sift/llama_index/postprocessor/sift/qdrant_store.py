@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sift_core import turn_of_ones_own
 from sift_core.sources.qdrant import dense_vector, point_id, vectors_wanted
 
 
@@ -75,4 +76,6 @@ class _Client:
         return found
 
     async def _akept(self, coming: Awaitable[Any]) -> Any:
-        return self._kept(await coming)
+        found = await coming
+        await turn_of_ones_own()  # several answers can be parsed in one
+        return self._kept(found)

@@ -44,6 +44,7 @@ from sift_core import (
     afetch_for_all,
     check_score,
     fetch_for_all,
+    turn_of_ones_own,
 )
 
 _dispatcher = get_dispatcher(__name__)
@@ -184,6 +185,7 @@ class SIFTRetriever(BaseRetriever):
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        await turn_of_ones_own()  # many queries can be asked in one
         target = await aquery_embedding(query_bundle, lambda: self._embed_model, apart=self._apart)
         query = query_of(query_bundle, target)
         pool = await afetch_for_all(self._source, query, self._candidates)
