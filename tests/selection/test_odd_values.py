@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from sift_core import selection
+import sift_core
 from sift_core.errors import InvalidInputError, SiftError
 
 ODD = [
@@ -22,13 +22,13 @@ ARGUMENTS = {"query": QUERY, "candidates": ROWS, "n_select": 2, "positions": [0,
 ARGUMENTS |= {"embeddings": ROWS, "chosen": ROWS}
 KINDS = [
     kind
-    for name in selection.__all__
-    if dataclasses.is_dataclass(kind := getattr(selection, name))
+    for name in sift_core.__all__
+    if dataclasses.is_dataclass(kind := getattr(sift_core, name))
     and (hasattr(kind, "select") or hasattr(kind, "features"))
 ]
 FUNCTIONS = [
-    *(selection.select, selection.selector_from_settings, selection.posterior_variances),
-    *(selection.explain, selection.irreducible_variance, selection.cosine_similarities),
+    *(sift_core.select, sift_core.selector_from_settings, sift_core.posterior_variances),
+    *(sift_core.explain, sift_core.irreducible_variance, sift_core.cosine_similarities),
 ]
 METHODS = [
     getattr(kind(), name)
@@ -40,7 +40,7 @@ METHODS = [
 
 def _used(value):
     """Let a selector, or a kernel, do its work."""
-    selector = value if hasattr(value, "select") else selection.SIFTSelector(kernel=value)
+    selector = value if hasattr(value, "select") else sift_core.SIFTSelector(kernel=value)
     return selector.select(QUERY, ROWS, 2)
 
 
@@ -76,11 +76,11 @@ def test_an_odd_value_is_an_error_of_ours_or_works(case):
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        (selection.RBFKernel, "length_scale", "x"),
-        (selection.HullReconstructionSelector, "tolerance", None),
-        (selection.SIFTSelector, "noise_variance", 10**400),
-        (selection.SIFTSelector, "alpha", 10**400),
-        (selection.MMRSelector, "relevance_weight", "x"),
+        (sift_core.RBFKernel, "length_scale", "x"),
+        (sift_core.HullReconstructionSelector, "tolerance", None),
+        (sift_core.SIFTSelector, "noise_variance", 10**400),
+        (sift_core.SIFTSelector, "alpha", 10**400),
+        (sift_core.MMRSelector, "relevance_weight", "x"),
     ],
 )
 def test_what_is_no_number_is_refused_by_name(kind, name, value):
@@ -91,7 +91,7 @@ def test_what_is_no_number_is_refused_by_name(kind, name, value):
 @pytest.mark.parametrize("backend", ["numpy", "auto"])
 def test_a_tensor_that_numpy_cannot_read_is_an_error_that_says_how(backend):
     torch = pytest.importorskip("torch")
-    selector = selection.SIFTSelector(backend=backend)
+    selector = sift_core.SIFTSelector(backend=backend)
     rows = torch.tensor(ROWS, dtype=torch.float32)
     assert len(selector.select(rows[0], rows, 2)) == 2
     for odd in (rows.clone().requires_grad_(), rows.bfloat16()):
@@ -99,4 +99,4 @@ def test_a_tensor_that_numpy_cannot_read_is_an_error_that_says_how(backend):
             with pytest.raises(InvalidInputError, match=r"`(query|candidates)` must"):
                 selector.select(query, candidates, 2)
         with pytest.raises(InvalidInputError, match=r"candidates.detach\(\).float\(\).cpu\(\)"):
-            selection.ContextSelector().select(QUERY, odd, 2)
+            sift_core.ContextSelector().select(QUERY, odd, 2)
