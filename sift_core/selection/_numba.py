@@ -13,7 +13,7 @@ import numpy as np
 
 from sift_core.errors import MissingDependencyError
 from sift_core.selection.greedy import TIE_TOLERANCE
-from sift_core.selection.kernels import LARGEST_SQUARE, SMALLEST_SQUARE
+from sift_core.selection.kernels import COARSE, LARGEST_SQUARE, SMALLEST_SQUARE
 from sift_core.selection.limits import CHOSEN
 from sift_core.types import StopReason
 
@@ -97,7 +97,7 @@ def _apply_kernel(lengths, scale, decay, values):
         values[i] *= lengths[i] * scale
     if decay > 0.0:
         for i in range(values.shape[0]):
-            values[i] = np.exp((min(values[i], 1.0) - 1.0) * decay)
+            values[i] = np.exp(((min(values[i], 1.0) + COARSE) - (COARSE + 1.0)) * decay)
 
 
 @_jit(types=[(rows, _VECTOR, _VECTOR, _FLOAT, _FLOAT, _FILLED) for rows in _ROWS])

@@ -23,6 +23,11 @@ from sift_core.types import FloatArray
 # Squares of lengths within these keep all their digits: far from where float64 ends.
 SMALLEST_SQUARE, LARGEST_SQUARE = 1e-280, 1e280
 
+# Added to a cosine and taken away again, it leaves multiples of 1.4e-14. How a sum of products is
+# rounded depends on the processor: a vector's cosine with itself misses 1 by some 1e-15, which a
+# steep kernel makes more than a tie may differ by.
+COARSE = 64.0
+
 
 @runtime_checkable
 class Kernel(Protocol):
@@ -118,7 +123,8 @@ class RBFKernel:
     def of_cosines(self, cosines: FloatArray) -> FloatArray:
         """Return the kernel values for inner products of unit vectors, of the same shape."""
         values: FloatArray = np.minimum(cosines, 1.0)  # rounding may exceed 1
-        values -= 1.0
+        values += COARSE
+        values -= COARSE + 1.0
         values *= self.decay
         return np.exp(values, out=values)
 
