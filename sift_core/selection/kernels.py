@@ -122,7 +122,7 @@ class RBFKernel:
 
     def of_cosines(self, cosines: FloatArray) -> FloatArray:
         """Return the kernel values for inner products of unit vectors, of the same shape."""
-        values: FloatArray = np.minimum(cosines, 1.0)  # rounding may exceed 1
+        values: FloatArray = np.minimum(cosines, 1.0, dtype=np.float64)  # rounding may exceed 1
         values += COARSE
         values -= COARSE + 1.0
         values *= self.decay

@@ -70,3 +70,17 @@ def test_no_rbf_value_exceeds_one():
     kernel = RBFKernel(length_scale=1e-3)  # amplifies a cosine of 1 + 1e-16
     features = kernel.features(np.random.default_rng(0).standard_normal((500, 7)))
     assert max(kernel.column(features, point).max() for point in features) <= 1.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_steep_kernel_of_cosines_that_miss_one_by_rounding_is_one(dtype):
+    steep = RBFKernel(length_scale=1e-3)
+    missing = np.array([1.0, 1.0 - 2.2e-16, 1.0 - 6.7e-16, 1.0 + 4.4e-16], dtype=dtype)
+    assert steep.of_cosines(missing).tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_other_cosines_count_as_they_are(dtype):
+    cosines = np.linspace(-1, 0.999, 50).astype(dtype)
+    expected = np.exp(10 * (cosines.astype(np.float64) - 1))
+    np.testing.assert_allclose(RBFKernel().of_cosines(cosines), expected, rtol=2e-13)
