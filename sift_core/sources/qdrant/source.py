@@ -140,7 +140,8 @@ class QdrantSource(BatchFetching):
 
         def ask() -> list[CandidatePool]:
             # Read where it arrived: handing it to another core first costs a fifth of the time.
-            return self._pools(queries, self._send(client, requests), filter is not None)
+            found = self._found(self._send(client, requests), len(queries))
+            return self._pools(queries, found, filter is not None)
 
         try:
             return within(deadline.left_s, ask)
@@ -175,7 +176,8 @@ class QdrantSource(BatchFetching):
         deadline = Deadline(timeout_s(client))
         async with paced(n_candidates * len(requests), len(queries[0].vector)):
             try:
-                responses = await awithin(deadline.left_s, self._send(client, requests))
+                answer = await awithin(deadline.left_s, self._send(client, requests))
+                points = self._found(answer, len(queries))
             except STORE_ERRORS as error:
                 found = None
                 if failure(error, client).is_refusal:
@@ -183,7 +185,7 @@ class QdrantSource(BatchFetching):
                         asked = client.get_collection(self._collection)
                         found = await awithin(deadline.left_s, asked)
                 raise self._refusal(error, queries[0], found) from error
-        return self._pools(queries, responses, filter is not None)
+        return self._pools(queries, points, filter is not None)
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random points, all in random order where there are fewer.
@@ -285,18 +287,16 @@ class QdrantSource(BatchFetching):
             with_vectors=request.with_vector,
         )
 
-    def _pools(
-        self,
-        queries: Sequence[Query],
-        responses: Any,
-        is_filtered: bool,
-    ) -> list[CandidatePool]:
-        found: Sequence[Any]
+    def _found(self, answer: Any, n_queries: int) -> list[Any]:
+        """Return the points that an answer of the client has for each query."""
         if self._reads_bytes:
-            found = hits_of(responses)
-        else:
-            answers = [responses] if len(queries) == 1 else responses or []
-            found = [answer.points for answer in answers if answer is not None]
+            return hits_of(answer)
+        answers = [answer] if n_queries == 1 else answer or []
+        return [each.points for each in answers if each is not None]
+
+    def _pools(
+        self, queries: Sequence[Query], found: Sequence[Any], is_filtered: bool
+    ) -> list[CandidatePool]:
         if len(found) != len(queries):
             raise CandidateSourceError(
                 f"{self._reader.place} gave {len(found)} answers to {len(queries)} queries; "
