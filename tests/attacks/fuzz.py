@@ -8,8 +8,8 @@ from contextlib import suppress
 import numpy as np
 import torch
 
+import sift_core
 from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
-from sift_core import selection as library
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
 from sift_core.documents import Chunker
 from sift_core.errors import SiftError
@@ -35,7 +35,11 @@ TENSORS = [
     *(torch.tensor(ROWS, requires_grad=True), torch.tensor(ROWS).bfloat16()),
     *(torch.tensor(ROWS).half(), torch.tensor(ROWS).to_sparse(), torch.empty(9, 5, device="meta")),
 ]
-SELECTORS = [getattr(library, name) for name in library.__all__ if name.endswith("Selector")]
+SELECTORS = [
+    getattr(sift_core, name)
+    for name in sift_core.__all__
+    if name.endswith("Selector") and name != "Selector"
+]
 MADE = [*SELECTORS, RBFKernel, FineTuningSettings, VariancePolicy, Chunker, HashingEmbedder]
 SETTINGS = [(made, name) for made in MADE for name in inspect.signature(made).parameters]
 SETTINGS = [one for one in SETTINGS if one[1] not in ("folder", "size", "kernel", "lora")]
@@ -47,10 +51,10 @@ CALLS = {
     "n_select": lambda it: select(ROWS[0], ROWS, it),
     "noise_variance": lambda it: select(ROWS[0], ROWS, 3, noise_variance=it),
     "relevance": lambda it: ContextSelector().select(ROWS[0], ROWS, 3, relevance=it),
-    "posterior_variances": lambda it: library.posterior_variances(ROWS[0], it),
-    "explain": lambda it: library.explain(ROWS[0], ROWS, it),
-    "length_scale": lambda it: library.selector_from_settings(length_scale=it),
-    "kernel": lambda it: library.selector_from_settings(kernel=it),
+    "posterior_variances": lambda it: sift_core.posterior_variances(ROWS[0], it),
+    "explain": lambda it: sift_core.explain(ROWS[0], ROWS, it),
+    "length_scale": lambda it: sift_core.selector_from_settings(length_scale=it),
+    "kernel": lambda it: sift_core.selector_from_settings(kernel=it),
     "embedding": lambda it: SOURCE.fetch(Query(text="?", embedding=it), 3),
     "fetch": lambda it: SOURCE.fetch(Query(text="?", embedding=ROWS[0]), it),
     "InMemorySource": lambda it: InMemorySource(it, ["a"] * 9),

@@ -7,6 +7,12 @@ import pytest
 from tests.attacks.frame import KINDS, attacks, outcome
 
 
+def test_every_kind_has_attacks_that_say_what_they_do():
+    found = attacks()
+    assert {name.partition(".")[0] for name in found} == set(KINDS)
+    assert all(attack.__doc__ for attack in found.values())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks, and limits what a process may take")
 @pytest.mark.parametrize("kind", KINDS)
