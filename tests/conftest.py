@@ -1,6 +1,8 @@
-"""The demo and the examples, run once for the tests of both."""
+"""What all tests share: the backend, the small model, and one run of the demo and the examples."""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 
@@ -27,6 +29,12 @@ The hidden states are walked once, from the first layer to the last, at most *sc
 changed. The call returns {topic} for each sample of the batch; an empty batch gives an empty
 tensor. It raises ValueError where *scale* is negative, and where there are no such states.
 """
+
+
+def pytest_collection_finish():
+    """Keep what collecting imported from every later collection of garbage: it takes a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
