@@ -17,6 +17,10 @@ PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numpro
 
 .PHONY: help install demo test test-all attack check fix bench docs test-install test-matrix clean
 
+# Containers set it. Without bytecode each of the many processes of the tests, and those that are
+# timed, compiles the package again, and pytest rewrites all assertions again.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 

@@ -50,6 +50,7 @@ def test_the_command_line_embeds_by_onnx_runtime_where_it_can(ours):
     assert ours.name == "all-MiniLM-L6-v2"
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_sentence_transformers_whatever_a_batch_has(ours, theirs):
     expected = theirs.embed_documents(TEXTS)
     together = ours.embed_documents(TEXTS * 30)  # several batches, sorted by length
@@ -61,6 +62,7 @@ def test_vectors_are_those_of_sentence_transformers_whatever_a_batch_has(ours, t
     np.testing.assert_allclose(alone, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_tokens_are_counted_alike(ours, theirs):
     assert ours.max_tokens == theirs.max_tokens
     assert [ours.count_tokens(one) for one in TEXTS] == [theirs.count_tokens(one) for one in TEXTS]

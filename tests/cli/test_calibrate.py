@@ -35,6 +35,7 @@ def answered(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_what_is_calibrated_is_what_auto_goes_by(sift, record, tmp_path):
     before = record("ask", QUESTION, "--max-new-tokens", 2)
     assert "that the window has left" in before["reasons"][-1]

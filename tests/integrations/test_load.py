@@ -49,6 +49,7 @@ async def test_a_hundred_queries_at_once_get_what_they_get_one_after_another(ask
     assert owners == [[number] * loads.N_CHOSEN for number in range(loads.N_QUESTIONS)]
 
 
+@pytest.mark.slow
 async def test_five_requests_that_fail_cost_five_queries(ask, server):
     expected = await one_after_another(ask, EVERY_QUESTION)
     searches = itertools.count()

@@ -74,8 +74,14 @@ assert backend.loaded() is not None
 
 @pytest.mark.parametrize(
     "rest",
-    [PATIENT, NOBODY_WAITS, ENDS, AT_ONCE, NEVER, ONE_LOADS],
-    ids=["once it pays", "beside selections", "as it ends", "at once", "never", "in threads"],
+    [
+        pytest.param(PATIENT, id="once it pays"),
+        pytest.param(NOBODY_WAITS, id="beside selections", marks=pytest.mark.slow),
+        pytest.param(ENDS, id="as it ends", marks=pytest.mark.slow),
+        pytest.param(AT_ONCE, id="at once", marks=pytest.mark.slow),
+        pytest.param(NEVER, id="never"),
+        pytest.param(ONE_LOADS, id="in threads", marks=pytest.mark.slow),
+    ],
 )
 def test_compiled_code_is_loaded(rest):
     pytest.importorskip("numba", reason="needs the extra fast")
