@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -91,8 +91,6 @@ class OnnxEmbedder:
         self._max_tokens = int(settings["max_seq_length"])
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.no_padding()
-        tokenizer.no_truncation()
-        self._counting = Tokenizer.from_str(tokenizer.to_str())
         tokenizer.enable_truncation(self._max_tokens)
         self._tokenizer = tokenizer
         self._session = self._opened(folder)
@@ -110,6 +108,13 @@ class OnnxEmbedder:
     def count_tokens(self, text: str) -> int:
         """Return how many tokens the model makes of a text, with its own marks at both ends."""
         return len(self._counting.encode(text).ids)
+
+    @cached_property
+    def _counting(self) -> Tokenizer:
+        """Return a tokenizer that reads whole texts; a search counts none and need not wait."""
+        whole = Tokenizer.from_str(self._tokenizer.to_str())
+        whole.no_truncation()
+        return whole
 
     def embed_query(self, text: str) -> FloatArray:
         """Return the embedding of a question, shape (d,), float32, of unit length."""
@@ -209,10 +214,11 @@ def read_graph(path: Path) -> bytes | None:
     A file is the graph and its SHA-256: a graph with changed weights opens and gives nonsense.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:  # in two parts: cutting one off would copy the other
+            graph = file.read(max(os.fstat(file.fileno()).st_size - N_CHECKSUM, 0))
+            checksum = file.read()
     except FileNotFoundError:
         return None
-    graph, checksum = content[:-N_CHECKSUM], content[-N_CHECKSUM:]
     if hashlib.sha256(graph).digest() == checksum:
         return graph
     _logger.warning("the embedder in %s is damaged and made again", path)
