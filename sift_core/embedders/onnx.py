@@ -32,8 +32,11 @@ except ImportError as error:
 
 _logger = logging.getLogger(__name__)
 
-FORMAT = 1  # of the exported file: raise it when the graph is made otherwise
-N_CHECKSUM = 32  # bytes of SHA-256
+FORMAT = 2  # of the exported file: raise it when the graph is made otherwise
+# What comes before the SHA-256 at a file's end: together they are a field of 32 bytes that ONNX
+# has no name for and skips, so that ONNX Runtime opens the file itself. Read here, it took longer.
+CHECKSUM_FIELD = b"\xc2\x3e\x20"
+N_READ = 2**20  # bytes at a time
 TOLERANCE = 1e-4  # of a number in a unit vector, between this and sentence-transformers
 LEAST_COSINE = 0.95  # of a vector by weights of eight bits with the model's own; MiniLM has .99
 Precision: TypeAlias = Literal["float32", "int8"]
@@ -161,39 +164,39 @@ class OnnxEmbedder:
     def _opened(self, folder: Path) -> Any:
         """Return a session over the exported graph; export it where it is missing or damaged."""
         path = exported_path(folder)
-        graph = read_graph(path)
-        if graph is None:
+        is_usable = holds_graph(path)
+        if is_usable is None:
             from sift_core.embedders.onnx_export import export
 
             pooling = _pooling(_json(folder / "1_Pooling" / "config.json"))
             export(folder, path, pooling=pooling or "", is_sound=partial(self._is_sound, folder))
-            graph = read_graph(path)
-        if not graph:
+            is_usable = holds_graph(path)
+        if not is_usable:
             raise _unlike(self._name)
         if self._precision == "int8":
-            graph = self._in_eight_bits(path, graph)
+            path = self._in_eight_bits(path)
         # In eight bits a text is too little for several threads: each has one of its own.
-        return _session(graph, 1 if self._precision == "int8" else _n_threads())
+        return _session(path, 1 if self._precision == "int8" else _n_threads())
 
-    def _in_eight_bits(self, path: Path, graph: bytes) -> bytes:
-        """Return the graph in `path` with weights of eight bits, made where it is missing."""
+    def _in_eight_bits(self, path: Path) -> Path:
+        """Return where the graph in `path` is with weights of eight bits, made where missing."""
         smaller = path.with_suffix(".int8.onnx")
-        found = read_graph(smaller)
-        if found is None:
+        is_usable = holds_graph(smaller)
+        if is_usable is None:
             from sift_core.embedders.onnx_export import quantize
 
-            self._session = _session(graph, 1)
+            self._session = _session(path, 1)
             expected = self.embed_documents(PROBES)
-            quantize(graph, smaller, is_sound=partial(self._is_near, expected))
-            found = read_graph(smaller)
-        if not found:
+            quantize(path, smaller, is_sound=partial(self._is_near, expected))
+            is_usable = holds_graph(smaller)
+        if not is_usable:
             raise InvalidInputError(
                 f"the vectors of the embedding model {self._name!r} are not kept in eight bits; "
                 f'take precision="float32"'
             )
-        return found
+        return smaller
 
-    def _is_sound(self, folder: Path, graph: bytes) -> bool:
+    def _is_sound(self, folder: Path, graph: Path) -> bool:
         """Return whether a new graph gives the vectors of sentence-transformers."""
         from sift_core.embedders.sentence_transformer import SentenceTransformerEmbedder
 
@@ -201,26 +204,32 @@ class OnnxEmbedder:
         self._session = _session(graph, _n_threads())
         return bool(np.abs(self.embed_documents(PROBES) - theirs).max() <= TOLERANCE)
 
-    def _is_near(self, expected: FloatArray, graph: bytes) -> bool:
+    def _is_near(self, expected: FloatArray, graph: Path) -> bool:
         """Return whether a graph of eight bits gives nearly the vectors of the whole one."""
         self._session = _session(graph, 1)
         cosines = (self.embed_documents(PROBES) * expected).sum(axis=1)
         return bool(cosines.min() >= LEAST_COSINE)
 
 
-def read_graph(path: Path) -> bytes | None:
-    """Return an exported graph; b"" where it is known to be of no use, None where none is whole.
+def holds_graph(path: Path) -> bool | None:
+    """Return whether a file is a graph to use; None where there is none, or none that is whole.
 
-    A file is the graph and its SHA-256: a graph with changed weights opens and gives nonsense.
+    It is the graph and its SHA-256, since a graph with changed weights opens and gives nonsense.
+    An empty graph stands for one that is of no use.
     """
+    checksum = hashlib.sha256()
     try:
-        with path.open("rb") as file:  # in two parts: cutting one off would copy the other
-            graph = file.read(max(os.fstat(file.fileno()).st_size - N_CHECKSUM, 0))
-            checksum = file.read()
+        with path.open("rb") as file:
+            n_end = len(CHECKSUM_FIELD) + checksum.digest_size
+            size = left = max(os.fstat(file.fileno()).st_size - n_end, 0)
+            while left and (part := file.read(min(left, N_READ))):
+                checksum.update(part)
+                left -= len(part)
+            end = file.read()
     except FileNotFoundError:
         return None
-    if hashlib.sha256(graph).digest() == checksum:
-        return graph
+    if end == CHECKSUM_FIELD + checksum.digest():
+        return size > 0
     _logger.warning("the embedder in %s is damaged and made again", path)
     return None
 
@@ -284,14 +293,14 @@ def _n_threads() -> int:
     return max(1, int(threads)) if threads.isdecimal() else os.cpu_count() or 1
 
 
-def _session(graph: bytes, n_threads: int) -> Any:
+def _session(graph: Path, n_threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = n_threads
     # A thread that waits must not keep a core from the language model.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has one of its own for each failure
         raise InvalidInputError(f"ONNX Runtime cannot open the embedder: {error}") from error
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sift_core.embedders.onnx import read_graph
+from sift_core.embedders.onnx import CHECKSUM_FIELD, holds_graph
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -27,7 +27,7 @@ except ImportError as error:
 LONGEST = 512  # tokens: BERT's
 
 
-def export(folder: Path, path: Path, *, pooling: str, is_sound: Callable[[bytes], bool]) -> None:
+def export(folder: Path, path: Path, *, pooling: str, is_sound: Callable[[Path], bool]) -> None:
     """Write a model's graph, from tokens to vectors of unit length; whole or not at all.
 
     Takes some twenty seconds and 90 MB for MiniLM. Whoever wants it meanwhile waits.
@@ -36,8 +36,8 @@ def export(folder: Path, path: Path, *, pooling: str, is_sound: Callable[[bytes]
         folder: The model, of BERT's kind, its weights as safetensors.
         path: The file; its folder is made where missing.
         pooling: "mean" of the tokens' states, or "cls", the first of them.
-        is_sound: Tells whether a graph gives the model's vectors; of one that does not an empty
-            one is kept, so that nobody tries again.
+        is_sound: Tells whether the graph in a file gives the model's vectors; of one that does
+            not an empty one is kept, so that nobody tries again.
 
     Raises:
         InvalidInputError: If the file cannot be written.
@@ -45,7 +45,7 @@ def export(folder: Path, path: Path, *, pooling: str, is_sound: Callable[[bytes]
     _keep(path, lambda draft: _write(_Embedding(folder, pooling), draft), is_sound)
 
 
-def quantize(graph: bytes, path: Path, *, is_sound: Callable[[bytes], bool]) -> None:
+def quantize(graph: Path, path: Path, *, is_sound: Callable[[Path], bool]) -> None:
     """Write a graph with weights of eight bits; whole or not at all. Takes three seconds.
 
     Weights have a scale for each channel, and seven of the eight bits: products of all eight
@@ -69,7 +69,7 @@ def quantize(graph: bytes, path: Path, *, is_sound: Callable[[bytes], bool]) -> 
         root.setLevel(logging.ERROR)
         try:
             quantize_dynamic(
-                onnx.load_model_from_string(graph),
+                onnx.load_model(graph),
                 draft,
                 weight_type=QuantType.QInt8,
                 per_channel=True,
@@ -85,19 +85,18 @@ def quantize(graph: bytes, path: Path, *, is_sound: Callable[[bytes], bool]) -> 
     _keep(path, write, is_sound)
 
 
-def _keep(path: Path, write: Callable[[Path], None], is_sound: Callable[[bytes], bool]) -> None:
+def _keep(path: Path, write: Callable[[Path], None], is_sound: Callable[[Path], bool]) -> None:
     """Have a graph written beside its place, and put it there with its checksum if it is sound."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if read_graph(path) is not None:  # made while this call waited
+            if holds_graph(path) is not None:  # made while this call waited
                 return
             draft = path.with_suffix(".part")
             try:
                 write(draft)
-                graph = draft.read_bytes()
-                graph = graph if is_sound(graph) else b""
-                draft.write_bytes(graph + hashlib.sha256(graph).digest())
+                graph = draft.read_bytes() if is_sound(draft) else b""
+                draft.write_bytes(graph + CHECKSUM_FIELD + hashlib.sha256(graph).digest())
                 os.replace(draft, path)
             finally:
                 draft.unlink(missing_ok=True)
