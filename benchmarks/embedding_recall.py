@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.embedding_cache import CACHE
 from benchmarks.report import Report
 from sift_core.embedders import OnnxEmbedder
-from sift_core.embedders.onnx import Precision
+from sift_core.embedders.precision import Precision
 from sift_core.evaluation.data import RetrievalSet, read_retrieval_set
 from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache
 from sift_core.evaluation.methods import choose, default_methods

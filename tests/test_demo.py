@@ -127,7 +127,7 @@ def test_make_passes_the_question_on_as_it_was_typed(tmp_path):
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "examples/demo.py" in text
     text = text.replace("$(BIN)/python examples/demo.py", "@printf '%s\\n'")
-    makefile.write_text(text.replace("demo: $(INSTALLED)", "demo:"), encoding="utf-8")
+    makefile.write_text(text.replace("demo: $(FOR_DEMO)", "demo:"), encoding="utf-8")
     question = 'What do $PATH, $(HOME) and `ls` do, isn\'t it "odd"?'
     command = ["make", "--no-print-directory", "-f", str(makefile), "demo", f"QUESTION={question}"]
     finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)

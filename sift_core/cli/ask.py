@@ -40,6 +40,8 @@ from sift_core.cli.settings import (
     CondenseName,
     CondenseOption,
     DeviceOption,
+    DtypeName,
+    DtypeOption,
     EffortName,
     EffortOption,
     EmbedderOption,
@@ -125,6 +127,7 @@ def ask(
     adapters: AdaptersOption = DEFAULT_ADAPTERS,
     calibration: CalibrationOption = None,
     device: DeviceOption = None,
+    dtype: DtypeOption = DtypeName.AUTO,
     json: JsonOption = False,
 ) -> None:
     """Answer QUESTION from the index, and say from which chunks and why so.
@@ -142,7 +145,9 @@ def ask(
         with working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
-            language_model = load_language_model(model, device, console=status.console)
+            language_model = load_language_model(
+                model, device, dtype=dtype.value, console=status.console
+            )
             if mode is ModeName.MERGED:
                 options["adapters"] = ClusterAdapters.load(adapters, language_model)
             elif mode is ModeName.AUTO:

@@ -19,6 +19,8 @@ from sift_core.cli.settings import (
     AdaptersOption,
     CalibrationOption,
     DeviceOption,
+    DtypeName,
+    DtypeOption,
     EffortName,
     EffortOption,
     EmbedderOption,
@@ -55,6 +57,7 @@ def calibrate(
     adapters: AdaptersOption = DEFAULT_ADAPTERS,
     calibration: CalibrationOption = None,
     device: DeviceOption = None,
+    dtype: DtypeOption = DtypeName.AUTO,
     json: JsonOption = False,
 ) -> None:
     """Measure what reading and learning bring on this index; sift ask and sift serve go by it.
@@ -78,7 +81,9 @@ def calibrate(
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
             from sift_core.answering.calibrating import LEAST_EXAMPLES
 
-            language_model = load_language_model(model, device, console=status.console)
+            language_model = load_language_model(
+                model, device, dtype=dtype.value, console=status.console
+            )
             has_adapters = bool(pairs) and Path(adapters).is_dir()
             engine = AnswerEngine(
                 language_model=language_model,

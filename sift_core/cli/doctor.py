@@ -31,7 +31,9 @@ from sift_core.cli.settings import (
     shown,
 )
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
+from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError
+from sift_core.processor import THREAD_VARIABLES, n_threads, threads_asked_for
 
 DISTRIBUTION = "sift-rerank"
 SECRETS = (API_KEY_VARIABLE, "HF_TOKEN")
@@ -61,6 +63,7 @@ def doctor(
     record = {
         "versions": ours,
         "devices": _devices(faults),
+        "computing": _computing(),
         "missing": _missing(faults),
         "settings": _settings(context),
         "secrets": {name: "set" if os.environ.get(name) else "not set" for name in SECRETS},
@@ -87,6 +90,29 @@ def _devices(faults: list[str]) -> dict[str, str]:
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
             why = str(error).strip().splitlines()[0]
             faults.append(f"{name} is installed but does not import: {why}; reinstall it")
+    return found
+
+
+def _computing() -> dict[str, str]:
+    """Return with how many threads and in which number types models compute on this CPU, and why.
+
+    What is not installed is left out.
+    """
+    variable = next((name for name in THREAD_VARIABLES if os.environ.get(name)), None)
+    source = f"set by {variable}" if variable and threads_asked_for() else "CPUs it may use"
+    found = {"threads": f"{n_threads()} ({source})"}
+    try:
+        from sift_core.answering.model.number_type import cpu_number_type
+
+        chosen = cpu_number_type()
+        found["model on the CPU"] = f"{chosen.name}, because {chosen.reason}"
+    except (ImportError, OSError, RuntimeError):  # torch is missing, or a fault of its own
+        pass
+    found["sift index embeds in"] = (
+        f"int8, because the CPU has instructions for it ({', '.join(names)})"
+        if (names := eight_bit_instructions())
+        else "int8 if that saves a third of float32's time, which is timed: no instructions for it"
+    )
     return found
 
 
@@ -186,7 +212,7 @@ def _store(store: str, embedder: str | None, faults: list[str]) -> dict[str, Any
 def _print(console: Terminal, record: dict[str, Any]) -> None:
     """Print one screen; no line is wrapped, so that commands can be copied."""
     unset = {"embedder": f"the store's, {DEFAULT_EMBEDDER} for a new one"}
-    rows = {**record["versions"], **record["devices"]}
+    rows = {**record["versions"], **record["devices"], **record["computing"]}
     rows["settings"] = record["settings"].pop("file") or "no file"
     for name, told in record["settings"].items():
         rows[name] = f"{told['value'] or unset[name]} ({told['name'] or told['from']})"

@@ -17,6 +17,8 @@ from sift_core.cli.settings import (
     DEFAULT_STORE,
     AdaptersOption,
     DeviceOption,
+    DtypeName,
+    DtypeOption,
     EmbedderOption,
     JsonOption,
     ModelOption,
@@ -44,6 +46,7 @@ def learn(
         int, typer.Option(min=1, help="How many chunks are learned from in all at most.")
     ] = 1000,
     device: DeviceOption = None,
+    dtype: DtypeOption = DtypeName.AUTO,
     json: JsonOption = False,
 ) -> None:
     """Learn the index once, for `sift ask --mode merged`, which learns nothing at a question.
@@ -68,7 +71,9 @@ def learn(
     with working("Loading the language model …") as status:
         from sift_core.answering import learn_clusters  # with torch
 
-        language_model = load_language_model(model, device, console=status.console)
+        language_model = load_language_model(
+            model, device, dtype=dtype.value, console=status.console
+        )
         status.update("Clustering …")
         progress: list[LearningProgress] = []
 

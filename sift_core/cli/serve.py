@@ -24,6 +24,8 @@ from sift_core.cli.settings import (
     CondenseName,
     CondenseOption,
     DeviceOption,
+    DtypeName,
+    DtypeOption,
     EffortName,
     EffortOption,
     EmbedderOption,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
     from sift_core.answering import AnswerEngine, VllmServer
     from sift_core.answering.condensing import Condense
+    from sift_core.answering.model.number_type import NumberType
     from sift_core.service import ServiceSettings
 
 _NO_RULES = ChoiceRules()
@@ -121,6 +124,7 @@ def serve(
         ),
     ] = None,
     device: DeviceOption = None,
+    dtype: DtypeOption = DtypeName.AUTO,
     vllm: Annotated[
         str | None,
         typer.Option(
@@ -191,6 +195,7 @@ def serve(
             steps=steps,
             max_new_tokens=max_new_tokens,
             device=device,
+            dtype=dtype.value,
             vllm=vllm,
             vllm_folder=vllm_folder,
             vllm_model=vllm_model,
@@ -219,6 +224,7 @@ def opened_app(
     steps: int | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
     device: str | None = None,
+    dtype: NumberType = "auto",
     vllm: str | None = None,
     vllm_folder: str | None = None,
     vllm_model: str | None = None,
@@ -243,6 +249,7 @@ def opened_app(
         steps: Training steps of a fine-tuning in its place; None for those of `effort`.
         max_new_tokens: Length of an answer where a request says none.
         device: As in torch; the fastest there is if None.
+        dtype: Number type of the model, as for `LanguageModel.from_pretrained`.
         vllm: URL of a vLLM that writes the answers; None for none.
         vllm_folder: Where what was learned is written for it.
         vllm_model: The model as it was given to it; `model` if None.
@@ -271,7 +278,9 @@ def opened_app(
             with working("Loading the language model …") as status:
                 from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
-                language_model = load_language_model(model, device, console=status.console)
+                language_model = load_language_model(
+                    model, device, dtype=dtype, console=status.console
+                )
                 calibrated = engine_options(address, calibration, None, language_model)
                 if adapters is not None:
                     calibrated["adapters"] = ClusterAdapters.load(adapters, language_model)

@@ -47,6 +47,15 @@ class EffortName(str, Enum):
     THOROUGH = "thorough"
 
 
+class DtypeName(str, Enum):
+    """Number types of a model's weights."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
 class OffTopic(str, Enum):
     """What is done with a question on which the index says nothing."""
 
@@ -204,6 +213,13 @@ CalibrationOption = Annotated[
 DeviceOption = Annotated[
     str | None,
     typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
+]
+DtypeOption = Annotated[
+    DtypeName,
+    typer.Option(
+        help="Number type of the model. auto takes the fastest on a CPU (sift doctor says which), "
+        "and that of the stored weights on a GPU."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 

@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from sift_core.cache_folder import default_cache_folder
 from sift_core.checks import as_count, check_texts
 from sift_core.embedders.packaged import MINILM, packaged_path
+from sift_core.embedders.precision import Precision
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.processor import n_threads
 from sift_core.types import FloatArray
 
 try:
@@ -39,7 +41,6 @@ CHECKSUM_FIELD = b"\xc2\x3e\x20"
 N_READ = 2**20  # bytes at a time
 TOLERANCE = 1e-4  # of a number in a unit vector, between this and sentence-transformers
 LEAST_COSINE = 0.95  # of a vector by weights of eight bits with the model's own; MiniLM has .99
-Precision: TypeAlias = Literal["float32", "int8"]
 # Of unequal length, so that some of a batch are padded.
 PROBES = (
     "a",
@@ -104,6 +105,11 @@ class OnnxEmbedder:
         return self._name
 
     @property
+    def precision(self) -> Precision:
+        """What products are computed in."""
+        return self._precision
+
+    @property
     def max_tokens(self) -> int:
         """How many tokens of a text the model reads, its own marks counted."""
         return self._max_tokens
@@ -138,7 +144,7 @@ class OnnxEmbedder:
             embeddings[places] = self._embedded([rows[i] for i in places])
 
         if self._precision == "int8" and len(batches) > 1:
-            with ThreadPoolExecutor(_n_threads()) as threads:
+            with ThreadPoolExecutor(n_threads()) as threads:
                 list(threads.map(embed, batches))
         else:
             list(map(embed, batches))
@@ -176,7 +182,7 @@ class OnnxEmbedder:
         if self._precision == "int8":
             path = self._in_eight_bits(path)
         # In eight bits a text is too little for several threads: each has one of its own.
-        return _session(path, 1 if self._precision == "int8" else _n_threads())
+        return _session(path, 1 if self._precision == "int8" else n_threads())
 
     def _in_eight_bits(self, path: Path) -> Path:
         """Return where the graph in `path` is with weights of eight bits, made where missing."""
@@ -201,7 +207,7 @@ class OnnxEmbedder:
         from sift_core.embedders.sentence_transformer import SentenceTransformerEmbedder
 
         theirs = SentenceTransformerEmbedder(str(folder), device="cpu").embed_documents(PROBES)
-        self._session = _session(graph, _n_threads())
+        self._session = _session(graph, n_threads())
         return bool(np.abs(self.embed_documents(PROBES) - theirs).max() <= TOLERANCE)
 
     def _is_near(self, expected: FloatArray, graph: Path) -> bool:
@@ -287,16 +293,10 @@ def _pooling(settings: dict[str, Any]) -> str | None:
     return named if named in known.values() else None
 
 
-def _n_threads() -> int:
-    """Return how many threads may compute: what OpenMP is told, else one a core."""
-    threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return max(1, int(threads)) if threads.isdecimal() else os.cpu_count() or 1
-
-
-def _session(graph: Path, n_threads: int) -> Any:
+def _session(graph: Path, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = n_threads
+    options.intra_op_num_threads = threads
     # A thread that waits must not keep a core from the language model.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

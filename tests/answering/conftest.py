@@ -13,7 +13,7 @@ from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer, params
 
 @pytest.fixture(scope="session")
 def small_lm(random_model):
-    return LanguageModel.from_pretrained(random_model, device="cpu")
+    return LanguageModel.from_pretrained(random_model, device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="session", name="byte_tokenizer")

@@ -214,8 +214,8 @@ def test_models_that_compute_otherwise_have_other_fingerprints(make_random_lm):
     assert BaseCheck(model).fingerprint == prints[0]
     model.config.activation_function = "relu"  # the same weights
     prints.append(BaseCheck(model).fingerprint)
-    prints.append(BaseCheck(model.to(torch.bfloat16)).fingerprint)
-    assert len(set(prints)) == 4
+    assert len(set(prints)) == 3
+    assert BaseCheck(model.to(torch.bfloat16)).fingerprint == prints[-1]  # the same, rounded
 
 
 def test_a_first_fingerprint_is_refused_of_a_model_that_has_changed(model):

@@ -9,6 +9,7 @@ from sift_core import InvalidInputError, MissingDependencyError
 from sift_core.answering import LanguageModel
 from sift_core.answering.model import bundled
 from sift_core.answering.model.bundled import INSTALL, SMOLLM2, packaged_place
+from sift_core.answering.model.number_type import cpu_number_type
 from tests.answering.shapes import needs_smollm2
 
 
@@ -117,8 +118,9 @@ def test_what_is_missing_is_told_with_the_pip_line(conversions, monkeypatch):
 @pytest.mark.slow
 @needs_smollm2
 def test_the_bundled_model_answers_in_words_and_ends():
-    language_model = LanguageModel.from_pretrained()
-    assert {str(weight.dtype) for weight in language_model.model.parameters()} == {"torch.bfloat16"}
+    language_model = LanguageModel.from_pretrained(device="cpu")
+    expected = f"torch.{cpu_number_type().name}"
+    assert {str(weight.dtype) for weight in language_model.model.parameters()} == {expected}
     assert (language_model.name, language_model.window) == (SMOLLM2, 8192)
     answer = language_model.generate("What is the capital of France?")
     assert (answer.text, answer.finish_reason) == ("The capital of France is Paris.", "stop")

@@ -161,7 +161,7 @@ def test_a_folder_that_is_of_no_use_is_refused(lm, tmp_path, damage, monkeypatch
         record["content"]["embedder"] = "x"
         path.write_text(json.dumps(record))
     else:
-        monkeypatch.setattr(clusters, "FORMAT", 2)
+        monkeypatch.setattr(clusters, "FORMAT", clusters.FORMAT + 1)
     with pytest.raises(InvalidInputError):
         ClusterAdapters.load(tmp_path, lm)
 

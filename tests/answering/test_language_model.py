@@ -90,7 +90,7 @@ def test_weights_that_are_incomplete_are_refused(make_random_lm, byte_tokenizer,
     kept = {name: w for name, w in weights.items() if "layers.1" not in name}
     save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InvalidInputError, match=r"weights .* are incomplete: 9 are missing"):
-        LanguageModel.from_pretrained(tmp_path, device="cpu")
+        LanguageModel.from_pretrained(tmp_path, device="cpu", dtype="float32")
 
 
 def test_a_broken_weights_file_is_one_of_our_errors(make_random_lm, byte_tokenizer, tmp_path):
@@ -98,7 +98,7 @@ def test_a_broken_weights_file_is_one_of_our_errors(make_random_lm, byte_tokeniz
     byte_tokenizer.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(InvalidInputError, match="no causal language model"):
-        LanguageModel.from_pretrained(tmp_path, device="cpu")
+        LanguageModel.from_pretrained(tmp_path, device="cpu", dtype="float32")
 
 
 def test_weights_that_are_a_pickle_by_another_name_are_not_run(
@@ -111,7 +111,7 @@ def test_weights_that_are_a_pickle_by_another_name_are_not_run(
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(parts), encoding="utf-8")
     torch.save(Evil(str(tmp_path / "code-ran")), tmp_path / "part.dat")
     with pytest.raises(InvalidInputError, match="no causal language model"):
-        LanguageModel.from_pretrained(tmp_path, device="cpu")
+        LanguageModel.from_pretrained(tmp_path, device="cpu", dtype="float32")
     assert not (tmp_path / "code-ran").exists()
 
 
@@ -127,7 +127,7 @@ def test_running_out_of_memory_while_scoring_is_one_of_our_errors(make_random_lm
 
 
 def test_a_pickle_has_the_name_and_not_the_weights(random_model, make_random_lm):
-    model = LanguageModel.from_pretrained(random_model, device="cpu")
+    model = LanguageModel.from_pretrained(random_model, device="cpu", dtype="float32")
     pickled = pickle.dumps(model)
     assert len(pickled) < 2000
     again = pickle.loads(pickled)

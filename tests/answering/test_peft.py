@@ -171,7 +171,7 @@ def saved(tmp_path):
 def test_a_model_starts_from_an_adapter_that_peft_saved(saved):
     folder, expected = saved
     with pefts_own_warnings():
-        lm = LanguageModel.from_pretrained(folder, device="cpu")
+        lm = LanguageModel.from_pretrained(folder, device="cpu", dtype="float32")
     assert torch.allclose(logits_of(lm.model, range(1, 20)), expected, rtol=0, atol=1e-5)
     assert lm.name == str(folder)  # so that nobody takes what it learns for the base's
     before = lm.fingerprint
@@ -202,7 +202,7 @@ def test_a_damaged_configuration_of_an_adapter_is_refused(saved, content):
         content = json.dumps({**json.loads(config.read_bytes()), **content}).encode()
     config.write_bytes(content)
     with pytest.raises(InvalidInputError, match="no causal language model"):
-        LanguageModel.from_pretrained(saved[0], device="cpu")
+        LanguageModel.from_pretrained(saved[0], device="cpu", dtype="float32")
 
 
 def test_an_adapter_without_weights_in_safetensors_is_refused(saved):
@@ -211,4 +211,4 @@ def test_an_adapter_without_weights_in_safetensors_is_refused(saved):
     torch.save({}, folder / "adapter_model.bin")
     weights.unlink()
     with pytest.raises(InvalidInputError, match=r"adapter_model.safetensors is missing"):
-        LanguageModel.from_pretrained(folder, device="cpu")
+        LanguageModel.from_pretrained(folder, device="cpu", dtype="float32")

@@ -19,7 +19,7 @@ from tests.random_model import save_random_model
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
     folder = save_random_model(tmp_path_factory.mktemp("model"))
-    return LanguageModel.from_pretrained(folder, device="cpu")
+    return LanguageModel.from_pretrained(folder, device="cpu", dtype="float32")
 
 
 @pytest.fixture

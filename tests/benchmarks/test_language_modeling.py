@@ -266,7 +266,7 @@ def measured(experiment, *arms):
 
 
 def test_rows_are_what_fine_tuning_and_scoring_give(experiment, model_folder):
-    lm = LanguageModel.from_pretrained(model_folder, device="cpu")
+    lm = LanguageModel.from_pretrained(model_folder, device="cpu", dtype="float32")
     reversed_order = replace(TUNED, order="reversed")
     base, tuned, both, backwards = measured(
         experiment, BASE, TUNED, replace(TUNED, mode="both"), reversed_order

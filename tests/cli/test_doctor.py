@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from sift_core.answering.model.number_type import cpu_number_type
 from sift_core.cli.stores import StoreAddress, open_for_writing
 
 
@@ -52,8 +53,21 @@ def test_one_screen_tells_versions_settings_and_store(sift, record):
     assert "nothing that is installed is at fault" in told
     assert "\x1b" not in told
     assert len(told.splitlines()) <= 40
-    parts = ["versions", "devices", "missing", "settings", "secrets", "store", "faults"]
-    assert list(record("doctor")) == parts
+    parts = ["versions", "devices", "computing", "missing", "settings", "secrets", "store"]
+    assert list(record("doctor")) == [*parts, "faults"]
+
+
+def test_it_tells_what_is_computed_in_and_why(sift, record, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    told = record("doctor")["computing"]
+    chosen = cpu_number_type()
+    assert told["threads"] == "3 (set by OMP_NUM_THREADS)"
+    assert told["model on the CPU"] == f"{chosen.name}, because {chosen.reason}"
+    assert told["sift index embeds in"].startswith("int8")
+    assert f"{chosen.name}, because" in sift("doctor").out
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    assert record("doctor")["computing"]["threads"].endswith("(CPUs it may use)")
 
 
 def test_what_is_missing_is_told_with_the_pip_line_and_is_no_fault(sift, record, ours, tmp_path):

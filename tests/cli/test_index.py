@@ -39,11 +39,12 @@ def loads(monkeypatch, elsewhere):
     (elsewhere / "docs/data.txt").write_bytes(b"a\0b")
     names = []
 
-    def load(name, *, precision):
-        names.append(name if precision == "int8" else f"{name} in {precision}")
+    def load(name):
+        names.append(name)
         return SmallEmbedder(32)
 
-    monkeypatch.setattr(index_module, "load_embedder", load)
+    monkeypatch.setattr(index_module, "load_index_embedder", load)
+    monkeypatch.setattr(index_module, "load_embedder", lambda name: load(f"{name} in float32"))
     monkeypatch.setattr(index_module, "check_known", lambda *_: None)
     monkeypatch.setattr(index_module, "DEFAULT_EMBEDDER", SmallEmbedder(32).name)
     return names

@@ -139,7 +139,8 @@ def pair(request, tmp_path_factory):
     case = CASES[request.param]
     folder = saved(case, tmp_path_factory.mktemp("model"))
     return Pair(
-        LanguageModel.from_pretrained(folder, device="cpu"), harness(folder, **case.options)
+        LanguageModel.from_pretrained(folder, device="cpu", dtype="float32"),
+        harness(folder, **case.options),
     )
 
 
@@ -184,7 +185,7 @@ def test_bits_per_byte_are_the_harness_s(pair):
 
 
 def test_bits_per_byte_in_a_window_of_1024_tokens_are_the_harness_s():
-    ours = LanguageModel.from_pretrained(words_folder(), device="cpu")
+    ours = LanguageModel.from_pretrained(words_folder(), device="cpu", dtype="float32")
     text = random_text(ours, 2100)
     assert len(ours.windows(text)) == 3
     (theirs,) = harness_bits_per_byte(harness(words_folder()), [text])
@@ -192,7 +193,7 @@ def test_bits_per_byte_in_a_window_of_1024_tokens_are_the_harness_s():
 
 
 def test_a_fine_tuned_model_scores_as_the_harness_does_with_its_adapter(tmp_path):
-    ours = LanguageModel.from_pretrained(words_folder(), device="cpu")
+    ours = LanguageModel.from_pretrained(words_folder(), device="cpu", dtype="float32")
     text = "Return the rows of the table, sorted by the column *key*, the largest first."
     learned = fine_tune(ours, [text] * 4, FineTuningSettings(learning_rate=5e-3)).adapter
     learned.save(tmp_path)
@@ -206,7 +207,7 @@ def test_a_fine_tuned_model_scores_as_the_harness_does_with_its_adapter(tmp_path
 
 def test_a_control_token_in_a_text_is_text_to_us_and_a_token_to_the_harness():
     # Equal once the harness's tokenizer is told to read special tokens as text too.
-    ours = LanguageModel.from_pretrained(words_folder(), device="cpu")
+    ours = LanguageModel.from_pretrained(words_folder(), device="cpu", dtype="float32")
     text = "It ends with <|endoftext|> and goes on."
     tokenizer = words_tokenizer()
     (as_token,) = harness_bits_per_byte(harness(words_folder(), tokenizer=tokenizer), [text])

@@ -81,7 +81,7 @@ def tiny_engine(model, source, embedder):
     from sift_core.answering import AnswerEngine, LanguageModel
 
     return AnswerEngine(
-        language_model=LanguageModel.from_pretrained(model, device="cpu"),
+        language_model=LanguageModel.from_pretrained(model, device="cpu", dtype="float32"),
         source=source,
         embedder=embedder,
         n_candidates=8,

@@ -212,7 +212,7 @@ def _serve_endlessly(model, told):
 
     embedder = HashingEmbedder(64)
     engine = AnswerEngine(
-        language_model=LanguageModel.from_pretrained(model, device="cpu"),
+        language_model=LanguageModel.from_pretrained(model, device="cpu", dtype="float32"),
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS, embedder_name=embedder.name),
         embedder=embedder,
         n_steps=10_000,

@@ -261,7 +261,7 @@ def random_model(tmp_path_factory):
 @pytest.fixture(scope="session")
 def language_model(random_model):
     answering = pytest.importorskip("sift_core.answering", reason="needs sift-rerank[fine-tune]")
-    return answering.LanguageModel.from_pretrained(random_model, device="cpu")
+    return answering.LanguageModel.from_pretrained(random_model, device="cpu", dtype="float32")
 
 
 class TokenCounter:

