@@ -23,6 +23,18 @@ PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numpro
 # timed, compiles the package again, and pytest rewrites all assertions again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# `make demo CPU=avx2`: PyTorch, oneDNN, NumPy and OpenBLAS as on a CPU without AVX-512.
+# CONTRIBUTING.md says what this does not limit.
+ifeq ($(origin CPU),command line)
+ifneq ($(CPU),avx2)
+$(error CPU must be avx2, or left out for all that the processor has; got $(CPU))
+endif
+export ATEN_CPU_CAPABILITY = avx2
+export ONEDNN_MAX_CPU_ISA = AVX2
+export NPY_DISABLE_CPU_FEATURES = X86_V4 AVX512_ICL AVX512_SPR
+export OPENBLAS_CORETYPE = Haswell
+endif
+
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 

@@ -5,8 +5,9 @@
 Questions of hotpotqa over 100,000 chunks: its passages, and made-up ones, each half of two. Every
 mode and effort of an engine over Faiss, and reading over Qdrant's local mode; beside them what
 does without us: LlamaIndex's own query engine with the ten nearest chunks, and a script of PEFT
-and transformers that learns from the nearest. All with SmolLM2-135M in bfloat16, MiniLM by ONNX
-Runtime, one thread, and exactly 32 new tokens. A stage's time is a median over the questions.
+and transformers that learns from the nearest. All with SmolLM2-135M in the CPU's number type,
+MiniLM by ONNX Runtime, one thread, and exactly 32 new tokens. A stage's time is a median over the
+questions.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
     """Add a row for every way to answer, and judge what selection takes of it."""
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
-    model = LanguageModel.from_pretrained(SMOLLM2, device="cpu", dtype="bfloat16")
+    model = LanguageModel.from_pretrained(SMOLLM2, device="cpu")
     n_questions = 1 + max(arguments.reads, arguments.learns)
     searched = chunks(arguments.data, arguments.rows, n_questions)
     embedding = embedder()

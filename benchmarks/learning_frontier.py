@@ -310,7 +310,6 @@ def measure(arguments: argparse.Namespace) -> None:
         skipped_per_domain=TUNING_SKIP if arguments.tune else 0,
         near_duplicates=folder / "neardup_test_dev.jsonl",
         device="cpu",
-        dtype="bfloat16",
     )
     with ResultsFile(arguments.results) as file:
         prepared = PreparedExperiment(experiment, cache_folder=CACHE)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.memory_over_time [--fine-tunings 300] [--json FILE]
 
-The bundled model in bfloat16, one thread. Every fine-tuning is the effort "quick" on five other
+The bundled model, one thread. Every fine-tuning is the effort "quick" on five other
 texts, each of another length up to 256 tokens, and a few tokens are written with what was learned.
 Resident memory has what glibc keeps of freed memory; what the heap has handed out has not.
 """
@@ -32,7 +32,7 @@ SETTLED, EVERY = 50, 50  # fine-tunings before growth is judged, and between two
 def measure(report: Report, n: int) -> None:
     """Fine-tune n times; a row for the first time and every fiftieth."""
     torch.set_num_threads(1)
-    model = LanguageModel.from_pretrained(SMOLLM2, device="cpu", dtype="bfloat16")
+    model = LanguageModel.from_pretrained(SMOLLM2, device="cpu")
     generator = np.random.default_rng(0)
     begin = time.perf_counter()
     used = {}

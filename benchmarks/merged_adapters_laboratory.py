@@ -217,6 +217,5 @@ def prepared_for(data: Path, *, tuning: bool, prompts: int, documents: int) -> P
         skipped_per_domain=TUNING_SKIP if tuning else 0,
         near_duplicates=folder / "neardup_test_dev.jsonl",
         device="cpu",
-        dtype="bfloat16",
     )
     return PreparedExperiment(experiment, cache_folder=CACHE)

@@ -48,7 +48,7 @@ SEED = 0
 def measure(arguments: argparse.Namespace) -> None:
     """Add to the file the examples that it lacks, the collections in turn."""
     torch.set_num_threads(1)
-    model = LanguageModel.from_pretrained(SMOLLM2, device="cpu", dtype="bfloat16")
+    model = LanguageModel.from_pretrained(SMOLLM2, device="cpu")
     n = arguments.examples
     collections = [
         mini_pile(arguments.data / "minipile", model, n)

@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sift_core.processor import instructions, usable_cpus
+
 
 def write_record(
     path: Path, *, rows: list[dict[str, Any]], bars: list[dict[str, Any]], packages: list[str]
@@ -37,7 +39,8 @@ def environment(packages: Iterable[str], *, folder: Path) -> dict[str, Any]:
         "machine": {
             "processor": _processor(),
             "architecture": platform.machine(),
-            "cores": os.cpu_count(),
+            "avx512": _has_avx512(),
+            "cores": usable_cpus(),
             "load_average": _load_average(),  # over cores: others worked too
         },
         "commit": _commit(folder),
@@ -59,6 +62,12 @@ def _processor() -> str:
         return platform.processor()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+def _has_avx512() -> bool | None:
+    """Return whether the processor has AVX-512; None where the system does not tell."""
+    known = instructions()
+    return None if known is None else "avx512f" in known
 
 
 def _load_average() -> float | None:

@@ -24,6 +24,8 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HELPERS = {
+    "demo_answers",
+    "demo_pace",
     "demo_questions",
     "demo_report",
     "demo_store",

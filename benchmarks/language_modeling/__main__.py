@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import CACHE
@@ -32,8 +31,10 @@ from benchmarks.language_modeling.statistics import difference
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.answering.model.number_type import NumberType
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.evaluation.table import Cell, Table
+from sift_core.processor import usable_cpus
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
 RESULTS = CACHE.with_name("language_modeling") / "results.jsonl"
@@ -210,9 +211,14 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scope", default=usual.scope, help="what learns")
     parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
     parser.add_argument("--scope-rates", type=_rates, default="head=2e-3,full=1e-3")
-    parser.add_argument("--dtype", default="bfloat16", help="what the model computes in")
+    parser.add_argument(
+        "--dtype",
+        default="auto",
+        choices=get_args(NumberType),
+        help="what the model computes in; auto: what the CPU is fastest in",
+    )
     parser.add_argument("--quick", action="store_true", help="minutes; numbers say little")
-    parser.add_argument("--workers", type=_count, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--workers", type=_count, default=min(2, usable_cpus()))
     parser.add_argument("--ray", metavar="ADDRESS", help="workers on Ray: local, or as ray.init")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
     parser.add_argument("--json", type=Path, help="where to write the record")

@@ -41,6 +41,7 @@ from benchmarks.language_modeling.running import ResultsFile, run_tasks
 from benchmarks.records import environment
 from benchmarks.text_variants import versions
 from sift_core.answering import FineTuningSettings, LanguageModel
+from sift_core.answering.model.number_type import NumberType
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache, version_of
@@ -88,7 +89,7 @@ class LanguageModelingExperiment:
         alpha: Its output scaling.
         seed: Of the LoRA's random half.
         device: As in torch; the fastest there is if None.
-        dtype: As in `LanguageModel.from_pretrained`; the weights' own if None.
+        dtype: As in `LanguageModel.from_pretrained`.
     """
 
     data_space: Path
@@ -110,7 +111,7 @@ class LanguageModelingExperiment:
     alpha: float = 16.0
     seed: int = 0
     device: str | None = None
-    dtype: str | None = None
+    dtype: NumberType = "auto"
 
     def load_model(self) -> LanguageModel:
         """Return the base model."""

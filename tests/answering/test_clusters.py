@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sift_core import InvalidInputError, Query
-from sift_core.answering import FineTuningSettings
+from sift_core.answering import FineTuningSettings, LanguageModel
 from sift_core.answering.learning import clusters
 from sift_core.answering.learning.clusters import MANIFEST, ClusterAdapters, learn_clusters
 from sift_core.types import DocumentSample
@@ -139,6 +139,15 @@ def test_a_folder_of_something_else_is_refused_and_stays(lm, tmp_path, change):
     with pytest.raises(InvalidInputError, match="delete that folder"):
         learned(lm, tmp_path, **changes)
     assert (tmp_path / MANIFEST).read_bytes() == before
+
+
+def test_what_was_learned_in_float32_opens_in_bfloat16(lm, tmp_path, make_random_lm):
+    found = learned(lm, tmp_path)
+    other = make_random_lm()
+    half = LanguageModel(other.model.to(torch.bfloat16), other.tokenizer)
+    opened = ClusterAdapters.load(tmp_path, half)
+    for ours, theirs in zip(opened.adapters, found.adapters, strict=True):
+        assert torch.equal(ours.values, theirs.values)
 
 
 def test_adapters_of_another_model_are_refused(lm, tmp_path, make_random_lm):

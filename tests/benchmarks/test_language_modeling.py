@@ -225,6 +225,7 @@ def experiment(tmp_path_factory, model_folder):
         score_after=(0, 1),
         rank=2,
         device="cpu",
+        dtype="float32",
     )
 
 
