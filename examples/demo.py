@@ -251,9 +251,12 @@ def index(
     documents = corpus.read(encoder)
     if not documents:
         raise InvalidInputError(f"nothing to read in {corpus.name}; pass a folder with text")
-    console.print(f"Indexing {len(documents)} chunks: {escape(corpus.name)}. Only this time.")
     encoder.load()
     until = max(until, time.monotonic() + LEAST_INDEXING_S)
+    console.print(
+        f"Indexing {len(documents)} chunks: {escape(corpus.name)}. At most "
+        f"{until - time.monotonic():.0f} s, and only this time."
+    )
     # In an order that mixes all files, so that a part of the chunks is a sample of them.
     documents = sorted(documents, key=content_id)
     in_time = takewhile(lambda _: time.monotonic() < until, documents)

