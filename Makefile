@@ -25,14 +25,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # `make demo CPU=avx2`: PyTorch, oneDNN, NumPy and OpenBLAS as on a CPU without AVX-512.
 # CONTRIBUTING.md says what this does not limit.
-ifeq ($(origin CPU),command line)
-ifneq ($(CPU),avx2)
-$(error CPU must be avx2, or left out for all that the processor has; got $(CPU))
-endif
+ifeq ($(CPU),avx2)
 export ATEN_CPU_CAPABILITY = avx2
 export ONEDNN_MAX_CPU_ISA = AVX2
+export MKL_ENABLE_INSTRUCTIONS = AVX2
 export NPY_DISABLE_CPU_FEATURES = X86_V4 AVX512_ICL AVX512_SPR
 export OPENBLAS_CORETYPE = Haswell
+else ifeq ($(origin CPU),command line)
+$(error CPU must be avx2, or left out for all that the processor has; got $(CPU))
 endif
 
 help: ## list the targets
@@ -56,8 +56,8 @@ $(FOR_ALL): $(FOR_DEMO) $(SOURCES)
 
 install: $(FOR_ALL) ## make .venv with all that tests, checks, documentation and benchmarks need
 
-demo: $(FOR_DEMO) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own
-	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs)
+demo: $(FOR_DEMO) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own, WHOLE=1 to index all of it at once
+	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs) $(if $(WHOLE),--whole)
 
 # Without a hub that answers, each name that no model has would be asked for again and again.
 test test-all: export HF_HUB_OFFLINE = 1
@@ -102,6 +102,7 @@ bench: $(FOR_ALL) ## run the benchmarks; results go to benchmarks/results. DATA=
 	$(BIN)/python -m benchmarks.end_to_end --data $(DATA) --json $(RESULTS)/end_to_end.json
 	$(BIN)/python -m benchmarks.memory_over_time --json $(RESULTS)/memory_over_time.json
 	$(BIN)/python -m benchmarks.fine_tuning --data $(DATA) --json $(RESULTS)/fine_tuning.json --plot $(RESULTS)/fine_tuning.png
+	$(BIN)/python -m benchmarks.number_types --data $(DATA) --json $(RESULTS)/number_types.json
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --results $(RESULTS)/language_modeling.jsonl --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plots $(RESULTS)/language_modeling
 	$(BIN)/python -m benchmarks.policy --data $(DATA) --results $(RESULTS)/policy.jsonl --json $(RESULTS)/policy.json --markdown $(RESULTS)/policy.md --plot $(RESULTS)/policy.png
 

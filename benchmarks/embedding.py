@@ -5,10 +5,9 @@
 FastAPI's pages (FOLDER/demo/pages.jsonl.gz) in chunks of at most 128 and 256 tokens, as `sift
 index` cuts them, a random choice of them. All embed the same chunks in turn; the ratio of their
 medians counts, since other work meets all alike. sentence-transformers takes its own 32 at a time,
-and once 8, which is faster. Of each it is said how far it is from what the products alone would
-take. `sift index` embeds in eight bits where that saves a third of the time; what it costs in
-recall is measured behind it, which embeds all passages of five sets twice: twenty minutes the first
-time.
+and once 8, which is faster. Each row has its share of the peak rate of matrix products. `sift
+index` embeds in eight bits where that saves a third of the time. What it costs in recall is
+measured last, which embeds all passages of five sets twice: twenty minutes the first time.
 """
 
 from __future__ import annotations

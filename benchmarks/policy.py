@@ -37,6 +37,7 @@ from sift_core.answering import AnswerEngine, LanguageModel, learn_clusters
 from sift_core.answering.calibrating import AIM_S, Example, held_back, measured, ways_of
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.errors import InvalidInputError
 
 RESULTS = CACHE.with_name("policy") / "results.jsonl"
 PACKAGES = ["numpy", "torch", "transformers", "peft", "onnxruntime", "sift-rerank"]
@@ -57,9 +58,16 @@ def measure(arguments: argparse.Namespace) -> None:
         for name in arguments.collections
     ]
     with ResultsFile(arguments.results) as file:
-        if "cost model" not in file.keys:
+        dtype = str(model.model.dtype)
+        known = next((row for row in file.rows if row["key"] == "cost model"), None)
+        if known is None:
             costs = CostModel.measure(model, aim_s=AIM_S)
-            file.append({"key": "cost model", "cost_model": asdict(costs)})
+            file.append({"key": "cost model", "cost_model": asdict(costs), "dtype": dtype})
+        elif (found := known.get("dtype", "torch.bfloat16")) != dtype:  # as before it was noted
+            raise InvalidInputError(
+                f"the rows of {arguments.results} were measured in {found}, this CPU is fastest in "
+                f"{dtype}; name another file with --results"
+            )
         engines = [_engine(one, model) for one in collections]
         queues = [
             [

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sift_core.processor import instructions, usable_cpus
+from sift_core.processor import BFLOAT16_INSTRUCTIONS, instructions, usable_cpus
 
 
 def write_record(
@@ -39,7 +39,8 @@ def environment(packages: Iterable[str], *, folder: Path) -> dict[str, Any]:
         "machine": {
             "processor": _processor(),
             "architecture": platform.machine(),
-            "avx512": _has_avx512(),
+            "avx512": _has("avx512f"),
+            "bfloat16": _has(*BFLOAT16_INSTRUCTIONS),
             "cores": usable_cpus(),
             "load_average": _load_average(),  # over cores: others worked too
         },
@@ -64,10 +65,10 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def _has_avx512() -> bool | None:
-    """Return whether the processor has AVX-512; None where the system does not tell."""
+def _has(*names: str) -> bool | None:
+    """Return whether the processor has one of these instructions; None if nobody knows."""
     known = instructions()
-    return None if known is None else "avx512f" in known
+    return None if known is None else not known.isdisjoint(names)
 
 
 def _load_average() -> float | None:

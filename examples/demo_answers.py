@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from demo_pace import Pace, rounds_that_fit
+from demo_pace import Pace, count_that_fits
 from demo_report import Comparison, ModeResult, print_answer_line, print_modes, progress
 from rich.console import Console
 
@@ -35,6 +35,7 @@ def answer_and_learn(
     """Print an answer from each choice, then bits per byte in every mode; return the latter."""
     with console.status("Loading the language model; the first time it is unpacked …"):
         language_model = load_language_model(model, console=console)
+    with console.status("Timing the language model …"):
         pace = Pace.kept(cache / "pace.json", language_model)
     engine = AnswerEngine(
         language_model=language_model,
@@ -56,22 +57,27 @@ def answer_from_each(
 ) -> AnswerEngine:
     """Print, as it is written, what the model answers from each choice.
 
-    Return the engine, which reads fewer chunks where ten would take more than a minute.
+    Return the engine, which reads fewer chunks and writes less where three whole answers would
+    take more than a minute.
     """
+
+    def n_new(n_chunks: int) -> int:
+        return max(1, N_NEW_TOKENS * n_chunks // N_CHUNKS)
 
     def seconds(n_chunks: int) -> float:
         texts = [compared.chunks(name).texts[:n_chunks] for name in selectors]
         n_read = sum(n_tokens(engine.language_model, one) for one in texts)
-        return pace.answering_s(read=n_read, written=len(selectors) * N_NEW_TOKENS)
+        return pace.answering_s(read=n_read, written=len(selectors) * n_new(n_chunks))
 
-    n_chunks = rounds_that_fit(N_CHUNKS, seconds, LONGEST_STAGE_S)
+    n_chunks = count_that_fits(N_CHUNKS, seconds, LONGEST_STAGE_S)
     if n_chunks < N_CHUNKS:
         console.print(
-            f"\n[dim]Reading {N_CHUNKS} chunks three times would take about "
-            f"{seconds(N_CHUNKS):.0f} s on this machine: {n_chunks} are read.[/]"
+            f"\n[dim]Three answers of {N_NEW_TOKENS} tokens from {N_CHUNKS} chunks would take "
+            f"about {seconds(N_CHUNKS):.0f} s on this machine: {n_chunks} chunks are read, and "
+            f"{n_new(n_chunks)} tokens are written.[/]"
         )
     console.print(f"\n[dim]Three answers: about {seconds(n_chunks):.0f} s.[/]")
-    engine = replace(engine, n_context=n_chunks)
+    engine = replace(engine, n_context=n_chunks, max_new_tokens=n_new(n_chunks))
     for name, selector in selectors.items():
         reader = replace(engine, context_selector=selector)
         choice = reader.choose_from(compared.query, compared.pool, mode="context")
@@ -101,7 +107,7 @@ def try_modes(
         learning = pace.learning_s(tokens=n_learned, steps=n_steps)
         return learning + pace.answering_s(read=n_read, written=0)
 
-    n_steps = rounds_that_fit(N_STEPS, seconds, LONGEST_STAGE_S)
+    n_steps = count_that_fits(N_STEPS, seconds, LONGEST_STAGE_S)
     if n_steps < N_STEPS:
         console.print(
             f"\n[dim]{N_STEPS} steps of learning would take about {seconds(N_STEPS):.0f} s on "

@@ -78,17 +78,17 @@ class Pace:
         return pace
 
     def answering_s(self, *, read: int, written: int) -> float:
-        """Return the seconds of reading and writing so many tokens."""
+        """Return the seconds of reading and writing these numbers of tokens."""
         return self.read_s * read + self.write_s * written
 
     def learning_s(self, *, tokens: int, steps: int) -> float:
-        """Return the seconds of learning so many tokens in so many steps."""
+        """Return the seconds of learning tokens in a number of steps."""
         learned = READINGS_A_STEP * self.read_s * tokens
         return self.setup_s + steps * self.step_s + learned
 
 
-def rounds_that_fit(most: int, seconds: Callable[[int], float], limit_s: float) -> int:
-    """Return how many rounds of a stage fit into the limit: `most`, its half, or so on, >= 1."""
+def count_that_fits(most: int, seconds: Callable[[int], float], limit_s: float) -> int:
+    """Return how many chunks or steps fit into the limit: `most`, a half of it, a quarter, >= 1."""
     n = most
     while n > 1 and seconds(n) > limit_s:
         n //= 2

@@ -76,7 +76,7 @@ class RememberingEmbedder:
 
         return load_index_embedder(self.name)
 
-    def load(self) -> None:
+    def load_index_model(self) -> None:
         """Load what embeds documents now. The first time it is exported for ONNX Runtime."""
         _ = self.index_model
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,34 @@ def default_cache_folder() -> Path:
         )
     root = Path(base) if os.path.isabs(base) else Path(home, ".cache")
     return root / "sift-rerank"
+
+
+def measured_once(name: str, circumstances: Sequence[str], measure: Callable[[], float]) -> float:
+    """Return a number that is measured once on this machine and kept in the cache folder.
+
+    So that all processes decide alike. Where the folder cannot be read or written it is measured
+    each time.
+
+    Args:
+        name: What is measured, as a file's name.
+        circumstances: What it depends on beside the machine, such as versions.
+        measure: Measures it.
+    """
+    digest = _checksum([platform.node(), platform.machine(), *circumstances])[:16]
+    try:
+        path = default_cache_folder() / "measured" / f"{name}-{digest}.json"
+    except InvalidInputError:  # this account has no home
+        return measure()
+    try:
+        return float(unsealed(path.read_bytes(), name))
+    except (OSError, ValueError, TypeError):  # none yet, or damaged
+        found = measure()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(sealed(found, name), encoding="utf-8")
+        os.replace(draft, path)
+    return found
 
 
 def sealed(content: Any, name: str) -> str:

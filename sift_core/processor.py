@@ -8,31 +8,34 @@ import sys
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # AVX-512, AMX, Arm
+THREAD_VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")  # PyTorch heeds the first
+BFLOAT16_INSTRUCTIONS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # AVX-512, AMX, Arm
 # Sums of products of eight-bit numbers in one instruction: VNNI, AMX, Arm's dot product.
-EIGHT_BIT_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
+EIGHT_BIT_INSTRUCTIONS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
 
 
 def n_threads() -> int:
     """Return how many threads should compute.
 
-    `OMP_NUM_THREADS` decides, then `MKL_NUM_THREADS`. Without them it is `usable_cpus`.
+    `MKL_NUM_THREADS` decides, then `OMP_NUM_THREADS`, as in PyTorch. Without them it is
+    `usable_cpus`.
     """
-    return threads_asked_for() or usable_cpus()
+    variable = thread_variable()
+    return usable_cpus() if variable is None else _number_in(variable)
 
 
-def threads_asked_for() -> int | None:
-    """Return the number in `OMP_NUM_THREADS`, else in `MKL_NUM_THREADS`, >= 1.
+def thread_variable() -> str | None:
+    """Return the variable that sets the number of threads.
 
-    Return None if neither holds a whole number above 0. Of a list for nested levels, such as
-    "4,2", the first counts.
+    Return None if none of `THREAD_VARIABLES` holds a whole number above 0.
     """
-    for name in THREAD_VARIABLES:
-        first = os.environ.get(name, "").partition(",")[0].strip()
-        if first.isdecimal() and int(first) > 0:
-            return int(first)
-    return None
+    return next((name for name in THREAD_VARIABLES if _number_in(name)), None)
+
+
+def _number_in(variable: str) -> int:
+    """Return the number in a variable, of a list for nested levels the first; 0 if none is."""
+    first = os.environ.get(variable, "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() else 0
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
@@ -57,7 +60,7 @@ def limit_torch_threads() -> None:
     """
     import torch
 
-    if threads_asked_for() is None and torch.get_num_threads() > usable_cpus():
+    if thread_variable() is None and torch.get_num_threads() > usable_cpus():
         torch.set_num_threads(usable_cpus())
 
 
@@ -97,9 +100,10 @@ def _bound_cpus() -> int:
 def _limit_of_control_group(root: Path) -> float | None:
     """Return the least CPU limit of this process's group and those above it; None without one."""
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        text = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
+    lines = text.splitlines()
     own = next((line[len("0::") :] for line in lines if line.startswith("0::")), None)
     if own is None:  # version 1 alone
         return None

@@ -29,7 +29,6 @@ from sift_core.embedders.onnx import (
     refusal,
 )
 from sift_core.embedders.packaged import packaged_path
-from sift_core.embedders.precision import quicker
 
 FOLDER = Path(packaged_path("all-MiniLM-L6-v2"))
 TEXTS = [
@@ -126,7 +125,7 @@ def test_eight_bits_are_near_and_depend_on_no_other_text(ours, in_eight_bits):
 
 @dataclass
 class Timed:
-    """Stands for an embedder that takes so many seconds, on a clock of its own."""
+    """Stands for an embedder that takes given seconds, on a clock that both share."""
 
     seconds: list[float]
     clock: list[float]
@@ -138,16 +137,15 @@ class Timed:
 @pytest.mark.parametrize(
     ("whole", "small", "expected"),
     [
-        ([3, 3, 3], [1, 1, 1], "int8"),
-        ([3, 3, 3], [2, 2, 2], "int8"),  # a third
-        ([3, 3, 3], [2.1, 2.1, 2.1], "float32"),
-        ([3, 3, 3], [9, 9, 1], "int8"),  # two busy moments
+        ([4, 4, 4], [1, 1, 1], 0.75),
+        ([4, 4, 4], [9, 9, 3], 0.25),  # two busy moments
+        ([4, 9, 4], [5, 5, 5], -0.25),
     ],
 )
-def test_eight_bits_are_taken_where_they_save_a_third(whole, small, expected):
+def test_what_eight_bits_save_by_hand(whole, small, expected):
     clock = [0.0]
     embedders = (Timed(list(whole), clock), Timed(list(small), clock))
-    assert quicker(*embedders, clock=lambda: clock[0]) == expected
+    assert precision.saving_of_eight_bits(*embedders, clock=lambda: clock[0]) == expected
 
 
 def test_a_collection_is_embedded_in_eight_bits_where_the_cpu_has_instructions(monkeypatch):
@@ -156,12 +154,21 @@ def test_a_collection_is_embedded_in_eight_bits_where_the_cpu_has_instructions(m
     assert load_index_embedder("all-MiniLM-L6-v2").precision == "int8"
 
 
-@pytest.mark.parametrize("found", ["int8", "float32"])
+@pytest.mark.parametrize(("saving", "expected"), [(0.34, "int8"), (0.32, "float32")])
 @pytest.mark.parametrize("known", [frozenset({"avx2"}), None])
-def test_elsewhere_what_is_quicker_embeds_a_collection(monkeypatch, found, known):
+def test_elsewhere_both_are_timed_once(monkeypatch, known, saving, expected, ours, tmp_path):
+    timed = []
+
+    def measure(float32, int8):
+        timed.append((float32.precision, int8.precision))
+        return saving
+
     monkeypatch.setattr(precision, "instructions", lambda: known)
-    monkeypatch.setattr(precision, "quicker", lambda whole, small: found)
-    assert load_index_embedder("all-MiniLM-L6-v2").precision == found
+    monkeypatch.setattr(precision, "saving_of_eight_bits", measure)
+    monkeypatch.setattr("sift_core.cache_folder.platform.node", lambda: str(tmp_path))
+    for _ in range(2):
+        assert load_index_embedder("all-MiniLM-L6-v2").precision == expected
+    assert timed == [("float32", "int8")]
 
 
 @pytest.mark.slow

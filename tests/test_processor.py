@@ -10,7 +10,7 @@ from sift_core import processor
 from sift_core.processor import (
     instructions_in,
     n_threads,
-    threads_asked_for,
+    thread_variable,
     usable_cpus,
 )
 
@@ -32,7 +32,7 @@ def many_cpus(monkeypatch):
 def system(folder, own, limits):
     """Make the files in which Linux tells a process's control group and each group's limit."""
     (folder / "proc/self").mkdir(parents=True)
-    (folder / "proc/self/cgroup").write_text(own)
+    (folder / "proc/self/cgroup").write_text(own, encoding="utf-8", errors="surrogateescape")
     for group, limit in limits.items():
         place = folder / "sys/fs/cgroup" / group
         place.mkdir(parents=True, exist_ok=True)
@@ -56,6 +56,7 @@ def system(folder, own, limits):
         ("0::/\n", {}, 64),
         ("0::/\n", {"": "nonsense\n"}, 64),
         ("0::/\n", {"": "100000 0\n"}, 64),
+        ("0::/\udcff\n", {"": "300000 100000\n"}, 3),  # a name that is no UTF-8
     ],
 )
 def test_a_containers_limit_counts(many_cpus, tmp_path, own, limits, expected):
@@ -87,7 +88,8 @@ def test_a_process_that_is_bound_to_one_cpu_uses_one():
         ({"OMP_NUM_THREADS": "3"}, 3),
         ({"OMP_NUM_THREADS": "4,2"}, 4),
         ({"MKL_NUM_THREADS": "5"}, 5),
-        ({"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "5"}, 3),
+        ({"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "5"}, 5),
+        ({"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "many"}, 3),
         ({"OMP_NUM_THREADS": "0"}, None),
         ({"OMP_NUM_THREADS": ""}, None),
         ({"OMP_NUM_THREADS": "many"}, None),
@@ -97,8 +99,20 @@ def test_a_process_that_is_bound_to_one_cpu_uses_one():
 def test_the_variables_of_threads_win(monkeypatch, variables, expected):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert threads_asked_for() == expected
     assert n_threads() == (expected or usable_cpus())
+    assert (thread_variable() is None) == (expected is None)
+
+
+@pytest.mark.parametrize("variables", [("2", "1"), ("1", "1"), ("1", "")])
+def test_pytorch_takes_the_same_number(variables):
+    pytest.importorskip("torch")
+    code = (
+        "import torch; from sift_core.processor import n_threads; "
+        "print(torch.get_num_threads() == n_threads())"
+    )
+    names = dict(zip(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), variables, strict=True))
+    asked = {**os.environ, **{name: value for name, value in names.items() if value}}
+    assert subprocess.check_output([sys.executable, "-c", code], env=asked, text=True) == "True\n"
 
 
 def test_torch_gets_no_more_threads_than_cpus(monkeypatch):

@@ -20,7 +20,7 @@ from sift_core.types import AnswerMode, FloatArray
 if TYPE_CHECKING:
     from sift_core.answering.model.language_model import LanguageModel
 
-FORMAT = 2  # of the file
+FORMAT = 1  # of the file
 KNOWN = ("explained_read", "explained_learned", "question_tokens")  # what a split may go by
 LEAST_SIDE = 8  # guess: examples on either side of a split
 N_FOLDS = 10

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from sift_core.cli.settings import (
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError
-from sift_core.processor import THREAD_VARIABLES, n_threads, threads_asked_for
+from sift_core.processor import n_threads, thread_variable, usable_cpus
 
 DISTRIBUTION = "sift-rerank"
 SECRETS = (API_KEY_VARIABLE, "HF_TOKEN")
@@ -58,7 +59,7 @@ def doctor(
     """
     faults: list[str] = []
     ours = {name: version for name in (DISTRIBUTION, *PLUGINS) if (version := _version_of(name))}
-    ours["system"] = f"{platform.platform(terse=True)}, {os.cpu_count()} cores"
+    ours["system"] = f"{platform.platform(terse=True)}, {usable_cpus()} CPUs"
     ours["Python"] = f"{platform.python_version()} ({sys.executable})"
     record = {
         "versions": ours,
@@ -98,8 +99,8 @@ def _computing() -> dict[str, str]:
 
     What is not installed is left out.
     """
-    variable = next((name for name in THREAD_VARIABLES if os.environ.get(name)), None)
-    source = f"set by {variable}" if variable and threads_asked_for() else "CPUs it may use"
+    variable = thread_variable()
+    source = "the CPUs it may use" if variable is None else f"set by {variable}"
     found = {"threads": f"{n_threads()} ({source})"}
     try:
         from sift_core.answering.model.number_type import cpu_number_type
@@ -108,12 +109,16 @@ def _computing() -> dict[str, str]:
         found["model on the CPU"] = f"{chosen.name}, because {chosen.reason}"
     except (ImportError, OSError, RuntimeError):  # torch is missing, or a fault of its own
         pass
-    found["sift index embeds in"] = (
-        f"int8, because the CPU has instructions for it ({', '.join(names)})"
-        if (names := eight_bit_instructions())
-        else "int8 if that saves a third of float32's time, which is timed: no instructions for it"
-    )
+    if find_spec("onnxruntime") is not None:
+        found["sift index embeds in"] = _index_precision(eight_bit_instructions())
     return found
+
+
+def _index_precision(known: list[str] | None) -> str:
+    if known:
+        return f"int8, because the CPU has instructions for it ({', '.join(known)})"
+    why = "the system does not tell the CPU's" if known is None else "the CPU has no"
+    return f"int8 if that saves a third of float32's time when timed, since {why} instructions"
 
 
 def _torch_devices(torch: Any) -> str:

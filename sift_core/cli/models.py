@@ -11,14 +11,17 @@ import os
 import re
 import shlex
 import warnings
+from importlib import metadata
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
+from sift_core.cache_folder import measured_once
 from sift_core.cli.output import stderr_console
 from sift_core.cli.settings import DEFAULT_EMBEDDER, DEFAULT_MODEL
 from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
+from sift_core.processor import n_threads
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -98,15 +101,30 @@ def load_index_embedder(name: str) -> LoadedEmbedder:
     """Load a model that embeds many documents: in eight bits where that is much quicker.
 
     On a CPU with instructions for eight-bit numbers that is known. On any other both precisions
-    are timed, which takes a second. Arguments and errors are those of `load_embedder`.
+    are timed once for each model, in a second or two. Arguments and errors are those of
+    `load_embedder`.
     """
-    from sift_core.embedders.precision import eight_bit_instructions, quicker
+    from sift_core.embedders.precision import (
+        LEAST_SAVING,
+        eight_bit_instructions,
+        saving_of_eight_bits,
+    )
 
-    small = load_embedder(name, precision="int8")
-    if eight_bit_instructions() or getattr(small, "precision", "float32") == "float32":
-        return small
-    whole = load_embedder(name)
-    return small if quicker(whole, small) == "int8" else whole
+    if eight_bit_instructions():
+        return load_embedder(name, precision="int8")
+    float32 = load_embedder(name)
+    if not hasattr(float32, "precision"):  # of sentence-transformers, which has no eight bits
+        return float32
+
+    def saving() -> float:
+        int8 = load_embedder(name, precision="int8")
+        is_in_eight_bits = getattr(int8, "precision", "") == "int8"  # not every model can be
+        return saving_of_eight_bits(float32, int8) if is_in_eight_bits else 0.0
+
+    circumstances = [name, metadata.version("onnxruntime"), f"{n_threads()} threads"]
+    if measured_once("eight-bits", circumstances, saving) < LEAST_SAVING:
+        return float32
+    return load_embedder(name, precision="int8")
 
 
 def _by_onnx_runtime(name: str, precision: Precision) -> OnnxEmbedder | None:

@@ -6,32 +6,33 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from sift_core.processor import EIGHT_BIT_PRODUCTS, instructions
+from sift_core.processor import EIGHT_BIT_INSTRUCTIONS, instructions
 from sift_core.protocols import Embedder
 
 Precision: TypeAlias = Literal["float32", "int8"]
 LEAST_SAVING = 1 / 3  # of the time of float32, or its exact vectors are worth more
-N_TEXTS, REPEATS = 8, 3  # that are timed: a second, for a model of MiniLM's size
+N_TEXTS, REPEATS = 8, 3  # that are timed: a second or two for a model of MiniLM's size
 TEXT = "Seven of the 38 old ships were sold; nobody asked why, or at what price. " * 6
 
 
-def eight_bit_instructions() -> list[str]:
+def eight_bit_instructions() -> list[str] | None:
     """Return the CPU's instructions for products of eight-bit numbers, by Linux' names.
 
     With one of them (VNNI, AMX, Arm's dot product) embedding in eight bits takes about half of the
-    time of float32. The list is empty without them, and where the system does not tell.
+    time of float32. Return None where the system does not tell the CPU's instructions.
     """
-    return sorted((instructions() or frozenset()) & EIGHT_BIT_PRODUCTS)
+    known = instructions()
+    return None if known is None else sorted(known & EIGHT_BIT_INSTRUCTIONS)
 
 
-def quicker(
-    whole: Embedder, small: Embedder, *, clock: Callable[[], float] = time.perf_counter
-) -> Precision:
-    """Return "int8" if that saves a third of the time now, else "float32".
+def saving_of_eight_bits(
+    float32: Embedder, int8: Embedder, *, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Return the share of float32's time that eight bits save now, at most 1.
 
     Args:
-        whole: Embeds in float32.
-        small: Embeds in eight bits.
+        float32: Embeds in float32.
+        int8: Embeds in eight bits.
         clock: Returns seconds.
     """
     texts = [f"{number}. {TEXT}" for number in range(N_TEXTS)]
@@ -44,5 +45,4 @@ def quicker(
             taken.append(clock() - started)
         return min(taken)  # a moment in which the machine is busy must not count
 
-    saves_enough = seconds(small) <= (1 - LEAST_SAVING) * seconds(whole)
-    return "int8" if saves_enough else "float32"
+    return 1 - seconds(int8) / seconds(float32)

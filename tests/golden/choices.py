@@ -99,19 +99,19 @@ def _text(number, row):
 
 
 def chosen(number, selector, rules):
-    """Return ids, why it ended, and of the last pick all that is told, in six digits."""
+    """Return ids, why it ended, and the last pick's explanation in six digits."""
     query, pool, n_select = pool_of(number)
     if selector in ("mmr", "nearest"):  # they take one vector
         query = replace(query, also=())
     column = column_of("", query, pool, SELECTORS[selector], n_select, ChoiceRules(**RULES[rules]))
     record = column.record()
     picks = record["chunks"]
-    told = [
+    explanation = [
         _short(picks[-1][name])
         for name in ("similarity", "score", "relevance", "redundancy", "gain", "variance")
     ]
     lengths = [len(pick["text"]) // LENGTH for pick in picks]
-    line = [" ".join(pick["document_id"] for pick in picks), record["stop_reason"], told]
+    line = [" ".join(pick["document_id"] for pick in picks), record["stop_reason"], explanation]
     return [*line, lengths] if max(lengths) > 1 else line
 
 

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sift_core.cli.models import load_embedder
 from tests.golden.responses import stable
 from tests.random_model import save_random_model
 
@@ -58,6 +59,7 @@ CHANGES = [
 
 def record():
     """Return all lines of `outputs.json`: exit code, stdout and stderr of each command."""
+    load_embedder("all-MiniLM-L6-v2")  # what is exported once is said once
     with TemporaryDirectory() as folder:
         place = Path(folder)
         save_random_model(place / "model", window=1024)
@@ -78,11 +80,11 @@ def _output(folder, words):
         text=True,
         check=False,
     )
-    return [finished.returncode, _told(finished.stdout), _told(finished.stderr)]
+    return [finished.returncode, _stable(finished.stdout), _stable(finished.stderr)]
 
 
-def _told(text):
-    """Return JSON as it is but for what changes, and lines of words likewise."""
+def _stable(text):
+    """Return JSON, or lines of words, without what changes from call to call."""
     try:
         return stable(json.loads(text), digits=4)
     except ValueError:

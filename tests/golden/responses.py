@@ -81,7 +81,7 @@ def _response(client, path, body):
 
 
 def stable(value, *, digits=6):
-    """Return a JSON value without what differs from call to call, numbers with so many digits."""
+    """Return a JSON value without what differs from call to call, its numbers rounded."""
     if isinstance(value, dict):
         return {
             key: "…" if key in CHANGES else stable(one, digits=digits) for key, one in value.items()

@@ -26,7 +26,7 @@ from sift_core.selection.kernels import unit_rows
 from sift_core.types import DocumentSample, FloatArray, Query
 
 MANIFEST = "clusters.json"
-FORMAT = 2  # of the folder, and of what is learned: raise it when either changes
+FORMAT = 1  # of the folder, and of what is learned: raise it when either changes
 RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # benchmarks.merged_adapters
 
 OnClusterStep = Callable[[int, int, float], object]

@@ -298,7 +298,8 @@ class _Run:
             raise AnswerError(
                 "memory ran out while fine-tuning on one chunk at a time, with checkpointing where "
                 'it can be: pass shorter chunks, a lower rank, the scope "top:k" or "head", or a '
-                f"model in bfloat16 ({str(error).splitlines()[0]})"
+                "model in bfloat16, which is slow on a CPU without instructions for it "
+                f"({str(error).splitlines()[0]})"
             ) from error
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

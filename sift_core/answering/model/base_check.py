@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
@@ -19,8 +19,9 @@ except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
 
 SAMPLE_SIZE = 16  # merging and unmerging a LoRA changes a quarter of a tensor: seen in 99 of 100
-# What a configuration has beside what the model computes. The number type is left out, too.
-_NOT_COMPUTED = ("_name_or_path", "transformers_version", "use_cache", "dtype", "torch_dtype")
+# What a configuration has beside what the model computes.
+_NOT_COMPUTED = ("_name_or_path", "transformers_version", "use_cache")
+_NUMBER_TYPE = ("dtype", "torch_dtype")  # the second in older versions of transformers
 
 
 def digest_of(parts: Iterable[str | bytes]) -> str:
@@ -54,28 +55,23 @@ class BaseCheck:
         self._tensors = _tensors(model)
         self._marks = {name: _mark(tensor) for name, tensor in self._tensors.items()}
         self._samples = _samples(self._tensors)
-        self._reference: dict[str, _Digests] | None = None
-        self._fingerprint: str | None = None
+        self._reference: tuple[dict[str, str], str] | None = None
         self._lock = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
         """A hash of the model's class, configuration and weights, 64 hexadecimal digits.
 
-        Covers the name and shape of each parameter and persistent buffer, and its values rounded
-        to bfloat16. It does not cover device and number type: a model has one fingerprint whether
-        it was loaded in float32 or bfloat16, so that an adapter learned by either fits the other.
+        Covers the name and shape of each parameter and persistent buffer, and its values as they
+        are in bfloat16. It does not cover the device and the number type: a model has one
+        fingerprint in float32 and bfloat16, so that an adapter learned in either fits the other.
         In float16 small weights are rounded, and the fingerprint may be another one. Computed when
         it is first asked for: about 0.6 s for 500 MB on one core, and it uses up to eight.
 
         Raises:
             AnswerError: If the model has visibly changed before that.
         """
-        digests = self._first_digests()
-        with self._lock:
-            if self._fingerprint is None:
-                self._fingerprint = _fingerprint(self._model, digests)
-            return self._fingerprint
+        return self._digests_and_fingerprint()[1]
 
     def cheap(self) -> None:
         """Refuse a model that was written to in one of the ways that happen.
@@ -111,22 +107,23 @@ class BaseCheck:
             AnswerError: If something differs; the message names it.
         """
         is_first = self._reference is None
-        expected = self._first_digests()
+        expected, _ = self._digests_and_fingerprint()
         found = expected if is_first else _digests(self._model)
         _compare_names(expected, found)
-        for name, digests in found.items():
-            if digests.bits != expected[name].bits:
+        for name, digest in found.items():
+            if digest != expected[name]:
                 raise _changed(f"bits, shape or dtype of {name!r} changed")
         for name, tensor in _tensors(self._model).items():
             if tensor.requires_grad != self._marks[name][-1]:
                 raise _changed(f"requires_grad of {name!r} changed")
 
-    def _first_digests(self) -> dict[str, _Digests]:
-        """Return the digests of what the model was when they were first asked for."""
+    def _digests_and_fingerprint(self) -> tuple[dict[str, str], str]:
         with self._lock:
             if self._reference is None:
                 self.cheap()
-                self._reference = _digests(self._model)
+                digests = _digests(self._model)
+                in_bfloat16 = digests | _digests(self._model, rounded=True)
+                self._reference = (digests, _fingerprint(self._model, in_bfloat16))
             return self._reference
 
 
@@ -208,49 +205,48 @@ def _sampled(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().reshape(-1)[::step][:n]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Digests:
-    """Hashes of a tensor: of all its bits, and of its values whatever type they are kept in."""
+def _digests(model: Any, *, rounded: bool = False) -> dict[str, str]:
+    """Return a hash of everything that the model would store, by name; what is tied once.
 
-    bits: str
-    values: str
-
-
-def _digests(model: Any) -> dict[str, _Digests]:
-    """Return hashes of everything that the model would store, by name; what is tied once."""
+    Args:
+        model: The model.
+        rounded: Whether to hash what rounding to bfloat16 changes, rounded, and nothing else.
+    """
     tensors = _tensors(model)
+    if rounded:
+        tensors = {name: one for name, one in tensors.items() if _is_finer(one)}
     with ThreadPoolExecutor(max_workers=min(8, n_threads())) as pool:
-        return dict(zip(tensors, pool.map(_digest, tensors, tensors.values()), strict=True))
+        digests = pool.map(partial(_digest, rounded=rounded), tensors, tensors.values())
+        return dict(zip(tensors, digests, strict=True))
 
 
-def _digest(name: str, tensor: torch.Tensor) -> _Digests:
+def _is_finer(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has numbers that are finer than bfloat16's."""
+    return tensor.is_floating_point() and tensor.itemsize > 1 and tensor.dtype != torch.bfloat16
+
+
+def _digest(name: str, tensor: torch.Tensor, *, rounded: bool) -> str:
+    tensor = tensor.detach().to(torch.bfloat16) if rounded else tensor.detach()
+    content: Any = tensor.reshape(-1).cpu().contiguous().view(torch.uint8).numpy()
     shape = str(tuple(tensor.shape))
-    flat = tensor.detach().reshape(-1).cpu().contiguous()
-    bits = _hash_of(flat)
-    rounded = bits
-    if flat.is_floating_point() and flat.itemsize > 1 and flat.dtype != torch.bfloat16:
-        rounded = _hash_of(flat.to(torch.bfloat16))
-    return _Digests(
-        bits=digest_of([name, str(tensor.dtype), shape, bits]),
-        values=digest_of([name, shape, rounded]),
-    )
+    return digest_of([name, str(tensor.dtype), shape, hashlib.sha256(content).digest()])
 
 
-def _hash_of(flat: torch.Tensor) -> bytes:
-    content: Any = flat.view(torch.uint8).numpy()
-    return hashlib.sha256(content).digest()
+def _fingerprint(model: Any, digests: Mapping[str, str]) -> str:
+    config = _in_bfloat16(model.config.to_dict())
+    for name in _NOT_COMPUTED:
+        config.pop(name, None)
+    described = json.dumps(config, sort_keys=True, default=str)
+    return digest_of([type(model).__qualname__, described, *digests.values()])
 
 
-def _fingerprint(model: Any, digests: Mapping[str, _Digests]) -> str:
-    described = json.dumps(_computed(model.config.to_dict()), sort_keys=True, default=str)
-    values = [one.values for one in digests.values()]
-    return digest_of([type(model).__qualname__, described, *values])
-
-
-def _computed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what a configuration and those within it say of what the model computes."""
+def _in_bfloat16(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration, and those within it, as that of a model in bfloat16."""
     return {
-        name: _computed(value) if isinstance(value, dict) else value
+        name: "bfloat16"
+        if name in _NUMBER_TYPE
+        else _in_bfloat16(value)
+        if isinstance(value, Mapping)
+        else value
         for name, value in config.items()
-        if name not in _NOT_COMPUTED
     }

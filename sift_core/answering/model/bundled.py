@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def _convert(weights: Path, folder: Path) -> None:
         "gguf_file": weights.name,
     }
     models: Any = AutoModelForCausalLM
-    with redirect_stderr(StringIO()):  # transformers draws a bar there that nothing turns off
+    with _without_bar():
         packed = models.from_pretrained(**source, dtype=torch.float32)  # bfloat16 brings advice
     config = packed.config
     if hasattr(config, "quantization_config"):
@@ -130,6 +131,18 @@ def _convert(weights: Path, folder: Path) -> None:
     model.generation_config = packed.generation_config
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+
+
+@contextmanager
+def _without_bar() -> Iterator[None]:
+    """Keep transformers from drawing a bar that none of its settings turns off."""
+    reading: Any = import_module("transformers.modeling_gguf_pytorch_utils")
+    bar = reading.tqdm
+    reading.tqdm = partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        reading.tqdm = bar
 
 
 def _check(folder: Path) -> None:

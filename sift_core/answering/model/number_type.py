@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Literal, TypeAlias, get_args
 
+from sift_core.cache_folder import measured_once
 from sift_core.checks import shown
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.processor import BFLOAT16, instructions
+from sift_core.processor import BFLOAT16_INSTRUCTIONS, instructions, limit_torch_threads
 
 try:
     import torch
@@ -21,7 +22,7 @@ except ImportError as error:
 NumberType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 # With these PyTorch computes with fewer instructions than the processor has.
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-TOKENS, INPUTS, OUTPUTS = 64, 576, 768  # of the product that is timed: 60 ms at 1 GFLOP/s
+TOKENS, INPUTS, OUTPUTS = 64, 576, 768  # of the product that is timed
 REPEATS = 3
 # How many times as fast bfloat16 must be. Without instructions for it, it takes 5 to 60 times as
 # long as float32, and with them about half as long.
@@ -42,10 +43,10 @@ class CpuNumberType:
 
 
 def check_number_type(name: object) -> None:
-    """Refuse what is no `NumberType`.
+    """Raise if a name is not a `NumberType`.
 
     Raises:
-        InvalidInputError: If it is none.
+        InvalidInputError: If it is not.
     """
     if name not in get_args(NumberType):
         known = ", ".join(map(repr, get_args(NumberType)))
@@ -57,13 +58,16 @@ def cpu_number_type() -> CpuNumberType:
     """Return the number type in which a model is fastest on this CPU.
 
     The processor's instruction sets decide. Where the system does not tell them, or PyTorch
-    cannot use them all, small products of each type are timed. That takes a tenth of a second.
-    The answer is kept for the life of this process.
+    cannot use them all, small products of each type are timed once on this machine. That takes a
+    tenth of a second, or half a second where bfloat16 is slow.
     """
+    limit_torch_threads()
     limits = [name for name in LIMITS if os.environ.get(name)]
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         limits.append("a build without oneDNN")
-    return chosen_type(instructions(), limits, slowdown_of_bfloat16)
+    circumstances = [torch.__version__, *(f"{name}={os.environ.get(name)}" for name in LIMITS)]
+    slowdown = partial(measured_once, "bfloat16", circumstances, slowdown_of_bfloat16)
+    return chosen_type(instructions(), limits, slowdown)
 
 
 def chosen_type(
@@ -77,10 +81,10 @@ def chosen_type(
         slowdown: Returns how many times as long bfloat16 takes as float32. It is called where
             `known` does not decide.
     """
-    if known is not None and not known & BFLOAT16:
+    if known is not None and not known & BFLOAT16_INSTRUCTIONS:
         return CpuNumberType(name="float32", reason="the CPU has no instructions for bfloat16")
     if known is not None and not limits:
-        names = ", ".join(sorted(known & BFLOAT16))
+        names = ", ".join(sorted(known & BFLOAT16_INSTRUCTIONS))
         return CpuNumberType(name="bfloat16", reason=f"the CPU has instructions for it ({names})")
     why = "the system does not tell the CPU's instructions"
     if limits:
