@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import warnings
-from importlib import metadata
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -104,6 +103,8 @@ def load_index_embedder(name: str) -> LoadedEmbedder:
     are timed once for each model, in a second or two. Arguments and errors are those of
     `load_embedder`.
     """
+    from importlib import metadata
+
     from sift_core.embedders.precision import (
         LEAST_SAVING,
         eight_bit_instructions,
