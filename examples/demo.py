@@ -263,8 +263,9 @@ def index(
     at_most = "" if until == math.inf else f", at most {until - time.monotonic():.0f} s"
     console.print(f"Indexing {len(documents)} chunks: {escape(corpus.name)}{at_most}.")
     # In an order that mixes all files, so that a part of the chunks is a sample of them.
-    distinct = dict(sorted((content_id(one), one) for one in documents))
-    in_time = takewhile(lambda _: time.monotonic() < until, distinct.values())
+    by_id = {content_id(one): one for one in documents}
+    distinct = [by_id[key] for key in sorted(by_id)]
+    in_time = takewhile(lambda _: time.monotonic() < until, distinct)
     report = index_documents(
         source, in_time, encoder, batch_size=N_EMBEDDED_AT_ONCE, delete_vanished=False
     )
@@ -274,7 +275,7 @@ def index(
             f"not take longer than a minute. The next run goes on from there; WHOLE=1 indexes all."
         )
         return
-    index_documents(source, distinct.values(), encoder)  # deletes what is no longer there
+    index_documents(source, distinct, encoder)  # deletes what is no longer there
     write_stamp(stamp_file, {**stamp, "n": report.n_documents})
     console.print(f"{report.n_documents} chunks, {report.n_added} of them new.")
 

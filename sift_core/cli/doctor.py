@@ -117,8 +117,10 @@ def _computing() -> dict[str, str]:
 def _index_precision(known: list[str] | None) -> str:
     if known:
         return f"int8, because the CPU has instructions for it ({', '.join(known)})"
-    why = "the system does not tell the CPU's" if known is None else "the CPU has no"
-    return f"int8 if that saves a third of float32's time when timed, since {why} instructions"
+    why = "the CPU has no instructions for it"
+    if known is None:
+        why = "the system does not tell the CPU's instructions"
+    return f"int8 if that saves a third of float32's time when timed, because {why}"
 
 
 def _torch_devices(torch: Any) -> str:
