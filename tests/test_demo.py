@@ -74,7 +74,7 @@ def test_an_unknown_model_is_one_clear_error(docs, tmp_path):
         timeout=300,
         check=False,
     )
-    assert_one_clear_error(finished, "no causal language model 'no/such-model'")
+    assert_one_clear_error(finished, "the model 'no/such-model' is no folder here")
 
 
 @pytest.mark.parametrize(
