@@ -85,8 +85,13 @@ def indexed(demo, tmp_path, monkeypatch, capsys):
     encoder = Encoder(16)
     source = QdrantSource(client, "demo", embedder_name=encoder.name)
 
+    pages = tmp_path / "pages"
+
     def call(documents, until):
-        corpus = demo.Corpus(name="texts", files=(), read=lambda _: list(documents))
+        written = "".join(sorted({one.text for one in documents}))
+        if not pages.exists() or pages.read_text() != written:  # the demo looks at size and time
+            pages.write_text(written)
+        corpus = demo.Corpus(name="texts", files=[pages], read=lambda _: list(documents))
         demo.index(client, source, encoder, corpus, tmp_path, until=until)
         return capsys.readouterr().out, len(source.content_ids()), encoder.n_embedded
 
@@ -114,7 +119,10 @@ def test_indexing_stops_in_time_and_goes_on_in_the_next_run(demo, indexed, monke
 
 
 def test_what_is_no_longer_there_is_deleted_once_all_is_read(indexed):
-    indexed(documents(6), math.inf)
-    printed, n_stored, _ = indexed(documents(5), math.inf)
-    assert n_stored <= 6
-    assert "chunks" in printed
+    assert indexed(documents(6), math.inf)[1] == 6
+    printed, n_stored, _ = indexed(documents(5), -math.inf)  # only a part is read in time
+    assert "of 5 chunks are indexed" in printed
+    assert n_stored == 6
+    printed, n_stored, n_embedded = indexed(documents(5), math.inf)
+    assert "5 chunks, 0 of them new." in printed
+    assert (n_stored, n_embedded) == (5, 6)
