@@ -1,6 +1,6 @@
 """An agent that looks things up with SIFT: a retriever as a tool in a LangGraph graph.
 
-    make demo                                # once; fills the collection
+    make demo                                # fills the collection
     .venv/bin/python examples/agent_tool.py
 
 No model that calls tools fits in here, so a script plays the model: it calls the tool once

@@ -1,6 +1,6 @@
 """Context or fine-tuning, chosen per query: the answer says which, and why.
 
-    make demo                                          # once; fills the collection
+    make demo                                          # fills the collection
     .venv/bin/python examples/choose_at_query_time.py
 
 The model is small (135 million parameters), so that it runs anywhere: the choices are the point

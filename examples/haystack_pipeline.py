@@ -1,6 +1,6 @@
 """SIFTRanker in a Haystack pipeline, beside what its retriever finds nearest.
 
-make demo                                        # once; fills the collection
+make demo                                        # fills the collection
 .venv/bin/python examples/haystack_pipeline.py
 """
 

@@ -1,6 +1,6 @@
 """SIFTRetriever in a LangChain chain, and SIFTAnswer, which may also learn at query time.
 
-    make demo                                     # once; fills the collection
+    make demo                                     # fills the collection
     .venv/bin/python examples/langchain_chain.py
 
 The model is small (135 million parameters), so that it runs anywhere. Any chat model of LangChain

@@ -1,6 +1,6 @@
 """SIFTReranker in a LlamaIndex query engine, and SIFTRetriever, beside nearest neighbours.
 
-make demo                                              # once; fills the collection
+make demo                                              # fills the collection
 .venv/bin/python examples/llama_index_query_engine.py
 """
 

@@ -1,6 +1,6 @@
 """A session: documents chosen and learned once, then many questions, two people's side by side.
 
-    make demo                                # once; fills the collection
+    make demo                                # fills the collection
     .venv/bin/python examples/session.py
 
 The model is small (135 million parameters), so that it runs anywhere: what counts here is what is

@@ -1,6 +1,6 @@
 """A reranker before SIFT: SIFT takes over its order of relevance, and leaves out what repeats.
 
-make demo                                   # once; fills the collection
+make demo                                   # fills the collection
 .venv/bin/python examples/two_rerankers.py
 """
 

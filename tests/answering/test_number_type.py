@@ -14,7 +14,7 @@ from sift_core.answering import AdapterCache, FineTuningSettings, LanguageModel
 from sift_core.answering.learning.adapter_cache import fine_tune_cached
 from sift_core.answering.model.loading import load
 from sift_core.answering.model.number_type import (
-    LIMITS,
+    LIMITING_VARIABLES,
     NumberType,
     chosen_type,
     cpu_number_type,
@@ -62,7 +62,9 @@ def test_a_limit_on_pytorch_is_noticed():
         "from sift_core.answering.model.number_type import cpu_number_type; "
         "print(cpu_number_type().reason)"
     )
-    variables = {name: value for name, value in os.environ.items() if name not in LIMITS}
+    variables = {
+        name: value for name, value in os.environ.items() if name not in LIMITING_VARIABLES
+    }
     limited = {**variables, "ATEN_CPU_CAPABILITY": "default"}
     printed = subprocess.check_output([sys.executable, "-c", code], env=limited, text=True)
     assert "limited by ATEN_CPU_CAPABILITY" in printed or "no instructions" in printed

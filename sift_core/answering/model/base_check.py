@@ -242,11 +242,10 @@ def _fingerprint(model: Any, digests: Mapping[str, str]) -> str:
 
 def _in_bfloat16(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration, and those within it, as that of a model in bfloat16."""
-    return {
-        name: "bfloat16"
-        if name in _NUMBER_TYPE
-        else _in_bfloat16(value)
-        if isinstance(value, Mapping)
-        else value
-        for name, value in config.items()
-    }
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if name in _NUMBER_TYPE:
+            found[name] = "bfloat16"
+        else:
+            found[name] = _in_bfloat16(value) if isinstance(value, Mapping) else value
+    return found

@@ -21,7 +21,7 @@ except ImportError as error:
 
 NumberType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 # With these PyTorch computes with fewer instructions than the processor has.
-LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+LIMITING_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 TOKENS, INPUTS, OUTPUTS = 64, 576, 768  # of the product that is timed
 REPEATS = 3
 # How many times as fast bfloat16 must be. Without instructions for it, it takes 5 to 60 times as
@@ -62,10 +62,13 @@ def cpu_number_type() -> CpuNumberType:
     tenth of a second, or half a second where bfloat16 is slow.
     """
     limit_torch_threads()
-    limits = [name for name in LIMITS if os.environ.get(name)]
+    limits = [name for name in LIMITING_VARIABLES if os.environ.get(name)]
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         limits.append("a build without oneDNN")
-    circumstances = [torch.__version__, *(f"{name}={os.environ.get(name)}" for name in LIMITS)]
+    circumstances = [
+        torch.__version__,
+        *(f"{name}={os.environ.get(name)}" for name in LIMITING_VARIABLES),
+    ]
     slowdown = partial(measured_once, "bfloat16", circumstances, slowdown_of_bfloat16)
     return chosen_type(instructions(), limits, slowdown)
 
