@@ -29,18 +29,20 @@ from typing import Any
 from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from sift_core import (
-    ChoiceRules,
+    ChoiceOptions,
     ContextSelector,
     InMemorySource,
     SIFTSelector,
+    choose,
     posterior_variances,
 )
 from sift_core.answering.policy import TOPIC_STEPS
 from sift_core.cli.index import chunker_for
+from sift_core.comparison import compare_methods
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.evaluation.data import read_json_lines
 from sift_core.evaluation.statistics import mean
-from sift_core.records import Column, column_of, compared_columns
+from sift_core.explanation import Chosen
 from sift_core.types import CandidatePool, Document, Query
 
 N_SELECT = 10
@@ -67,7 +69,7 @@ def chunks_of(
     ]
 
 
-def measures_of(column: Column, gold: Sequence[str]) -> dict[str, float]:
+def measures_of(column: Chosen, gold: Sequence[str]) -> dict[str, float]:
     """Return what is measured of one choice for one question."""
     pages = {metadata["source"] for metadata in column.chunks.metadata}
     found = {
@@ -111,7 +113,8 @@ def measure(
     found: dict[str, dict[str, dict[str, float]]] = {}
     for record in records:
         query, pool = asked(record["question"], source, embedder)
-        for name, column in compared_columns(query, pool, ContextSelector(), N_SELECT).items():
+        chosen = choose(pool, query, ChoiceOptions(n_select=N_SELECT))
+        for name, column in compare_methods(chosen, N_SELECT).items():
             for key, value in measures_of(column, record["gold"]).items():
                 found.setdefault(name, {}).setdefault(key, {})[record["id"]] = value
     return found
@@ -161,9 +164,8 @@ def passage_rows(
     counts: Counter[str] = Counter()
     for question in questions:
         query, pool = asked(question, source, embedder)
-        merge = ChoiceRules(merge_neighbors=True)
-        chosen = column_of("chunks", query, pool, ContextSelector(), N_SELECT)
-        merged = column_of("passages", query, pool, ContextSelector(), N_SELECT, merge)
+        chosen = choose(pool, query, ChoiceOptions(n_select=N_SELECT))
+        merged = choose(pool, query, ChoiceOptions(n_select=N_SELECT, merge_neighbors=True))
         places = sorted(order[name] for name in chosen.chunks.document_ids)
         gaps = [
             (page, i + 1)

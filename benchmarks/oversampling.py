@@ -43,7 +43,7 @@ from sift_core import CandidatePool, ContextSelector
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.search import as_is
 from sift_core.sources import oversampling as rule
-from sift_core.sources.oversampling import fetch_distinct
+from sift_core.sources.oversampling import OversamplingSource
 
 PACKAGES = ["numpy", "numba", "faiss-cpu", "sentence-transformers", "sift-rerank"]
 N_CANDIDATES, MANY_CANDIDATES = 200, 1000
@@ -68,7 +68,7 @@ def fixed(n_candidates: int) -> Policy:
 
 
 def adaptive(one: Asked, n_select: int) -> CandidatePool:
-    return fetch_distinct(one.source, one.query, N_CANDIDATES, n_select=n_select)
+    return OversamplingSource(one.source, n_select=n_select).fetch(one.query, N_CANDIDATES)
 
 
 POLICIES: dict[str, Policy] = {

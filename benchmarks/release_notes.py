@@ -27,14 +27,14 @@ from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from sift_core import (
     CandidatePool,
-    ChoiceRules,
+    ChoiceOptions,
     ContextSelector,
     InMemorySource,
     MMRSelector,
     NearestNeighborSelector,
     Query,
     Selector,
-    select_texts,
+    choose,
 )
 from sift_core.embedders import SentenceTransformerEmbedder
 
@@ -73,33 +73,24 @@ def source_of(folder: Path, embedder: SentenceTransformerEmbedder) -> InMemorySo
 def choosers() -> dict[str, Chooser]:
     """Return positions in a pool, in order of choice, by what chooses them."""
 
-    def by(selector: Selector, rules: ChoiceRules | None = None) -> Chooser:
-        def choose(query: Query, pool: CandidatePool) -> Sequence[int]:
-            told = (rules or ChoiceRules()).on(pool.texts, pool.metadata, count_tokens=len)
-            chosen = select_texts(
-                selector,
-                query.vector,
-                pool.embeddings,
-                N_SELECT,
-                text_of=pool.texts.__getitem__,
-                **told,
-            )
-            positions: list[int] = chosen.positions.tolist()
-            return positions
+    def by(selector: Selector, **rules: Any) -> Chooser:
+        options = ChoiceOptions(n_select=N_SELECT, selector=selector, **rules)
 
-        return choose
+        def positions(query: Query, pool: CandidatePool) -> Sequence[int]:
+            rows: list[int] = choose(pool, query, options).positions.tolist()
+            return rows
 
-    def newest_first(choose: Chooser) -> Chooser:
+        return positions
+
+    def newest_first(chooser: Chooser) -> Chooser:
         def chosen(query: Query, pool: CandidatePool) -> Sequence[int]:
-            return sorted(choose(query, pool), key=lambda i: str(pool.metadata[i]["date"]))[::-1]
+            return sorted(chooser(query, pool), key=lambda i: str(pool.metadata[i]["date"]))[::-1]
 
         return chosen
 
     nearest, sift = by(NearestNeighborSelector()), ContextSelector()
     aging = {
-        f"sift, newest, half-life {days:.0f} days": by(
-            sift, ChoiceRules(newest="date", half_life_days=days)
-        )
+        f"sift, newest, half-life {days:.0f} days": by(sift, newest="date", half_life_days=days)
         for days in HALF_LIVES
     }
     return {
@@ -107,9 +98,9 @@ def choosers() -> dict[str, Chooser]:
         "nearest, then by date": newest_first(nearest),
         "mmr 0.7": by(MMRSelector(relevance_weight=0.7)),
         "sift": by(sift),
-        "sift, newest": by(sift, ChoiceRules(newest="date")),
+        "sift, newest": by(sift, newest="date"),
         **aging,
-        **{f"{name}, then by date": newest_first(choose) for name, choose in aging.items()},
+        **{f"{name}, then by date": newest_first(one) for name, one in aging.items()},
     }
 
 
@@ -127,8 +118,8 @@ def measure(
             embedder_name=embedder.name,
         )
         pool = source.fetch(query, N_CANDIDATES)
-        for name, choose in choosers().items():
-            versions = [pool.metadata[i]["version"] for i in choose(query, pool)]
+        for name, chooser in choosers().items():
+            versions = [pool.metadata[i]["version"] for i in chooser(query, pool)]
             told = [v for v in versions if v == asked["gold"] or v in asked["older"]]
             found[name].append((asked["gold"] in told, told[:1] == [asked["gold"]]))
     return [

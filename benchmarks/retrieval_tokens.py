@@ -38,10 +38,10 @@ from benchmarks.retrieval_methods import adagres, gists, is_tuned_rival, methods
 from benchmarks.text_variants import texts_of_variants, textual_variants
 from benchmarks.timing import medians_ms, timed
 from sift_core import ContextSelector
-from sift_core.choice_rules import token_counter
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.methods import Method
 from sift_core.evaluation.search import Pool, Versions, as_is, pools
+from sift_core.options import token_counter
 from sift_core.progress import progress_bar
 
 BUDGETS = (256, 512, 1024, 2048)

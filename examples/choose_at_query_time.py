@@ -12,7 +12,7 @@ from __future__ import annotations
 from demo_store import MODEL, QUESTION, demo_client, demo_source
 from qdrant_client import QdrantClient
 
-from sift_core import AnswerMode
+from sift_core import AnswerMode, ChoiceOptions
 from sift_core.answering import AnswerEngine, CostModel, LanguageModel
 from sift_core.embedders import SentenceTransformerEmbedder
 
@@ -33,7 +33,7 @@ def show(client: QdrantClient) -> None:
     embedder = SentenceTransformerEmbedder()
     source = demo_source(client, embedder)
     language_model = LanguageModel.from_pretrained(MODEL)
-    costs = CostModel.measure(language_model)  # a few seconds; `engine.calibrate` keeps them
+    costs = CostModel.measure(language_model)  # a few seconds; `calibrate` keeps them
     for question, n_context, is_in_a_hurry in CASES:
         engine = AnswerEngine(
             language_model=language_model,
@@ -41,7 +41,7 @@ def show(client: QdrantClient) -> None:
             adapter_cache=None,  # else the third question would find what the second learned
             source=source,
             embedder=embedder,
-            n_context=n_context,
+            options=ChoiceOptions(n_select=n_context),
             n_steps=10,
             max_new_tokens=24,
         )

@@ -11,7 +11,7 @@ from demo_pace import Pace, count_that_fits
 from demo_report import Comparison, ModeResult, print_answer_line, print_modes, progress
 from rich.console import Console
 
-from sift_core import CandidatePool, InvalidInputError, Selector
+from sift_core import CandidatePool, ChoiceOptions, InvalidInputError, Selector
 from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel
 from sift_core.cli.models import load_language_model
 
@@ -39,7 +39,7 @@ def answer_and_learn(
         pace = Pace.kept(cache / "pace.json", language_model)
     engine = AnswerEngine(
         language_model=language_model,
-        n_context=N_CHUNKS,
+        options=ChoiceOptions(n_select=N_CHUNKS),
         n_steps=N_STEPS,
         max_new_tokens=N_NEW_TOKENS,
         adapter_cache=AdapterCache(folder=cache / "adapters"),
@@ -77,9 +77,10 @@ def answer_from_each(
             f"{n_new(n_chunks)} tokens are written.[/]"
         )
     console.print(f"\n[dim]Three answers: about {seconds(n_chunks):.0f} s.[/]")
-    engine = replace(engine, n_context=n_chunks, max_new_tokens=n_new(n_chunks))
+    options = replace(engine.options, n_select=n_chunks)
+    engine = replace(engine, options=options, max_new_tokens=n_new(n_chunks))
     for name, selector in selectors.items():
-        reader = replace(engine, context_selector=selector)
+        reader = replace(engine, options=replace(options, selector=selector))
         choice = reader.choose_from(compared.query, compared.pool, mode="context")
         console.print(f"\n[bold]Answer from {name}[/]  ", end="")
         started, first = time.perf_counter(), None

@@ -12,7 +12,8 @@ TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
     from typing import Any
 
-    from sift_core.choice_rules import ChoiceRules
+    from sift_core.answering.answer import Answer, Citation
+    from sift_core.choice import achoose, asearch, choose, search
     from sift_core.dates import by_date
     from sift_core.errors import (
         AdapterCacheWarning,
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
         SiftError,
         UndatedWarning,
     )
+    from sift_core.explanation import Chosen, Pick
     from sift_core.kept_vectors import KeptVectors
+    from sift_core.options import ChoiceOptions
     from sift_core.pacing import paced, turn_of_ones_own
-    from sift_core.passages import Passage, Place, place_of
+    from sift_core.places import Place
     from sift_core.protocols import (
         BatchCandidateSource,
         CandidateSource,
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         SamplableSource,
         Selector,
     )
-    from sift_core.repeated_texts import select_texts
     from sift_core.selection.backend import load_compiled
     from sift_core.selection.baselines import (
         MMRSelector,
@@ -53,23 +55,19 @@ if TYPE_CHECKING:
         Explanation,
         explain,
         irreducible_variance,
-        pick_metadata,
     )
     from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
     from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
     from sift_core.selection.lazy import LazySIFTSelector
     from sift_core.selection.posterior import posterior_variances
-    from sift_core.selection.scores import check_score, pick_scores, relevance_of_scores
-    from sift_core.selection.select import select, selector_from_settings
+    from sift_core.selection.scores import relevance_of_scores
+    from sift_core.selection.select import select
     from sift_core.selection.sift import SIFTSelector
     from sift_core.sources.in_memory import InMemorySource
-    from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
-    from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
+    from sift_core.sources.oversampling import OversamplingSource
     from sift_core.types import (
-        Answer,
         AnswerMode,
         CandidatePool,
-        Citation,
         Document,
         DocumentSample,
         FineTuningReport,
@@ -90,7 +88,8 @@ __all__ = [
     "CandidatePool",
     "CandidateSource",
     "CandidateSourceError",
-    "ChoiceRules",
+    "ChoiceOptions",
+    "Chosen",
     "Citation",
     "ContextSelector",
     "Document",
@@ -113,7 +112,7 @@ __all__ = [
     "NearestNeighborSelector",
     "NumericalError",
     "OversamplingSource",
-    "Passage",
+    "Pick",
     "Place",
     "Query",
     "RBFKernel",
@@ -127,25 +126,19 @@ __all__ = [
     "StopReason",
     "UncertaintySamplingSelector",
     "UndatedWarning",
-    "afetch_distinct",
-    "afetch_for_all",
+    "achoose",
+    "asearch",
     "by_date",
-    "check_score",
+    "choose",
     "cosine_similarities",
     "explain",
-    "fetch_distinct",
-    "fetch_for_all",
     "irreducible_variance",
     "load_compiled",
     "paced",
-    "pick_metadata",
-    "pick_scores",
-    "place_of",
     "posterior_variances",
     "relevance_of_scores",
+    "search",
     "select",
-    "select_texts",
-    "selector_from_settings",
     "turn_of_ones_own",
     "vectors_by_id",
 ]
@@ -166,17 +159,15 @@ _NAMES_OF_MODULE = {
         "SiftError",
         "UndatedWarning",
     ),
-    "choice_rules": ("ChoiceRules",),
-    "passages": ("Passage", "Place", "place_of"),
+    "answering.answer": ("Answer", "Citation"),
+    "choice": ("achoose", "asearch", "choose", "search"),
+    "explanation": ("Chosen", "Pick"),
+    "options": ("ChoiceOptions",),
+    "places": ("Place",),
     "dates": ("by_date",),
     "kept_vectors": ("KeptVectors",),
     "vector_lookup": ("vectors_by_id",),
-    "sources.oversampling": (
-        "OversamplingSource",
-        "afetch_distinct",
-        "fetch_distinct",
-    ),
-    "sources.several_queries": ("afetch_for_all", "fetch_for_all"),
+    "sources.oversampling": ("OversamplingSource",),
     "pacing": ("paced", "turn_of_ones_own"),
     "protocols": (
         "BatchCandidateSource",
@@ -186,7 +177,6 @@ _NAMES_OF_MODULE = {
         "SamplableSource",
         "Selector",
     ),
-    "repeated_texts": ("select_texts",),
     "selection.backend": ("load_compiled",),
     "selection.baselines": (
         "MMRSelector",
@@ -200,7 +190,6 @@ _NAMES_OF_MODULE = {
         "Explanation",
         "explain",
         "irreducible_variance",
-        "pick_metadata",
     ),
     "selection.hull_reconstruction": (
         "HullReconstructionSelector",
@@ -213,21 +202,12 @@ _NAMES_OF_MODULE = {
     ),
     "selection.lazy": ("LazySIFTSelector",),
     "selection.posterior": ("posterior_variances",),
-    "selection.scores": (
-        "check_score",
-        "pick_scores",
-        "relevance_of_scores",
-    ),
-    "selection.select": (
-        "select",
-        "selector_from_settings",
-    ),
+    "selection.scores": ("relevance_of_scores",),
+    "selection.select": ("select",),
     "selection.sift": ("SIFTSelector",),
     "types": (
-        "Answer",
         "AnswerMode",
         "CandidatePool",
-        "Citation",
         "Document",
         "DocumentSample",
         "FineTuningReport",

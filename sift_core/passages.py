@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
+from sift_core.places import Place
 from sift_core.types import CandidatePool, FloatArray, Metadata, Selection
 
-# Where metadata says at which character of its document a chunk starts: `sift index`, LangChain's,
-# LlamaIndex' and Haystack's splitters.
-START_KEYS = ("start", "start_index", "start_char_idx", "split_idx_start")
 TOUCHING = 8  # characters at most between two chunks that touch: what splitters trim
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a chunk stands.
-
-    Args:
-        document: The text that it was cut from, by any name; of two texts never the same.
-        start: Its first character there, >= 0.
-    """
-
-    document: Hashable
-    start: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,30 +32,9 @@ class Passage:
     text: str
 
 
-def place_of(document: Hashable | None, metadata: Metadata) -> Place | None:
-    """Return where a chunk stands by its metadata; None where that is not said.
-
-    A "page" is taken for a text of its own, as loaders of PDFs have it, unless there is a
-    "last_page": `sift index` counts through all pages.
-
-    Args:
-        document: The file, page or address that it is of; None for a document of its own.
-        metadata: Has its first character under one of `START_KEYS`.
-    """
-    if document is None:
-        return None
-    if metadata.get("page") is not None and "last_page" not in metadata:
-        document = (document, str(metadata["page"]))
-    for key in START_KEYS:
-        start = metadata.get(key)
-        if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
-            return Place(document, start)
-    return None
-
-
 def passages_of(
     texts: Sequence[str],
-    places: Sequence[Place | None],
+    places: Sequence[Place],
     chosen: Sequence[int],
     *,
     size: Callable[[int, str], int] = lambda row, text: 0,
@@ -88,7 +52,7 @@ def passages_of(
 
     Args:
         texts: n candidates.
-        places: Where they stand, n; None for what has no neighbours.
+        places: Where they stand, n. A chunk without a start has no neighbours.
         chosen: Positions in order of choice.
         size: Tokens of a text in the place of a candidate's, such as with its metadata.
         max_tokens: What all passages may have together. No join makes them more; if the
@@ -105,7 +69,7 @@ class _Joining:
     def __init__(
         self,
         texts: Sequence[str],
-        places: Sequence[Place | None],
+        places: Sequence[Place],
         chosen: Sequence[int],
         size: Callable[[int, str], int],
         max_tokens: float,
@@ -126,17 +90,17 @@ class _Joining:
         passages: list[Passage] = []
         seen: set[Hashable] = set()
         for row in self._rank:
-            place = self._places[row]
-            if place is None or row not in self._fits:
+            text = self._places[row].joinable_text
+            if text is None or row not in self._fits:
                 passages.append(self._passage((row,)))
-            elif place.document not in seen:
-                seen.add(place.document)
-                passages += [self._passage(rows) for rows in self._runs(place.document)]
+            elif text not in seen:
+                seen.add(text)
+                passages += [self._passage(rows) for rows in self._runs(text)]
         return sorted(passages, key=lambda passage: self._rank[passage.first])
 
-    def _runs(self, document: Hashable) -> list[tuple[int, ...]]:
-        """Return the chosen rows of a document, and what fills gaps, in runs that touch."""
-        rows = self._in_order.get(document, [])
+    def _runs(self, text: Hashable) -> list[tuple[int, ...]]:
+        """Return the chosen rows of a text, and what fills gaps, in runs that touch."""
+        rows = self._in_order.get(text, [])
         chosen = [row for row in rows if row in self._fits]
         if not self._is_one_text(rows):
             return [(row,) for row in chosen]
@@ -162,11 +126,11 @@ class _Joining:
 
     @cached_property
     def _in_order(self) -> dict[Hashable, list[int]]:
-        """The rows of each document, in reading order."""
+        """The rows of each text, in reading order."""
         found: dict[Hashable, list[tuple[int, int]]] = {}
         for row, place in enumerate(self._places):
-            if place is not None:
-                found.setdefault(place.document, []).append((place.start, row))
+            if (text := place.joinable_text) is not None:
+                found.setdefault(text, []).append((self._start(row), row))
         return {name: [row for _, row in sorted(pairs)] for name, pairs in found.items()}
 
     def _is_one_text(self, rows: Sequence[int]) -> bool:
@@ -196,9 +160,9 @@ class _Joining:
         return self._start(other) - self._start(one) - len(self._texts[one])
 
     def _start(self, row: int) -> int:
-        place = self._places[row]
-        assert place is not None  # only rows with a place have neighbours
-        return place.start
+        start = self._places[row].start
+        assert start is not None  # only rows with a start have neighbours
+        return start
 
     def _tokens(self, rows: tuple[int, ...]) -> int:
         return 0 if self._left == math.inf else self._size(self._first(rows), self._joined(rows))
@@ -215,45 +179,6 @@ class _Joining:
             gap = self._gap(one, other)
             text += ("", "\n", "\n\n")[min(max(gap, 0), 2)] + self._texts[other][max(-gap, 0) :]
         return text
-
-
-def with_passages(
-    pool: CandidatePool,
-    selection: Selection,
-    passages: Sequence[Passage],
-    *,
-    metadata_of: Callable[[Passage], Metadata] | None = None,
-) -> tuple[CandidatePool, Selection]:
-    """Return a choice of passages, those of several chunks as further rows of its pool.
-
-    Such a row has the id, embedding and scores of the chunk that was chosen first.
-
-    Args:
-        pool: What was chosen from; its rows stay where they are.
-        selection: The choice of chunks.
-        passages: Of `passages_of` for it.
-        metadata_of: The metadata of a passage of several chunks; `passage_metadata` if None.
-
-    Returns:
-        The pool, and the choice: σ² falls by what all chunks of a passage have told.
-    """
-    joined = [passage for passage in passages if len(passage.rows) > 1]
-    if not joined:
-        return pool, selection
-    told = [metadata_of(one) if metadata_of else passage_metadata(pool, one) for one in joined]
-    n = len(pool)
-    rows = pool.take([*range(n), *(passage.first for passage in joined)])
-    row_of = {passage: n + i for i, passage in enumerate(joined)}
-    extended = replace(
-        rows,
-        texts=[*pool.texts, *(passage.text for passage in joined)],
-        metadata=[*pool.metadata, *told],
-    )
-    return extended, replace(
-        selection,
-        positions=np.array([row_of.get(one, one.first) for one in passages], dtype=np.intp),
-        variances=variances_of_passages(selection.variances, selection, passages),
-    )
 
 
 def passage_metadata(pool: CandidatePool, passage: Passage) -> Metadata:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sift_core.checks import as_finite_array, as_messages, check_text, checked_positions, shown
 from sift_core.errors import InvalidInputError
+from sift_core.places import Place, place_of
 
 # What `numpy.typing.NDArray` stands for, which takes 5 ms to import.
 BoolArray: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
@@ -149,13 +150,16 @@ class CandidatePool:
 
     Args:
         document_ids: n identifiers, as the store spells them.
-        texts: n chunks.
+        texts: n chunks, in any sequence: one that makes texts when they are asked for stays so.
         embeddings: Shape (n, d), finite.
         similarities: Shape (n,), the cosine of each row and the query, in [-1, 1].
         metadata: n mappings; n empty ones if left out.
         relevance: The store's own scores where they say more than the cosine does (fused
             or reranked results), shape (n,), higher is more relevant; None elsewhere.
             What `ContextSelector.select` takes as its `relevance`.
+        scores: n numbers or None, as a store or an earlier ranker gave them. Default: no scores.
+        items: n objects of the caller's behind the rows, for instance a framework's documents.
+            They stay with their rows. Default: no items.
 
     Raises:
         InvalidInputError: If lengths differ or a number is not finite.
@@ -167,6 +171,8 @@ class CandidatePool:
     similarities: FloatArray
     metadata: Sequence[Metadata] = ()
     relevance: FloatArray | None = None
+    scores: Sequence[float | None] = ()
+    items: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         for name in ("document_ids", "texts"):
@@ -180,13 +186,14 @@ class CandidatePool:
             metadata = tuple(metadata)
         columns: dict[str, Any] = {
             "document_ids": tuple(self.document_ids),
-            "texts": tuple(self.texts),
+            "texts": tuple(self.texts) if isinstance(self.texts, list) else self.texts,
             "embeddings": as_finite_array("embeddings", self.embeddings, n_dimensions=2),
             "similarities": as_finite_array("similarities", self.similarities, n_dimensions=1),
             "metadata": metadata,
         }
         if self.relevance is not None:
             columns["relevance"] = as_finite_array("relevance", self.relevance, n_dimensions=1)
+        columns |= {name: getattr(self, name) for name in _EXTRA if len(getattr(self, name))}
         for name, column in columns.items():
             if len(column) != n:
                 raise InvalidInputError(
@@ -216,14 +223,62 @@ class CandidatePool:
             InvalidInputError: If `positions` are not integers in [0, n).
         """
         rows = checked_positions(positions, len(self))
-        return CandidatePool(
-            document_ids=[self.document_ids[i] for i in rows],
-            texts=[self.texts[i] for i in rows],
+        order = rows.tolist()
+        return replace(
+            self,
+            document_ids=[self.document_ids[i] for i in order],
+            texts=[self.texts[i] for i in order],
             embeddings=self.embeddings[rows],
             similarities=self.similarities[rows],
-            metadata=[self.metadata[i] for i in rows],
+            metadata=[self.metadata[i] for i in order],
             relevance=None if self.relevance is None else self.relevance[rows],
+            scores=[self.scores[i] for i in order] if len(self.scores) else (),
+            items=[self.items[i] for i in order] if len(self.items) else (),
         )
+
+    @classmethod
+    def concatenate(cls, pools: Sequence[CandidatePool]) -> CandidatePool:
+        """Return the rows of one or more pools, one pool after the other; repeats are kept.
+
+        A column that one of the pools lacks is missing from the result.
+        """
+
+        def joined(name: str) -> list[Any]:
+            columns = [getattr(pool, name) for pool in pools if len(pool)]
+            return [one for column in columns for one in column] if all(map(len, columns)) else []
+
+        filled = [pool for pool in pools if len(pool)] or pools[:1]
+        has_relevance = all(pool.relevance is not None for pool in filled)
+        return replace(
+            filled[0],
+            document_ids=joined("document_ids"),
+            texts=joined("texts"),
+            embeddings=np.concatenate([pool.embeddings for pool in filled]),
+            similarities=np.concatenate([pool.similarities for pool in filled]),
+            metadata=joined("metadata"),
+            relevance=(
+                np.concatenate([pool.relevance for pool in filled]) if has_relevance else None
+            ),
+            scores=joined("scores"),
+            items=joined("items"),
+        )
+
+    def place(self, row: int, document_key: str | None = None) -> Place:
+        """Return where a row's chunk stands in its document, by `place_of` of its metadata.
+
+        A subclass may know better, for instance where a framework notes it elsewhere.
+        """
+        return place_of(self.metadata[row], document_key)
+
+    def as_read(self, row: int, text: str) -> str:
+        """Return what a model reads of a text in the place of a row's, of which tokens are counted.
+
+        The text itself; a subclass may add what its framework puts around it.
+        """
+        return text
+
+
+_EXTRA = ("scores", "items")  # columns of a pool that may be left out
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -383,65 +438,3 @@ class FineTuningReport:
         if self.n_skipped:
             said.append(f"{self.n_skipped} chunks had no token to learn from")
         return tuple(said)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Citation:
-    """A mark such as [1] in an answer, and the chunk that it names.
-
-    Args:
-        mark: The number in it.
-        start: Where the mark begins in the answer's text: its first bracket.
-        end: Where it ends, behind its last bracket.
-        position: Row of the chunk among the answer's `chunks`.
-        document_id: The chunk's identifier.
-    """
-
-    mark: int
-    start: int
-    end: int
-    position: int
-    document_id: str
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Answer:
-    """A generated text and where it comes from.
-
-    Args:
-        text: The generated text, without the question.
-        mode: The mode that was used.
-        chunks: The documents used, in order of choice: those read, then those learned
-            from, which may repeat.
-        n_read: How many of `chunks` were read, the first ones; the others were learned from.
-        standard_deviation: σ at the query given these documents; NaN without any.
-        reasons: Why this mode was used, one sentence each.
-        timings: Seconds by stage.
-        n_prompt_tokens: What the model read.
-        n_new_tokens: What it wrote, the token that ended it included.
-        finish_reason: "stop" if the model or a stop string ended the text, "length" if it
-            was cut at its full length.
-        fine_tuning: How the model learned; None if it did not.
-        citations: The marks in `text` that name a chunk which was read, in order; empty where
-            they were not asked for (`cite`), or the model put none.
-        unknown_marks: Numbers in marks that name no chunk, each once.
-        is_refusal: Whether `text` is no model's, but says that the documents do not tell.
-        searched_for: The texts that candidates were looked for by: the question, or what stood
-            in its place. Empty where the engine looked for nothing.
-    """
-
-    text: str
-    mode: AnswerMode
-    chunks: CandidatePool | None = None
-    n_read: int = 0
-    standard_deviation: float = float("nan")
-    reasons: tuple[str, ...] = ()
-    timings: Metadata = field(default_factory=dict)
-    n_prompt_tokens: int = 0
-    n_new_tokens: int = 0
-    finish_reason: FinishReason = "stop"
-    fine_tuning: FineTuningReport | None = None
-    citations: tuple[Citation, ...] = ()
-    unknown_marks: tuple[int, ...] = ()
-    is_refusal: bool = False
-    searched_for: tuple[str, ...] = ()

@@ -3,13 +3,11 @@
 import itertools
 import random
 
-import numpy as np
 import pytest
 
-from sift_core import CandidatePool, ChoiceRules, ContextSelector, InvalidInputError, pick_metadata
 from sift_core.documents import Chunker
-from sift_core.passages import Passage, Place, passages_of, place_of, with_passages
-from sift_core.types import Selection, StopReason
+from sift_core.passages import Passage, passages_of
+from sift_core.places import Place, document_of, place_of
 
 TEXT = "One is first.\n\nTwo is second. Two goes on.\nThree is third.\n\n\n\nFour is the fourth."
 PARTS = [
@@ -56,7 +54,7 @@ def test_what_is_no_candidate_leaves_a_gap():
 def test_chunks_of_other_documents_stay_alone():
     places = [Place(name, place.start) for name, place in zip("ababa", PLACES, strict=True)]
     assert len(passages_of(PARTS, places, range(5))) == 5
-    assert len(passages_of(PARTS, [None] * 5, range(5))) == 5
+    assert len(passages_of(PARTS, [Place("a")] * 5, range(5))) == 5
 
 
 def test_passages_come_in_order_of_their_first_choice():
@@ -116,7 +114,7 @@ def test_what_fills_a_gap_counts_for_its_document():
 def test_the_cuts_of_the_chunker_are_joined_to_the_text(pages):
     for page, width in itertools.product(pages, [40, 200, 1000]):
         chunks = Chunker(width).split(page, format="markdown", document_id="page.md")
-        places = [place_of("page.md", chunk.metadata) for chunk in chunks]
+        places = [place_of({"source": "page.md", **chunk.metadata}) for chunk in chunks]
         order = random.Random(1).sample(range(len(chunks)), len(chunks))
         [passage] = passages_of([chunk.text for chunk in chunks], places, order)
         assert passage.rows == tuple(range(len(chunks)))
@@ -138,92 +136,39 @@ def pages():
 @pytest.mark.parametrize(
     ("metadata", "place"),
     [
-        ({"start": 3, "end": 9}, Place("a", 3)),
-        ({"start_index": 0}, Place("a", 0)),
-        ({"start_char_idx": 5}, Place("a", 5)),
-        ({"split_idx_start": 5}, Place("a", 5)),
-        ({"start_index": 4, "page": 2}, Place(("a", "2"), 4)),
-        ({"start": 4, "page": 2, "last_page": 3}, Place("a", 4)),
-        ({}, None),
-        ({"start": -1}, None),
-        ({"start": "3"}, None),
-        ({"start": True}, None),
+        ({"start": 3, "end": 9}, Place("a", 3, "a")),
+        ({"start_index": 0}, Place("a", 0, "a")),
+        ({"start_char_idx": 5}, Place("a", 5, "a")),
+        ({"split_idx_start": 5}, Place("a", 5, "a")),
+        ({"start_index": 4, "page": 2}, Place("a", 4, ("a", "2"))),
+        ({"start": 4, "page": 2, "last_page": 3}, Place("a", 4, "a")),
+        ({}, Place("a", None, "a")),
+        ({"start": -1}, Place("a", None, "a")),
+        ({"start": "3"}, Place("a", None, "a")),
+        ({"start": True}, Place("a", None, "a")),
     ],
     ids=str,
 )
 def test_places_are_read_from_metadata(metadata, place):
-    assert place_of("a", metadata) == place
-    assert place_of(None, metadata) is None
+    assert place_of({"source": "a", **metadata}) == place
+    assert place_of({"file": "a", "source": "b", **metadata}, "file") == place
+    assert place_of(metadata).document is None
+    assert (place.joinable_text is None) == (place.start is None)
 
 
-@pytest.fixture
-def pool():
-    rows = np.eye(5) + 0.2
-    return CandidatePool(
-        document_ids=[f"a#{i}" for i in range(5)],
-        texts=PARTS,
-        embeddings=rows,
-        similarities=rows[:, 0] / np.linalg.norm(rows, axis=1),
-        metadata=[
-            {"source": "a", "start": place.start, "end": place.start + 99} for place in PLACES
-        ],
-        relevance=np.arange(5.0),
-    )
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [
+        ({"source": "a.md", "url": "b"}, "a.md"),
+        ({"source": "", "file_path": "c.md"}, "c.md"),
+        ({"source": 3}, None),
+        ({}, None),
+    ],
+)
+def test_a_document_is_what_the_metadata_names(metadata, name):
+    assert document_of(metadata) == name
 
 
-def test_passages_are_rows_behind_the_pool(pool):
-    selection = ContextSelector().select(np.ones(5), pool.embeddings, 3)
-    selection = Selection(
-        positions=np.array([3, 0, 1]),
-        variances=np.array([1.0, 0.7, 0.6, 0.2]),
-        stop_reason=StopReason.N_SELECT,
-    )
-    merged, chosen = ChoiceRules(merge_neighbors=True).merged(pool, selection, size=n_words)
-    assert merged.texts[:5] == pool.texts
-    assert merged.texts[5:] == ("\n".join(PARTS[:1]) + "\n\n" + "\n".join(PARTS[1:4]),)
-    assert merged.metadata[5] == {
-        "source": "a",
-        "start": 0,
-        "end": PLACES[3].start + 99,
-        "chunks": ["a#0", "a#1", "a#2", "a#3"],
-    }
-    assert merged.document_ids[5] == "a#3"
-    assert merged.relevance[5] == 3.0
-    assert chosen.positions.tolist() == [5]
-    assert chosen.variances.tolist() == [1.0, 0.2]
-    assert len(pick_metadata(merged, chosen)) == 1
-
-
-def test_variances_fall_by_what_the_chunks_of_a_passage_told(pool):
-    selection = Selection(
-        positions=np.array([4, 0, 1]),
-        variances=np.array([1.0, 0.7, 0.6, 0.2]),
-        stop_reason=StopReason.N_SELECT,
-    )
-    passages = passages_of(pool.texts, PLACES, [4, 0, 1])
-    _, chosen = with_passages(pool, selection, passages)
-    assert chosen.positions.tolist() == [4, 5]
-    assert chosen.variances == pytest.approx([1.0, 0.7, 0.2])
-    assert chosen.gains == pytest.approx([0.3, 0.5])
-
-
-def test_without_the_rule_or_neighbors_nothing_changes(pool):
-    selection = ContextSelector().select(np.ones(5), pool.embeddings, 5)
-    alone = pool.take([0, 4])
-    two = ContextSelector().select(np.ones(5), alone.embeddings, 2)
-    for rules in [ChoiceRules(), ChoiceRules(merge_neighbors=False)]:
-        assert not rules
-        assert rules.merged(pool, selection, size=n_words) == (pool, selection)
-    assert ChoiceRules(merge_neighbors=True).merged(alone, two, size=n_words) == (alone, two)
-
-
-def test_an_empty_choice_has_no_passages(pool):
-    none = Selection(
-        positions=np.array([], dtype=int), variances=np.ones(1), stop_reason=StopReason.LIMITS
-    )
-    assert ChoiceRules(merge_neighbors=True).merged(pool, none, size=n_words)[1] is none
-
-
-def test_the_rule_is_a_flag():
-    with pytest.raises(InvalidInputError, match="`merge_neighbors`"):
-        ChoiceRules(merge_neighbors="yes")
+def test_a_key_of_the_caller_may_hold_anything():
+    assert document_of({"n": 3, "source": "a"}, "n") == "3"
+    assert document_of({"source": "a"}, "n") is None

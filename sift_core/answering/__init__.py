@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sift_core.answering.calibrating import calibrate
     from sift_core.answering.calibration import Calibration
     from sift_core.answering.cost_model import CostModel
     from sift_core.answering.engine import AnswerEngine
@@ -57,6 +58,7 @@ __all__ = [
     "VllmGenerator",
     "VllmServer",
     "Way",
+    "calibrate",
     "fine_tune",
     "fine_tuned",
     "learn_clusters",
@@ -68,6 +70,7 @@ _MODULES = {
     "AnswerStream": "sift_core.answering.streams",
     "AsyncAnswerStream": "sift_core.answering.streams",
     "CalibratedPolicy": "sift_core.answering.policy",
+    "calibrate": "sift_core.answering.calibrating",
     "Calibration": "sift_core.answering.calibration",
     "Choice": "sift_core.answering.request",
     "Session": "sift_core.answering.sessions",

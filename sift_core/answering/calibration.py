@@ -177,8 +177,7 @@ class Calibration:
             )
         except FileNotFoundError as error:
             raise InvalidInputError(
-                f"no calibration at {str(path)!r}; make one: sift calibrate, or "
-                f"`engine.calibrate()`"
+                f"no calibration at {str(path)!r}; make one: sift calibrate, or `calibrate(engine)`"
             ) from error
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InvalidInputError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from sift_core.types import CandidatePool, Citation
+from sift_core.answering.answer import Citation
+from sift_core.types import CandidatePool
 
 INSTRUCTION = (
     "Answer from the numbered texts above. After each statement put the number of the text that "

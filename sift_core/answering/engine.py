@@ -1,33 +1,34 @@
-"""The stages composed: candidates, selection, answer. Knows protocols, never vendors."""
+"""The stages composed: candidates, choice, answer. Knows protocols, never vendors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sift_core.answering.calibrating import OnExample, calibrate
-from sift_core.answering.calibration import Calibration
-from sift_core.answering.choosing import settled
+import numpy as np
+
+from sift_core.answering.answer import Answer
 from sift_core.answering.condensing import Condense, Condenser, check_condense
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer, TextGenerator
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
 from sift_core.answering.learning.clusters import ClusterAdapters
-from sift_core.answering.learning.effort import EFFORTS, check_effort
+from sift_core.answering.learning.effort import EFFORTS, check_effort, effort_for
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.number_type import NumberType
-from sift_core.answering.policy import Policy, VariancePolicy
+from sift_core.answering.policy import LEARNING, READING, Decision, Policy, VariancePolicy
 from sift_core.answering.refusing import Refusing, check_on_off_topic
 from sift_core.answering.request import (
     AnswerRequest,
     Choice,
     check_generation,
-    rules_of,
+    seconds_until,
     timed,
 )
 from sift_core.answering.sessions import Session
@@ -41,12 +42,14 @@ from sift_core.answering.streams import (
     followed,
 )
 from sift_core.checks import as_count
+from sift_core.choice import asearch, choose, search
 from sift_core.errors import InvalidInputError
+from sift_core.explanation import Chosen
+from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.sift import SIFTSelector
-from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
-from sift_core.types import Answer, AnswerMode, CandidatePool, Query
+from sift_core.types import AnswerMode, CandidatePool, Query, StopReason
 
 LARGEST_COUNT = 1_000_000  # of documents, steps or tokens for one question
 
@@ -64,31 +67,18 @@ class AnswerEngine:
     whose names begin with `a` fetch without blocking the event loop and compute in one of the
     model's four worker threads, as streams do; 64 more may wait for one.
 
-    Methods that take a question take the fields of an `AnswerRequest` by name. What else they are
-    given is for generation: `stop`, and what `transformers`' `generate` takes.
+    Methods that take a question take the fields of an `AnswerRequest` and of `ChoiceOptions` by
+    name. All other arguments are for generation: `stop`, and what `transformers`' `generate` takes.
 
     Args:
         language_model: The model that answers.
         source: Where candidates come from; None where they are always at hand (`choose_from`).
         embedder: The model that embedded the source's documents; None likewise.
-        context_selector: Chooses what goes into the prompt; told the store's own scores where a
-            pool has them.
-        fine_tuning_selector: Chooses what is learned from, by the embeddings alone: the paper's
-            kernel and repeats, with λ = 0.1 (decision 0014).
-        n_candidates: K, documents fetched a query.
-        n_context: Documents chosen for the prompt at most.
-        max_tokens: How many tokens of the language model's these may take in the prompt together,
-            the blank line behind each counted; of those that still fit the one that tells most
-            for its length is next (decision 0020). None for what the window holds.
-        max_per_document: How many chunks of one document may be among them; which that is, the
-            metadata tells ("source" as of `sift index`, or "file_path", "path", "file_name",
-            "url"), and a chunk without is a document of its own. None for any number.
-        newest: The metadata key of a date (ISO 8601 text, datetime, seconds since 1970): of
-            near-duplicates the newest is read. None for the most relevant.
-        half_life_days: With `newest`: a chunk so many days older than the newest candidate counts
-            half as much. None: age counts among near-duplicates alone.
-        merge_neighbors: Whether chunks of one document that touch, or leave a gap which one other
-            candidate fills, are read as one passage, where that fits.
+        options: What the choice of chunks for the prompt obeys; of each question, unless it says
+            otherwise. Tokens are those of the language model, the blank line behind each chunk
+            counted, unless `count_tokens` is given. Default: 10 chunks of 200 candidates.
+        fine_tuning_selector: Chooses what the model learns from. Default: the paper's selector with
+            repeats and λ = 0.1 (decision 0014).
         cite: Whether chunks are numbered in the prompt and the model is asked to put marks such
             as [1] behind what it says; `Answer.citations` then has those that it put. Small
             models often put none, or wrong ones: a mark says what the model wrote, not that
@@ -121,23 +111,15 @@ class AnswerEngine:
             itself if None.
 
     Raises:
-        InvalidInputError: If a number is < 1, a setting of generation cannot be used, or
-            `context_selector` cannot keep `max_tokens`, `max_per_document` or `newest`, or a
-            prompt cannot be used.
+        InvalidInputError: If a number is < 1, or a setting of generation or a prompt cannot be
+            used.
     """
 
     language_model: LanguageModel
     source: CandidateSource | None = None
     embedder: Embedder | None = None
-    context_selector: Selector = field(default_factory=ContextSelector)
+    options: ChoiceOptions = field(default_factory=ChoiceOptions)
     fine_tuning_selector: Selector = field(default_factory=_learn_from)
-    n_candidates: int = 200
-    n_context: int = 10
-    max_tokens: int | None = None
-    max_per_document: int | None = None
-    newest: str | None = None
-    half_life_days: float | None = None
-    merge_neighbors: bool = False
     cite: bool = False
     system_prompt: str | None = None
     prompt_template: str | None = None
@@ -156,13 +138,13 @@ class AnswerEngine:
 
     def __post_init__(self) -> None:
         check_effort(self.effort)
-        for name in ("n_candidates", "n_context", "n_steps", "max_new_tokens"):
-            value = getattr(self, name)
-            if value is None and name == "n_steps":
-                continue
+        counts = {"n_candidates": self.options.n_candidates, "n_select": self.options.n_select}
+        counts["max_new_tokens"] = self.max_new_tokens
+        if self.n_steps is not None:
+            counts["n_steps"] = self.n_steps
+        for name, value in counts.items():
             if as_count(name, value, minimum=1) > LARGEST_COUNT:
                 raise InvalidInputError(f"`{name}` must be <= {LARGEST_COUNT:,}, or no answer ends")
-        rules_of(self, None).check(self.context_selector)
         check_on_off_topic(self.on_off_topic)
         check_condense(self.condense)
         check_generation(self.generation)
@@ -243,35 +225,34 @@ class AnswerEngine:
         """
         request = self._request(question, options)
         if request.mode is AnswerMode.BASE:
-            return settled(self, request, request.query(), CandidatePool.empty(), {})
+            return self._choice(request, request.query(), _nothing_chosen(request.query()), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = self._condenser.condensed(request, timings)
         with timed(timings, "embed"):
             query = request.query(embedder)
         if request.mode is AnswerMode.MERGED:
-            return settled(self, request, query, CandidatePool.empty(), timings)
-        with timed(timings, "fetch"):
-            asked = request.searched(query)
-            pool = fetch_for_all(source, asked, self.n_candidates, filter=request.filter)
-        return settled(self, request, query, pool, timings)
+            return self._choice(request, query, _nothing_chosen(query), timings)
+        first = self._first_choice(request, query)
+        chosen = search(source, request.searched(query), filter=request.filter, **first)
+        return self._choice(request, query, chosen, timings)
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         request = self._request(question, options)
         if request.mode is AnswerMode.BASE:
-            return settled(self, request, request.query(), CandidatePool.empty(), {})
+            return self._choice(request, request.query(), _nothing_chosen(request.query()), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = await self._condenser.acondensed(request, timings)
         with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
         if request.mode is AnswerMode.MERGED:
-            return settled(self, request, query, CandidatePool.empty(), timings)
-        with timed(timings, "fetch"):
-            asked = request.searched(query)
-            pool = await afetch_for_all(source, asked, self.n_candidates, filter=request.filter)
-        return await asyncio.to_thread(settled, self, request, query, pool, timings)
+            return self._choice(request, query, _nothing_chosen(query), timings)
+        first = await asyncio.to_thread(self._first_choice, request, query)
+        asked = request.searched(query)
+        chosen = await asearch(source, asked, filter=request.filter, **first)
+        return await asyncio.to_thread(self._choice, request, query, chosen, timings)
 
     def choose_from(
         self,
@@ -298,7 +279,13 @@ class AnswerEngine:
                 f"brings its own history, `Query(text=…, history=…)`"
             )
         request = self._request(query.text, options)
-        return settled(self, request, query, pool, timings or {})
+        if not len(pool) or request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
+            chosen = replace(_nothing_chosen(query), pool=pool)
+            return self._choice(request, query, chosen, timings or {})
+        started = time.perf_counter()
+        chosen = choose(pool, query, **self._first_choice(request, query))
+        chosen = replace(chosen, timings={"select": time.perf_counter() - started})
+        return self._choice(request, query, chosen, timings or {})
 
     def answer_from(
         self,
@@ -406,37 +393,89 @@ class AnswerEngine:
             session = session.with_prefix_read()
         return replace(session, timings=timings)
 
-    def calibrate(
-        self,
-        *,
-        n: int = 40,
-        minutes: float = 10.0,
-        questions: Sequence[tuple[str, str]] = (),
-        seed: int = 0,
-        on_example: OnExample | None = None,
-    ) -> Calibration:
-        """Return what every way to answer does for this collection; `auto` can go by it.
+    def _first_choice(self, request: AnswerRequest, query: Query) -> dict[str, Any]:
+        """Return the arguments of the first choice: of what is read, or what is learned alone."""
+        if request.mode is AnswerMode.FINE_TUNE:
+            n_candidates = request.choice_options(self.options).n_candidates
+            return {"options": replace(self._learning_options(request), n_candidates=n_candidates)}
+        answerer = self.answerer_for(request)
+        options = request.choice_options(self.options)
+        return {
+            "options": replace(options, count_tokens=options.count_tokens or answerer.size),
+            "room": answerer.room_beside(query) if options.merge_neighbors else None,
+        }
 
-        Holds passages back, with all that repeats them, and has each way predict their second
-        half from the first: base, context, and learning and both with each effort up to the
-        engine's. On a CPU an example takes some ten seconds with 135 M parameters.
+    def _learning_options(self, request: AnswerRequest) -> ChoiceOptions:
+        """Return what the choice of training data obeys."""
+        effort = self._effort(request)
+        n_steps = EFFORTS[effort].n_steps if effort else self.n_steps
+        assert n_steps is not None  # one of the two is given
+        return ChoiceOptions(n_select=n_steps, selector=self.fine_tuning_selector)
+
+    def _effort(self, request: AnswerRequest) -> str | None:
+        return request.effort or (self.effort if self.n_steps is None else None)
+
+    def _choice(
+        self, request: AnswerRequest, query: Query, chosen: Chosen, timings: Mapping[str, float]
+    ) -> Choice:
+        """Return the choice of documents and, in mode "auto", of the mode.
 
         Args:
-            n: How many examples at most, >= 8.
-            minutes: After how many no other example begins, > 0.
-            questions: Pairs of question and answer, in place of passages. Mode "merged" is
-                measured on them alone: its adapters may have learned the passages.
-            seed: Of the passages that are drawn.
-            on_example: Called after each with the calibration so far. What it raises ends it.
-
-        Raises:
-            InvalidInputError: If the engine has no source or embedder, the source cannot draw
-                documents, or fewer than eight examples could be measured.
-            CandidateSourceError: If the store fails.
-            AnswerError: If the model fails.
+            request: The question, and how to answer it.
+            query: The question, embedded.
+            chosen: The first choice, made as `_first_choice` says.
+            timings: Seconds that were spent before it, by stage.
         """
-        return calibrate(
-            self, n=n, minutes=minutes, questions=questions, seed=seed, on_example=on_example
+        started = time.perf_counter()
+        timings = {**timings, **chosen.timings}
+        deadline = request.deadline(spent_s=sum(timings.values()))
+        mode, pool = AnswerMode(request.mode), chosen.pool
+        if not len(pool) and mode is not AnswerMode.MERGED:
+            mode = AnswerMode.BASE
+        read = chosen if mode in (*READING, AnswerMode.AUTO) else None
+        learned = features = None
+        if mode is AnswerMode.FINE_TUNE:
+            learned = chosen
+        elif mode in (AnswerMode.BOTH, AnswerMode.AUTO):
+            learned = choose(pool, query, self._learning_options(request))
+        answerer = self.answerer_for(request)
+        if mode is AnswerMode.AUTO:
+            assert read is not None  # as is `learned`
+            assert learned is not None
+            features = replace(
+                answerer.features(query, read.chunks, learned.chunks),
+                latency_s=seconds_until(deadline),
+                cost_model=self.cost_model,
+                can_merge=self.adapters is not None,
+            )
+            decision = self.policy.decide(features)
+        else:
+            reason = "it was asked for" if mode is request.mode else "there is no candidate"
+            is_off_topic = request.mode is AnswerMode.AUTO
+            decision = Decision(mode=mode, reasons=(reason,), is_off_topic=is_off_topic)
+        if decision.mode is AnswerMode.MERGED and self.adapters is not None:
+            reasons = (*decision.reasons, self.adapters.reason(query))
+            decision = replace(decision, reasons=reasons)
+        learned = learned if decision.mode in LEARNING else None
+        if learned is not None and decision.n_steps is not None:
+            learned = learned.first(decision.n_steps)
+        has_effort = self._effort(request) is not None and learned is not None
+        select_s = timings.get("select", 0.0) + time.perf_counter() - started
+        return Choice(
+            query=query,
+            mode=decision.mode,
+            reasons=decision.reasons,
+            pool=pool,
+            read=read if decision.mode in READING else None,
+            learned=learned,
+            effort=effort_for(len(learned)) if has_effort and learned is not None else None,
+            timings={**timings, "select": select_s},
+            deadline=deadline,
+            features=features,
+            generation=request.generation_settings,
+            cite=answerer.cite,
+            refuses=decision.is_off_topic and self.on_off_topic == "refuse",
+            searched_for=request.searched_for if "fetch" in timings else (),
         )
 
     def _streamed(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
@@ -457,7 +496,7 @@ class AnswerEngine:
                 'mode "merged" needs adapters that were learned beforehand; construct the engine '
                 "with `adapters`, from `learn_clusters` or `sift learn`"
             )
-        rules_of(self, request).check(self.context_selector)
+        request.choice_options(self.options)  # checks them
         return request
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
@@ -470,7 +509,7 @@ class AnswerEngine:
 
     @property
     def _condenser(self) -> Condenser:
-        by = (self.context_selector, self.fine_tuning_selector)
+        by = (self.options.selector or ContextSelector(), self.fine_tuning_selector)
         several = all(isinstance(one, ContextSelector | SIFTSelector) for one in by)
         return Condenser(self.condense, several, self.language_model, self.generator)
 
@@ -494,3 +533,15 @@ class AnswerEngine:
             prompt_template=self.prompt_template,
         )
         return answerer.generating(**generation)
+
+
+def _nothing_chosen(query: Query) -> Chosen:
+    """Return the choice from no candidate."""
+    return Chosen(
+        query=query,
+        pool=CandidatePool.empty(),
+        passages=(),
+        positions=np.empty(0, dtype=np.intp),
+        variances=np.ones(1),
+        stop_reason=StopReason.POOL_EXHAUSTED,
+    )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from sift_core.answering.answer import Answer
 from sift_core.answering.citing import INSTRUCTION, citations_in, numbered
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
@@ -17,7 +18,7 @@ from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, check_flag, check_text
 from sift_core.errors import InvalidInputError
 from sift_core.selection.posterior import posterior_variances
-from sift_core.types import Answer, AnswerMode, CandidatePool, Message, Query
+from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 _PLACE = re.compile(r"\{(?:context|question)\}")
 _SOME_NUMBER = 10  # of a chunk, where its tokens are counted before it has one

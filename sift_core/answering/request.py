@@ -1,4 +1,4 @@
-"""What is asked of an engine, and what is settled about it before the model runs."""
+"""A question to an engine, and the choice that is made for it before the model runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from sift_core.checks import (
     check_question,
     shown,
 )
-from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import InvalidInputError
+from sift_core.explanation import Chosen
+from sift_core.options import ChoiceOptions
 from sift_core.protocols import Embedder
 from sift_core.sources.several_queries import queries_of
-from sift_core.types import AnswerMode, CandidatePool, Message, Query, Selection
+from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
 
@@ -32,8 +33,9 @@ LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: 
 class AnswerRequest:
     """A question and how it is to be answered.
 
-    Every method of `AnswerEngine` that takes a question takes these as keyword arguments, and
-    whatever else it is given as `generation`; or it takes a whole request.
+    Every method of `AnswerEngine` that takes a question takes a whole request, or these fields as
+    keyword arguments. It takes the options of a choice by name, too. All other arguments go into
+    `generation`.
 
     Args:
         question: In words, not empty.
@@ -51,13 +53,8 @@ class AnswerRequest:
         effort: How much is learned at most: "quick", "balanced" or "thorough"; if None what the
             engine says.
         max_new_tokens: Length of the answer at most, >= 1; the engine's if None.
-        max_tokens: How many tokens the chunks that are read may have together, >= 1; the
-            engine's if None.
-        max_per_document: How many chunks of one document are read at most, >= 1; likewise.
-        newest: The metadata key of a date: of near-duplicates the newest is read; the engine's if
-            None.
-        half_life_days: How much older a chunk is that counts half as much; likewise.
-        merge_neighbors: Whether chunks that touch are read as one passage; likewise.
+        options: Fields of `ChoiceOptions` by name, in place of the engine's, for the chunks that
+            are read. None stands for the engine's value. Default: none.
         cite: Whether chunks are numbered in the prompt and the model is asked for marks such as
             [1]; the engine's if None.
         generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
@@ -76,11 +73,7 @@ class AnswerRequest:
     latency_s: float | None = None
     effort: str | None = None
     max_new_tokens: int | None = None
-    max_tokens: int | None = None
-    max_per_document: int | None = None
-    newest: str | None = None
-    half_life_days: float | None = None
-    merge_neighbors: bool | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     cite: bool | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -98,7 +91,11 @@ class AnswerRequest:
             check_effort(self.effort)
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
-        _ = self.rules  # checks them
+        if unknown := sorted(set(self.options) - OPTIONS):
+            raise InvalidInputError(
+                f"`options` must hold fields of ChoiceOptions, got {', '.join(unknown)}; there are "
+                f"{', '.join(sorted(OPTIONS))}"
+            )
         if self.cite is not None:
             check_flag("cite", self.cite)
         check_generation(self.generation)
@@ -109,21 +106,32 @@ class AnswerRequest:
 
         Args:
             question: The question, or a request of which `options` change something.
-            options: Fields of a request; all others are settings of generation.
+            options: Fields of a request, and of `ChoiceOptions`; all others are settings of
+                generation.
         """
-        known = {name: value for name, value in options.items() if name in _FIELDS}
-        others = {name: value for name, value in options.items() if name not in _FIELDS}
+        own = {name: value for name, value in options.items() if name in _FIELDS}
         if isinstance(question, AnswerRequest):
-            known.setdefault("generation", question.generation)
-            request = replace(question, **known)
+            request = question
         else:
-            request = cls(question=question, **known)
-        return replace(request, generation={**request.generation, **others})
+            request = cls(question=question)
+        request = replace(request, **own)
+        choice = {name: value for name, value in options.items() if name in OPTIONS}
+        others = {n: value for n, value in options.items() if n not in _FIELDS and n not in OPTIONS}
+        return replace(
+            request,
+            options={**request.options, **choice},
+            generation={**request.generation, **others},
+        )
 
-    @property
-    def rules(self) -> ChoiceRules:
-        """What the choice must keep, as far as the request says it."""
-        return ChoiceRules(**{name: getattr(self, name) for name in RULES})
+    def choice_options(self, engine: ChoiceOptions) -> ChoiceOptions:
+        """Return what the choice of what is read obeys: the request's options, else the engine's.
+
+        Raises:
+            InvalidInputError: If a value is out of its range, or options do not go together.
+        """
+        return replace(
+            engine, **{n: value for n, value in self.options.items() if value is not None}
+        )
 
     def query(self, embedder: Embedder | None = None) -> Query:
         """Return the question and its history, embedded if there is something to do it."""
@@ -157,29 +165,21 @@ class AnswerRequest:
         return {**self.generation, "max_new_tokens": self.max_new_tokens}
 
 
-RULES = tuple(one.name for one in fields(ChoiceRules))
+OPTIONS = frozenset(one.name for one in fields(ChoiceOptions))
 _FIELDS = frozenset(one.name for one in fields(AnswerRequest)) - {"question"}
-
-
-def rules_of(engine: object, request: AnswerRequest | None) -> ChoiceRules:
-    """Return what a choice must keep: as the request says, and the engine where it says none."""
-    said = {name: getattr(request, name, None) for name in RULES}
-    return ChoiceRules(
-        **{name: getattr(engine, name) if own is None else own for name, own in said.items()}
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
-    """Everything that is settled about a question before the model runs.
+    """Everything that is decided about a question before the model runs.
 
     Args:
         query: The question.
         mode: Never AUTO.
         reasons: Why this mode, one sentence each.
-        pool: The candidates, behind them passages that were merged of these; empty in base mode.
+        pool: The candidates; empty in base mode.
         read: What goes into the prompt; None if nothing does.
-        learned: What is learned from, in order, repeats included; None if nothing is.
+        learned: What the model learns from, in order, repeats included; None if from nothing.
         effort: With which of `EFFORTS`; None where the engine's settings alone say it, or nothing
             is learned.
         timings: Seconds by stage.
@@ -196,8 +196,8 @@ class Choice:
     mode: AnswerMode
     reasons: tuple[str, ...]
     pool: CandidatePool
-    read: Selection | None
-    learned: Selection | None
+    read: Chosen | None
+    learned: Chosen | None
     timings: Mapping[str, float]
     effort: str | None = None
     deadline: float | None = None
@@ -207,9 +207,9 @@ class Choice:
     refuses: bool = False
     searched_for: tuple[str, ...] = ()
 
-    def chunks(self, selection: Selection | None) -> CandidatePool:
-        """Return the documents of `read` or `learned` in order of choice."""
-        return chosen(self.pool, selection)
+    def chunks(self, chosen: Chosen | None) -> CandidatePool:
+        """Return the chunks of `read` or `learned` in order of choice; none for None."""
+        return self.pool.take([]) if chosen is None else chosen.chunks
 
     def seconds_to_learn(self) -> float | None:
         """Return the seconds that are left for training steps, > 0; None for any time."""
@@ -217,11 +217,6 @@ class Choice:
         if self.features is not None and self.features.cost_model is not None:
             answer_s = self.features.cost_model.answer_s(self.features, self.mode)
         return seconds_until(self.deadline, less=answer_s)
-
-
-def chosen(pool: CandidatePool, selection: Selection | None) -> CandidatePool:
-    """Return the rows of a pool in order of choice; none where nothing was chosen."""
-    return pool.take([] if selection is None else selection.positions)
 
 
 def seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
@@ -237,17 +232,6 @@ def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
         yield
     finally:
         timings[stage] = time.perf_counter() - started
-
-
-def first_choices(learned: Selection | None, n_steps: int | None) -> Selection | None:
-    """Return the first `n_steps` choices; all of them if None."""
-    if learned is None or n_steps is None:
-        return learned
-    return replace(
-        learned,
-        positions=learned.positions[:n_steps],
-        variances=learned.variances[: n_steps + 1],
-    )
 
 
 def check_generation(generation: Mapping[str, Any]) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-import numpy as np
-
+from sift_core.answering.answer import Answer
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.learning.fine_tuning import FineTuned
 from sift_core.answering.model.adapters import Adapter
@@ -18,8 +17,9 @@ from sift_core.answering.request import Choice
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, OnText, Produce, followed
 from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
+from sift_core.explanation import Pick
 from sift_core.selection.posterior import posterior_variances
-from sift_core.types import Answer, AnswerMode, CandidatePool, FineTuningReport, Message, Query
+from sift_core.types import AnswerMode, CandidatePool, FineTuningReport, Message, Query
 
 # Whether something was read, and learned → the mode that an answer came to be in.
 _MODES = {
@@ -198,7 +198,7 @@ class Session:
         return followed(lambda _, **options: self.answer(query, **options), settings)
 
     def _completed(self, answer: Answer) -> Answer:
-        """Return an answer with what is known of the choice."""
+        """Return an answer with what the choice says of it."""
         choice, read, report = self.choice, answer.chunks, self.report
         reasons = choice.reasons
         learned = choice.pool.take([])
@@ -209,7 +209,7 @@ class Session:
             read = choice.pool.take([])
             if choice.mode in READING:
                 reasons += ("none of the chosen chunks fits into the window",)
-        used = _joined(read, learned)
+        used = CandidatePool.concatenate([read, learned])
         deviation = float("nan")
         if len(used):
             variances = posterior_variances(choice.query.vectors, used.embeddings)
@@ -222,24 +222,24 @@ class Session:
             standard_deviation=deviation,
             reasons=reasons,
             fine_tuning=report,
+            effort=choice.effort,
             is_refusal=choice.refuses,
             searched_for=choice.searched_for,
+            picks=_picks(choice, used),
+            stop_reason=None if choice.read is None else choice.read.stop_reason,
         )
+
+
+def _picks(choice: Choice, used: CandidatePool) -> dict[str, Pick]:
+    """Return why each used chunk was chosen, by its id: to be read, else to be learned from."""
+    picks: dict[str, Pick] = {}
+    for chosen in (choice.read, choice.learned):
+        if chosen is not None:
+            for name, pick in zip(chosen.chunks.document_ids, chosen.picks, strict=True):
+                picks.setdefault(name, pick)
+    return {name: picks[name] for name in used.document_ids}
 
 
 def _common_beginning(rows: Sequence[Sequence[int]]) -> list[int]:
     """Return what all rows begin with."""
     return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*rows, strict=False))]
-
-
-def _joined(first: CandidatePool, second: CandidatePool) -> CandidatePool:
-    """Return the rows of both pools, repeats kept."""
-    if not len(first) or not len(second):
-        return second if len(second) else first
-    return CandidatePool(
-        document_ids=[*first.document_ids, *second.document_ids],
-        texts=[*first.texts, *second.texts],
-        embeddings=np.concatenate([first.embeddings, second.embeddings]),
-        similarities=np.concatenate([first.similarities, second.similarities]),
-        metadata=[*first.metadata, *second.metadata],
-    )

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from sift_core.answering.answer import Answer
 from sift_core.errors import AnswerError, InvalidInputError
-from sift_core.types import Answer
 
 T = TypeVar("T")
 OnText: TypeAlias = Callable[[str], object]

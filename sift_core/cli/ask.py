@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from sift_core.answering.answer import Answer
 from sift_core.answering.policy import VariancePolicy
 from sift_core.cli.calibrations import engine_options
+from sift_core.cli.choice_flags import with_choice_flags
 from sift_core.cli.learning import LearningProgress
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import (
@@ -35,7 +37,6 @@ from sift_core.cli.settings import (
     DEFAULT_STORE,
     AdaptersOption,
     CalibrationOption,
-    CandidatesOption,
     CiteOption,
     CondenseName,
     CondenseOption,
@@ -45,14 +46,8 @@ from sift_core.cli.settings import (
     EffortName,
     EffortOption,
     EmbedderOption,
-    HalfLifeOption,
     JsonOption,
-    MaxPerDocumentOption,
-    MaxTokensOption,
-    MergeNeighborsOption,
     ModelOption,
-    NContextOption,
-    NewestOption,
     OffTopic,
     OffTopicOption,
     QueryOption,
@@ -62,8 +57,9 @@ from sift_core.cli.settings import (
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError
-from sift_core.records import answer_record, distinct_chunks, repeats_of
-from sift_core.types import Answer, AnswerMode, Message
+from sift_core.explanation import repeats_of
+from sift_core.options import ChoiceOptions
+from sift_core.types import AnswerMode, Message
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, AnswerStream, Choice
@@ -94,6 +90,7 @@ class ModeName(str, Enum):
     MERGED = "merged"
 
 
+@with_choice_flags(n_select="n_context")
 def ask(
     question: Annotated[
         str | None,
@@ -109,13 +106,8 @@ def ask(
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
     queries: QueryOption = None,
-    n_context: NContextOption = 10,
-    max_tokens: MaxTokensOption = None,
-    max_per_document: MaxPerDocumentOption = None,
-    newest: NewestOption = None,
-    half_life_days: HalfLifeOption = None,
-    merge_neighbors: MergeNeighborsOption = False,
-    candidates: CandidatesOption = 200,
+    *,
+    options: ChoiceOptions,
     effort: EffortOption = EffortName.BALANCED,
     steps: StepsOption = None,
     max_new_tokens: Annotated[
@@ -141,7 +133,7 @@ def ask(
     question = _checked_question(question, chat=chat)
     if queries and chat:
         raise InvalidInputError("--query is for one question; leave out --chat, or --query")
-    with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as (known, options):
+    with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as (about, parts):
         with working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
@@ -149,32 +141,26 @@ def ask(
                 model, device, dtype=dtype.value, console=status.console
             )
             if mode is ModeName.MERGED:
-                options["adapters"] = ClusterAdapters.load(adapters, language_model)
+                parts["adapters"] = ClusterAdapters.load(adapters, language_model)
             elif mode is ModeName.AUTO:
                 address = StoreAddress.parse(store)
-                options |= engine_options(address, calibration, adapters, language_model)
+                parts |= engine_options(address, calibration, adapters, language_model)
             engine = AnswerEngine(
                 language_model=language_model,
-                n_context=n_context,
-                max_tokens=max_tokens,
-                max_per_document=max_per_document,
-                newest=newest,
-                half_life_days=half_life_days,
-                merge_neighbors=merge_neighbors,
-                n_candidates=candidates,
+                options=options,
                 cite=cite,
                 on_off_topic=on_off_topic.value,
                 condense=condense.condense,
                 effort=effort.value,
                 n_steps=steps,
                 max_new_tokens=max_new_tokens,
-                **options,
+                **parts,
             )
         asking = Asking(
             engine=engine,
             mode=mode.value,
             queries=queries or (),
-            known={**({"queries": queries} if queries else {}), **known, "model": model},
+            about={**({"queries": queries} if queries else {}), **about, "model": model},
             as_json=json,
             one_a_line=chat,
         )
@@ -208,7 +194,7 @@ def _retrieval(
     """Open the store and load the model of its vectors; without need neither of them.
 
     Yields:
-        What is known of them for JSON, and the engine's options.
+        Their names for JSON, and the engine's arguments.
     """
     if not is_needed:
         yield {"store": None, "embedder": None}, {}
@@ -216,8 +202,8 @@ def _retrieval(
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
         loaded = embedder_of(source, address, embedder)
-        known = {"store": str(address), "embedder": loaded.name}
-        yield known, {"source": source, "embedder": loaded}
+        about = {"store": str(address), "embedder": loaded.name}
+        yield about, {"source": source, "embedder": loaded}
 
 
 @dataclass(kw_only=True)
@@ -241,7 +227,7 @@ class Asking:
         engine: Answers; its model is used by one question at a time.
         mode: As for `AnswerEngine.answer`.
         queries: Likewise.
-        known: What JSON tells of every answer, such as the store.
+        about: What the JSON of every answer has beside it, such as the store.
         as_json: Whether an answer is printed as JSON.
         one_a_line: Whether that takes one line.
         history: What was said before, oldest first.
@@ -249,7 +235,7 @@ class Asking:
 
     engine: AnswerEngine
     mode: str
-    known: Mapping[str, Any]
+    about: Mapping[str, Any]
     as_json: bool
     one_a_line: bool
     queries: Sequence[str] = ()
@@ -257,32 +243,29 @@ class Asking:
 
     def answer(self, question: str) -> Answer | None:
         """Answer and print one question; return None where Ctrl-C stopped it."""
-        choices: list[Choice] = []
         pace = Pace()
         try:
-            answer = self._written(question, choices.append, pace)
+            answer = self._written(question, pace)
         except KeyboardInterrupt:
             sys.stderr.write("\nstopped\n")
             return None
         if self.as_json:
-            record = answer_record(question, answer, choices[0], self.known)
-            print_json({**record, **asdict(pace)}, one_a_line=self.one_a_line)
+            record = {"question": question, **self.about, **answer.as_dict(), **asdict(pace)}
+            print_json(record, one_a_line=self.one_a_line)
         else:
             if answer.searched_for not in ((), (question,), tuple(self.queries)):
                 searched = " | ".join(map(one_line, answer.searched_for))
                 stdout_console().say(f"searched for: {searched}", style="dim")
-            effort = choices[0].effort
-            _print_about(stdout_console(), answer, pace, effort=effort, cite=self.engine.cite)
+            _print_about(stdout_console(), answer, pace, cite=self.engine.cite)
         return answer
 
-    def _written(self, question: str, on_choice: Callable[[Choice], object], pace: Pace) -> Answer:
+    def _written(self, question: str, pace: Pace) -> Answer:
         """Return the answer, its text written to stdout as it comes, and note its pace."""
         started = first = time.perf_counter()
         with working("Looking for chunks …") as status:
             learning: list[LearningProgress] = []
 
             def show_choice(choice: Choice) -> None:
-                on_choice(choice)
                 status.update("Reading …" if choice.learned is None else "Fine-tuning …")
                 if choice.learned is not None:
                     n = len(choice.learned)
@@ -346,9 +329,7 @@ class Asking:
         return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
 
 
-def _print_about(
-    console: Terminal, answer: Answer, pace: Pace, *, effort: str | None, cite: bool
-) -> None:
+def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -> None:
     """Print everything about an answer but its text."""
     print_sources(console, answer)
     about = Table.grid(padding=(0, 2, 0, 0))
@@ -360,7 +341,7 @@ def _print_about(
     if report is not None and report.losses:
         learned = "now" if report.source == "trained" else "before"
         loss = f"loss {fmean(report.losses):.2f} nats a token in the mean"
-        said = f"{report.n_steps} steps" + (f" ({effort})" if effort else "")
+        said = f"{report.n_steps} steps" + (f" ({answer.effort})" if answer.effort else "")
         about.add_row("learning", f"{said}, learned {learned}; {loss}")
     if answer.chunks is not None and len(answer.chunks):
         about.add_row("σ²", _certainty(answer.standard_deviation))
@@ -390,7 +371,7 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
             why = "no model was asked; --on-off-topic base asks it all the same"
         console.print(f"sources: none; {why}", style="dim")
         return
-    distinct, counts = distinct_chunks(answer.chunks)
+    distinct, counts = answer.distinct_chunks()
     n_shown = len(distinct) if in_full else min(N_SOURCES, len(distinct))
     shown = distinct.take(range(n_shown))
     console.print("sources", style="bold")

@@ -80,6 +80,7 @@ def calibrate(
         with working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
             from sift_core.answering.calibrating import LEAST_EXAMPLES
+            from sift_core.answering.calibrating import calibrate as measure
 
             language_model = load_language_model(
                 model, device, dtype=dtype.value, console=status.console
@@ -93,7 +94,7 @@ def calibrate(
                 effort=effort.value,
             )
             status.update("Measuring the machine …")
-            told = [begun]
+            last_line = [begun]
 
             def keep(so_far: Calibration) -> None:
                 n = len(so_far.examples)
@@ -102,12 +103,12 @@ def calibrate(
                     found[:] = [so_far]
                 line = f"{n} of at most {examples} examples, {_minutes(begun)} of {minutes:g} min"
                 status.update(f"{line} …")
-                if not status.console.is_terminal and time.monotonic() - told[0] >= EVERY_S:
-                    told[0] = time.monotonic()
+                if not status.console.is_terminal and time.monotonic() - last_line[0] >= EVERY_S:
+                    last_line[0] = time.monotonic()
                     stderr_console().say(line)
 
             try:
-                engine.calibrate(n=examples, minutes=minutes, questions=pairs, on_example=keep)
+                measure(engine, n=examples, minutes=minutes, questions=pairs, on_example=keep)
             except KeyboardInterrupt:
                 if not found:
                     raise

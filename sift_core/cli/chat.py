@@ -6,11 +6,11 @@ import re
 import sys
 from dataclasses import dataclass
 
+from sift_core.answering.answer import Answer
 from sift_core.cli.ask import Asking, print_sources
 from sift_core.cli.output import print_json, stderr_console, stdout_console, write
 from sift_core.cli.plain import one_line
 from sift_core.errors import SiftError
-from sift_core.types import Answer
 
 HISTORY_SHARE = 0.5  # of the window that history may take at most, so that chunks have room
 PROMPT = "? "

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sift_core.choice_rules import CHARACTERS_A_TOKEN
 from sift_core.cli.index_plan import LEAST_TOKENS, FileMemory, Plan, refuse_to_drop, some_of
 from sift_core.cli.models import check_known, load_embedder, load_index_embedder
 from sift_core.cli.output import (
@@ -44,6 +43,7 @@ from sift_core.documents import (
     read_found,
 )
 from sift_core.errors import InvalidInputError
+from sift_core.options import CHARACTERS_A_TOKEN
 from sift_core.protocols import DocumentIndex, Embedder
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from sift_core.cli.plain import one_line, plain
 from sift_core.cli.streams import undecorated
 from sift_core.errors import MissingDependencyError
-from sift_core.records import COPY_COSINE, REDUNDANT_COSINE, repeats_of
+from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, repeats_of
 from sift_core.types import CandidatePool
 
 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated
 
@@ -11,7 +12,8 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
-from sift_core.choice_rules import ChoiceRules, token_counter
+from sift_core.choice import search as search_source
+from sift_core.cli.choice_flags import with_choice_flags
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -24,25 +26,21 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.settings import (
     DEFAULT_STORE,
-    CandidatesOption,
     EmbedderOption,
-    HalfLifeOption,
     JsonOption,
-    MaxPerDocumentOption,
-    MaxTokensOption,
-    MergeNeighborsOption,
-    NewestOption,
     QueryOption,
     StoreOption,
     question_from,
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.comparison import TITLES, compare_methods
 from sift_core.errors import InvalidInputError
+from sift_core.explanation import Chosen, explained, repeats_of
+from sift_core.options import ChoiceOptions, token_counter
 from sift_core.protocols import CandidateSource
-from sift_core.records import Column, column_of, compared_columns, explained, repeats_of
 from sift_core.selection.select import selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource
-from sift_core.sources.several_queries import fetch_for_all, queries_of
+from sift_core.sources.several_queries import queries_of
 
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
@@ -55,6 +53,7 @@ class KernelName(str, Enum):
     LINEAR = "linear"
 
 
+@with_choice_flags(n_select="n_select")
 def search(
     question: Annotated[
         str,
@@ -63,15 +62,8 @@ def search(
     queries: QueryOption = None,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
-    n_select: Annotated[
-        int, typer.Option("-n", "--n-select", min=1, help="How many chunks to choose.")
-    ] = 10,
-    candidates: CandidatesOption = 200,
-    max_tokens: MaxTokensOption = None,
-    max_per_document: MaxPerDocumentOption = None,
-    newest: NewestOption = None,
-    half_life_days: HalfLifeOption = None,
-    merge_neighbors: MergeNeighborsOption = False,
+    *,
+    options: ChoiceOptions,
     kernel: Annotated[
         KernelName,
         typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),
@@ -102,90 +94,90 @@ def search(
     sift search - --json < question.txt
     """
     question = question_from(question)
-    if candidates < n_select:
+    if options.n_candidates < options.n_select:
         raise InvalidInputError(
-            f"--candidates must be >= --n-select, got {candidates} and {n_select}"
+            f"--candidates must be >= --n-select, got {options.n_candidates} and {options.n_select}"
         )
-    rules = ChoiceRules(
-        max_tokens=max_tokens,
-        max_per_document=max_per_document,
-        newest=newest,
-        half_life_days=half_life_days,
-        merge_neighbors=merge_neighbors,
-    )
-    if queries and compare:
-        raise InvalidInputError(
-            "--compare sets SIFT beside methods that know one question; leave out --query, or "
-            "--compare"
-        )
-    if rules and compare:
-        raise InvalidInputError(
-            "--compare sets SIFT beside methods that keep no rules; leave out --max-tokens, "
-            "--max-per-document, --newest and --merge-neighbors, or --compare"
-        )
+    _check_comparison(options, queries, compare=compare)
     selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
-    rules.check(selector)
+    options = replace(options, selector=selector)
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
         model = embedder_of(source, address, embedder)
         query = queries_of(queries or [question], model)
+        options = replace(options, count_tokens=token_counter(model))
         fetched: CandidateSource = source
         if adaptive:
-            fetched = OversamplingSource(
-                source, n_select=n_select, prefer=lambda pool: rules.newness(pool.metadata)
-            )
-        pool = fetch_for_all(fetched, query, candidates)
-    if compare:
-        columns = compared_columns(query, pool, selector, n_select)
+            fetched = OversamplingSource(source, n_select=options.n_select, prefer=options.newness)
+        chosen = search_source(fetched, query, options)
+    asked = {
+        "question": question,
+        **({"queries": queries} if queries else {}),
+        "store": str(address),
+        "embedder": model.name,
+        "n_candidates": len(chosen.pool),
+    }
+    if not compare and json:
+        print_json({**asked, **chosen.as_dict()})
+    elif not compare:
+        _print_search(stdout_console(), chosen)
     else:
-        count = token_counter(model)
-        columns = {
-            "sift": column_of("SIFT", query, pool, selector, n_select, rules, count_tokens=count)
-        }
-    if json:
-        records = {name: column.record() for name, column in columns.items()}
-        asked = {
-            "question": question,
-            **({"queries": queries} if queries else {}),
-            "store": str(address),
-            "embedder": model.name,
-            "n_candidates": len(pool),
-        }
-        print_json({**asked, **({"columns": records} if compare else records["sift"])})
-    elif compare:
-        _print_comparison(stdout_console(), columns)
-    else:
-        _print_search(stdout_console(), columns["sift"], len(pool))
+        columns = compare_methods(chosen, options.n_select)
+        if json:
+            records = {name: column.as_dict() for name, column in columns.items()}
+            print_json({**asked, "columns": records})
+        else:
+            _print_comparison(stdout_console(), columns)
 
 
-def _print_search(console: Terminal, column: Column, n_candidates: int) -> None:
+def _check_comparison(
+    options: ChoiceOptions, queries: Sequence[str] | None, *, compare: bool
+) -> None:
+    """Refuse to compare with methods that cannot do what is asked for.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    if compare and queries:
+        raise InvalidInputError(
+            "--compare sets SIFT beside methods that take one question; leave out --query, or "
+            "--compare"
+        )
+    if compare and options.rules:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options.rules)
+        raise InvalidInputError(
+            f"--compare sets SIFT beside methods that keep no rules; leave out {flags}, or "
+            f"--compare"
+        )
+
+
+def _print_search(console: Terminal, chosen: Chosen) -> None:
     """Print what SIFT chose, and how certain it makes the answer."""
-    print_chunks(console, column.chunks)
+    print_chunks(console, chosen.chunks)
     console.say("")
-    for line in _variance_lines(column.question_variances.tolist()):
+    for line in _variance_lines(chosen.question_variances.tolist()):
         console.say(line)
-    console.say(f"{_counts(column)}, chosen from {n_candidates} candidates.")
-    if column.n_redundant:
+    console.say(f"{_counts(chosen)}, chosen from {len(chosen.pool)} candidates.")
+    if chosen.n_redundant:
         console.say(LEGEND, style="dim")
 
 
-def _print_comparison(console: Terminal, columns: Mapping[str, Column]) -> None:
+def _print_comparison(console: Terminal, columns: Mapping[str, Chosen]) -> None:
     """Print columns beside one another, or below one another where the terminal is narrow."""
-    shown = list(columns.values())
-    nearest = set(columns["nearest"].selection.positions.tolist())
-    n_beside = len(shown) if console.width >= SIDE_BY_SIDE_WIDTH else 1
+    nearest = set(columns["nearest"].positions.tolist())
+    n_beside = len(columns) if console.width >= SIDE_BY_SIDE_WIDTH else 1
     width = console.width // n_beside - 2
     console.print(
         Columns(
             [
                 Text("\n").join(
                     [
-                        Text(column.title, style="bold"),
+                        Text(TITLES[name], style="bold"),
                         *_lines(column, width, nearest),
                         Text(f"{_counts(column)}\nσ² {column.question_variances[-1]:.2f}\n"),
                     ]
                 )
-                for column in shown
+                for name, column in columns.items()
             ],
             width=width,
             padding=(0, 2),
@@ -212,13 +204,13 @@ def _variance_lines(variances: Sequence[float]) -> list[str]:
     return lines
 
 
-def _lines(column: Column, width: int, nearest: set[int]) -> list[Text]:
+def _lines(chosen: Chosen, width: int, nearest: set[int]) -> list[Text]:
     """Return a line a chunk: rank, mark, similarity and the end of its source."""
     lines = []
-    chunks = column.chunks
+    chunks = chosen.chunks
     for i, repeat in enumerate(repeats_of(chunks.embeddings)):
         mark = "" if repeat is None else repeat.mark
-        new = " " if int(column.selection.positions[i]) in nearest else "+"
+        new = " " if int(chosen.positions[i]) in nearest else "+"
         head = f"{i + 1:>2} {mark:<3}{new}{chunks.similarities[i]:.2f} "
         room = max(width - len(head), 8)
         source = source_of(chunks.metadata[i], chunks.document_ids[i], room)
@@ -226,11 +218,11 @@ def _lines(column: Column, width: int, nearest: set[int]) -> list[Text]:
     return lines
 
 
-def _counts(column: Column) -> str:
+def _counts(chosen: Chosen) -> str:
     """Return how many chunks there are, and how many of them repeat an earlier one, and how."""
-    n_copies = column.n_copies
-    n_alike = column.n_redundant - n_copies
-    parts = [counted(len(column.chunks), "chunk")]
+    n_copies = chosen.n_copies
+    n_alike = chosen.n_redundant - n_copies
+    parts = [counted(len(chosen), "chunk")]
     if n_copies:
         parts.append(f"{n_copies} {'copy' if n_copies == 1 else 'copies'} ≡")
     parts.append(f"{n_alike or 'none'} alike{' ≈' if n_alike else ''}")

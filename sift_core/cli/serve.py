@@ -5,21 +5,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sift_core.choice_rules import ChoiceRules
 from sift_core.cli.calibrations import engine_options
+from sift_core.cli.choice_flags import with_choice_flags
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import stderr_console, working
 from sift_core.cli.settings import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
     CalibrationOption,
-    CandidatesOption,
     CiteOption,
     CondenseName,
     CondenseOption,
@@ -29,13 +28,7 @@ from sift_core.cli.settings import (
     EffortName,
     EffortOption,
     EmbedderOption,
-    HalfLifeOption,
-    MaxPerDocumentOption,
-    MaxTokensOption,
-    MergeNeighborsOption,
     ModelOption,
-    NContextOption,
-    NewestOption,
     OffTopic,
     OffTopicOption,
     StepsOption,
@@ -43,6 +36,7 @@ from sift_core.cli.settings import (
 )
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.options import ChoiceOptions
 from sift_core.service.settings import KEY_VARIABLE, key_of
 
 if TYPE_CHECKING:
@@ -53,13 +47,14 @@ if TYPE_CHECKING:
     from sift_core.answering.model.number_type import NumberType
     from sift_core.service import ServiceSettings
 
-_NO_RULES = ChoiceRules()
-N_CONTEXT, N_CANDIDATES, MAX_NEW_TOKENS, VLLM_MAX_RANK = 10, 200, 256, 16
+_DEFAULTS = ChoiceOptions()
+MAX_NEW_TOKENS, VLLM_MAX_RANK = 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more are told 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
 
+@with_choice_flags(n_select="n_context")
 def serve(
     store: StoreOption = DEFAULT_STORE,
     model: ModelOption = DEFAULT_MODEL,
@@ -88,16 +83,11 @@ def serve(
         str | None,
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
-    n_context: NContextOption = N_CONTEXT,
-    max_tokens: MaxTokensOption = None,
-    max_per_document: MaxPerDocumentOption = None,
-    newest: NewestOption = None,
-    half_life_days: HalfLifeOption = None,
-    merge_neighbors: MergeNeighborsOption = False,
+    *,
+    options: ChoiceOptions,
     cite: CiteOption = False,
     on_off_topic: OffTopicOption = OffTopic.REFUSE,
     condense: CondenseOption = CondenseName.JOIN,
-    candidates: CandidatesOption = N_CANDIDATES,
     effort: EffortOption = EffortName.BALANCED,
     adapters: Annotated[
         str | None,
@@ -177,18 +167,10 @@ def serve(
             store=store,
             model=None if no_model else model,
             embedder=embedder,
-            n_context=n_context,
-            rules=ChoiceRules(
-                max_tokens=max_tokens,
-                max_per_document=max_per_document,
-                newest=newest,
-                half_life_days=half_life_days,
-                merge_neighbors=merge_neighbors,
-            ),
+            options=options,
             cite=cite,
             on_off_topic=on_off_topic.value,
             condense=condense.condense,
-            candidates=candidates,
             adapters=adapters,
             calibration=calibration,
             effort=effort.value,
@@ -212,12 +194,10 @@ def opened_app(
     store: str = DEFAULT_STORE,
     model: str | None = DEFAULT_MODEL,
     embedder: str | None = None,
-    n_context: int = N_CONTEXT,
-    rules: ChoiceRules = _NO_RULES,
+    options: ChoiceOptions = _DEFAULTS,
     cite: bool = False,
     on_off_topic: str = OffTopic.REFUSE.value,
     condense: Condense | None = "join",
-    candidates: int = N_CANDIDATES,
     adapters: str | None = None,
     calibration: str | None = None,
     effort: str = EffortName.BALANCED.value,
@@ -237,12 +217,10 @@ def opened_app(
         store: Address of the index.
         model: Id or folder; None for a service that ranks, searches and embeds alone.
         embedder: What to embed with; None for what the index names.
-        n_context: Chunks in a prompt at most.
-        rules: What chunks in a prompt must keep where a request says nothing.
-        cite: Whether they are numbered and marks asked for, likewise.
+        options: What the choice of chunks for a prompt obeys, unless a request says otherwise.
+        cite: Whether chunks are numbered and marks asked for, unless a request says otherwise.
         on_off_topic: As in `AnswerEngine`.
         condense: Likewise.
-        candidates: Chunks that are fetched to choose from.
         adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
         calibration: File of what `sift calibrate` found; that beside the index if None.
         effort: As in `AnswerEngine`, where a request says nothing.
@@ -289,12 +267,10 @@ def opened_app(
                     **calibrated,
                     source=source,
                     embedder=vectors,
-                    n_context=n_context,
-                    **asdict(rules),
+                    options=options,
                     cite=cite,
                     on_off_topic=on_off_topic,
                     condense=condense,
-                    n_candidates=candidates,
                     effort=effort,
                     n_steps=steps,
                     max_new_tokens=max_new_tokens,

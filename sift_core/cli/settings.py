@@ -106,51 +106,6 @@ ModelOption = Annotated[
         "installed as a package, without a hub.",
     ),
 ]
-NContextOption = Annotated[
-    int, typer.Option("-n", "--n-context", min=1, help="Chunks in the prompt at most.")
-]
-MaxTokensOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-tokens",
-        min=1,
-        help="How many tokens the chosen chunks may have together; any number if left out.",
-        show_default=False,
-    ),
-]
-MaxPerDocumentOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-per-document",
-        min=1,
-        help="How many chunks of one file or page at most; any number if left out.",
-        show_default=False,
-    ),
-]
-NewestOption = Annotated[
-    str | None,
-    typer.Option(
-        "--newest",
-        metavar="KEY",
-        help="Metadata key of a date: of near-duplicates the newest is chosen.",
-        show_default=False,
-    ),
-]
-HalfLifeOption = Annotated[
-    float | None,
-    typer.Option(
-        "--half-life-days",
-        help="With --newest: a chunk so many days older than the newest counts half as much.",
-        show_default=False,
-    ),
-]
-MergeNeighborsOption = Annotated[
-    bool,
-    typer.Option(
-        "--merge-neighbors",
-        help="Chunks that touch, or leave a gap of one candidate, become one passage.",
-    ),
-]
 CiteOption = Annotated[
     bool,
     typer.Option("--cite", help="Number the chunks, and ask for marks: [1] is the first source."),
@@ -177,9 +132,6 @@ QueryOption = Annotated[
         help="What is looked for in place of QUESTION: a part, or a rewrite; may come several "
         "times.",
     ),
-]
-CandidatesOption = Annotated[
-    int, typer.Option(min=1, help="How many of the nearest to choose from.")
 ]
 EffortOption = Annotated[
     EffortName,

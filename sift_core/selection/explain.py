@@ -13,9 +13,8 @@ import numpy as np
 
 from sift_core.checks import as_finite_array, checked_positions
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
-from sift_core.selection.near_duplicates import is_earlier
 from sift_core.selection.posterior import Posterior, check_noise_variance
-from sift_core.types import CandidatePool, FloatArray, IntArray, Selection
+from sift_core.types import FloatArray, IntArray
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -109,47 +108,6 @@ def explain(
         information_gains=0.5 * (logs[:-1] - logs[1:]),
         information_alone=-0.5 * np.log(np.maximum(alone / prior, EPSILON)),
     )
-
-
-def pick_metadata(
-    pool: CandidatePool, selection: Selection, *, scores: Sequence[float | None] | None = None
-) -> list[dict[str, float | None]]:
-    """Return what can be said of each pick, in plain numbers that JSON takes.
-
-    The same six keys everywhere: "similarity", the cosine with the query; "score", what the
-    store or a ranker before gave, None without; "relevance", what the selector went by: the
-    pool's `relevance` where it has one, else the cosine; "redundancy", the largest cosine
-    with an earlier pick, None for the first; "gain", by how much the pick lowered σ²; and
-    "variance", σ² after it. Takes O(k² · d) time.
-
-    Args:
-        pool: What was chosen from.
-        selection: k picks from it.
-        scores: One number, or None, a row of the pool; None for no scores.
-
-    Returns:
-        k mappings, in order of choice.
-    """
-    positions = selection.positions
-    rows = unit_rows(pool.embeddings[positions])
-    largest = (rows @ rows.T).max(axis=1, where=is_earlier(len(rows)), initial=-1.0)
-    later = np.minimum(largest[1:], 1.0).tolist()  # rounding may exceed 1
-    relevance = pool.similarities if pool.relevance is None else pool.relevance
-    given: list[float | None] = [None] * len(rows)
-    if scores is not None:
-        found = (scores[position] for position in positions.tolist())
-        given = [None if score is None else float(score) for score in found]
-    columns = zip(
-        pool.similarities[positions].tolist(),
-        given,
-        relevance[positions].tolist(),
-        [None, *later][: len(rows)],
-        selection.gains.tolist(),
-        selection.variances[1:].tolist(),
-        strict=True,
-    )
-    names = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
-    return [dict(zip(names, pick, strict=True)) for pick in columns]
 
 
 def irreducible_variance(

@@ -1,4 +1,4 @@
-"""Scores of frameworks: what those that arrive say, and those that picks leave with."""
+"""What scores of a store or an earlier ranker say beyond the cosines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sift_core.errors import InvalidInputError
-from sift_core.types import CandidatePool, FloatArray, Selection
-
-SCORES = ("variance", "similarity")
+from sift_core.types import FloatArray
 
 # Stores compute cosines in float32: closer than this, two are equal for all that they say.
 ROUNDING = 1e-5
@@ -71,51 +69,3 @@ def _are_in_order(scores: FloatArray, similarities: FloatArray) -> bool:
     by_score = similarities[np.lexsort((-similarities, -scores))]
     highest_after = np.maximum.accumulate(by_score[::-1])[::-1]
     return bool((highest_after - by_score < ROUNDING).all())
-
-
-def check_score(score: str) -> None:
-    """Refuse what is no name of a score.
-
-    Raises:
-        InvalidInputError: If so.
-    """
-    if score not in SCORES:
-        known = " or ".join(repr(name) for name in SCORES)
-        raise InvalidInputError(f"`score` must be {known}, got {score!r}")
-
-
-def pick_scores(
-    pool: CandidatePool, selection: Selection, *, score: str = "variance"
-) -> list[float]:
-    """Return a score a pick, in order of choice.
-
-    Args:
-        pool: What was chosen from.
-        selection: What was chosen.
-        score: "variance" for what was uncertain about the query before the pick, which falls from
-            1, whatever the query: any descending sort keeps the order of choice. "similarity"
-            for the cosine with the query, which says how near a pick is, so that what is off
-            the topic can be cut by it; a sort by it undoes the order of choice.
-
-    Raises:
-        InvalidInputError: If there is no such score.
-    """
-    check_score(score)
-    if score == "similarity":
-        similarities: list[float] = pool.similarities[selection.positions].tolist()
-        return similarities
-    return falling_scores(selection)
-
-
-def falling_scores(selection: Selection) -> list[float]:
-    """Return a score a pick that any descending sort keeps in order of choice.
-
-    The variance at the query before the pick, ties broken by one rounding step of single
-    precision, in which BEIR's evaluation compares.
-    """
-    falling: list[float] = []
-    for value in selection.variances[:-1].tolist():
-        if falling and np.float32(value) >= np.float32(falling[-1]):
-            value = float(np.nextafter(np.float32(falling[-1]), np.float32(-np.inf)))
-        falling.append(value)
-    return falling

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sift_core.answering.answer import Answer
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import computed, followed
 from sift_core.service.errors import RefusedError
 from sift_core.service.sessions import Sessions
 from sift_core.service.state import Service
-from sift_core.types import Answer, CandidatePool, Query
+from sift_core.types import CandidatePool, Query
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, Choice, Session
@@ -32,13 +33,11 @@ class Asked:
 
     Args:
         request: The question; `max_new_tokens` None for the service's default.
-        n_context: Chunks in the prompt at most; the engine's if None.
         session: Names a conversation that learns once; None for none.
         conditions: What the session's documents are restricted to, for its key.
     """
 
     request: AnswerRequest
-    n_context: int | None = None
     session: str | None = None
     conditions: str = ""
 
@@ -46,8 +45,8 @@ class Asked:
     def session_key(self) -> tuple[object, ...]:
         """What a session may not share with another: all that its documents depend on."""
         asked = self.request
-        limits = (self.n_context, asked.rules)
-        return (self.session, asked.mode, asked.effort, limits, asked.cite, self.conditions)
+        options = tuple(sorted(asked.options.items()))
+        return (self.session, asked.mode, asked.effort, options, asked.cite, self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,8 +165,6 @@ class Answering:
         self._service, self._asked = service, asked
         settings = service.settings
         self._deadline = time.monotonic() + settings.timeout_s
-        if asked.n_context is not None:
-            engine = replace(engine, n_context=asked.n_context)
         self._engine = engine
         self._is_cut = False
         self._loop = asyncio.get_running_loop()

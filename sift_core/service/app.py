@@ -106,7 +106,7 @@ def _service(
     metrics = Metrics()
     if engine is not None:
         source, embedder = source or engine.source, embedder or engine.embedder
-        selector = selector or engine.context_selector
+        selector = selector or engine.options.selector
     kept = None
     if embedder is not None:
         kept = KeptEmbedder(embedder, max_bytes=settings.vector_cache_bytes, metrics=metrics)

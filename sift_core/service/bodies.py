@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from sift_core.choice_rules import ChoiceRules
 from sift_core.errors import MissingDependencyError
+from sift_core.option_fields import OptionsModel
 
 try:
-    from pydantic import BaseModel, BeforeValidator, FailFast, Field, model_validator
+    from pydantic import BaseModel, BeforeValidator, FailFast, model_validator
 except ImportError as error:
     raise MissingDependencyError("fastapi", extra="serve") from error
 
@@ -49,41 +49,5 @@ class Body(BaseModel):
         return check_keys(value)
 
 
-class RuledBody(Body):
-    """An object that says what a choice must keep; a metadata key has 200 characters at most."""
-
-    max_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="That what is chosen may have together, by the embedder's tokenizer. No text "
-        "is truncated.",
-    )
-    max_per_document: int | None = Field(
-        default=None,
-        ge=1,
-        description='Chunks of one file or page, which their metadata names under "source", '
-        '"file_path", "path", "file_name" or "url".',
-    )
-    newest: str | None = Field(
-        default=None,
-        max_length=200,
-        description="The metadata key of a date (ISO 8601 text or seconds since 1970): of "
-        "near-duplicates the newest is chosen.",
-    )
-    half_life_days: float | None = Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        description="With `newest`: what is so many days older than the newest counts half as "
-        "much.",
-    )
-
-    @property
-    def rules(self) -> ChoiceRules:
-        """What the choice must keep."""
-        return ChoiceRules(
-            max_tokens=self.max_tokens,
-            max_per_document=self.max_per_document,
-            newest=self.newest,
-            half_life_days=self.half_life_days,
-        )
+class ChoiceBody(Body, OptionsModel):
+    """An object with options of a choice among its fields, by `with_option_fields`."""

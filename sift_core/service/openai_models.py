@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from sift_core.errors import InvalidInputError
-from sift_core.service.bodies import MAX_QUERIES, Body, FewKeys, Many
+from sift_core.option_fields import LIVE, with_option_fields
+from sift_core.service.bodies import MAX_QUERIES, Body, ChoiceBody, FewKeys, Many
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter
 from sift_core.types import AnswerMode, Message
@@ -19,21 +20,24 @@ ModeName = Literal["auto", "base", "context", "fine_tune", "both", "merged"]
 _ROLES = {"developer": "system", "function": None, "tool": None}
 
 
-class Sift(Body):
-    """What is told beside OpenAI's fields: `extra_body={"sift": {…}}`."""
+@with_option_fields(
+    leave_out=("n_candidates", *LIVE),
+    names={"n_select": "n_context", "max_tokens": "max_context_tokens"},
+    nullable=True,
+    changes={"n_select": {"le": 1000}},
+)
+class Sift(ChoiceBody):
+    """Our fields beside OpenAI's: `extra_body={"sift": {…}}`.
+
+    The engine's options are in force where these say nothing.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     mode: ModeName | None = None
     effort: Literal["quick", "balanced", "thorough"] | None = None
     queries: Many[str] = Field(default=[], max_length=MAX_QUERIES)
-    n_context: int | None = Field(default=None, ge=1, le=1000)
     filter: Filter | None = None
-    max_context_tokens: int | None = Field(default=None, ge=1)  # the engine's `max_tokens`
-    max_per_document: int | None = Field(default=None, ge=1)
-    newest: str | None = Field(default=None, max_length=200)
-    half_life_days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    merge_neighbors: bool | None = None
     cite: bool | None = None
     max_tokens: int | None = Field(default=None, ge=1)  # of the answer, as OpenAI's
     latency_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)

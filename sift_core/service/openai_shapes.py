@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from sift_core.records import citation_records, number_or_none, used_records
+from sift_core.explanation import number_or_none
 from sift_core.service.answers import Answering, Chosen, Done, Event, Piece, Step
 from sift_core.service.errors import openai_error, refusal_of
 from sift_core.service.json_bodies import dumped
@@ -154,35 +154,31 @@ def _citation(chunks: CandidatePool, position: int, **span: int) -> dict[str, An
 
 def about(done: Done) -> dict[str, Any]:
     """Return what an answer rests on, and how it came about."""
-    answer, choice = done.answer, done.choice
-    after = number_or_none(answer.standard_deviation)
-    report = answer.fine_tuning
-    learned = None
+    answer = done.answer.as_dict()
+    after, report = answer["standard_deviation"], answer["fine_tuning"]
     if report is not None:
-        learned = {
-            "n_steps": report.n_steps,
-            "source": report.source,
-            "stop_reason": report.stop_reason,
-            "losses": [number_or_none(loss) for loss in report.losses],
-        }
-    records = []
-    if answer.chunks is not None and len(answer.chunks):
-        records = used_records(answer.chunks, answer, choice)
+        report = {key: report[key] for key in ("n_steps", "source", "stop_reason", "losses")}
+        report["losses"] = [number_or_none(loss) for loss in report["losses"]]
     return {
-        "mode": answer.mode.value,
-        "reasons": list(answer.reasons),
-        "searched_for": list(answer.searched_for),
+        **{key: answer[key] for key in _COPIED},
         "timed_out": done.is_cut,
         # σ² at the question in the paper's setting, in which it is 1 without documents.
         "variance": {"before": 1.0, "after": None if after is None else after**2},
-        "citations": citation_records(answer),
-        "is_refusal": answer.is_refusal,
-        "unknown_marks": list(answer.unknown_marks),
-        "stop_reason": None if choice.read is None else choice.read.stop_reason.value,
-        "sources": [_source(record) for record in records],
-        "fine_tuning": learned,
-        "timings": {stage: round(seconds, 6) for stage, seconds in answer.timings.items()},
+        "sources": [_source(record) for record in answer["chunks"]],
+        "fine_tuning": report,
+        "timings": {stage: round(seconds, 6) for stage, seconds in answer["timings"].items()},
     }
+
+
+_COPIED = (
+    "mode",
+    "reasons",
+    "searched_for",
+    "citations",
+    "is_refusal",
+    "unknown_marks",
+    "stop_reason",
+)
 
 
 def _source(record: dict[str, Any]) -> dict[str, Any]:

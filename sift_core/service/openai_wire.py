@@ -177,17 +177,12 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
         latency_s=sift.latency_s,
         effort=sift.effort,
         max_new_tokens=body.length,
-        max_tokens=sift.max_context_tokens,
-        max_per_document=sift.max_per_document,
-        newest=sift.newest,
-        half_life_days=sift.half_life_days,
-        merge_neighbors=sift.merge_neighbors,
+        options=sift.choice_values(),
         cite=sift.cite,
         generation=generation,
     )
     return Asked(
         request=request,
-        n_context=sift.n_context,
         session=sift.session,
         conditions=_digest(sift.filter),
     )

@@ -1,24 +1,22 @@
-"""Texts ranked by what they say together: the choice first, the rest by similarity."""
+"""All documents of a request in order: the choice first, the rest by similarity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sift_core.checks import as_finite_array
+from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import Selector
-from sift_core.repeated_texts import select_texts
-from sift_core.selection.context import ContextSelector
+from sift_core.options import ChoiceOptions
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.service.vectors import KeptEmbedder
-from sift_core.types import FloatArray
+from sift_core.types import CandidatePool, FloatArray, Metadata, Query
 
-# What is chosen in order, and from how many of the nearest: no reader looks at more, and all of
-# 10,000 documents would take a minute.
+# Documents that are put into order of choice, and from how many of the nearest: no reader looks at
+# more, and all of 10,000 documents would take a minute.
 MAX_CHOICES = 256
 MAX_CANDIDATES = 1000
 
@@ -30,7 +28,7 @@ class Ranking:
     Args:
         order: Positions of the n documents: those chosen in order of choice, then the others by
             similarity, then those without text.
-        scores: One each of `order`, falling from 1 to 1 / n. They tell the rank and nothing else:
+        scores: One each of `order`, falling from 1 to 1 / n. They give the rank and nothing else:
             a client that sorts by them keeps the order of choice.
         n_chosen: How many of `order` were chosen, the first ones.
     """
@@ -40,34 +38,42 @@ class Ranking:
     n_chosen: int
 
 
-Limit: TypeAlias = Callable[[Sequence[int]], Mapping[str, Any]]
-"""Documents at some positions → what a selector's `select` takes as limits on them."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Documents:
+    """The n documents of a request.
+
+    Args:
+        texts: n texts.
+        metadata: n mappings.
+    """
+
+    texts: Sequence[str]
+    metadata: Sequence[Metadata]
+
+    @property
+    def filled(self) -> list[int]:
+        """Return the positions of the documents that have a text."""
+        return [i for i, text in enumerate(self.texts) if text.strip()]
 
 
 def ranked(
+    documents: Documents,
     question: FloatArray,
     vectors: FloatArray,
-    n_select: int,
+    options: ChoiceOptions,
     *,
     positions: Sequence[int] | None = None,
-    n_documents: int | None = None,
-    selector: Selector | None = None,
-    limit: Limit | None = None,
-    text_of: Callable[[int], str] = lambda row: "",
 ) -> Ranking:
     """Return documents in order of choice.
 
     Takes O(min(n, 500) · min(n, 1000) · (d + k)) time and one pass over all vectors.
 
     Args:
+        documents: n documents.
         question: Shape (d,).
         vectors: Of the documents that have one, shape (m, d).
-        n_select: k, how many to choose, at most 256 of them.
-        positions: Which of the documents those are; all if None.
-        n_documents: n; m if None.
-        selector: Chooses; `ContextSelector` if None.
-        limit: What the choice is limited by; None for nothing else than `n_select`.
-        text_of: The text of a row of `vectors`; without, none is told to repeat another.
+        options: What the choice obeys; at most 256 documents are chosen.
+        positions: Positions of those documents. Default: all.
 
     Raises:
         InvalidInputError: If shapes do not fit, a number is not finite, or a vector is all zero.
@@ -79,56 +85,47 @@ def ranked(
             f"`embeddings` must have {len(question)} numbers each like the query's, got "
             f"{vectors.shape[1]}; were both made by one model?"
         )
-    if not (is_told := vectors.any(axis=1)).all():
+    if not (is_filled := vectors.any(axis=1)).all():
         raise InvalidInputError(
-            f"`embeddings` must not be all zero, got such a vector at {int(is_told.argmin())}; was "
-            f"an empty text embedded?"
+            f"`embeddings` must not be all zero, got such a vector at {int(is_filled.argmin())}; "
+            f"was an empty text embedded?"
         )
+    n, n_chosen = len(documents.texts), 0
+    at = range(n) if positions is None else positions
     cosines = cosine_similarities(question, vectors)
-    nearest = np.argsort(-cosines, kind="stable")
-    candidates = nearest[:MAX_CANDIDATES]
-    chosen = np.empty(0, dtype=np.intp)
-    if len(candidates) and n_select:
-        limits: Mapping[str, Any] = {}
-        if limit is not None:
-            among = candidates.tolist()
-            limits = limit(among if positions is None else [positions[row] for row in among])
-        selection = select_texts(
-            selector or ContextSelector(),
-            question,
-            vectors[candidates],
-            min(n_select, MAX_CHOICES),
-            text_of=lambda row: text_of(int(candidates[row])),
-            **limits,
+    rows = np.argsort(-cosines, kind="stable")
+    near = rows[:MAX_CANDIDATES]
+    if len(near):
+        pool = CandidatePool(
+            document_ids=[str(at[row]) for row in near.tolist()],
+            texts=[documents.texts[at[row]] for row in near.tolist()],
+            embeddings=vectors[near],
+            similarities=cosines[near],
+            metadata=[documents.metadata[at[row]] for row in near.tolist()],
         )
-        chosen = candidates[selection.positions]
-    rest = nearest[~np.isin(nearest, chosen)]
-    rows = np.concatenate([chosen, rest]).tolist()
-    order = rows if positions is None else [positions[row] for row in rows]
-    n = len(order) if n_documents is None else n_documents
-    order = [*order, *sorted(set(range(n)) - set(order))]
-    return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=len(chosen))
+        options = replace(options, n_select=min(options.n_select, MAX_CHOICES))
+        chosen = choose(pool, Query(text="", embedding=question), options)
+        rows, n_chosen = np.concatenate([near[chosen.ranking()], rows[len(near) :]]), len(chosen)
+    order = [at[row] for row in rows.tolist()]
+    order += sorted(set(range(n)) - set(order))
+    return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=n_chosen)
 
 
 def ranked_texts(
     embedder: KeptEmbedder,
     query: str,
-    texts: Sequence[str],
-    n_select: int,
+    documents: Documents,
+    options: ChoiceOptions,
     *,
-    selector: Selector | None = None,
-    limit: Limit | None = None,
     go_on: Callable[[], object] = lambda: None,
 ) -> Ranking:
-    """Return texts in order of choice; blank ones, which have no vector, are the last.
+    """Return documents in order of choice; blank ones, which have no vector, are the last.
 
     Args:
-        embedder: Embeds what is not known yet.
-        query: What they are to tell about.
-        texts: n texts.
-        n_select: k, how many to choose, at most 256 of them.
-        selector: As for `ranked`, like the next.
-        limit: What the choice is limited by.
+        embedder: Embeds texts that it has no vector of.
+        query: The question.
+        documents: n documents.
+        options: What the choice obeys; at most 256 documents are chosen.
         go_on: Called before each batch of the embedder and before the choice; what it raises ends
             the work.
 
@@ -137,19 +134,11 @@ def ranked_texts(
     """
     if not query.strip():
         raise InvalidInputError("`query` is empty; ask something")
-    positions = [i for i, text in enumerate(texts) if text.strip()]
+    positions = documents.filled
     question = embedder.embed_query(query)
     vectors: FloatArray = np.empty((0, len(question)), dtype=np.float32)
     if positions:
-        vectors = embedder.embed_documents([texts[i] for i in positions], go_on=go_on)
+        texts = [documents.texts[i] for i in positions]
+        vectors = embedder.embed_documents(texts, go_on=go_on)
     go_on()
-    return ranked(
-        question,
-        vectors,
-        n_select,
-        positions=positions,
-        n_documents=len(texts),
-        selector=selector,
-        limit=limit,
-        text_of=lambda row: texts[positions[row]],
-    )
+    return ranked(documents, question, vectors, options, positions=positions)

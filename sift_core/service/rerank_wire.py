@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -13,12 +12,13 @@ import numpy as np
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from sift_core.checks import as_finite_array, shown
-from sift_core.choice_rules import ChoiceRules, token_counter
 from sift_core.errors import InvalidInputError
-from sift_core.service.bodies import MAX_KEYS, Body, Many, RuledBody
+from sift_core.option_fields import LIVE, with_option_fields
+from sift_core.options import ChoiceOptions, token_counter
+from sift_core.service.bodies import MAX_KEYS, Body, ChoiceBody, Many
 from sift_core.service.errors import RefusedError
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
-from sift_core.service.ranking import Limit, Ranking, ranked, ranked_texts
+from sift_core.service.ranking import Documents, Ranking, ranked, ranked_texts
 from sift_core.service.state import Service
 from sift_core.service.watching import while_there
 from sift_core.types import FloatArray
@@ -81,7 +81,8 @@ class _Vectored(Body):
     )
 
 
-class DocumentsRequest(RuledBody, _Vectored):
+@with_option_fields(leave_out=("n_select", "n_candidates", "merge_neighbors", *LIVE))
+class DocumentsRequest(ChoiceBody, _Vectored):
     """What Cohere, Jina, vLLM, Infinity and Open WebUI send.
 
     With a rule the results are the choice alone; documents with fields have metadata.
@@ -167,12 +168,15 @@ async def _results(
     service.check_n("documents", len(request.documents))
     texts = request.texts()
     top_n = request.top_n or len(texts)
-    limit = None
-    if rules := request.rules:
-        rules.check(service.selector)
-        limit = partial(_told, service, rules, request.documents, texts)
-    ranking, n_tokens = await _ranked(service, request, "documents", texts, top_n, limit)
-    if limit is not None:
+    metadata = [one if isinstance(one, dict) else {} for one in request.documents]
+    options = request.choice_options(
+        n_select=top_n,
+        selector=service.selector,
+        count_tokens=token_counter(service.embedder),
+    )
+    documents = Documents(texts=texts, metadata=metadata)
+    ranking, n_tokens = await _ranked(service, request, "documents", documents, options)
+    if options.rules:
         top_n = min(top_n, ranking.n_chosen)
     results: list[dict[str, Any]] = [
         {"index": i, "relevance_score": score}
@@ -196,7 +200,10 @@ async def _results(
 
 async def _scored_texts(service: Service, request: TextsRequest) -> list[dict[str, Any]]:
     texts = request.texts
-    ranking, _ = await _ranked(service, request, "texts", texts, len(texts))
+    service.check_n("texts", len(texts))
+    options = ChoiceOptions(n_select=len(texts), selector=service.selector)
+    documents = Documents(texts=texts, metadata=[{}] * len(texts))
+    ranking, _ = await _ranked(service, request, "texts", documents, options)
     scored: list[dict[str, Any]] = [
         {"index": i, "score": score} for i, score in zip(ranking.order, ranking.scores, strict=True)
     ]
@@ -210,13 +217,11 @@ async def _ranked(
     service: Service,
     request: _Vectored,
     field: str,
-    texts: Sequence[str],
-    n_select: int,
-    limit: Limit | None = None,
+    documents: Documents,
+    options: ChoiceOptions,
 ) -> tuple[Ranking, int]:
     """Return what a thread makes of the request, and how many tokens were embedded for it."""
-    service.check_n(field, len(texts))
-    given = request.embeddings
+    texts, given = documents.texts, request.embeddings
     if given is not None and len(given) != len(texts):
         raise RefusedError(
             f"`embeddings` must have one vector for each of the {len(texts)} `{field}`, got "
@@ -228,39 +233,17 @@ async def _ranked(
         if given is None:
             embedder = service.needed_embedder()
             ranking = ranked_texts(
-                embedder,
-                request.query,
-                texts,
-                n_select,
-                selector=service.selector,
-                limit=limit,
-                go_on=from_thread.check_cancelled,
+                embedder, request.query, documents, options, go_on=from_thread.check_cancelled
             )
             return ranking, embedder.n_tokens([request.query, *texts])
         question = request.query_embedding
         if question is None:
             question = service.needed_embedder().embed_query(request.query)
-        return ranked(question, given, n_select, selector=service.selector, limit=limit), 0
+        return ranked(documents, question, given, options), 0
 
     ranking, n_tokens = await service.in_thread("rerank", rank)
     service.metrics.tokens(embedding=n_tokens)
     return ranking, n_tokens
-
-
-def _told(
-    service: Service,
-    rules: ChoiceRules,
-    documents: Sequence[str | dict[str, Any]],
-    texts: Sequence[str],
-    rows: Sequence[int],
-) -> Mapping[str, Any]:
-    """Return what a selector is told of the documents at some positions."""
-    among = [documents[row] for row in rows]
-    return rules.on(
-        [texts[row] for row in rows],
-        [one if isinstance(one, dict) else {} for one in among],
-        count_tokens=token_counter(service.embedder),
-    )
 
 
 def _text(document: str | dict[str, Any], fields: Sequence[str] | None) -> str:

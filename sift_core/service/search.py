@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from sift_core.choice_rules import ChoiceRules, token_counter
+from sift_core.choice import asearch
+from sift_core.comparison import TITLES, compare_methods
+from sift_core.explanation import Chosen
+from sift_core.option_fields import LIVE, with_option_fields
+from sift_core.options import token_counter
 from sift_core.protocols import Selector
-from sift_core.records import Column, column_of, compared_columns
-from sift_core.selection.context import ContextSelector
 from sift_core.selection.explain import explain
 from sift_core.selection.select import selector_from_settings
-from sift_core.service.bodies import MAX_QUERIES, Many, RuledBody
+from sift_core.service.bodies import MAX_QUERIES, ChoiceBody, Many
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter, filter_for
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute
@@ -23,13 +25,17 @@ from sift_core.service.naming import address_of, title_of
 from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
 from sift_core.service.state import Service
 from sift_core.service.watching import while_there
-from sift_core.sources.several_queries import afetch_for_all, queries_of
-from sift_core.types import CandidatePool, Query
+from sift_core.sources.several_queries import queries_of
+from sift_core.types import CandidatePool
 
 from fastapi import APIRouter, Request  # isort: skip  # after what names the extra
 
 
-class SearchRequest(RuledBody):
+@with_option_fields(
+    leave_out=LIVE,
+    changes={"n_select": {"le": MAX_CHOICES}, "n_candidates": {"le": MAX_CANDIDATES}},
+)
+class SearchRequest(ChoiceBody):
     """What to look for, and how to choose."""
 
     model_config = ConfigDict(extra="forbid")
@@ -40,24 +46,12 @@ class SearchRequest(RuledBody):
         max_length=MAX_QUERIES,
         description="What is looked for in place of the query: its parts, or rewrites of it.",
     )
-    n_select: int = Field(default=10, ge=1, le=MAX_CHOICES)
-    n_candidates: int = Field(default=200, ge=1, le=MAX_CANDIDATES)
     filter: Filter | None = None
     kernel: Literal["auto", "rbf", "linear"] = "auto"
     noise_variance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     compare: bool = Field(
         default=False, description="Nearest neighbours and MMR beside what is chosen."
     )
-    merge_neighbors: bool = Field(
-        default=False,
-        description="Chunks of one document that touch, or leave a gap which one other candidate "
-        "fills, become one passage.",
-    )
-
-    @property
-    def rules(self) -> ChoiceRules:
-        """What the choice must keep."""
-        return replace(super().rules, merge_neighbors=self.merge_neighbors)
 
 
 def search_router(service: Service) -> APIRouter:
@@ -83,92 +77,73 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         raise RefusedError("`queries` holds an empty text; leave it out", param="queries")
     if request.queries and request.compare:
         raise RefusedError(
-            "`compare` sets SIFT beside methods that know one query; leave out `queries` or "
+            "`compare` sets SIFT beside methods that take one query; leave out `queries` or "
             "`compare`",
             param="compare",
         )
-    rules = request.rules
-    if rules and request.compare:
+    if request.compare and (rules := request.choice_options().rules):
         raise RefusedError(
-            "`compare` sets SIFT beside methods that keep no rules; leave out `max_tokens`, "
-            "`max_per_document`, `newest` and `merge_neighbors`, or `compare`",
+            f"`compare` sets SIFT beside methods that keep no rules; leave out "
+            f"{', '.join(f'`{name}`' for name in rules)}, or `compare`",
             param="compare",
         )
-    selector = _selector(service, request)
-    rules.check(selector)
+    options = request.choice_options(
+        selector=_selector(service, request), count_tokens=token_counter(embedder)
+    )
     started = time.perf_counter()
     texts = request.queries or [request.query]
     query = await service.in_thread("embed", lambda: queries_of(texts, embedder))
-    embedded = time.perf_counter()
-    pool = await afetch_for_all(
-        source, query, request.n_candidates, filter=filter_for(source, request.filter)
+    embed_s = time.perf_counter() - started
+    columns: dict[str, Any] = {}
+
+    def choose_and_record(choose: Callable[[], Chosen]) -> Chosen:
+        chosen = choose()
+        columns.update(_columns(chosen, options.n_select, compare=request.compare))
+        return chosen
+
+    chosen = await asearch(
+        source,
+        query,
+        options,
+        filter=filter_for(source, request.filter),
+        in_thread=lambda choose: service.in_thread("select", partial(choose_and_record, choose)),
     )
-    fetched = time.perf_counter()
-    service.metrics.stages({"fetch": fetched - embedded})
-
-    def columns_of() -> dict[str, Any]:
-        return _columns(selector, request, query, pool, token_counter(embedder))
-
-    columns = await service.in_thread("select", columns_of)
-    timings = {
-        "embed": embedded - started,
-        "fetch": fetched - embedded,
-        "select": time.perf_counter() - fetched,
-    }
+    service.metrics.stages({"fetch": chosen.timings["fetch"]})
     return {
         "query": request.query,
         "queries": list(request.queries),
         "embedder": service.embedder_name,
-        "candidates": _candidates(pool),
+        "candidates": _candidates(chosen.pool),
         "columns": columns,
-        "timings": timings,
+        "timings": {"embed": embed_s, **chosen.timings},
     }
 
 
-def _selector(service: Service, request: SearchRequest) -> Selector:
+def _selector(service: Service, request: SearchRequest) -> Selector | None:
     if request.kernel == "auto" and request.noise_variance is None:
-        return service.selector or ContextSelector()
+        return service.selector
     return selector_from_settings(kernel=request.kernel, noise_variance=request.noise_variance)
 
 
-def _columns(
-    selector: Selector,
-    request: SearchRequest,
-    query: Query,
-    pool: CandidatePool,
-    count_tokens: Callable[[str], int],
-) -> dict[str, Any]:
-    """Return what each method chose, by its name; "sift" is the last."""
-    columns: Mapping[str, Column]
-    if request.compare:
-        columns = compared_columns(query, pool, selector, request.n_select)
-    else:
-        column = column_of(
-            "SIFT",
-            query,
-            pool,
-            selector,
-            request.n_select,
-            request.rules,
-            count_tokens=count_tokens,
-        )
-        columns = {"sift": column}
-    return {name: _record(query, column) for name, column in columns.items()}
+def _columns(chosen: Chosen, n_select: int, *, compare: bool) -> dict[str, Any]:
+    """Return the records of each method's choice, by its name; "sift" is the last."""
+    columns = compare_methods(chosen, n_select) if compare else {"sift": chosen}
+    return {name: {"title": TITLES[name], **_record(one)} for name, one in columns.items()}
 
 
-def _record(query: Query, column: Column) -> dict[str, Any]:
-    """Return a column with what each pick told: alone, and beside those before it."""
-    record = column.record()
-    told = explain(query.vectors, column.pool.embeddings, column.selection.positions)
+def _record(chosen: Chosen) -> dict[str, Any]:
+    """Return a choice for JSON, with the information of each pick: alone, and after the others."""
+    record = chosen.as_dict()
+    explanation = explain(chosen.query.vectors, chosen.pool.embeddings, chosen.positions)
     for i, chunk in enumerate(record["chunks"]):
         chunk["title"] = title_of(chunk["metadata"], chunk["document_id"])
         chunk["url"] = address_of(chunk["metadata"], chunk["document_id"])
-        chunk["candidate"] = column.pool.document_ids.index(chunk["document_id"])
+        chunk["candidate"] = int(chosen.positions[i])
         chunk["information"] = {
-            "gain": float(told.information_gains[i]),
-            "alone": float(told.information_alone[i]),
+            "gain": float(explanation.information_gains[i]),
+            "alone": float(explanation.information_alone[i]),
         }
-    return {"title": column.title, **record}
+    return record
 
 
 def _candidates(pool: CandidatePool) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from sift_core.choice_rules import estimated_tokens
 from sift_core.errors import MissingDependencyError
+from sift_core.options import estimated_tokens
 from sift_core.protocols import Embedder
 from sift_core.service.metrics import Metrics
 from sift_core.types import FloatArray

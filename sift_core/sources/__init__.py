@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sift_core.sources.content_ids import content_id
 from sift_core.sources.in_memory import InMemorySource
 from sift_core.sources.merged import MergedSource
-from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
+from sift_core.sources.oversampling import OversamplingSource
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ __all__ = [
     "MergedSource",
     "OversamplingSource",
     "QdrantSource",
-    "afetch_distinct",
     "afetch_for_all",
     "content_id",
-    "fetch_distinct",
     "fetch_for_all",
 ]
 

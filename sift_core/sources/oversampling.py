@@ -31,56 +31,6 @@ LARGEST_STEP = 4  # times as many candidates as in the fetch before
 MAX_CANDIDATES = 2000  # unless the caller says otherwise, or asks for more at first
 
 
-def fetch_distinct(
-    source: CandidateSource,
-    query: Query,
-    n_candidates: int,
-    *,
-    n_select: int,
-    filter: Any = None,
-    max_candidates: int | None = None,
-    prefer: Callable[[CandidatePool], FloatArray | None] | None = None,
-) -> CandidatePool:
-    """Return what `OversamplingSource.fetch` returns, for a single call.
-
-    Args:
-        source: Any source.
-        query: What to look for.
-        n_candidates: How many candidates at most, >= 1.
-        n_select: How many are to be chosen from them, >= 1.
-        filter: The source's own kind of filter; None for no restriction.
-        max_candidates: What no fetch asks for more than, >= `n_candidates`. If None 2,000,
-            or `n_candidates` where that is more.
-        prefer: As in `OversamplingSource`.
-
-    Raises:
-        InvalidInputError: If a number is out of its range, query and source do not fit
-            together, or a candidate's vector is all zero.
-        CandidateSourceError: If the store fails in any of the fetches.
-    """
-    oversampling = OversamplingSource(
-        source, n_select=n_select, max_candidates=max_candidates, prefer=prefer
-    )
-    return oversampling.fetch(query, n_candidates, filter=filter)
-
-
-async def afetch_distinct(
-    source: CandidateSource,
-    query: Query,
-    n_candidates: int,
-    *,
-    n_select: int,
-    filter: Any = None,
-    max_candidates: int | None = None,
-    prefer: Callable[[CandidatePool], FloatArray | None] | None = None,
-) -> CandidatePool:
-    """Return what `fetch_distinct` returns, without blocking the event loop."""
-    oversampling = OversamplingSource(
-        source, n_select=n_select, max_candidates=max_candidates, prefer=prefer
-    )
-    return await oversampling.afetch(query, n_candidates, filter=filter)
-
-
 class OversamplingSource(BatchFetching):
     """A source around another one, which it asks for more where candidates are too much alike.
 

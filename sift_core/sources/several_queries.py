@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,15 +84,13 @@ def _joined(query: Query, pools: Sequence[CandidatePool]) -> CandidatePool:
         first.setdefault(key, (rank, i, row))
     if not first:
         return pools[0]
-    kept = list(first.values())
-    embeddings = np.stack([pools[i].embeddings[row] for _, i, row in kept])
-    return CandidatePool(
-        document_ids=[name for name, _ in first],
-        texts=[text for _, text in first],
-        embeddings=embeddings,
-        similarities=cosine_similarities(query.vectors, embeddings),
-        metadata=[pools[i].metadata[row] for _, i, row in kept],
-        relevance=np.array([1.0 / (1 + rank) for rank, _, _ in kept]) if has_scores else None,
+    starts = np.cumsum([0, *map(len, pools)]).tolist()
+    kept = CandidatePool.concatenate(pools).take([starts[i] + row for _, i, row in first.values()])
+    ranks = np.array([rank for rank, _, _ in first.values()])
+    return replace(
+        kept,
+        similarities=cosine_similarities(query.vectors, kept.embeddings),
+        relevance=1.0 / (1 + ranks) if has_scores else None,
     )
 
 

@@ -6,8 +6,14 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from sift_core import AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
-from sift_core.answering import AdapterCache, AnswerEngine, Calibration, CostModel, Way
+from sift_core import (
+    AnswerMode,
+    CandidateSourceError,
+    ChoiceOptions,
+    InMemorySource,
+    InvalidInputError,
+)
+from sift_core.answering import AdapterCache, AnswerEngine, Calibration, CostModel, Way, calibrate
 from sift_core.answering.calibrating import Example, held_back, measured, ways_of
 from sift_core.answering.calibration import MeasuredExample
 from sift_core.cache_folder import sealed, unsealed
@@ -47,8 +53,7 @@ def make_engine(small_lm):
                 "source": source,
                 "embedder": embedder,
                 "cost_model": COSTS,
-                "n_context": 3,
-                "n_candidates": 8,
+                "options": ChoiceOptions(n_select=3, n_candidates=8),
                 "n_steps": 2,
                 **options,
             }
@@ -150,7 +155,7 @@ def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tm
     engine = make_engine(adapter_cache=AdapterCache(folder=tmp_path))
     before = engine.language_model.bits_per_byte("as it was")
     seen = []
-    found = engine.calibrate(n=8, on_example=seen.append)
+    found = calibrate(engine, n=8, on_example=seen.append)
     assert [len(one.examples) for one in seen] == list(range(1, 9))
     assert seen[-1] == found
     assert found.bits_per_byte.shape == found.seconds.shape == (8, 4)
@@ -159,7 +164,7 @@ def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tm
     assert engine.language_model.bits_per_byte("as it was") == before
     engine.language_model.verify_base(exact=True)
     assert not list(tmp_path.rglob("*"))
-    again = engine.calibrate(n=8)
+    again = calibrate(engine, n=8)
     assert (again.bits_per_byte == found.bits_per_byte).all()
     calibrated = make_engine(policy=found.policy, cost_model=found.cost_model)
     choice = calibrated.choose(PASSAGES[0])
@@ -174,16 +179,16 @@ def test_efforts_up_to_the_engines_are_measured(make_engine):
 
 
 def test_questions_with_answers_take_the_place_of_passages(make_engine):
-    found = make_engine().calibrate(n=10, questions=ASKED)
+    found = calibrate(make_engine(), n=10, questions=ASKED)
     assert len(found.examples) == 10
     assert len(set(found.bits_per_byte[:, 0])) == 10
 
 
 def test_what_ends_it_early(make_engine):
     with pytest.raises(InvalidInputError, match=r"8 examples; 1e-05 minutes were over after 1\."):
-        make_engine().calibrate(minutes=1e-5)
+        calibrate(make_engine(), minutes=1e-5)
     with pytest.raises(InvalidInputError, match="no more passages could be used after 5"):
-        make_engine(PASSAGES[:5]).calibrate()
+        calibrate(make_engine(PASSAGES[:5]))
 
     def stop(found):
         if len(found.examples) == 2:
@@ -191,7 +196,7 @@ def test_what_ends_it_early(make_engine):
 
     engine = make_engine()
     with pytest.raises(KeyboardInterrupt):
-        engine.calibrate(on_example=stop)
+        calibrate(engine, on_example=stop)
     engine.language_model.verify_base(exact=True)
 
 
@@ -212,7 +217,7 @@ def test_a_store_that_dies_is_reported_and_what_was_measured_is_not_lost(make_en
     source = Dying(engine.embedder.embed_documents(PASSAGES), PASSAGES)
     seen = []
     with pytest.raises(CandidateSourceError, match="the store is gone"):
-        replace(engine, source=source).calibrate(on_example=seen.append)
+        calibrate(replace(engine, source=source), on_example=seen.append)
     assert len(seen[-1].examples) == 3
 
 
@@ -232,20 +237,20 @@ def test_a_store_that_dies_is_reported_and_what_was_measured_is_not_lost(make_en
 )
 def test_what_cannot_be_used_is_refused_before_any_work(make_engine, options, message):
     with pytest.raises(InvalidInputError, match=message):
-        make_engine(cost_model=None).calibrate(**options)
+        calibrate(make_engine(cost_model=None), **options)
 
 
 def test_an_engine_without_what_it_takes_is_refused(make_engine):
     engine = make_engine()
     with pytest.raises(InvalidInputError, match="`source` and `embedder`"):
-        replace(engine, source=None).calibrate()
+        calibrate(replace(engine, source=None))
 
     class OnlyFetches:
         fetch = engine.source.fetch
 
     with pytest.raises(InvalidInputError, match="OnlyFetches cannot draw documents"):
-        replace(engine, source=OnlyFetches()).calibrate()
-    only = replace(engine, source=OnlyFetches()).calibrate(n=8, questions=ASKED)
+        calibrate(replace(engine, source=OnlyFetches()))
+    only = calibrate(replace(engine, source=OnlyFetches()), n=8, questions=ASKED)
     assert len(only.examples) == 8
 
 
@@ -318,7 +323,7 @@ def test_a_calibration_is_kept_beside_the_index(small_lm, tmp_path):
 
 def test_on_the_same_machine_its_seconds_hold(make_engine, tmp_path):
     engine = make_engine()
-    found = engine.calibrate(n=8)
+    found = calibrate(engine, n=8)
     found.save(tmp_path / "it")
     assert Calibration.load(tmp_path / "it", engine.language_model) == found
 

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from sift_core import CandidatePool, Citation, InMemorySource, InvalidInputError, Query
+from sift_core import (
+    CandidatePool,
+    ChoiceOptions,
+    Citation,
+    InMemorySource,
+    InvalidInputError,
+    Query,
+)
 from sift_core.answering import AnswerEngine, InContextAnswerer
 from sift_core.answering.citing import INSTRUCTION, citations_in
 from sift_core.testing import HashingEmbedder
@@ -128,7 +135,9 @@ def test_the_system_prompt_comes_first_unless_the_history_has_one(make_engine, s
 def test_a_template_places_chunks_and_question_and_knows_no_other_braces(make_engine, small_lm):
     saying = Saying(small_lm, "yes")
     template = "{question} {x} <{context}>"
-    engine = make_engine(prompt_template=template, generator=saying, n_context=1)
+    engine = make_engine(
+        prompt_template=template, generator=saying, options=ChoiceOptions(n_select=1)
+    )
     answer = engine.answer("What is {context}?", mode="context")
     assert saying.prompts == ["What is {context}? {x} <" + answer.chunks.texts[0] + ">"]
     engine.answer(QUESTION, mode="base")

@@ -8,6 +8,7 @@ import pytest
 
 from sift_core import (
     AnswerError,
+    ChoiceOptions,
     InMemorySource,
     InvalidInputError,
     NearestNeighborSelector,
@@ -50,10 +51,7 @@ def make_engine(small_lm):
             language_model=small_lm,
             source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
             embedder=embedder,
-            n_context=2,
-            n_steps=2,
-            max_new_tokens=4,
-            **options,
+            **{"options": ChoiceOptions(n_select=2), "n_steps": 2, "max_new_tokens": 4, **options},
         )
 
     return make
@@ -107,9 +105,16 @@ def test_without_a_question_before_it_a_question_stands_alone(make_engine, histo
     assert (choice.searched_for, "condense" in choice.timings) == ((FOLLOW_UP,), False)
 
 
-@pytest.mark.parametrize("which", ["context_selector", "fine_tuning_selector"])
-def test_a_selector_of_one_query_has_the_joined_text(make_engine, which):
-    engine = make_engine(**{which: NearestNeighborSelector()})
+@pytest.mark.parametrize(
+    "one_query",
+    [
+        {"options": ChoiceOptions(selector=NearestNeighborSelector())},
+        {"fine_tuning_selector": NearestNeighborSelector()},
+    ],
+    ids=["context", "fine-tuning"],
+)
+def test_a_selector_of_one_query_has_the_joined_text(make_engine, one_query):
+    engine = make_engine(**one_query)
     answer = engine.answer(FOLLOW_UP, mode="both", history=HISTORY, max_new_tokens=2)
     assert answer.searched_for == JOINED[:1]
 

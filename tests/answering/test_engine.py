@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sift_core import AnswerMode, CandidateSourceError, InMemorySource, InvalidInputError
+from sift_core import (
+    AnswerMode,
+    CandidateSourceError,
+    ChoiceOptions,
+    InMemorySource,
+    InvalidInputError,
+)
 from sift_core.answering import AnswerEngine, AnswerRequest
 from sift_core.testing import HashingEmbedder
 
@@ -108,7 +114,7 @@ def test_auto_reads_what_fits_and_learns_what_does_not(make_engine):
 
 
 def test_the_stores_own_scores_lead_the_choice_of_context(make_engine):
-    engine = make_engine(n_context=1)
+    engine = make_engine(options=ChoiceOptions(n_select=1))
     choice = engine.choose(QUESTION, mode="context")
     last = len(choice.pool) - 1
     scores = np.zeros(len(choice.pool))
@@ -126,7 +132,7 @@ def test_a_filter_reaches_the_source(make_engine):
 
 
 def test_several_queries_are_looked_for_in_place_of_the_question(make_engine):
-    engine = make_engine(n_context=4)
+    engine = make_engine(options=ChoiceOptions(n_select=4))
     queries = ["How do I merge rows?", "How do I sort rows?"]
     choice = engine.choose(QUESTION, mode="both", queries=queries)
     assert choice.query.text == QUESTION
@@ -282,10 +288,12 @@ def test_a_pool_at_hand_is_not_filtered_and_a_query_has_its_history(make_engine)
         engine.choose_from(chosen.query, chosen.pool, filter={}, history=[])
 
 
-@pytest.mark.parametrize("name", ["n_candidates", "n_context", "n_steps", "max_new_tokens"])
+@pytest.mark.parametrize("name", ["n_candidates", "n_select", "n_steps", "max_new_tokens"])
 @pytest.mark.parametrize("value", [-1, 0, "x", None, 1.5])
 def test_an_engine_with_an_odd_number_is_refused_at_once(make_engine, name, value):
     if name == "n_steps" and value is None:
         pytest.skip("the effort says it")
+    if name in ("n_candidates", "n_select"):
+        make_engine = ChoiceOptions
     with pytest.raises(InvalidInputError, match=f"`{name}` must be"):
         make_engine(**{name: value})

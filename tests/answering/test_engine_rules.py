@@ -6,6 +6,7 @@ import re
 import pytest
 
 from sift_core import (
+    ChoiceOptions,
     ContextSelector,
     InMemorySource,
     InvalidInputError,
@@ -29,10 +30,16 @@ def make_engine(small_lm):
     embedder = HashingEmbedder()
     files = [{"source": f"{text.split()[0]}.md"} for text in TEXTS]
 
-    def make(metadata=files, **options):
+    def make(metadata=files, n_steps=None, cite=False, **options):
         source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS, metadata=metadata)
         return AnswerEngine(
-            language_model=small_lm, source=source, embedder=embedder, max_new_tokens=4, **options
+            language_model=small_lm,
+            source=source,
+            embedder=embedder,
+            max_new_tokens=4,
+            n_steps=n_steps,
+            cite=cite,
+            options=ChoiceOptions(**options),
         )
 
     return make
@@ -88,8 +95,8 @@ def test_what_is_no_count_is_refused(make_engine, name, wrong):
 
 def test_a_selector_that_keeps_no_limits_is_refused(make_engine):
     with pytest.raises(InvalidInputError, match="NearestNeighborSelector"):
-        make_engine(context_selector=NearestNeighborSelector(), max_tokens=10)
-    engine = make_engine(context_selector=NearestNeighborSelector())
+        make_engine(selector=NearestNeighborSelector(), max_tokens=10)
+    engine = make_engine(selector=NearestNeighborSelector())
     with pytest.raises(InvalidInputError, match="NearestNeighborSelector"):
         engine.choose(QUESTION, max_per_document=1)
 
@@ -113,7 +120,10 @@ def make_dated(small_lm):
     def make(**options):
         source = InMemorySource(embedder.embed_documents(COPIES), COPIES, metadata=DATED)
         return AnswerEngine(
-            language_model=small_lm, source=source, embedder=embedder, n_context=2, **options
+            language_model=small_lm,
+            source=source,
+            embedder=embedder,
+            options=ChoiceOptions(n_select=2, **options),
         )
 
     return make
@@ -142,7 +152,7 @@ def test_a_half_life_without_a_date_is_refused(make_dated):
 
 def test_a_selector_that_knows_no_dates_is_refused(make_dated):
     with pytest.raises(InvalidInputError, match="the newest version, or recency"):
-        make_dated(context_selector=NearestNeighborSelector(), newest="day")
+        make_dated(selector=NearestNeighborSelector(), newest="day")
 
 
 def test_a_text_that_stands_in_another_read_one_is_not_read(small_lm):
@@ -154,7 +164,7 @@ def test_a_text_that_stands_in_another_read_one_is_not_read(small_lm):
         language_model=small_lm,
         source=InMemorySource(embedder.embed_documents(texts), texts),
         embedder=embedder,
-        n_context=4,
+        options=ChoiceOptions(n_select=4),
     )
     choice = engine.choose(QUESTION, mode="context")
     rows = choice.pool.embeddings
@@ -176,9 +186,15 @@ def make_page_engine(small_lm):
         embedder.embed_documents(texts), texts, metadata=[chunk.metadata for chunk in chunks]
     )
 
-    def make(**options):
+    def make(n_steps=None, cite=False, **options):
         return AnswerEngine(
-            language_model=small_lm, source=source, embedder=embedder, max_new_tokens=4, **options
+            language_model=small_lm,
+            source=source,
+            embedder=embedder,
+            max_new_tokens=4,
+            n_steps=n_steps,
+            cite=cite,
+            options=ChoiceOptions(**options),
         )
 
     return make

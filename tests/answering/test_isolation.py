@@ -17,6 +17,7 @@ from sift_core import (
     AnswerMode,
     BusyError,
     CandidatePool,
+    ChoiceOptions,
     NearestNeighborSelector,
     Query,
 )
@@ -53,9 +54,8 @@ def make_engine(make_random_lm):
     def make(shape="llama, tied head", n_steps=3):
         return AnswerEngine(
             language_model=make_random_lm(shape),
-            context_selector=NearestNeighborSelector(),
+            options=ChoiceOptions(n_select=1, selector=NearestNeighborSelector()),
             fine_tuning_selector=NearestNeighborSelector(),
-            n_context=1,
             n_steps=n_steps,
             max_new_tokens=6,
             settings=FAST,

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from sift_core import AnswerMode, CandidatePool, InMemorySource, InvalidInputError, Query
+from sift_core import (
+    AnswerMode,
+    CandidatePool,
+    ChoiceOptions,
+    InMemorySource,
+    InvalidInputError,
+    Query,
+)
 from sift_core.answering import AnswerEngine, FineTuningSettings, learn_clusters
 from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import lora
@@ -47,7 +54,7 @@ def make_engine(make_random_lm, tmp_path):
             **{
                 "source": source,
                 "embedder": embedder,
-                "n_context": 1,
+                "options": ChoiceOptions(n_select=1),
                 "n_steps": 3,
                 "max_new_tokens": 6,
                 "settings": FAST,

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from sift_core import AnswerMode, InMemorySource, InvalidInputError
+from sift_core import AnswerMode, ChoiceOptions, InMemorySource, InvalidInputError
 from sift_core.answering import (
     AnswerEngine,
     CostModel,
@@ -30,7 +30,7 @@ def engine(small_lm):
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
         n_steps=3,
-        n_context=2,
+        options=ChoiceOptions(n_select=2),
         max_new_tokens=8,
         settings=FineTuningSettings(learning_rate=1e-2),
     )

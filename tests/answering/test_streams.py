@@ -12,7 +12,14 @@ from textwrap import dedent
 
 import pytest
 
-from sift_core import Answer, AnswerError, AnswerMode, InMemorySource, InvalidInputError
+from sift_core import (
+    Answer,
+    AnswerError,
+    AnswerMode,
+    ChoiceOptions,
+    InMemorySource,
+    InvalidInputError,
+)
 from sift_core.answering import AnswerEngine, FineTuningSettings, fine_tuned
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 from sift_core.testing import HashingEmbedder
@@ -36,7 +43,7 @@ def engine(small_lm):
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
         n_steps=3,
-        n_context=2,
+        options=ChoiceOptions(n_select=2),
         max_new_tokens=12,
     )
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from sift_core import AdapterServerError, InMemorySource, InvalidInputError
+from sift_core import AdapterServerError, ChoiceOptions, InMemorySource, InvalidInputError
 from sift_core.answering import AnswerEngine, FineTuningSettings, VllmGenerator, VllmServer
 from sift_core.answering.model.sampling import seeded
 from sift_core.testing import HashingEmbedder
@@ -45,7 +45,7 @@ def engine(server, lm):
         language_model=lm,
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
-        n_context=2,
+        options=ChoiceOptions(n_select=2),
         n_steps=2,
         max_new_tokens=8,
         settings=FineTuningSettings(lora=lora(4)),

@@ -4,15 +4,17 @@ import asyncio
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import fields
 
 import numpy as np
 import torch
 
 import sift_core
-from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
+from sift_core import ChoiceOptions, ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
 from sift_core.documents import Chunker
 from sift_core.errors import SiftError
+from sift_core.selection.select import selector_from_settings
 from sift_core.sources import InMemorySource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query
@@ -44,7 +46,8 @@ MADE = [*SELECTORS, RBFKernel, FineTuningSettings, VariancePolicy, Chunker, Hash
 SETTINGS = [(made, name) for made in MADE for name in inspect.signature(made).parameters]
 SETTINGS = [one for one in SETTINGS if one[1] not in ("folder", "size", "kernel", "lora")]
 ASKED = ("mode", "stop", "history", "num_beams", "temperature", "top_k", "top_p", "do_sample")
-ENGINE = ("n_candidates", "n_context", "n_steps", "max_new_tokens", "generation")
+CHOICE = tuple(one.name for one in fields(ChoiceOptions))
+ENGINE = ("n_steps", "max_new_tokens", "generation")
 CALLS = {
     "select(…, it)": lambda it: select(ROWS[0], it, 3),
     "select(it, …)": lambda it: select(it, ROWS, 3),
@@ -53,8 +56,8 @@ CALLS = {
     "relevance": lambda it: ContextSelector().select(ROWS[0], ROWS, 3, relevance=it),
     "posterior_variances": lambda it: sift_core.posterior_variances(ROWS[0], it),
     "explain": lambda it: sift_core.explain(ROWS[0], ROWS, it),
-    "length_scale": lambda it: sift_core.selector_from_settings(length_scale=it),
-    "kernel": lambda it: sift_core.selector_from_settings(kernel=it),
+    "length_scale": lambda it: selector_from_settings(length_scale=it),
+    "kernel": lambda it: selector_from_settings(kernel=it),
     "embedding": lambda it: SOURCE.fetch(Query(text="?", embedding=it), 3),
     "fetch": lambda it: SOURCE.fetch(Query(text="?", embedding=ROWS[0]), it),
     "InMemorySource": lambda it: InMemorySource(it, ["a"] * 9),
@@ -106,12 +109,14 @@ def chosen_by(thing):
 def answers(rng, folder):
     """One odd argument to an engine, or to its answer."""
     model, odd = LanguageModel(SHAPES["llama, tied head"](), byte_tokenizer()), rng.choice(ODD)
-    of_engine = {"language_model": model, "n_context": 1, "n_steps": 1, "max_new_tokens": 2}
-    asked, name = {"mode": "both"}, rng.choice((*ENGINE, *ASKED))
-    (of_engine if name in ENGINE else asked)[name] = odd
+    of_engine = {"language_model": model, "n_steps": 1, "max_new_tokens": 2}
+    of_choice = {"n_select": 1}
+    asked, name = {"mode": "both"}, rng.choice((*ENGINE, *CHOICE, *ASKED))
+    kept = of_choice if name in CHOICE else of_engine if name in ENGINE else asked
+    kept[name] = odd
 
     def answer():
-        engine = AnswerEngine(**of_engine)
+        engine = AnswerEngine(options=ChoiceOptions(**of_choice), **of_engine)
         engine.answer_from(engine.choose_from(*pool_about("dogs"), **asked))
 
     refused(name, odd, answer)
@@ -137,7 +142,11 @@ def concurrent(rng, folder):
     shape = rng.choice(sorted(SHAPES))
     engine = AnswerEngine(
         language_model=LanguageModel(SHAPES[shape](), byte_tokenizer()),
-        **{"n_context": 1, "n_steps": rng.randint(1, 4), "max_new_tokens": rng.randint(1, 6)},
+        **{
+            "options": ChoiceOptions(n_select=1),
+            "n_steps": rng.randint(1, 4),
+            "max_new_tokens": rng.randint(1, 6),
+        },
         **{"settings": FAST, "adapter_cache": None},
     )
     engine.language_model.verify_base(exact=True)

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from sift_core import (
+    ChoiceOptions,
     ContextSelector,
     Document,
     Query,
     SIFTSelector,
-    pick_metadata,
+    choose,
     posterior_variances,
 )
 from sift_core.cli.stores import StoreAddress, open_store
@@ -58,12 +59,12 @@ def pool_of(store, minilm):
 def test_search_prints_what_the_selector_chooses(store, minilm, record, options, selector):
     told = record("search", QUESTION, "-n", "4", *options)
     query, pool = pool_of(store, minilm)
-    expected = selector.select(query.vector, pool.embeddings, 4)
-    chosen = pool.take(expected.positions)
+    expected = choose(pool, query, ChoiceOptions(n_select=4, selector=selector))
+    chosen = pool.take(selector.select(query.vector, pool.embeddings, 4).positions)
     assert [chunk["document_id"] for chunk in told["chunks"]] == list(chosen.document_ids)
     assert [chunk["text"] for chunk in told["chunks"]] == list(chosen.texts)
-    for chunk, pick in zip(told["chunks"], pick_metadata(pool, expected), strict=True):
-        assert {key: chunk[key] for key in pick} == pytest.approx(pick)
+    for chunk, pick in zip(told["chunks"], expected.picks, strict=True):
+        assert {key: chunk[key] for key in pick.numbers} == pytest.approx(pick.numbers)
     assert told["variances"] == pytest.approx(expected.variances.tolist())
     variances = posterior_variances(query.vector, chosen.embeddings)
     assert told["question_variances"] == pytest.approx(variances.tolist())

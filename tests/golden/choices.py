@@ -13,16 +13,16 @@ import numpy as np
 
 from sift_core import (
     CandidatePool,
-    ChoiceRules,
+    ChoiceOptions,
     ContextSelector,
     LazySIFTSelector,
     MMRSelector,
     NearestNeighborSelector,
     Query,
     SIFTSelector,
+    choose,
     cosine_similarities,
 )
-from sift_core.records import column_of
 from tests.golden import selections
 
 WORDS = "harbour crane quay tide rope mast keel buoy ferry light storm chart anchor sail".split()
@@ -103,8 +103,8 @@ def chosen(number, selector, rules):
     query, pool, n_select = pool_of(number)
     if selector in ("mmr", "nearest"):  # they take one vector
         query = replace(query, also=())
-    column = column_of("", query, pool, SELECTORS[selector], n_select, ChoiceRules(**RULES[rules]))
-    record = column.record()
+    options = ChoiceOptions(n_select=n_select, selector=SELECTORS[selector], **RULES[rules])
+    record = choose(pool, query, options).as_dict()
     picks = record["chunks"]
     explanation = [
         _short(picks[-1][name])

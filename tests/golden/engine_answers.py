@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from peft import LoraConfig
 
-from sift_core import InMemorySource, NearestNeighborSelector
+from sift_core import ChoiceOptions, InMemorySource, NearestNeighborSelector
 from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
 from sift_core.testing import HashingEmbedder
 from tests.random_model import save_random_model
@@ -67,7 +67,7 @@ CASES = {
     "rows, fine_tune": _case(ROWS, "fine_tune"),
     "rows, both": _case(ROWS, "both"),
     "water, base": _case(WATER, "base", ask={"max_new_tokens": 5}),
-    "water, context": _case(WATER, "context", n_context=2),
+    "water, context": _case(WATER, "context", options=ChoiceOptions(n_select=2)),
     "water, fine_tune": _case(WATER, "fine_tune", settings=_settings(chunks_per_step=2)),
     "water, both": _case(WATER, "both", settings=_settings(scope="top:2")),
     "close, auto": _case(CLOSE, "auto"),
@@ -81,13 +81,16 @@ CASES = {
         WATER, "fine_tune", settings=FineTuningSettings(scope="full"), n_steps=3
     ),
     "rows, nearest, stop": _case(
-        ROWS, "context", context_selector=NearestNeighborSelector(), ask={"stop": [" count"]}
+        ROWS,
+        "context",
+        options=ChoiceOptions(selector=NearestNeighborSelector()),
+        ask={"stop": [" count"]},
     ),
     "water, history, filter": _case(
         WATER, "context", ask={"history": HISTORY, "filter": lambda row: row["topic"] != "kettle"}
     ),
     "rows, few candidates, no repetition": _case(
-        ROWS, "both", ask={"repetition_penalty": 1.3}, n_candidates=6
+        ROWS, "both", ask={"repetition_penalty": 1.3}, options=ChoiceOptions(n_candidates=6)
     ),
 }
 

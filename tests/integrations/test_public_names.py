@@ -17,6 +17,8 @@ PUBLIC_PACKAGES = [
     "sift_core",
     "sift_core.answering",
     "sift_core.embedders",
+    "sift_core.option_fields",
+    "sift_core.options",
     "sift_core.sources",
     "sift_core.sources.faiss",
     "sift_core.sources.qdrant",

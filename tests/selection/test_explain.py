@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -10,11 +8,10 @@ from sift_core import (
     SIFTSelector,
     explain,
     irreducible_variance,
-    pick_metadata,
     posterior_variances,
 )
 from sift_core.errors import InvalidInputError
-from sift_core.types import CandidatePool, Selection, StopReason
+from sift_core.types import StopReason
 from tests.selection.oracle import (
     CubicKernel,
     SquaredLinearKernel,
@@ -210,27 +207,3 @@ def test_nothing_is_told_about_what_is_certain():
 def test_explain_refuses_what_are_no_positions(positions):
     with pytest.raises(InvalidInputError, match="`positions` must be"):
         explain([1.0, 0.0], np.eye(2), positions)
-
-
-def test_what_is_said_of_picks_by_hand():
-    pool = CandidatePool(
-        document_ids=["a", "b"],
-        texts=["a", "b"],
-        embeddings=np.array([[3.0, 4.0], [2.0, 0.0]]),
-        similarities=np.array([0.6, 1.0]),
-    )
-    selection = Selection(
-        positions=np.array([1, 0]),
-        variances=np.array([1.0, 0.25, 0.125]),
-        stop_reason=StopReason.N_SELECT,
-    )
-    first, second = pick_metadata(pool, selection, scores=[7.0, None])
-    nearest = {"similarity": 1.0, "score": None, "relevance": 1.0, "redundancy": None}
-    assert first == {**nearest, "gain": 0.75, "variance": 0.25}
-    # (3, 4) and (2, 0): cosine 6 / (5 · 2)
-    assert second["redundancy"] == pytest.approx(0.6)
-    assert (second["score"], second["gain"], second["variance"]) == (7.0, 0.125, 0.125)
-    by_a_ranker = pick_metadata(
-        dataclasses.replace(pool, relevance=np.array([5.0, 2.0])), selection
-    )
-    assert [pick["relevance"] for pick in by_a_ranker] == [2.0, 5.0]

@@ -1,15 +1,7 @@
 import numpy as np
 import pytest
 
-from sift_core import (
-    CandidatePool,
-    InvalidInputError,
-    Selection,
-    StopReason,
-    check_score,
-    pick_scores,
-    relevance_of_scores,
-)
+from sift_core import InvalidInputError, relevance_of_scores
 
 COSINES = np.array([0.9, 0.7, 0.6, 0.1])
 
@@ -79,26 +71,3 @@ def test_scores_that_must_not_be_used_are_not():
 def test_a_missing_score_that_must_be_used_is_refused_by_name():
     with pytest.raises(InvalidInputError, match=r"'document 2' has no finite score.* got None"):
         relevance_of([3.0, 1.0, None, 2.0], COSINES, use_scores=True)
-
-
-def test_falling_scores_survive_a_sort_in_single_precision():
-    variances = np.array([1.0, 0.5, 0.5, 0.25, 0.25])
-    selection = Selection(
-        positions=np.arange(4), variances=variances, stop_reason=StopReason.N_SELECT
-    )
-    pool = CandidatePool(
-        document_ids=list("abcd"),
-        texts=[""] * 4,
-        embeddings=np.eye(4),
-        similarities=np.array([0.1, 0.4, 0.2, 0.3]),
-    )
-    scores = pick_scores(pool, selection)
-    assert scores == pytest.approx([1.0, 0.5, 0.5, 0.25], abs=1e-6)
-    assert (np.diff(np.float32(scores)) < 0).all()
-    assert pick_scores(pool, selection, score="similarity") == [0.1, 0.4, 0.2, 0.3]
-
-
-@pytest.mark.parametrize("wrong", ["cosine", "", None])
-def test_a_score_of_no_known_name_is_refused(wrong):
-    with pytest.raises(InvalidInputError, match="`score` must be 'variance' or 'similarity'"):
-        check_score(wrong)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import httpx
 import uvicorn
 
-from sift_core import InMemorySource
+from sift_core import ChoiceOptions, InMemorySource
 from sift_core.service import ServiceSettings, create_app
 from sift_core.testing import HashingEmbedder
 
@@ -84,8 +84,7 @@ def tiny_engine(model, source, embedder):
         language_model=LanguageModel.from_pretrained(model, device="cpu", dtype="float32"),
         source=source,
         embedder=embedder,
-        n_candidates=8,
-        n_context=3,
+        options=ChoiceOptions(n_select=3, n_candidates=8),
         n_steps=4,
         max_new_tokens=12,
     )

@@ -6,9 +6,9 @@ import httpx
 import numpy as np
 import pytest
 
-from sift_core import InMemorySource, MMRSelector, Query, explain
+from sift_core import ContextSelector, InMemorySource, MMRSelector, Query, explain
 from sift_core.documents import Chunker
-from sift_core.records import COPY_COSINE
+from sift_core.explanation import COPY_COSINE
 from sift_core.service import create_app
 from sift_core.service.filters import filter_for
 from sift_core.testing import HashingEmbedder
@@ -32,7 +32,7 @@ def test_picks_and_candidates_are_the_librarys(search, engine, embedder, source)
     query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
     pool = source.fetch(query, 200)
     assert [one["document_id"] for one in found["candidates"]] == list(pool.document_ids)
-    selection = engine.context_selector.select(query.vector, pool.embeddings, 3)
+    selection = ContextSelector().select(query.vector, pool.embeddings, 3)
     column = found["columns"]["sift"]
     assert [one["candidate"] for one in column["chunks"]] == selection.positions.tolist()
     told = explain(query.vector, pool.embeddings, selection.positions)

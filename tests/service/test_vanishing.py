@@ -73,7 +73,8 @@ def test_who_goes_while_documents_are_fetched_has_none_chosen(engine, embedder, 
     source.gate = Gate()
     selector = GatedSelector()
     selector.gate.opened.set()
-    gated = replace(engine, source=source, context_selector=selector, fine_tuning_selector=selector)
+    options = replace(engine.options, selector=selector)
+    gated = replace(engine, source=source, options=options, fine_tuning_selector=selector)
     with service(gated) as client:
         with asked(client, path, body):
             assert source.gate.begun.wait(PATIENCE_S)

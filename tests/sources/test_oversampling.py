@@ -16,9 +16,17 @@ from sift_core import (
     Query,
 )
 from sift_core.selection.context import distinct
-from sift_core.sources.oversampling import OversamplingSource, afetch_distinct, fetch_distinct
+from sift_core.sources.oversampling import OversamplingSource
 from tests.selection.facts import D, a_direction, copies_of, facts_about
 from tests.selection.oracle import unit
+
+
+def fetch_distinct(source, query, n_candidates, *, filter=None, **settings):
+    return OversamplingSource(source, **settings).fetch(query, n_candidates, filter=filter)
+
+
+async def afetch_distinct(source, query, n_candidates, *, filter=None, **settings):
+    return await OversamplingSource(source, **settings).afetch(query, n_candidates, filter=filter)
 
 
 def a_query(seed=0):

@@ -1,7 +1,7 @@
-"""Which chosen chunks say again, word for word, what another chosen one says.
+"""Which chosen chunks repeat another chosen one word for word.
 
-Embeddings alone do not tell: a chunk and a longer one that holds it may be as far apart as two
-short sentences that state different facts. Texts do, and only those of the chosen are looked at.
+Embeddings alone cannot decide that. A chunk and a longer one that contains it may be as far apart
+as two short sentences that state different facts. Only texts of chosen chunks are compared.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from sift_core.selection.context import ContextSelector
 from sift_core.types import FloatArray, Selection, StopReason
 
 RUN_LENGTH = 5  # words; decision 0022 has what other lengths and shares did
-SHARE_REPEATED = 0.8  # of a text's runs: from here on it stands in the other
-SHARE_OF_WORDS = (
-    0.4  # that two must share to be compared run by run; what stands in a text has more
-)
-PER_CANDIDATE = ("costs", "groups", "prefer", "weight")  # of what a selector is told
+SHARE_REPEATED = 0.8  # of a text's runs: from here on the other text contains it
+SHARE_OF_WORDS = 0.4  # that two texts must share to be compared run by run
+PER_CANDIDATE = ("costs", "groups", "prefer", "weight")  # arguments with one value a candidate
 _WORD = re.compile(r"\w+")
 
 Runs = frozenset[tuple[str, ...]]
@@ -38,48 +36,47 @@ def select_texts(
     *,
     text_of: Callable[[int], str],
     relevance: FloatArray | None = None,
-    **told: Any,
+    **arguments: Any,
 ) -> Selection:
-    """Return what is chosen among texts, none of which stands in another chosen one.
+    """Return a choice in which no text repeats another one.
 
-    It stands there if four fifths of its runs of five words do. Of two that stand in each other
-    the less preferred is the repeat, or else the one chosen later. The choice is made again
-    without the repeats until there is none. Where fewer would be chosen then, because there is
-    nothing else, it is what the selector chose first. Other candidates with the text of a repeat
-    are left out with it.
-    Takes .2 to .3 ms for ten chunks, and a choice more where something repeats.
+    A text repeats another if four fifths of its runs of five words stand there. If two repeat
+    each other, the less preferred one is the repeat, or else the one chosen later. The selector
+    chooses again without repeats, and without other candidates of the same text, until there is
+    none. If too little else is left to choose as many, its first choice is the result.
+    Costs 0.2 to 0.3 ms for ten chunks, and one more selection for each round of repeats.
 
-    What selectors other than `ContextSelector` choose stays as it is.
+    Choices of selectors other than `ContextSelector` stay as they are.
 
     Args:
         selector: What chooses.
         query: As `selector.select` takes it.
         candidates: Shape (n, d).
         n_select: How many to choose at most.
-        text_of: The text of a candidate by its position; asked for the chosen ones, and for all
-            where one of these repeats another.
+        text_of: Returns the text of a candidate by its position. It is called for the chosen
+            ones, and for all candidates if one of these repeats another.
         relevance: As `selector.select` takes it.
-        told: What else it takes, as `ChoiceRules.on` gives it.
+        arguments: What else `selector.select` takes.
 
     Raises:
         InvalidInputError: As `selector.select`.
     """
-    found = first = selector.select(query, candidates, n_select, relevance=relevance, **told)
+    found = first = selector.select(query, candidates, n_select, relevance=relevance, **arguments)
     if not isinstance(selector, ContextSelector):
         return found
     candidates = np.asarray(candidates)
     text_of = cache(text_of)
     kept = np.arange(len(candidates))
     nothing_left = {StopReason.POOL_EXHAUSTED}
-    if "budget" not in told:  # with one, fewer chunks that are longer may have used it up
+    if "budget" not in arguments:  # with one, fewer chunks that are longer may have used it up
         nothing_left.add(StopReason.LIMITS)
-    while repeats := _repeats(found.positions.tolist(), text_of, told.get("prefer")):
+    while repeats := _repeats(found.positions.tolist(), text_of, arguments.get("prefer")):
         gone = {text_of(row) for row in repeats}
         stays = set(found.positions.tolist()).difference(repeats)
         kept = np.array([row for row in kept.tolist() if row in stays or text_of(row) not in gone])
         of_kept: dict[str, Any] = {
             key: [value[row] for row in kept.tolist()] if key in PER_CANDIDATE else value
-            for key, value in told.items()
+            for key, value in arguments.items()
             if value is not None
         }
         if relevance is not None:  # (n,), or of several queries (m, n)
@@ -94,7 +91,7 @@ def select_texts(
 def _repeats(
     chosen: list[int], text_of: Callable[[int], str], prefer: FloatArray | None
 ) -> list[int]:
-    """Return those of the chosen positions whose texts stand in another's."""
+    """Return those of the chosen positions whose texts repeat another's."""
     words = [frozenset(text_of(position).split()) for position in chosen]
     runs_of = cache(lambda position: runs_in(text_of(position)))
     repeats: list[int] = []

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector, MMRSelector, StopReason, select_texts
-from sift_core.repeated_texts import runs_in
+from sift_core import ContextSelector, MMRSelector, StopReason
+from sift_core.text_overlap import runs_in, select_texts
 
 LONG = "Declare File and Form parameters together, but not a Body that is expected as JSON, too."
 SHORT = "declare File and Form parameters together,\nbut not a Body"
@@ -19,12 +19,12 @@ def nearest_first(n):
     return query, rows[np.argsort(-(rows @ query))[:n]]
 
 
-def chosen(texts, *, n=6, n_candidates=12, selector=None, **told):
+def chosen(texts, *, n=6, n_candidates=12, selector=None, **arguments):
     """Return what is chosen of texts, the nearest first, and of others that say something else."""
     texts = texts + [f"Something else, number {i}." for i in range(len(texts), n_candidates)]
     query, rows = nearest_first(n_candidates)
     selection = select_texts(
-        selector or ContextSelector(), query, rows, n, text_of=texts.__getitem__, **told
+        selector or ContextSelector(), query, rows, n, text_of=texts.__getitem__, **arguments
     )
     assert len(selection.variances) == len(selection) + 1
     return selection

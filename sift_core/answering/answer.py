@@ -1,0 +1,138 @@
+"""An answer: its text, where it comes from, and all of it as plain values that JSON takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sift_core.explanation import Pick, chunk_records, number_or_none
+from sift_core.types import (
+    AnswerMode,
+    CandidatePool,
+    FineTuningReport,
+    FinishReason,
+    Metadata,
+    StopReason,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citation:
+    """A mark such as [1] in an answer, and the chunk that it names.
+
+    Args:
+        mark: The number in it.
+        start: Where the mark begins in the answer's text: its first bracket.
+        end: Where it ends, behind its last bracket.
+        position: Row of the chunk among the answer's `chunks`.
+        document_id: The chunk's identifier.
+    """
+
+    mark: int
+    start: int
+    end: int
+    position: int
+    document_id: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """A generated text and where it comes from.
+
+    Args:
+        text: The generated text, without the question.
+        mode: The mode that was used.
+        chunks: The chunks used, in order of choice: first those that were read, then those that
+            were learned from, which may repeat.
+        n_read: How many of `chunks` were read, the first ones.
+        standard_deviation: σ at the query given these chunks; NaN without any.
+        reasons: Why this mode was used, one sentence each.
+        timings: Seconds by stage.
+        n_prompt_tokens: Tokens that the model read.
+        n_new_tokens: Tokens that it wrote, the one that ended the text included.
+        finish_reason: "stop" if the model or a stop string ended the text, "length" if it
+            was cut at its full length.
+        fine_tuning: How the model learned; None if it did not.
+        effort: The named effort of the fine-tuning; None without one.
+        citations: The marks in `text` that name a chunk which was read, in order; empty where
+            they were not asked for (`cite`), or the model put none.
+        unknown_marks: Numbers in marks that name no chunk, each once.
+        is_refusal: Whether `text` says that the documents have nothing on the question. No model
+            wrote it.
+        searched_for: The texts that candidates were searched for by; empty without a search.
+        picks: Why each chunk was chosen, by its id.
+        stop_reason: Why no further chunk was chosen to be read; None if none was.
+    """
+
+    text: str
+    mode: AnswerMode
+    chunks: CandidatePool | None = None
+    n_read: int = 0
+    standard_deviation: float = float("nan")
+    reasons: tuple[str, ...] = ()
+    timings: Metadata = field(default_factory=dict)
+    n_prompt_tokens: int = 0
+    n_new_tokens: int = 0
+    finish_reason: FinishReason = "stop"
+    fine_tuning: FineTuningReport | None = None
+    effort: str | None = None
+    citations: tuple[Citation, ...] = ()
+    unknown_marks: tuple[int, ...] = ()
+    is_refusal: bool = False
+    searched_for: tuple[str, ...] = ()
+    picks: Mapping[str, Pick] = field(default_factory=dict)
+    stop_reason: StopReason | None = None
+
+    def distinct_chunks(self) -> tuple[CandidatePool, list[int]]:
+        """Return each chunk once, where it came first, and how often it came."""
+        chunks = CandidatePool.empty() if self.chunks is None else self.chunks
+        counts = Counter(chunks.document_ids)  # keeps the order
+        return chunks.take([chunks.document_ids.index(name) for name in counts]), [*counts.values()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer in values that JSON takes, its texts unshortened.
+
+        "chunks" has each chunk once, with why it was chosen and what it was used for. The rank of
+        a citation is its chunk's among them, from 1.
+        """
+        return {
+            "searched_for": list(self.searched_for),
+            "text": self.text,
+            "mode": self.mode.value,
+            "effort": self.effort,
+            "reasons": list(self.reasons),
+            "finish_reason": self.finish_reason,
+            "standard_deviation": number_or_none(self.standard_deviation),
+            "n_prompt_tokens": self.n_prompt_tokens,
+            "n_new_tokens": self.n_new_tokens,
+            "timings": dict(self.timings),
+            "fine_tuning": None if self.fine_tuning is None else asdict(self.fine_tuning),
+            "citations": [
+                {
+                    "mark": one.mark,
+                    "start": one.start,
+                    "end": one.end,
+                    "rank": one.position + 1,
+                    "document_id": one.document_id,
+                }
+                for one in self.citations
+            ],
+            "unknown_marks": list(self.unknown_marks),
+            "is_refusal": self.is_refusal,
+            "stop_reason": None if self.stop_reason is None else self.stop_reason.value,
+            "chunks": self._chunk_records(),
+        }
+
+    def _chunk_records(self) -> list[dict[str, Any]]:
+        if self.chunks is None or not len(self.chunks):
+            return []
+        distinct, _ = self.distinct_chunks()
+        read = set(self.chunks.document_ids[: self.n_read])
+        n_learned = Counter(self.chunks.document_ids[self.n_read :])
+        records = chunk_records(distinct, [self.picks[name] for name in distinct.document_ids])
+        return [
+            {**record, "is_read": name in read, "n_times_learned": n_learned[name]}
+            for name, record in zip(distinct.document_ids, records, strict=True)
+        ]

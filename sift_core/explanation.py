@@ -1,0 +1,306 @@
+"""What was chosen and why: one record for each pick, in plain values that JSON takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sift_core.errors import InvalidInputError
+from sift_core.passages import Passage, passage_metadata
+from sift_core.selection.kernels import unit_rows
+from sift_core.selection.near_duplicates import is_earlier
+from sift_core.selection.posterior import posterior_variances
+from sift_core.types import CandidatePool, FloatArray, Query, Selection
+
+# As README.md and the demo define "redundant": two chunks this close say mostly the same.
+REDUNDANT_COSINE = 0.8
+
+# Versions of one text by MiniLM. The demo holds back passages by it. Guessed by eye.
+COPY_COSINE = 0.95
+
+SCORES = ("variance", "similarity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick:
+    """Why one chunk, or one passage of joined chunks, was chosen.
+
+    Args:
+        row: The chunk's row in the pool; of a passage the chunk that was chosen first.
+        similarity: Cosine with the query, in [-1, 1].
+        score: What the store or an earlier ranker gave; None without one.
+        relevance: What the selector went by: the pool's `relevance`, else the cosine.
+        redundancy: Largest cosine with an earlier pick; None for the first.
+        gain: Fall of the variance σ² at the query from this pick, >= 0.
+        variance: σ² after this pick.
+        chunks: Ids of the chunks in a joined passage, in reading order; empty for one chunk.
+    """
+
+    row: int
+    similarity: float
+    score: float | None
+    relevance: float
+    redundancy: float | None
+    gain: float
+    variance: float
+    chunks: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """Return the six numbers by name."""
+        return {name: getattr(self, name) for name in _NUMBERS}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the six numbers, and "chunks" if this is a joined passage, for JSON."""
+        return {**self.numbers, **({"chunks": list(self.chunks)} if self.chunks else {})}
+
+
+_NUMBERS = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chosen(Selection):
+    """A selection from a pool: its rows in order, why each was chosen, and why it stopped.
+
+    `positions` are rows of the pool; of a passage the chunk that was chosen first. `variances`
+    fall passage by passage.
+
+    Args:
+        query: The question.
+        pool: The candidates.
+        passages: What each pick is made of, in order of choice.
+        timings: Seconds of "fetch" and "select"; empty from `choose`.
+    """
+
+    query: Query
+    pool: CandidatePool
+    passages: Sequence[Passage]
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def chunks(self) -> CandidatePool:
+        """What was chosen as a pool, in order of choice; a joined passage is one row.
+
+        Such a row has the passage's text, and the id, embedding and scores of the chunk that was
+        chosen first. Its metadata names all of them under "chunks".
+        """
+        taken = self.pool.take(self.positions)
+        if all(len(passage.rows) == 1 for passage in self.passages):
+            return taken
+        return replace(
+            taken,
+            texts=[passage.text for passage in self.passages],
+            metadata=[
+                passage_metadata(self.pool, one)
+                if len(one.rows) > 1
+                else self.pool.metadata[one.first]
+                for one in self.passages
+            ],
+        )
+
+    @cached_property
+    def picks(self) -> tuple[Pick, ...]:
+        """Why each was chosen, in order of choice. Costs O(k² · d) for k picks."""
+        pool, rows = self.pool, self.positions
+        relevance = pool.similarities if pool.relevance is None else pool.relevance
+        unit = unit_rows(pool.embeddings[rows])
+        largest = (unit @ unit.T).max(axis=1, where=is_earlier(len(rows)), initial=-1.0)
+        redundancy = [None, *np.minimum(largest[1:], 1.0).tolist()]  # rounding may exceed 1
+        columns = zip(
+            rows.tolist(),
+            pool.similarities[rows].tolist(),
+            [_as_score(pool.scores[row]) if pool.scores else None for row in rows.tolist()],
+            relevance[rows].tolist(),
+            redundancy[: len(rows)],
+            self.gains.tolist(),
+            self.variances[1:].tolist(),
+            [_chunk_ids(pool, passage) for passage in self.passages],
+            strict=True,
+        )
+        return tuple(Pick(**dict(zip(_COLUMNS, pick, strict=True))) for pick in columns)
+
+    @cached_property
+    def question_variances(self) -> FloatArray:
+        """σ² at the question before the first pick and after each, shape (k + 1,).
+
+        In the paper's setting, from 1 on: the same measure for every selector.
+        """
+        embeddings = self.pool.embeddings[self.positions]
+        variances = posterior_variances(self.query.vectors, embeddings)
+        return variances / (1 + len(self.query.also))
+
+    def scores(self, kind: str = "variance") -> list[float]:
+        """Return a score for each pick, in order of choice.
+
+        Args:
+            kind: "variance" for σ² before the pick. It falls from 1, so any descending sort keeps
+                the order of choice. "similarity" for the cosine with the query, by which a
+                threshold can cut; a sort by it undoes the order of choice.
+
+        Raises:
+            InvalidInputError: If there is no such score.
+        """
+        check_score(kind)
+        if kind == "similarity":
+            similarities: list[float] = self.pool.similarities[self.positions].tolist()
+            return similarities
+        return falling_scores(self)
+
+    def ranking(self) -> list[int]:
+        """Return all rows of the pool: those that were chosen, then the others by similarity."""
+        nearest = np.argsort(-self.pool.similarities, kind="stable")
+        rest = nearest[~np.isin(nearest, self.positions)]
+        return [*self.positions.tolist(), *rest.tolist()]
+
+    def first(self, n: int) -> Chosen:
+        """Return the first n picks, or all if there are fewer."""
+        return replace(
+            self,
+            positions=self.positions[:n],
+            variances=self.variances[: n + 1],
+            passages=self.passages[:n],
+        )
+
+    @property
+    def n_redundant(self) -> int:
+        """Return how many chunks are like an earlier one, copies counted."""
+        return sum(repeat is not None for repeat in repeats_of(self.chunks.embeddings))
+
+    @property
+    def n_copies(self) -> int:
+        """Return how many chunks are nearly copies of an earlier one."""
+        return sum(repeat.is_copy for repeat in repeats_of(self.chunks.embeddings) if repeat)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the choice for JSON, its texts unshortened."""
+        return {
+            "chunks": chunk_records(self.chunks, self.picks),
+            "n_redundant": self.n_redundant,
+            "n_copies": self.n_copies,
+            "question_variances": self.question_variances.tolist(),
+            "explained": explained(self.question_variances.tolist()),
+            "variances": self.variances.tolist(),
+            "stop_reason": self.stop_reason.value,
+        }
+
+
+_COLUMNS = ("row", *_NUMBERS, "chunks")
+
+
+def _as_score(score: float | None) -> float | None:
+    return None if score is None else float(score)
+
+
+def _chunk_ids(pool: CandidatePool, passage: Passage) -> tuple[str, ...]:
+    rows = passage.rows if len(passage.rows) > 1 else ()
+    return tuple(pool.document_ids[row] for row in rows)
+
+
+def falling_scores(selection: Selection) -> list[float]:
+    """Return a score for each pick that any descending sort keeps in order of choice.
+
+    It is σ² before the pick. Ties are broken by one rounding step of single precision, in which
+    BEIR's evaluation compares.
+    """
+    falling: list[float] = []
+    for value in selection.variances[:-1].tolist():
+        if falling and np.float32(value) >= np.float32(falling[-1]):
+            value = float(np.nextafter(np.float32(falling[-1]), np.float32(-np.inf)))
+        falling.append(value)
+    return falling
+
+
+def check_score(kind: str) -> None:
+    """Refuse the name of a score that does not exist.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    if kind not in SCORES:
+        names = " or ".join(repr(name) for name in SCORES)
+        raise InvalidInputError(f"`score` must be {names}, got {kind!r}")
+
+
+def explained(variances: Sequence[float]) -> float:
+    """Return the share of the first variance that is gone after the last, in [0, 1]."""
+    return 1.0 - variances[-1] / variances[0] if variances[0] else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """The earlier chunk that a chunk is most like.
+
+    Args:
+        rank: Of the earlier chunk, from 1.
+        cosine: Of the two, >= `REDUNDANT_COSINE`.
+        is_copy: Whether it hardly differs: its cosine is >= `COPY_COSINE`.
+        mark: The sign and the rank, such as "≈3".
+    """
+
+    rank: int
+    cosine: float
+    is_copy: bool
+    mark: str
+
+
+def repeats_of(embeddings: FloatArray) -> list[Repeat | None]:
+    """Return for each chunk the earlier one that it repeats; None if it repeats none.
+
+    Args:
+        embeddings: In order of choice, shape (k, d), no row all zero.
+    """
+    rows = np.asarray(embeddings, dtype=np.float64)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = np.minimum(rows @ rows.T, 1.0)
+    found: list[Repeat | None] = [None] * len(rows)
+    for i in range(1, len(rows)):
+        rank, cosine = int(np.argmax(cosines[i, :i])) + 1, float(cosines[i, :i].max())
+        is_copy = cosine >= COPY_COSINE
+        if cosine >= REDUNDANT_COSINE:
+            mark = f"{'≡' if is_copy else '≈'}{rank}"
+            found[i] = Repeat(rank=rank, cosine=cosine, is_copy=is_copy, mark=mark)
+    return found
+
+
+def chunk_records(chunks: CandidatePool, picks: Sequence[Pick]) -> list[dict[str, Any]]:
+    """Return chunks for JSON, in order of choice and unshortened, with why each was chosen."""
+    return [
+        {
+            "rank": i + 1,
+            "document_id": chunks.document_ids[i],
+            **picks[i].numbers,
+            "near_duplicate_of": (
+                None if repeat is None else {"rank": repeat.rank, "cosine": repeat.cosine}
+            ),
+            "is_copy": repeat is not None and repeat.is_copy,
+            "text": chunks.texts[i],
+            "metadata": in_json(chunks.metadata[i]),
+        }
+        for i, repeat in enumerate(repeats_of(chunks.embeddings))
+    ]
+
+
+def number_or_none(value: float) -> float | None:
+    """Return a number that JSON can hold; None for NaN and infinity."""
+    return float(value) if math.isfinite(value) else None
+
+
+def in_json(value: Any) -> Any:
+    """Return metadata as JSON can hold it.
+
+    NaN and infinity become None, arrays lists, keys texts, and anything else its text.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): in_json(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [in_json(one) for one in value]
+    if isinstance(value, float):
+        return number_or_none(value)
+    return value if value is None or isinstance(value, str | int) else str(value)

@@ -1,0 +1,170 @@
+"""What a choice obeys: one object for `choose`, the engine, plugins, command line and service."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from functools import cache
+from inspect import getdoc
+from typing import Any, TypedDict
+
+from sift_core.checks import as_count, as_number, check_flag, check_text, shown
+from sift_core.dates import by_date
+from sift_core.errors import InvalidInputError
+from sift_core.protocols import Selector
+from sift_core.selection.limits import check_takes_limits
+from sift_core.selection.preference import check_takes_preference
+from sift_core.types import CandidatePool, FloatArray
+
+__all__ = ["ChoiceKeywords", "ChoiceOptions"]
+
+CHARACTERS_A_TOKEN = 4  # about what tokenizers take of the texts that they were trained on
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceOptions:
+    """What a choice obeys.
+
+    Flags of the command line, fields of HTTP bodies and arguments of the plugins are made from
+    these fields. Their help is the text below.
+
+    Args:
+        n_select: Choose at most this many chunks, >= 1. Default: 10.
+        n_candidates: Fetch this many candidates to choose from, >= 1. Default: 200.
+        max_tokens: Let the chosen chunks have at most this many tokens together, >= 1. No text is
+            truncated: of the chunks that still fit, the one that adds most for its length is
+            next. Default: no limit.
+        max_per_document: Choose at most this many chunks of one document, >= 1. Default: no limit.
+        newest: Metadata key of a date: ISO 8601 text, or seconds since 1970. Of near-duplicates
+            the newest is chosen; a chunk without a date counts as the oldest. Default: the most
+            relevant is chosen.
+        half_life_days: Let a chunk count half as much when it is this many days older than the
+            newest candidate, > 0. Needs `newest`. Default: age matters among near-duplicates alone.
+        merge_neighbors: Join chosen chunks of one document that are adjacent or one candidate
+            apart. Needs start offsets in the metadata; limits count the chunk between.
+            Default: off.
+        document_key: Metadata key that names a chunk's document. A chunk without it is a document
+            of its own. Default: the first of "source", "file_path", "path", "file_name" and "url".
+        count_tokens: Function that counts the tokens of a text. Default: the tokens of the model
+            that reads the chunks, if there is one, else one for every four characters.
+        selector: What chooses. Limits need `ContextSelector` or `SIFTSelector`, dates
+            `ContextSelector`. Default: `ContextSelector()`.
+
+    Raises:
+        InvalidInputError: If a value is out of its range, or the selector cannot obey a rule.
+    """
+
+    n_select: int = field(default=10, metadata={"minimum": 1})
+    n_candidates: int = field(default=200, metadata={"minimum": 1})
+    max_tokens: int | None = field(default=None, metadata={"minimum": 1, "is_rule": True})
+    max_per_document: int | None = field(default=None, metadata={"minimum": 1, "is_rule": True})
+    newest: str | None = field(default=None, metadata={"is_rule": True})
+    half_life_days: float | None = field(default=None, metadata={"above": 0, "is_rule": True})
+    merge_neighbors: bool = field(default=False, metadata={"is_rule": True})
+    document_key: str | None = None
+    count_tokens: Callable[[str], int] | None = field(default=None, metadata={"is_live": True})
+    selector: Selector | None = field(default=None, metadata={"is_live": True})
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if (value := getattr(self, one.name)) is not None or one.default is not None:
+                _check(one, value)
+        if self.half_life_days is not None and self.newest is None:
+            raise InvalidInputError(
+                "`half_life_days` needs `newest`, the metadata key of a date; pass both"
+            )
+        if self.selector is None:
+            return
+        if self.max_tokens is not None or self.max_per_document is not None:
+            check_takes_limits(self.selector)
+        if self.newest is not None:
+            check_takes_preference(self.selector)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Return the names of the rules that are in force, which some methods cannot obey."""
+        return tuple(
+            one.name
+            for one in fields(self)
+            if one.metadata.get("is_rule") and getattr(self, one.name) != one.default
+        )
+
+    def newness(self, pool: CandidatePool) -> FloatArray | None:
+        """Return which candidates `OversamplingSource` should prefer, shape (n,).
+
+        Seconds since 1970 where `newest` is given; None otherwise.
+        """
+        if self.newest is None:
+            return None
+        return by_date([one.get(self.newest) for one in pool.metadata], warns=False)["prefer"]
+
+
+class ChoiceKeywords(TypedDict, total=False):
+    """`ChoiceOptions` by name, for editors and type checkers: what a callable takes as `**options`.
+
+    How many chunks are chosen and fetched is missing, since frameworks have their own words for it.
+    """
+
+    max_tokens: int | None
+    max_per_document: int | None
+    newest: str | None
+    half_life_days: float | None
+    merge_neighbors: bool
+    document_key: str | None
+    count_tokens: Callable[[str], int] | None
+    selector: Selector | None
+
+
+def _check(option: Field[Any], value: object) -> None:
+    """Refuse a value that is of another kind than the option's, or out of its range.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    name, kind = option.name, str(option.type)
+    if kind.startswith("bool"):
+        check_flag(name, value)
+    elif kind.startswith("str"):
+        check_text(name, value)
+    elif kind.startswith("int"):
+        as_count(name, value, minimum=option.metadata["minimum"])
+    elif kind.startswith("float"):
+        bounds = {
+            key: option.metadata[key] for key in ("above", "minimum") if key in option.metadata
+        }
+        as_number(name, value, **bounds)
+    elif name == "selector" and not isinstance(value, Selector):
+        raise InvalidInputError(f"`selector` must have a method `select`, got {shown(value)}")
+    elif name == "count_tokens" and not callable(value):
+        raise InvalidInputError(f"`count_tokens` must be a function, got {shown(value)}")
+
+
+@cache
+def help_of(name: str) -> str:
+    """Return the help of one option: its entry in the docstring of `ChoiceOptions`, in one line.
+
+    Empty where Python runs without docstrings (-OO).
+    """
+    arguments = (getdoc(ChoiceOptions) or "").partition("Args:\n")[2].partition("\nRaises:")[0]
+    entry = re.search(rf"^    {name}: ((?:.+\n?)(?: {{8}}.+\n?)*)", arguments, re.MULTILINE)
+    return " ".join(entry[1].split()) if entry else ""
+
+
+def token_counter(embedder: object) -> Callable[[str], int]:
+    """Return what counts a text's tokens where no language model reads it.
+
+    The embedder's own `count_tokens`, without the special tokens that it puts around any text. If
+    it has none, one token for every four characters.
+    """
+    count = getattr(embedder, "count_tokens", None)
+    if count is None:
+        return estimated_tokens
+    n_special = cache(lambda: count(""))  # when it is needed: it may wait for the model
+    return lambda text: count(text) - n_special()
+
+
+def estimated_tokens(text: str) -> int:
+    """Return about how many tokens a text has: one for every four characters."""
+    return math.ceil(len(text) / CHARACTERS_A_TOKEN)

@@ -1,0 +1,74 @@
+"""Which document a chunk is of and where it begins there, as its metadata says."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Where metadata names the document that a chunk is of: as `sift index` writes it, then as others.
+DOCUMENT_KEYS = ("source", "file_path", "path", "file_name", "url")
+
+# Where metadata has the first character of a chunk: `sift index`, then the splitters of LangChain,
+# LlamaIndex and Haystack.
+START_KEYS = ("start", "start_index", "start_char_idx", "split_idx_start")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a chunk stands.
+
+    Args:
+        document: Name of the file, page or address; None if the chunk is a document of its own.
+        start: The chunk's first character in its text, >= 0; None if it is not known.
+        text: Name of the text that `start` counts in. Default: the document.
+    """
+
+    document: Hashable | None
+    start: int | None = None
+    text: Hashable | None = None
+
+    @property
+    def joinable_text(self) -> Hashable | None:
+        """Return the name of the text in which the chunk may have neighbours; None without one."""
+        if self.start is None:
+            return None
+        return self.document if self.text is None else self.text
+
+
+def place_of(metadata: Mapping[str, Any], document_key: str | None = None) -> Place:
+    """Return where a chunk stands by its metadata.
+
+    A "page" is a text of its own, as loaders of PDFs count it, unless there is a "last_page":
+    `sift index` counts through all pages.
+
+    Args:
+        metadata: The chunk's.
+        document_key: Metadata key that names its document. Default: the first of `DOCUMENT_KEYS`
+            that holds a text which is not empty.
+    """
+    document = document_of(metadata, document_key)
+    text: Hashable = document
+    if document is not None and metadata.get("page") is not None and "last_page" not in metadata:
+        text = (document, str(metadata["page"]))
+    return Place(document, start_of(metadata), text)
+
+
+def document_of(metadata: Mapping[str, Any], document_key: str | None = None) -> str | None:
+    """Return the name of a chunk's document; None if it is a document of its own."""
+    if document_key is not None:
+        name = metadata.get(document_key)
+        return None if name is None else str(name)
+    for key in DOCUMENT_KEYS:
+        if isinstance(name := metadata.get(key), str) and name:
+            return name
+    return None
+
+
+def start_of(metadata: Mapping[str, Any]) -> int | None:
+    """Return a chunk's first character in its text; None if its metadata has none."""
+    for key in START_KEYS:
+        start = metadata.get(key)
+        if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+            return start
+    return None

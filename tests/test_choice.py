@@ -1,0 +1,242 @@
+"""One choice beneath every surface: `choose` from a pool, `search` in a source."""
+
+import asyncio
+import threading
+from dataclasses import replace
+from functools import wraps
+
+import numpy as np
+import pytest
+
+from sift_core import (
+    CandidatePool,
+    ChoiceOptions,
+    ContextSelector,
+    InMemorySource,
+    InvalidInputError,
+    MMRSelector,
+    Place,
+    Query,
+    StopReason,
+    UndatedWarning,
+    achoose,
+    asearch,
+    choose,
+    search,
+)
+from sift_core.testing import HashingEmbedder
+
+N = 12
+EMBEDDER = HashingEmbedder()
+TEXTS = [f"fact {row} about {'tea boats cranes harbours'.split()[row % 4]}" for row in range(N)]
+ROWS = EMBEDDER.embed_documents(TEXTS)
+QUERY = Query(text="tea and boats", embedding=EMBEDDER.embed_query("tea and boats"))
+
+
+def make_pool(**columns):
+    cosines = ROWS @ QUERY.vector / np.linalg.norm(ROWS, axis=1) / np.linalg.norm(QUERY.vector)
+    given = {"document_ids": [f"c{row}" for row in range(N)], "texts": TEXTS, "embeddings": ROWS}
+    return CandidatePool(**given, similarities=np.clip(cosines, -1, 1), **columns)
+
+
+class Recording(ContextSelector):
+    """Records what it is given."""
+
+    seen: dict = {}  # noqa: RUF012
+
+    @wraps(ContextSelector.select)
+    def select(self, *arguments, **options):
+        Recording.seen.update(options)
+        return super().select(*arguments, **options)
+
+
+def arguments(pool, **options):
+    Recording.seen.clear()
+    choose(pool, QUERY, ChoiceOptions(selector=Recording(), **options))
+    return {name: value for name, value in Recording.seen.items() if value is not None}
+
+
+def test_without_rules_the_selector_chooses():
+    pool = make_pool()
+    chosen = choose(pool, QUERY)
+    expected = ContextSelector().select(QUERY.vectors, ROWS, 10)
+    assert chosen.positions.tolist() == expected.positions.tolist()
+    assert chosen.variances.tolist() == expected.variances.tolist()
+    assert chosen.stop_reason is StopReason.N_SELECT
+    assert chosen.pool is pool
+    assert chosen.query is QUERY
+    assert [one.rows for one in chosen.passages] == [(row,) for row in expected.positions]
+    assert arguments(pool) == {}
+
+
+def test_a_token_budget_by_hand():
+    found = arguments(
+        make_pool(), max_tokens=9, count_tokens=lambda text: len(text) - len(TEXTS[0])
+    )
+    assert found["costs"][0] == 1  # a text without a token costs one
+    assert found["costs"][1] == len(TEXTS[1]) - len(TEXTS[0])
+    assert found["budget"] == 9
+    assert arguments(make_pool(), max_tokens=10**400)["budget"] == 2**53
+
+
+def test_tokens_are_those_that_are_read():
+    class Wrapped(CandidatePool):
+        def as_read(self, row, text):
+            return f"{self.metadata[row]['title']}: {text}"
+
+    pool = make_pool(metadata=[{"title": "t" * row} for row in range(N)])
+    wrapped = Wrapped(**vars(pool))
+    found = arguments(wrapped, max_tokens=99, count_tokens=len)
+    assert found["costs"] == [row + 2 + len(text) for row, text in enumerate(TEXTS)]
+    assert type(wrapped.take([0])) is Wrapped
+
+
+def test_documents_are_named_by_a_key_or_by_the_usual_ones():
+    metadata = [{"source": "a", "url": "u"}, {"url": "b"}, {"page": 3}] + [{}] * (N - 3)
+    pool = make_pool(metadata=metadata)
+    usual = arguments(pool, max_per_document=2)
+    assert usual["groups"][:4] == ["a", "b", (2, None), (3, None)]
+    assert usual["max_per_group"] == 2
+    by_key = arguments(pool, max_per_document=1, document_key="page")
+    assert by_key["groups"][:4] == [(0, None), (1, None), "3", (3, None)]
+
+
+def test_dates_by_hand():
+    days = [{"on": f"2024-01-{1 + row:02}"} for row in range(N)]
+    pool = make_pool(metadata=days)
+    found = arguments(pool, newest="on", half_life_days=11)
+    assert found["weight"][[0, -1]].tolist() == [0.5, 1.0]
+    options = ChoiceOptions(newest="on")
+    assert np.array_equal(options.newness(pool), found["prefer"])
+    assert ChoiceOptions().newness(pool) is None
+    with pytest.warns(UndatedWarning):
+        choose(make_pool(), QUERY, options)
+    assert options.newness(make_pool()) is not None  # without a warning
+
+
+def placed(pool, starts):
+    class Placed(CandidatePool):
+        def place(self, row, document_key=None):
+            return Place("a", starts[row], "text")
+
+    return Placed(**vars(pool))
+
+
+def test_neighbors_become_one_passage():
+    starts = np.cumsum([0, *(len(text) + 1 for text in TEXTS)]).tolist()
+    pool = placed(make_pool(metadata=[{"n": row} for row in range(N)]), starts)
+    chosen = choose(pool, QUERY, ChoiceOptions(n_select=N, merge_neighbors=True))
+    assert len(chosen) == len(chosen.passages) == 1
+    assert chosen.chunks.texts == ("\n".join(TEXTS),)
+    apart = choose(pool, QUERY, ChoiceOptions(n_select=N))
+    assert chosen.variances.tolist() == [apart.variances[0], apart.variances[-1]]
+    [pick] = chosen.picks
+    assert pick.row == chosen.positions[0] == apart.positions[0]
+    assert pick.chunks == pool.document_ids
+    assert pick.as_dict()["chunks"] == list(pool.document_ids)
+    assert chosen.chunks.metadata[0] == {"n": 0, "chunks": list(pool.document_ids)}
+    assert chosen.chunks.document_ids == (f"c{pick.row}",)
+
+
+@pytest.mark.parametrize("tokens", [{"room": 12}, {"max_tokens": 12}])
+def test_joined_passages_keep_to_the_room(tokens):
+    room = tokens.pop("room", None)
+    starts = np.cumsum([0, *(len(text) + 1 for text in TEXTS)]).tolist()
+    pool = placed(make_pool(), starts)
+    options = ChoiceOptions(
+        n_select=3, merge_neighbors=True, count_tokens=lambda text: len(text.split()), **tokens
+    )
+    chosen = choose(pool, QUERY, options, room=room)
+    assert sum(len(text.split()) for text in chosen.chunks.texts) <= 12
+
+
+def test_from_no_candidate_nothing_is_chosen():
+    for options in (
+        ChoiceOptions(),
+        ChoiceOptions(max_tokens=3, max_per_document=1, newest="on", merge_neighbors=True),
+    ):
+        chosen = choose(CandidatePool.empty(dimension=len(QUERY.vector)), QUERY, options)
+        assert len(chosen) == len(chosen.chunks) == len(chosen.picks) == 0
+        assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
+        assert chosen.as_dict()["chunks"] == []
+        assert chosen.ranking() == []
+
+
+def test_other_dimensions_are_refused():
+    with pytest.raises(InvalidInputError, match="were both made by one model"):
+        choose(make_pool(), Query(text="", embedding=np.ones(3)))
+
+
+def make_source():
+    return InMemorySource(ROWS, TEXTS, metadata=[{"even": row % 2 == 0} for row in range(N)])
+
+
+def test_a_search_fetches_and_then_chooses():
+    source = make_source()
+    options = ChoiceOptions(n_select=2, n_candidates=5)
+    found = search(source, QUERY, options, filter=lambda metadata: metadata["even"])
+    pool = source.fetch(QUERY, 5, filter=lambda metadata: metadata["even"])
+    assert found.pool.document_ids == pool.document_ids
+    assert found.positions.tolist() == choose(pool, QUERY, options).positions.tolist()
+    assert found.timings.keys() == {"fetch", "select"}
+    awaited = asyncio.run(asearch(source, QUERY, options, filter=lambda metadata: metadata["even"]))
+    assert awaited.positions.tolist() == found.positions.tolist()
+    assert awaited.timings.keys() == {"fetch", "select"}
+
+
+def test_a_search_can_fetch_again_between_two_choices():
+    source = make_source()
+    first = []
+
+    def again(chosen):
+        first.append(chosen)
+        return CandidatePool.concatenate([chosen.pool, source.fetch(QUERY, N).take([N - 1])])
+
+    async def awaited(chosen):
+        return again(chosen)
+
+    options = ChoiceOptions(n_select=6, n_candidates=5)
+    found = [
+        search(source, QUERY, options, fetch_again=again),
+        asyncio.run(asearch(source, QUERY, options, fetch_again=awaited)),
+    ]
+    for one, before in zip(found, first, strict=True):
+        assert (len(before), len(one)) == (5, 6)
+        assert len(one.pool) == 6
+
+
+def test_choosing_leaves_the_event_loop_free():
+    loop_thread, threads = threading.get_ident(), []
+
+    class Noting(ContextSelector):
+        def select(self, *arguments, **options):
+            threads.append(threading.get_ident())
+            return super().select(*arguments, **options)
+
+    options = ChoiceOptions(selector=Noting())
+
+    async def both():
+        return await achoose(make_pool(), QUERY, options), await asearch(
+            make_source(), QUERY, options
+        )
+
+    chosen, found = asyncio.run(both())
+    assert chosen.positions.tolist() == choose(make_pool(), QUERY, options).positions.tolist()
+    assert len(found) == 10
+    assert threads[-1] == loop_thread
+    assert loop_thread not in threads[:2]
+
+
+def test_several_queries_have_their_turns():
+    other = Query(text="cranes", embedding=EMBEDDER.embed_query("cranes"))
+    query = replace(QUERY, also=[other])
+    chosen = search(make_source(), query, ChoiceOptions(n_select=4, n_candidates=6))
+    expected = ContextSelector().select(query.vectors, chosen.pool.embeddings, 4)
+    assert chosen.positions.tolist() == expected.positions.tolist()
+    assert chosen.question_variances[0] == pytest.approx(1.0)
+
+
+def test_a_selector_without_rules_is_taken_as_it_is():
+    chosen = choose(make_pool(), QUERY, ChoiceOptions(n_select=3, selector=MMRSelector()))
+    expected = MMRSelector().select(QUERY.vectors, ROWS, 3)
+    assert chosen.positions.tolist() == expected.positions.tolist()
