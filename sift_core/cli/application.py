@@ -15,14 +15,7 @@ from typing import Annotated, Any
 
 from sift_core.cli import raise_interrupts
 from sift_core.cli.plain import plain
-from sift_core.cli.settings import (
-    FILE_NAME,
-    check_word,
-    default_map,
-    refuse_obeyed,
-    settings_file,
-    wrong_setting,
-)
+from sift_core.cli.settings import default_map, refuse_obeyed, settings_file, wrong_setting
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -56,27 +49,23 @@ _WITH_TABLES = sorted(_COMMANDS.keys() - {"eval"})  # in sift.toml
 
 
 class _Command(TyperCommand):
-    """A command that the settings file tells defaults; what is wrong there is said of the file."""
+    """A command whose defaults may come from the settings file; an error there names the file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the file, then the arguments; help shows in spite of a wrong file."""
         assert self.name is not None
         if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
-            root = ctx.find_root().params
-            ctx.obj = settings_file(root.get("config"))
+            ctx.obj = settings_file(ctx.find_root().params.get("config"))
             if ctx.obj is not None:
                 options = [str(one.name) for one in self.params if _is_option(one)]
                 ctx.default_map = default_map(ctx.obj, self.name, options, _WITH_TABLES)
         try:
-            rest = super().parse_args(ctx, args)
+            return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             wrong = error.param and wrong_setting(ctx, error.param, error.message)
             if wrong:
                 raise wrong from error
             raise
-        if ctx.obj == Path(FILE_NAME) and not root.get("config"):
-            check_word(ctx, self.params, is_trusted=bool(root.get("trust")))
-        return rest
 
 
 class _UnloadedCommand(TyperCommand):
@@ -168,10 +157,8 @@ app = typer.Typer(
     help="Choose retrieved chunks that are informative together, and answer with them.",
     epilog="Settings: flags go before environment variables (SIFT_STORE, SIFT_EMBEDDER, "
     "SIFT_MODEL; SIFT_SEARCH_COMPARE for `sift search --compare`), these before one TOML file "
-    "(--config, else ./sift.toml, else sift.toml in your configuration folder; a table a "
-    "command), and that before the defaults. A ./sift.toml chooses stores, models and files with "
-    "--trust alone. "
-    "Begin with: sift index FOLDER, then sift search QUESTION.",
+    "(--config, else sift.toml in your configuration folder; a table a command), and that before "
+    "the defaults. Begin with: sift index FOLDER, then sift search QUESTION.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -200,15 +187,6 @@ def _root(
         Path | None,
         typer.Option(envvar="SIFT_CONFIG", metavar="FILE", help="Settings, in TOML"),
     ] = None,
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust",
-            help="Let the sift.toml of the current folder choose stores, models, servers and "
-            "files: they can run code.",
-        ),
-    ] = False,
 ) -> None:
     """Take what stands before the command; a command reads the settings file itself."""
-    if not trust:
-        refuse_obeyed(_NUMBA_SETTINGS, "Numba")
+    refuse_obeyed(_NUMBA_SETTINGS, "Numba")

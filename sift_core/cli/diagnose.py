@@ -36,7 +36,6 @@ _WIDEST = 110  # columns of text: longer lines are hard to read
 
 
 def diagnose(
-    context: typer.Context,
     store: StoreOption = DEFAULT_STORE,
     embedder: EmbedderOption = None,
     queries: Annotated[
@@ -66,8 +65,7 @@ def diagnose(
     address = StoreAddress.parse(store)
     if plot is not None:
         _check_figure(plot)
-        if not context.find_root().params.get("trust"):
-            refuse_obeyed(_MATPLOTLIB_SETTINGS, "matplotlib")
+        refuse_obeyed(_MATPLOTLIB_SETTINGS, "matplotlib")
     questions = None
     if queries is not None:
         questions = read_questions(queries, sample, np.random.default_rng(seed))

@@ -29,7 +29,6 @@ from sift_core.cli.settings import (
     ModelOption,
     StoreOption,
     origin_of,
-    shown,
 )
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
@@ -193,15 +192,15 @@ def _install(name: str, extra: str) -> str:
 
 def _settings(context: typer.Context) -> dict[str, Any]:
     """Return the settings file, and value and origin of the settings that commands share."""
-    told: dict[str, Any] = {"file": None if context.obj is None else str(context.obj)}
+    found: dict[str, Any] = {"file": None if context.obj is None else str(context.obj)}
     for parameter in context.command.params:
         if parameter.name in ("store", "embedder", "model"):
             value = context.params[parameter.name]
-            if parameter.name == "store":
-                value = shown(value)
+            if parameter.name == "store" and any(sign in value for sign in "@?"):
+                value = "(not printed: it may hold a secret)"
             kind, place = origin_of(context, parameter)
-            told[parameter.name] = {"value": value, "from": kind, "name": place}
-    return told
+            found[parameter.name] = {"value": value, "from": kind, "name": place}
+    return found
 
 
 def _store(store: str, embedder: str | None, faults: list[str]) -> dict[str, Any]:

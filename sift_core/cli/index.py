@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sift_core.cli.index_plan import LEAST_TOKENS, FileMemory, Plan, refuse_to_drop, some_of
-from sift_core.cli.models import check_known, load_embedder, load_index_embedder
+from sift_core.cli.models import check_recorded_embedder, load_embedder, load_index_embedder
 from sift_core.cli.output import (
     Terminal,
     counted,
@@ -126,7 +126,7 @@ def index(
         recorded = opened.source.embedder_name if opened else None
         name = embedder or recorded or DEFAULT_EMBEDDER
         if recorded and recorded != embedder:
-            check_known(recorded, str(address))
+            check_recorded_embedder(recorded, str(address))
         memory = FileMemory(address, name, chunk_tokens=chunk_tokens)
         reading, model = _read(
             console,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
 from sift_core.cache_folder import measured_once
 from sift_core.cli.output import stderr_console
-from sift_core.cli.settings import DEFAULT_EMBEDDER, DEFAULT_MODEL
+from sift_core.cli.settings import DEFAULT_EMBEDDER
 from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
 from sift_core.processor import n_threads
 
@@ -40,35 +40,29 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
 HUB_TIMEOUT_S = 5.0  # a hub that is there answers in a fraction of one
 
 
-def is_known(name: str) -> bool:
-    """Return whether a model may be loaded though the user has not named it.
+def check_recorded_embedder(name: str, store: str) -> None:
+    """Refuse an embedder that a store names and the user does not, unless it was used before.
 
-    That is a default, or one that was downloaded to this machine before; never what could be a
-    folder here.
-    """
-    ids = [name] if "/" in name else [name, f"sentence-transformers/{name}"]
-    if not _HUB_NAME.fullmatch(name) or any(map(os.path.lexists, ids)):
-        return False
-    if name in (DEFAULT_EMBEDDER, f"sentence-transformers/{DEFAULT_EMBEDDER}", DEFAULT_MODEL):
-        return True
-    from huggingface_hub import try_to_load_from_cache
-
-    files = ("config.json", "modules.json")
-    return any(isinstance(try_to_load_from_cache(one, f), str) for one in ids for f in files)
-
-
-def check_known(name: str, store: str) -> None:
-    """Refuse an embedder that a store names and the user does not, unless it is a known one.
+    Whoever made the store chose the name. The default embedder is accepted, and so is a model that
+    was downloaded to this machine before. The name of a folder is not.
 
     Raises:
-        InvalidInputError: If it is none that may be loaded though the user has not named it.
+        InvalidInputError: If the user has to name the embedder.
     """
-    if not is_known(name):
-        raise InvalidInputError(
-            f"the store {store} names the embedder {name!r}, which is a folder, or was not "
-            f"downloaded to this machine before. A model of unknown origin can do harm; if you "
-            f"trust it, say --embedder {shlex.quote(name)}"
-        )
+    ids = [name] if "/" in name else [name, f"sentence-transformers/{name}"]
+    if _HUB_NAME.fullmatch(name) and not any(map(os.path.lexists, ids)):
+        if f"sentence-transformers/{DEFAULT_EMBEDDER}" in ids:
+            return
+        from huggingface_hub import try_to_load_from_cache
+
+        files = ("config.json", "modules.json")
+        if any(isinstance(try_to_load_from_cache(one, f), str) for one in ids for f in files):
+            return
+    raise InvalidInputError(
+        f"the store {store} names the embedder {name!r}, which is a folder, or was not "
+        f"downloaded to this machine before. A model of unknown origin can do harm; if you "
+        f"trust it, say --embedder {shlex.quote(name)}"
+    )
 
 
 def load_embedder(name: str, *, precision: Precision = "float32") -> LoadedEmbedder:

@@ -1,23 +1,20 @@
 """Options that commands share, and sift.toml as Click's `default_map`.
 
-The order is Click's: flags, environment, the file, defaults. Secrets are not settings: they come
-from the environment alone (QDRANT_API_KEY).
-
-A sift.toml in the current folder may be whoever's made that folder. It chooses counts, switches and
-modes; what is opened, loaded, read or written it chooses with `--trust` alone.
+The order is Click's: flags, environment, the file, defaults. The file is always the user's own: no
+sift.toml of the current folder is read, since whoever made that folder may have written it. Secrets
+are not settings: they come from the environment alone (QDRANT_API_KEY).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.cli.plain import one_line
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -32,11 +29,6 @@ DEFAULT_ADAPTERS = ".sift-adapters"
 FILE_NAME = "sift.toml"
 
 SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for every command
-
-# What is opened, loaded, read, written or deleted, and who may call a service.
-NEEDS_WORD = {*SHARED, "plot", "prune", "queries"}
-NEEDS_WORD |= {"host", "api_key", "no_auth", "allow_origin"}
-NEEDS_WORD |= {"adapters", "calibration", "questions", "vllm", "vllm_folder", "vllm_model"}
 
 
 class EffortName(str, Enum):
@@ -191,26 +183,25 @@ def question_from(argument: str) -> str:
     return question
 
 
-def settings_file(given: str | Path | None) -> Path | None:
-    """Return the settings file to read; None where there is none.
+def settings_file(given: Path | None) -> Path | None:
+    """Return the settings file to read; None if there is none.
 
-    That is `given`, else ./sift.toml, else sift.toml in the user's folder for settings
-    (~/.config/sift-rerank on Linux): the first that exists, alone.
+    Args:
+        given: The file that the user names. Default: sift.toml in the user's configuration folder
+            (~/.config/sift-rerank on Linux), if it is there.
 
     Raises:
         InvalidInputError: If `given` is no file.
     """
-    if given is not None:
-        if not Path(given).is_file():
-            raise InvalidInputError(
-                f"there is no settings file {str(given)!r}; correct --config or SIFT_CONFIG"
-            )
-        return Path(given)
-    places = [Path(FILE_NAME)]
-    own = Path(typer.get_app_dir("sift-rerank"))
-    if own.is_absolute():  # without a home it is a folder named ~ in the current one: a stranger's
-        places.append(own / FILE_NAME)
-    return next((path for path in places if path.is_file()), None)
+    if given is None:
+        own = Path(typer.get_app_dir("sift-rerank"), FILE_NAME)
+        # An account without a home gets a relative path, which anybody's folder may have.
+        return own if own.is_absolute() and own.is_file() else None
+    if not given.is_file():
+        raise InvalidInputError(
+            f"there is no settings file {str(given)!r}; correct --config or SIFT_CONFIG"
+        )
+    return given
 
 
 def default_map(
@@ -241,7 +232,7 @@ def default_map(
                 f"{key!r}; there are {', '.join(SHARED)} and the tables "
                 f"{', '.join(f'[{name}]' for name in sorted(commands))}{_SECRETS}"
             )
-    told = {key: _text(path, key, settings[key]) for key in SHARED if key in settings}
+    values = {key: _text(path, key, settings[key]) for key in SHARED if key in settings}
     for key, value in settings.get(command, {}).items():
         if key.replace("-", "_") not in options:
             there = ", ".join(sorted(name.replace("_", "-") for name in options))
@@ -249,8 +240,8 @@ def default_map(
                 f"the settings file {str(path)!r} has the unknown key {key!r} in [{command}]; "
                 f"there are {there}{_SECRETS}"
             )
-        told[key.replace("-", "_")] = _text(path, key, value)
-    return told
+        values[key.replace("-", "_")] = _text(path, key, value)
+    return values
 
 
 def origin_of(context: typer.Context, parameter: Any) -> tuple[str, str | None]:
@@ -275,57 +266,21 @@ def origin_of(context: typer.Context, parameter: Any) -> tuple[str, str | None]:
     return "default", None
 
 
-def check_word(context: typer.Context, parameters: Iterable[Any], *, is_trusted: bool) -> None:
-    """Refuse what ./sift.toml must not decide by itself; say what else it opens or loads.
-
-    Without trust it may name a model that was used on this machine before; a store only if it is
-    the one that is used without a word.
+def refuse_obeyed(name: str, library: str) -> None:
+    """Refuse to go on if the current folder has a settings file of a library that can run code.
 
     Args:
-        context: Of the command, whose `obj` is the file; one that the user has not named.
-        parameters: The command's, as Click has them.
-        is_trusted: Whether the user trusts the file.
+        name: The file.
+        library: Reads the file from the current folder.
 
     Raises:
-        InvalidInputError: If it decides more. The message tells what, and no secret.
-    """
-    from sift_core.cli.models import is_known
-
-    told = []
-    for one in parameters:
-        if one.name not in NEEDS_WORD or origin_of(context, one)[0] != "file":
-            continue
-        key, value = one.name, (context.default_map or {})[one.name]
-        if (key, value) == ("store", DEFAULT_STORE):
-            continue
-        told.append(f"{key} = {shown(value)!r}")
-        if not is_trusted and not (key in ("embedder", "model") and is_known(value)):
-            raise InvalidInputError(
-                f"the settings file {str(context.obj)!r} of the current folder has {told[-1]}. "
-                f"Opening stores, loading models and reaching servers can run code of whoever "
-                f"made them, so a file that merely lies here does not choose them. If you trust "
-                f"it: sift --trust {context.info_name} …; or say --{key} yourself"
-            )
-    if told:
-        typer.echo(f"note: {one_line(str(context.obj))} sets {one_line(', '.join(told))}", err=True)
-
-
-def refuse_obeyed(name: str, library: str) -> None:
-    """Refuse to go on where the current folder has a file that a library obeys.
-
-    Raises:
-        InvalidInputError: If it is there.
+        InvalidInputError: If the file is there.
     """
     if Path(name).exists():
         raise InvalidInputError(
-            f"the current folder has {name}, which {library} obeys: it can make it run code "
-            f"that lies here. If you trust this folder: sift --trust …; or work from another"
+            f"the current folder has {name}, which {library} obeys and which can make it run code; "
+            f"work from another folder"
         )
-
-
-def shown(value: str) -> str:
-    """Return the value of a setting as it may be printed: without what could be a secret."""
-    return "(not shown: it may hold a secret)" if "@" in value or "?" in value else value
 
 
 def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidInputError | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from sift_core.cli.models import check_known, load_embedder
+from sift_core.cli.models import check_recorded_embedder, load_embedder
 from sift_core.cli.output import working
 from sift_core.cli.settings import DEFAULT_STORE
 from sift_core.errors import CandidateSourceError, InvalidInputError
@@ -217,7 +217,7 @@ def embedder_of(
 
     Raises:
         InvalidInputError: If nobody said which model that is, there is no such model, or the store
-            alone names one that is not known here.
+            alone names one that was not used on this machine before.
     """
     recorded = source.embedder_name or name
     if recorded is None:
@@ -226,7 +226,7 @@ def embedder_of(
             f"--embedder"
         )
     if recorded != name:
-        check_known(recorded, str(address))
+        check_recorded_embedder(recorded, str(address))
     with working(f"Loading the embedder {recorded} …"):
         return load_embedder(recorded)
 

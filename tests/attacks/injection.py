@@ -1,9 +1,7 @@
 """What others wrote stays data: it steers no terminal, runs no code, opens no turn."""
 
 import json
-import socket
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 
 import faiss as library
 from qdrant_client import QdrantClient
@@ -11,8 +9,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
-from sift_core.documents import index_documents
-from sift_core.sources import FaissSource, QdrantSource
+from sift_core.sources import FaissSource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Document
 from tests.answering.shapes import byte_tokenizer
@@ -20,7 +17,7 @@ from tests.answering.test_prompt_tokens import ATTACKS as CHUNKS
 from tests.answering.test_prompt_tokens import KINDS
 from tests.attacks.commands import sift
 from tests.attacks.frame import Failed
-from tests.documents.kill_indexing import EMBEDDER, documents_of
+from tests.documents.kill_indexing import documents_of
 from tests.sources.qdrant_faults import refused
 from tests.sources.qdrant_rest import serving
 
@@ -51,8 +48,9 @@ def terminal(rng, folder):
     elif way == "settings":
         key, value = rng.choice(("store", "embedder", "model", name)), json.dumps(name)
         for text in (f"{json.dumps(key)} = {value}\n", f"[{value}]\n", name):
-            (folder / "sift.toml").write_text(text)
-            sift(folder, *rng.choice(READING), settings={"SIFT_MODEL": name}).checked()
+            (folder / "mine.toml").write_text(text)
+            settings = {"SIFT_CONFIG": "mine.toml", "SIFT_MODEL": name}
+            sift(folder, *rng.choice(READING), settings=settings).checked()
     elif way == "store":
         one = Document(document_id=written(rng), text=written(rng), metadata={"source": name})
         stored(folder / ".sift", [one], rng.choice([name, MINILM]))
@@ -73,45 +71,27 @@ def stored(folder, documents, embedder_name):
 
 
 def received(rng, folder):
-    """A folder from elsewhere, with settings in it: no code of it runs, nobody is called."""
+    """A folder from elsewhere whose index names a model in it: no code of that model runs."""
     mark, model = folder.parent / "ran", folder / "model"
     pickled = f"cos\nmkdir\n(V{mark}\ntR.".encode()  # makes a folder when it is read
-    with closing(QdrantClient(path=str(folder / "data"))) as client:
-        source = QdrantSource(client, "sift")
-        index_documents(source, documents_of(0)[:2], EMBEDDER, progress=False)
-    with closing(sqlite3.connect(folder / "data/collection/sift/storage.sqlite")) as database:
-        database.execute("UPDATE points SET point = ?", [pickled])
-        database.commit()
     model.mkdir()
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
     config = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}
     (model / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\nclass Evil: pass\n")
     (model / "modules.json").write_text(json.dumps(modules))
     (model / "config.json").write_text(json.dumps(config))
-    (model / "pytorch_model.bin").write_bytes(pickled)
+    if rng.random() < 0.5:  # else the loader gets as far as the code
+        (model / "pytorch_model.bin").write_bytes(pickled)
     (folder / "a.md").write_text("Cats purr.\n")
-    stored(folder / "theirs", documents_of(0)[:2], "./model")
-    stored(folder / "known", documents_of(0)[:2], MINILM)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        address = f"qdrant:http://127.0.0.1:{server.getsockname()[1]}"
-        stores = ["qdrant:./data", "qdrant:data", "faiss:theirs", "faiss:known", address]
-        models = ["./model", "model", str(model)]
-        lines = {"store": stores, "embedder": models, "model": models}
-        command = rng.choice((*READING, ("ask", "cats?")))
-        keys = rng.sample(sorted(lines), rng.randint(1, 3))
-        text = "".join(f"{key} = {json.dumps(rng.choice(lines[key]))}\n" for key in keys)
-        if rng.random() < 0.3 and ("model" not in keys or command[0] in ("ask", "doctor")):
-            text = f"[{command[0]}]\n{text}"
-        (folder / "sift.toml").write_text(text)
-        told = sift(folder, *command, settings={"QDRANT_API_KEY": "s3cret"})
-        did = "ran code" if mark.exists() else ""
-        with suppress(BlockingIOError):
-            server.accept()
-            did = "called an address"
-    if did:
-        raise Failed(f"{did}: sift {' '.join(command)} with {text!r}; {told.err[-200:]}")
-    told.checked()
+    name = rng.choice(["./model", "model", str(model)])
+    stored(folder / ".sift", documents_of(0)[:2], name)
+    index = ("index", "a.md", "--prune")
+    command = rng.choice((index, ("search", "cats"), ("ask", "cats?", "--model", name)))
+    named = rng.choice(((), ("--embedder", name)))  # also if the user believes the index
+    ended = sift(folder, *command, *named)
+    if mark.exists():
+        raise Failed(f"ran code: sift {' '.join((*command, *named))}; {ended.err[-200:]}")
+    ended.checked()
 
 
 def control_tokens(rng, folder):

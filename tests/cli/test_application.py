@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,12 @@ def test_a_defect_of_ours_is_shown_and_asked_to_be_reported():
     *_, error, advice = python(program, code=1).stderr.splitlines()
     assert error == "ZeroDivisionError: division by zero"
     assert "report it" in advice
+
+
+def test_no_command_starts_beside_a_file_that_numba_would_obey(refusal):
+    Path(".numba_config.yaml").write_text("cache_dir: data\n", encoding="utf-8")
+    assert "which Numba obeys" in refusal("search", "How?")
+    assert "which Numba obeys" in refusal("eval", "retrieval")
 
 
 def test_a_terminal_that_cannot_show_sigma_ends_no_command(monkeypatch, tmp_path):

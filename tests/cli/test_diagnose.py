@@ -115,3 +115,9 @@ def test_without_matplotlib_the_text_comes_and_a_figure_is_refused_before_the_wo
     assert "Why, and what to do" in sift("diagnose", "--sample", "5").out
     error = refusal("diagnose", "--store", "faiss:nowhere", "--plot", "figure.png")
     assert "pip install 'sift-rerank[eval]'" in error
+
+
+def test_nothing_is_drawn_beside_a_file_that_matplotlib_would_obey(sift, refusal):
+    Path("matplotlibrc").write_text("figure.dpi: 1\n", encoding="utf-8")
+    assert "which matplotlib obeys" in refusal("diagnose", "--plot", "a.png")
+    assert "Why, and what to do" in sift("diagnose", "--sample", "5").out

@@ -1,5 +1,6 @@
 """Where a model is: in a folder, or on a hub that knows it, hides it, fails or is out of reach."""
 
+import shlex
 from unittest.mock import MagicMock
 
 import huggingface_hub
@@ -9,7 +10,8 @@ from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, Repo
 from sift_core import Document
 from sift_core.answering import LanguageModel
 from sift_core.answering.model import bundled
-from sift_core.cli.models import load_language_model, model_place
+from sift_core.cli.models import check_recorded_embedder, load_language_model, model_place
+from sift_core.cli.stores import StoreAddress, open_for_writing
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 
@@ -98,3 +100,52 @@ def test_that_the_default_model_is_converted_is_told_once(monkeypatch, tmp_path,
     assert captured.out == ""
     assert captured.err.count("Converting the bundled model HuggingFaceTB/SmolLM2") == 1
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["search", "ask", "diagnose", "index"])
+@pytest.mark.parametrize("address", ["faiss:store", "qdrant:store"])
+def test_no_command_loads_a_folder_that_a_store_alone_names(refusal, elsewhere, command, address):
+    (elsewhere / "evil").mkdir()
+    (elsewhere / "text.md").write_text("It says that.", encoding="utf-8")
+    place = StoreAddress.parse(address)
+    with open_for_writing(place, embedder_name="./evil", dimension=2) as opened:
+        opened.source.prepare(embedder_name="./evil", dimension=2)
+    arguments = {"index": ["text.md"], "diagnose": []}.get(command, ["How?"])
+    error = refusal(command, *arguments, "--store", address)
+    assert f"the store {address} names the embedder './evil'" in error
+
+
+def test_a_store_may_name_the_default_embedder_or_one_that_was_downloaded(elsewhere, monkeypatch):
+    cache = elsewhere / "cache"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    for model in ("models--someone--used", "models--sentence-transformers--short"):
+        (cache / model / "snapshots/0").mkdir(parents=True)
+        (cache / model / "snapshots/0/config.json").touch()
+        (cache / model / "refs").mkdir()
+        (cache / model / "refs/main").write_text("0")
+    good = ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "someone/used", "short")
+    for name in good:
+        check_recorded_embedder(name, "faiss:store")
+    for name in good:
+        (elsewhere / name).mkdir(parents=True)
+    wrong = (
+        "someone/model",
+        "someone/all-MiniLM-L6-v2",
+        "/a",
+        "../a",
+        "~/a",
+        "a/b/c",
+        "",
+        "a\nb",
+        "C:\\a",
+    )
+    for name in (*good, *wrong):
+        with pytest.raises(InvalidInputError, match="a folder, or was not downloaded"):
+            check_recorded_embedder(name, "faiss:store")
+
+
+def test_the_advice_to_name_an_embedder_holds_nothing_that_a_shell_runs():
+    name = "it's $(evil)"
+    with pytest.raises(InvalidInputError, match="names the embedder") as error:
+        check_recorded_embedder(name, "faiss:store")
+    assert str(error.value).endswith(f"say --embedder {shlex.quote(name)}")

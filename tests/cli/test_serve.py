@@ -57,12 +57,6 @@ def test_a_key_comes_from_the_environment_and_is_never_repeated(monkeypatch, ref
     assert "first" not in repr(settings(key="first"))
 
 
-def test_a_settings_file_of_the_folder_opens_nothing_to_others(refusal, elsewhere):
-    for line in ('host = "0.0.0.0"', "no-auth = true", 'allow-origin = "*"', 'api-key = "HOME"'):
-        (elsewhere / "sift.toml").write_text(f"[serve]\n{line}\n")
-        assert "sift.toml" in refusal("serve")
-
-
 def test_the_length_that_the_operator_names_is_allowed():
     assert settings().max_new_tokens == 4096
     assert settings(max_new_tokens=8192).max_new_tokens == 8192
@@ -89,12 +83,6 @@ def test_there_must_be_an_index(refusal):
 def test_what_vllm_needs_is_said_before_a_model_is_loaded(refusal, elsewhere, arguments, told):
     assert told in refusal("serve", "--port", "0", "--vllm", "http://127.0.0.1:1", *arguments)
     assert not (elsewhere / "adapters").exists()
-
-
-def test_a_settings_file_of_the_folder_names_no_vllm(refusal, elsewhere):
-    for line in ('vllm = "http://127.0.0.1:1"', 'vllm-folder = "x"', 'vllm-model = "x"'):
-        (elsewhere / "sift.toml").write_text(f"[serve]\n{line}\n")
-        assert "sift.toml" in refusal("serve")
 
 
 @contextmanager

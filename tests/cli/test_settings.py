@@ -1,25 +1,29 @@
 """Flags go before the environment, that before one TOML file, that before the defaults."""
 
+from pathlib import Path
+
 import pytest
 
 from sift_core.cli.settings import settings_file
 from sift_core.errors import InvalidInputError
 
+OWN = "config/sift-rerank/sift.toml"  # the user's own, since XDG_CONFIG_HOME is `config` here
 
-def write(text, name="sift.toml"):
-    with open(name, "w", encoding="utf-8") as file:
-        file.write(text)
+
+def write(text, name=OWN):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text, encoding="utf-8")
 
 
 def test_flag_then_variable_then_file_then_default(refusal, monkeypatch):
     assert "faiss:.sift" in refusal("search", "How?")
-    write('store = "of-all"\n[search]\nstore = "of-table"\n')
+    write('store = "of-all"\n[search]\nstore = "of-table"\n', OWN)
     assert "'of-all'" in refusal("ask", "How?")
     write('store = "of-top"\n[index]\nstore = "of-another-command"\n', "other.toml")
     assert "'of-table'" in refusal("search", "How?")
     monkeypatch.setenv("SIFT_CONFIG", "other.toml")
     assert "'of-top'" in refusal("search", "How?")
-    assert "'of-table'" in refusal("--config", "sift.toml", "search", "How?")
+    assert "'of-table'" in refusal("--config", OWN, "search", "How?")
     monkeypatch.setenv("SIFT_STORE", "of-variable")
     assert "'of-variable'" in refusal("search", "How?")
     monkeypatch.setenv("SIFT_SEARCH_STORE", "of-own-variable")
@@ -42,16 +46,24 @@ def test_booleans_are_words_of_toml_or_of_the_environment(refusal, monkeypatch):
     assert "all of stdin is questions" in refusal("ask", "-")
 
 
-def test_the_first_file_that_exists_is_taken_alone(elsewhere):
+def test_a_named_file_replaces_the_users_own(elsewhere):
     assert settings_file(None) is None
-    home = elsewhere / "config/sift-rerank"
-    home.mkdir(parents=True)
-    (home / "sift.toml").touch()
-    assert settings_file(None) == home / "sift.toml"
-    (elsewhere / "sift.toml").touch()
-    assert settings_file(None).resolve() == elsewhere / "sift.toml"
+    write("")
+    assert settings_file(None) == elsewhere / OWN
+    write("", "other.toml")
+    assert settings_file(Path("other.toml")) == Path("other.toml")
     with pytest.raises(InvalidInputError, match=r"no settings file 'no\.toml'"):
-        settings_file("no.toml")
+        settings_file(Path("no.toml"))
+
+
+def test_a_file_in_the_current_folder_has_no_effect(refusal, record):
+    write('store = "qdrant:./data"\nembedder = "./evil"\nmodel = "./evil"\n', "sift.toml")
+    assert "no index at faiss:.sift;" in refusal("search", "How?")
+    settings = record("doctor")["settings"]
+    assert settings.pop("file") is None
+    assert {value["from"] for value in settings.values()} == {"default"}
+    write("no TOML", "sift.toml")
+    assert "no index at faiss:.sift;" in refusal("search", "How?")
 
 
 WRONG = {
@@ -73,7 +85,8 @@ WRONG = {
 def test_what_is_wrong_with_the_file_is_said_of_the_file(refusal, text, words):
     write(text)
     told = refusal("search", "How?")
-    assert "the settings file 'sift.toml'" in told
+    assert "the settings file '" in told
+    assert f"{OWN}' has " in told
     assert all(word in told for word in words), told
     assert "hunter2" not in told
 
