@@ -5,10 +5,10 @@ import pickle
 import numpy as np
 import pytest
 
+from sift_core.answering.answer import Answer
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.types import (
-    Answer,
     AnswerMode,
     CandidatePool,
     Document,
