@@ -153,9 +153,8 @@ class Chosen(Selection):
 
     def ranking(self) -> list[int]:
         """Return all rows of the pool: those that were chosen, then the others by similarity."""
-        nearest = np.argsort(-self.pool.similarities, kind="stable")
-        rest = nearest[~np.isin(nearest, self.positions)]
-        return [*self.positions.tolist(), *rest.tolist()]
+        nearest = np.argsort(-self.pool.similarities, kind="stable").tolist()
+        return list(dict.fromkeys([*self.positions.tolist(), *nearest]))
 
     def first(self, n: int) -> Chosen:
         """Return the first n picks, or all if there are fewer."""

@@ -105,7 +105,7 @@ def ranked(
         )
         options = replace(options, n_select=min(options.n_select, MAX_CHOICES))
         chosen = choose(pool, Query(text="", embedding=question), options)
-        rows, n_chosen = np.concatenate([near[chosen.ranking()], rows[len(near) :]]), len(chosen)
+        rows[: len(near)], n_chosen = near[chosen.ranking()], len(chosen)
     order = [at[row] for row in rows.tolist()]
     order += sorted(set(range(n)) - set(order))
     return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=n_chosen)
