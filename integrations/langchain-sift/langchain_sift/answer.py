@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from langchain_core.documents import Document
-from langchain_core.runnables import RunnableConfig, RunnableSerializable, run_in_executor
+from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from langchain_core.runnables.utils import AddableDict
 from langchain_core.vectorstores import VectorStore
 from pydantic import AfterValidator, ConfigDict, Field
@@ -18,8 +17,9 @@ from pydantic import AfterValidator, ConfigDict, Field
 from langchain_sift.documents import used_documents
 from langchain_sift.embedder import embedder_of
 from langchain_sift.messages import as_core_messages
-from langchain_sift.sources import VectorStoreSource, pool_of
-from sift_core import Answer, CandidatePool, InvalidInputError, Query
+from langchain_sift.sources import FoundDocuments, VectorStoreSource
+from langchain_sift.vectors import MissingVectors
+from sift_core import Answer, CandidatePool, InvalidInputError
 from sift_core.answering import AnswerRequest
 
 if TYPE_CHECKING:
@@ -44,55 +44,67 @@ Engine: TypeAlias = Annotated[Any, AfterValidator(_checked_engine)]
 """A field that holds an engine. Any, since its class comes with torch."""
 
 
+_FACTS = (
+    "mode",
+    "reasons",
+    "standard_deviation",
+    "timings",
+    "finish_reason",
+    "is_refusal",
+    "searched_for",
+)
+
+
 def answer_facts(answer: Answer) -> dict[str, Any]:
-    """Return what `SIFTAnswer` says about an answer, but for its text."""
-    used = CandidatePool.empty() if answer.chunks is None else answer.chunks
-    documents, document_ids = used_documents(used)
-    is_known = not math.isnan(answer.standard_deviation)
+    """Return what `SIFTAnswer` says about an answer, without its text."""
+    facts = answer.as_dict()
+    documents, document_ids = used_documents(answer.chunks or CandidatePool.empty())
+    deviation = facts["standard_deviation"]
     return {
-        "mode": answer.mode.value,
-        "reasons": list(answer.reasons),
+        **{name: facts[name] for name in _FACTS},
+        "variance": None if deviation is None else deviation**2,
         "context": documents,
         "document_ids": document_ids,
-        "standard_deviation": answer.standard_deviation if is_known else None,
-        "variance": answer.standard_deviation**2 if is_known else None,
-        "timings": dict(answer.timings),
-        "finish_reason": answer.finish_reason,
         "citations": [asdict(one) for one in answer.citations],
-        "is_refusal": answer.is_refusal,
-        "searched_for": list(answer.searched_for),
     }
 
 
 class SIFTAnswer(RunnableSerializable[Asked, Answered]):
-    """Answers a question from chosen documents: read, learned from, both, or as fits it.
+    """Answers a question from chosen documents: it reads them, learns from them, or both.
 
-    Takes a question, or a mapping with the question as "input" and perhaps "context" (LangChain
-    documents to choose from; their vectors come from the engine's store by id, those of the rest
-    from one batch, with a logged warning; without it the engine fetches candidates), "chat_history"
-    (LangChain messages) and "filter" (the store's own kind, for what the engine fetches). Other
-    keys are ignored. An empty context is refused in mode "auto", unless the engine has
-    `on_off_topic="base"`, and answered in base mode in the others.
+    Takes a question, or a mapping with the question as "input". The mapping may have "context"
+    (LangChain documents to choose from), "chat_history" (LangChain messages) and "filter" (the
+    store's own kind). Other keys are ignored. Vectors of a given context come from the engine's
+    store by id; the texts of other documents are embedded in one batch, with a logged warning.
+    Without a context the engine fetches candidates. An empty context is refused in mode "auto",
+    unless the engine has `on_off_topic="base"`, and answered in base mode in the others.
 
-    Returns a mapping of "answer", "mode", "reasons", "context" (the documents used, each once, in
-    order of choice, as copies), "document_ids" (positions in a given context, where they have
-    none), "standard_deviation" and "variance" (σ and σ² at the question; None without documents),
-    "timings" (seconds by stage), "finish_reason" ("stop" or "length") and "citations" (with
-    `cite=True` the marks such as [1] in the answer: the fields of `sift_core.Citation`),
-    "is_refusal" (whether it says that the documents do not tell) and "searched_for" (the texts
-    that documents were looked for by, of a follow-up more than itself: the engine's `condense`).
-    `stream` gives the answer in pieces, then the rest; they add up to the whole. `.pick("answer")`
+    Returns a mapping of:
+
+    - "answer", "mode", "reasons", "finish_reason" ("stop" or "length"), "timings" (seconds by
+      stage);
+    - "context": the documents used, each once, in order of choice, as copies;
+    - "document_ids": their ids, or positions in a given context if they have none;
+    - "standard_deviation" and "variance": σ and σ² at the question; None without documents;
+    - "citations": with `cite=True` the marks such as [1] in the answer, as the fields of
+      `sift_core.Citation`;
+    - "is_refusal": whether the answer says that the documents have nothing on the question;
+    - "searched_for": the texts that documents were searched for by. A follow-up is searched for
+      with the question before it (the engine's `condense`).
+
+    `stream` gives the answer in pieces, then the rest. They add up to the whole. `.pick("answer")`
     keeps the text.
 
-    One call may say otherwise: `invoke(question, mode="context", max_new_tokens=20)`,
-    `invoke(question, queries=["its part", "its other part"])`,
-    `bind(stop=["."])`, `configurable_fields(mode=ConfigurableField(id="mode"))`. A stream that
-    is given up frees the model. Several at once take turns on one model.
+    A call takes what the engine's `answer` takes: `invoke(question, mode="context", n_select=3)`,
+    `invoke(question, queries=["its part", "its other part"])`, `bind(stop=["."])`.
+    `configurable_fields(mode=ConfigurableField(id="mode"))` works. Closing a stream frees the
+    model. Several answers at once take turns on one model.
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`.
-        mode: "base", "context", "fine_tune", "both", "merged", or "auto", which decides a question.
-        generation: How to generate, over what the engine says; as in its `answer`.
+        mode: "base", "context", "fine_tune", "both", "merged", or "auto", which decides for each
+            question.
+        generation: Arguments of the engine's `answer` for every call.
 
     Raises:
         pydantic.ValidationError: On construction (a ValueError), if a setting cannot be used.
@@ -126,7 +138,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
             mode: As above.
             search_kwargs: Arguments of every search in the store's own words.
             async_client: An `AsyncQdrantClient` of the same server, for the async methods.
-            **engine_options: Of `AnswerEngine`: `n_candidates`, `n_context`, `effort`, ….
+            **engine_options: Of `AnswerEngine`: `options`, `effort`, `cite`, ….
 
         Raises:
             InvalidInputError: If there is no such model, or an argument cannot be used.
@@ -146,7 +158,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
         return cls(engine=engine, mode=mode)
 
     def invoke(self, input: Asked, config: RunnableConfig | None = None, **kwargs: Any) -> Answered:
-        """Return the answer; `kwargs` say for this call what the engine's `answer` takes."""
+        """Return the answer; `kwargs` are arguments of the engine's `answer`."""
         return self._call_with_config(self._answer, input, config, **kwargs)
 
     async def ainvoke(
@@ -228,26 +240,10 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
                 f'"context" must be a list of LangChain Documents, got {type(context).__name__}; '
                 f"pass documents before they are made into one text"
             )
-        return replace(self.engine, source=_GivenDocuments(context, self.engine)), request
-
-
-@dataclass(frozen=True)
-class _GivenDocuments:
-    """The source of a call that brings its documents, whose vectors are those of the engine's."""
-
-    documents: Sequence[Document]
-    engine: AnswerEngine
-
-    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return all documents."""
-        source, embedder = self.engine.source, self.engine.embedder
-        assert embedder is not None, "the engine has embedded the query"
+        source = self.engine.source
         store = source.vectorstore if isinstance(source, VectorStoreSource) else None
-        return pool_of(query, self.documents, store, embedder, "relevance_score")
-
-    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
-        """Return all documents."""
-        return await run_in_executor(None, self.fetch, query, n_candidates)
+        found = FoundDocuments(context, MissingVectors(self.engine.embedder, store))
+        return replace(self.engine, source=found), request
 
 
 def _whole(answer: Answer) -> Answered:

@@ -19,33 +19,44 @@ from sift_core.answering import AnswerRequest
 
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 _NOT_HERE = ("tools", "tool_choice", "functions", "function_call", "response_format")
+_OF_ENGINE = (  # what its answers depend on
+    "options",
+    "condense",
+    "cite",
+    "system_prompt",
+    "prompt_template",
+    "effort",
+    "n_steps",
+    "max_new_tokens",
+    "generation",
+    "settings",
+)
 _OF_REMOTE_MODELS = ("api_key", "max_retries", "streaming", "timeout")
 
 
 class ChatSIFT(BaseChatModel):
     """A chat model that answers the last message with documents chosen for it.
 
-    The last message is the question, which documents are chosen for, of a follow-up by more than
-    itself (the engine's `condense`); earlier messages are read before it. Messages are of text
+    The last message is the question. A follow-up is searched for with the question before it (the
+    engine's `condense`). Earlier messages are read before the question. Messages are of text
     alone; there are no tools and no structured output. A model without a chat template reads a
     single message as it is, and several as lines.
 
-    `response_metadata` of an answer has "mode", "reasons", "finish_reason", "document_ids",
-    "searched_for", "standard_deviation", "variance", "timings" and "model_name"; `usage_metadata`
-    counts tokens. `invoke` and `stream` take `mode`, `filter`, `max_tokens`, `temperature`, `stop`
-    and what `transformers`' `generate` takes for one call.
+    `response_metadata` of an answer has the keys of `SIFTAnswer` without "answer" and "context",
+    and "model_name". `usage_metadata` counts tokens. For one call `invoke` and `stream` take
+    `mode`, `max_tokens`, `temperature`, `stop`, and arguments of the engine's `answer` such as
+    `filter` and `n_select`.
 
     Args:
-        engine: A `sift_core.answering.AnswerEngine`; one without a source answers in base
-            mode.
-        mode: "base", "context", "fine_tune", "both", "merged" or "auto"; None for "auto" where the
+        engine: A `sift_core.answering.AnswerEngine`. Without a source it answers in base mode.
+        mode: "base", "context", "fine_tune", "both", "merged" or "auto". Default: "auto" if the
             engine has a source and an embedder, else "base".
-        max_tokens: Length of an answer at most; None for the engine's.
-        temperature: 0 for the likeliest text, more to sample; None for what the engine says.
-        stop: Texts that end an answer; None for what the engine says.
-        generation: What else `transformers`' `generate` should take.
-        cache: As in any chat model; but where documents are chosen for an answer it must be
-            asked for, since LangChain's caches know nothing of the store's contents.
+        max_tokens: Length of an answer at most. Default: the engine's.
+        temperature: 0 for the likeliest text, more to sample. Default: the engine's.
+        stop: Texts that end an answer. Default: the engine's.
+        generation: Other arguments of the engine's `answer` for every call.
+        cache: As in any chat model. Default: none if documents are chosen for an answer, since
+            LangChain's caches do not notice changes of the store.
 
     `timeout`, `max_retries`, `api_key` and `streaming` are taken and have no effect. Errors are
     those of `SIFTAnswer`.
@@ -89,27 +100,9 @@ class ChatSIFT(BaseChatModel):
     @property
     def _identifying_params(self) -> dict[str, Any]:
         own = ("model_name", "mode", "max_tokens", "temperature", "stop", "generation")
-        engines = (
-            "n_candidates",
-            "n_context",
-            "max_tokens",
-            "max_per_document",
-            "newest",
-            "half_life_days",
-            "merge_neighbors",
-            "condense",
-            "cite",
-            "system_prompt",
-            "prompt_template",
-            "effort",
-            "n_steps",
-            "max_new_tokens",
-            "generation",
-            "settings",
-        )
         return {
             **{name: getattr(self, name) for name in own},
-            "engine": {name: repr(getattr(self.engine, name)) for name in engines},
+            "engine": {name: repr(getattr(self.engine, name)) for name in _OF_ENGINE},
         }
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
@@ -134,7 +127,7 @@ class ChatSIFT(BaseChatModel):
         )
 
     def with_structured_output(self, schema: Any, **kwargs: Any) -> Any:
-        """Refuse a schema, likewise.
+        """Refuse a schema: this model answers in words.
 
         Raises:
             NotImplementedError: Always.

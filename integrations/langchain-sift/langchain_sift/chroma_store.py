@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_sift.documents import Vectors, as_pool
+from langchain_sift.documents import as_pool
 from langchain_sift.stores import Options, StoreReader
+from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, Query
 
 
@@ -20,10 +20,16 @@ class ChromaReader(StoreReader):
     A filter is Chroma's `where`; `where_document` is the only option.
     """
 
+    advice = "is it up, and are dimension and filter (its `where`) right?"
+
+    @property
+    def _place(self) -> str:
+        return f"collection {self._store._collection_name!r}"  # there is no public name
+
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return the collection's nearest documents, in one request."""
         self.refuse_options(sorted(options.keys() - {"where_document"}))
-        with self._failures(f" (query of {len(query.vector)} numbers)"):
+        with self.failures(query):
             found = self._store._collection.query(  # no public search gives vectors and scores
                 query_embeddings=[query.vector.tolist()],
                 n_results=n,
@@ -46,7 +52,7 @@ class ChromaReader(StoreReader):
         ids = list(dict.fromkeys(each.id for each in documents if each.id is not None))
         if not ids:
             return [None] * len(documents)
-        with self._failures():
+        with self.failures():
             found = self._store.get(ids=ids, include=["embeddings", "documents"])
         held = {
             key: (text, np.asarray(row))
@@ -59,9 +65,3 @@ class ChromaReader(StoreReader):
             None if stored is None or stored[0] != each.page_content else stored[1]
             for each, stored in pairs
         ]
-
-    def _failures(self, asked: str = "") -> AbstractContextManager[None]:
-        return self.failures(
-            f"collection {self._store._collection_name!r}{asked}",  # there is no public name
-            "is it up, and are dimension and filter (its `where`) right?",
-        )

@@ -1,46 +1,48 @@
-"""The compressor: SIFT over documents that some retriever has found already."""
+"""The compressor: SIFT over documents that a retriever has found already."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.documents import SCORE_KEY, ChoiceSettings
+from langchain_sift.documents import SCORE_KEY, chosen_documents
 from langchain_sift.embedder import LangChainEmbedder, embedder_of
-from langchain_sift.sources import apool_of, pool_of
-from sift_core import InvalidInputError, Query
+from langchain_sift.options import LangChainOptions
+from langchain_sift.sources import FoundDocuments
+from langchain_sift.vectors import MissingVectors
+from sift_core import InvalidInputError, Query, asearch, search
 
 
-class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
+class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
     """Keeps the documents that together say most about a question.
 
     For `ContextualCompressionRetriever` and `DocumentCompressorPipeline`, over any retriever
-    that returns more documents than the prompt is to hold (some 50 to 200). The vectors of
-    documents that came from `vectorstore` are read from it by id; the texts of the rest are
-    embedded in one batch, with a logged warning that says how many.
+    that returns more documents than the prompt should have (some 50 to 200). The vectors of
+    documents that came from `vectorstore` are read from it by id. The texts of the others are
+    embedded in one batch, and a logged warning has their number.
 
     The documents come in order of choice, as copies, with the same `metadata["sift"]` as from
-    `SIFTRetriever`; a "score" that one has put there is kept.
+    `SIFTRetriever`. A "score" that `SIFTRetriever` has put there is kept.
 
     Args:
-        embeddings: The model that embeds the question and the rest, the same as behind the
-            stored vectors. None for the model of `vectorstore`.
-        vectorstore: Where documents come from: Chroma, Qdrant, FAISS, LangChain's in-memory store.
-            None if no vectors are stored. One of both is needed.
-        top_n: How many documents to keep at most, >= 1.
-        selector, max_tokens, count_tokens, max_per_document: As in `SIFTRetriever`.
-        document_key, newest, half_life_days, merge_neighbors, score: Likewise.
+        embeddings: The model that embeds the question and texts, the same as behind the stored
+            vectors. Default: the model of `vectorstore`. One of both is needed.
+        vectorstore: The store of the documents: Chroma, Qdrant, FAISS, LangChain's in-memory store.
+            Default: no vectors are stored.
+        top_n: Keep at most this many documents, >= 1.
+        score: As in `SIFTRetriever`.
         vectors: From a list of document ids to a mapping of ids to vectors, for documents that are
-            stored with their whole text and that `vectorstore` does not give vectors of.
-        relevance_key: Where an earlier reranker has left its score in the metadata, higher
-            is better. If all documents have a finite number there, these say what is relevant.
-            None to disregard them.
+            stored with their whole text and whose vectors `vectorstore` does not give.
+        relevance_key: Metadata key of an earlier reranker's score, higher is better. If all
+            documents have a finite number there, it is their relevance. None disregards them.
+
+    The others are `sift_core.ChoiceOptions`, with the defaults of `SIFTRetriever`.
 
     Raises:
         pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.
@@ -53,11 +55,12 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
     top_n: int = Field(default=10, ge=1)
     relevance_key: str | None = SCORE_KEY
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="after")
     def _check_settings(self) -> SIFTCompressor:
         self._embedder()
+        self._options()
         return self
 
     def compress_documents(
@@ -66,7 +69,7 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
         """Return copies of up to `top_n` of the documents, in order of choice.
 
         Args:
-            documents: What was found, in any order; not modified. They need no ids.
+            documents: The candidates, in any order; not modified. They need no ids.
             query: The question.
             callbacks: Not used: the framework's retriever reports the run.
         """
@@ -74,26 +77,29 @@ class SIFTCompressor(ChoiceSettings, BaseDocumentCompressor):
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=embedder.embed_query(query))
-        pool = pool_of(
-            asked, documents, self.vectorstore, embedder, self.relevance_key, self.vectors
+        found = self._found(documents, embedder)
+        return chosen_documents(
+            search(found, asked, self._options(n_select=self.top_n)), self.score
         )
-        return self._choose(asked, pool, self.top_n)
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
         """Return what `compress_documents` returns.
 
-        The model is called by its async methods; store and selection run in a thread.
+        The model is called by its async methods; store and choice run in a thread.
         """
         if not documents:
             return []
         embedder = self._embedder()
         asked = Query(text=query, embedding=await embedder.aembed_query(query))
-        pool = await apool_of(
-            asked, documents, self.vectorstore, embedder, self.relevance_key, self.vectors
-        )
-        return await run_in_executor(None, self._choose, asked, pool, self.top_n)
+        found = self._found(documents, embedder)
+        chosen = await asearch(found, asked, self._options(n_select=self.top_n))
+        return await asyncio.to_thread(chosen_documents, chosen, self.score)
+
+    def _found(self, documents: Sequence[Document], embedder: LangChainEmbedder) -> FoundDocuments:
+        missing = MissingVectors(embedder, self.vectorstore, self.vectors)
+        return FoundDocuments(documents, missing, self.relevance_key)
 
     def _embedder(self) -> LangChainEmbedder:
         if self.embeddings is not None:

@@ -10,11 +10,9 @@ import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
-from sift_core import Embedder, InvalidInputError, KeptVectors, Query
+from sift_core import InvalidInputError, Query
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
-
-_kept = KeptVectors()  # of texts that had to be embedded, whichever object of ours asked for them
 
 
 class LangChainEmbedder:
@@ -37,7 +35,7 @@ class LangChainEmbedder:
                 f"`embeddings` must be a langchain_core Embeddings, got "
                 f"{type(embeddings).__name__}; pass the model that embedded the documents"
             )
-        self._embeddings = embeddings
+        self.embeddings = embeddings
         self._name = _name_of(embeddings) if name is None else name
 
     @property
@@ -51,11 +49,11 @@ class LangChainEmbedder:
         Raises:
             InvalidInputError: If the question is blank or no text.
         """
-        return np.asarray(self._embeddings.embed_query(checked_question(text)))
+        return np.asarray(self.embeddings.embed_query(checked_question(text)))
 
     async def aembed_query(self, text: str) -> FloatArray:
         """Return what `embed_query` returns, by the model's async method."""
-        return np.asarray(await self._embeddings.aembed_query(checked_question(text)))
+        return np.asarray(await self.embeddings.aembed_query(checked_question(text)))
 
     def embed_documents(self, texts: Sequence[str]) -> FloatArray:
         """Return the embeddings of documents, shape (n, d), in one call of the model, if any.
@@ -63,12 +61,12 @@ class LangChainEmbedder:
         Raises:
             InvalidInputError: If the model does not return one vector of d numbers a text.
         """
-        vectors = self._embeddings.embed_documents(list(texts)) if texts else []
+        vectors = self.embeddings.embed_documents(list(texts)) if texts else []
         return self._matrix(vectors, len(texts))
 
     async def aembed_documents(self, texts: Sequence[str]) -> FloatArray:
         """Return what `embed_documents` returns, by the model's async method."""
-        vectors = await self._embeddings.aembed_documents(list(texts)) if texts else []
+        vectors = await self.embeddings.aembed_documents(list(texts)) if texts else []
         return self._matrix(vectors, len(texts))
 
     def _matrix(self, vectors: list[list[float]], n: int) -> FloatArray:
@@ -79,21 +77,6 @@ class LangChainEmbedder:
                 f"gave {len(vectors)} vector(s) of the lengths {sorted(lengths)}"
             )
         return np.array(vectors, dtype=np.float64).reshape(n, -1 if n else 0)
-
-
-def embedded_once(embedder: Embedder, texts: Sequence[str]) -> list[FloatArray]:
-    """Return the embeddings of documents, those that are not kept in one call of the model."""
-    return _kept.embedded(_model_of(embedder), texts, embedder.embed_documents)
-
-
-async def aembedded_once(embedder: LangChainEmbedder, texts: Sequence[str]) -> list[FloatArray]:
-    """Return what `embedded_once` returns, by the model's async method."""
-    return await _kept.aembedded(_model_of(embedder), texts, embedder.aembed_documents)
-
-
-def _model_of(embedder: Embedder) -> object:
-    """Return what lives longer than one call."""
-    return embedder._embeddings if isinstance(embedder, LangChainEmbedder) else embedder
 
 
 def embedder_of(vectorstore: VectorStore) -> LangChainEmbedder:

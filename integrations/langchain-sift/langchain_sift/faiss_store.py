@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_sift.documents import Vectors, as_pool
+from langchain_sift.documents import as_pool
 from langchain_sift.embedder import FloatArray
 from langchain_sift.stores import Options, StoreReader
+from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, InvalidInputError, Query
 from sift_core.sources.faiss import search_with_vectors, stored_vectors
 
@@ -25,6 +26,12 @@ class FaissReader(StoreReader):
     no options. An index that compresses (PQ, SQ) gives back approximate vectors, and the
     selection is as approximate as they are.
     """
+
+    advice = "index and docstore must be built together"
+
+    @property
+    def _place(self) -> str:
+        return f"its {type(self._store.index).__name__} of {self._store.index.ntotal} rows"
 
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return the index's nearest documents."""
@@ -84,10 +91,7 @@ class FaissReader(StoreReader):
 
     def _documents(self, rows: Iterable[int]) -> list[Document]:
         """Return the documents of some rows of the index; they are the docstore's own objects."""
-        with self.failures(
-            f"its {type(self._store.index).__name__} of {self._store.index.ntotal} rows",
-            "index and docstore must be built together",
-        ):
+        with self.failures():
             return [self._document(self._store.index_to_docstore_id[row]) for row in rows]
 
     def _document(self, document_id: str) -> Document:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
-from langchain_core.runnables import run_in_executor
 from qdrant_client import models
 
-from langchain_sift.documents import Vectors, as_pool
+from langchain_sift.documents import as_pool
 from langchain_sift.stores import Options, StoreReader
+from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, Query, paced
 from sift_core.sources.qdrant import (
     astored_vectors,
@@ -34,15 +34,25 @@ class QdrantReader(StoreReader):
         async_client: An `AsyncQdrantClient` of the same server; None to search in a thread.
     """
 
+    advice = (
+        "is the server up, and are collection, vector name, dimension and filter (a "
+        "`models.Filter`) right?"
+    )
+
     def __init__(self, store: Any, async_client: Any = None) -> None:
         super().__init__(store)
         self._async_client = async_client
         self._is_hybrid = store.retrieval_mode.value == "hybrid"
 
+    @property
+    def _place(self) -> str:
+        store = self._store
+        return f"collection {store.collection_name!r} (vector name {store.vector_name!r})"
+
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return the collection's nearest points, in one request."""
         request = self._request(query, n, filter, options)
-        with self._failures(query):
+        with self.failures(query):
             points = self._store.client.query_points(**request).points
         return self._pool(query, points)
 
@@ -51,11 +61,11 @@ class QdrantReader(StoreReader):
         asked = query, n, filter, options
         async with paced(n, len(query.vector)):
             if self._async_client is None:
-                return await run_in_executor(None, self.fetch, *asked)
-            request = await run_in_executor(None, self._request, *asked)  # may embed words
-            with self._failures(query):
+                return await asyncio.to_thread(self.fetch, *asked)
+            request = await asyncio.to_thread(self._request, *asked)  # may embed words
+            with self.failures(query):
                 points = (await self._async_client.query_points(**request)).points
-        return await run_in_executor(None, self._pool, query, points)
+        return await asyncio.to_thread(self._pool, query, points)
 
     def vectors(self, documents: Sequence[Document]) -> Vectors:
         """Return the vectors of documents, looked up by point id."""
@@ -112,7 +122,7 @@ class QdrantReader(StoreReader):
             vector_name=self._store.vector_name,
             place=f"Qdrant collection {self._store.collection_name!r}",
         )
-        with self._failures(query):
+        with self.failures(query):
             documents = [self._document(point) for point in points]
         scores = [point.score for point in points]
         relevance = np.array(scores, dtype=np.float64) if self._is_hybrid else None
@@ -126,11 +136,3 @@ class QdrantReader(StoreReader):
         )
         document.id = str(point.id)
         return document
-
-    def _failures(self, query: Query) -> AbstractContextManager[None]:
-        return self.failures(
-            f"collection {self._store.collection_name!r} (vector name "
-            f"{self._store.vector_name!r}, query of {len(query.vector)} numbers)",
-            "is the server up, and are collection, vector name, dimension and filter "
-            "(a `models.Filter`) right?",
-        )

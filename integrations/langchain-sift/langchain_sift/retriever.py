@@ -1,7 +1,8 @@
-"""The retriever: a question in, candidates from the store, one selection, documents out."""
+"""The retriever: a question in, candidates from the store, one choice, documents out."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -12,77 +13,67 @@ from langchain_core.callbacks import (
 )
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
-from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.documents import ChoiceSettings
+from langchain_sift.documents import chosen_documents
 from langchain_sift.embedder import embedder_of
+from langchain_sift.options import LangChainOptions
 from langchain_sift.sources import VectorStoreSource
 from sift_core import (
     CandidateSource,
+    ChoiceOptions,
     InvalidInputError,
     OversamplingSource,
     Query,
-    afetch_for_all,
-    fetch_for_all,
+    asearch,
+    search,
 )
+from sift_core.option_fields import ChoiceFields
 
-_SHARED = ("k", "fetch_k", "filter")  # settings that `search_kwargs` may hold as well
+# Fields that `search_kwargs` and calls may have as well.
+_PER_CALL = ("k", "fetch_k", "max_fetch_k", "filter", *ChoiceFields.model_fields)
 
 
-class SIFTRetriever(ChoiceSettings, BaseRetriever):
+class SIFTRetriever(LangChainOptions, BaseRetriever):
     """Retrieves the documents of a vector store that together say most about a question.
 
     Embeds the question once, fetches the `fetch_k` nearest documents with the vectors that
     the store already holds (Chroma, Qdrant, FAISS, LangChain's in-memory store), and lets SIFT
-    choose `k` of them. Other stores work too, at the price of embedding `fetch_k` texts for
-    every question, which is logged as a warning.
+    choose `k` of them. Other stores work too, but `fetch_k` texts are embedded for every question,
+    and a warning is logged.
 
-    `invoke` and `ainvoke` take `k`, `fetch_k`, `filter` and search options for one call, and
-    `queries`, a list of texts to look for in place of the question: its parts or rewrites. Each has
-    `fetch_k` candidates, and its turns in the choice (`sift_core.ContextSelector`).
-    The documents come in order of choice, as copies with their id, content and metadata, and
-    with "similarity", "score", "relevance", "redundancy", "gain" and "variance" under
-    `metadata["sift"]` (`sift_core.pick_metadata`).
+    `invoke` and `ainvoke` take `k`, `fetch_k`, `max_fetch_k`, `filter`, every option and search
+    arguments of the store for one call. They also take `queries`, a list of texts to search by
+    instead of the question: its parts or rewrites. Each has `fetch_k` candidates and its turns in
+    the choice (`sift_core.ContextSelector`).
+    The documents come in order of choice, as copies with their id, content and metadata.
+    `metadata["sift"]` has the fields of `sift_core.Pick`: "similarity", "score", "relevance",
+    "redundancy", "gain", "variance", and the ids of joined documents under "chunks".
 
     Args:
-        vectorstore: Any LangChain vector store that knows its embedding model.
-        k: How many documents to return at most, >= 1.
-        fetch_k: How many candidates to choose from, >= k. Cost grows linearly with it.
-        max_fetch_k: If set, up to so many candidates are fetched, >= `fetch_k`, where the
-            first `fetch_k` are too much alike (`sift_core.OversamplingSource`). Costly where
+        vectorstore: Any LangChain vector store with its embedding model.
+        k: Return at most this many documents, >= 1.
+        fetch_k: Choose from this many candidates, >= `k`. Cost grows linearly with it.
+        max_fetch_k: Fetch up to this many candidates, >= `fetch_k`, if the first `fetch_k` are too
+            much alike (`sift_core.OversamplingSource`). Default: one fetch. More are costly if
             texts are embedded again: each fetch embeds them all.
-        selector: What chooses: any of `sift_core`, for instance
-            `SIFTSelector(noise_variance=0.01)`, or one's own. None for the default for text
-            in a prompt, `ContextSelector()`.
-        max_tokens: How many tokens the documents may have together; of those that still fit
-            the one that tells most per token is next. None for no limit.
-        count_tokens: Counts those of a text. None for LangChain's own estimate,
-            `count_tokens_approximately`, four characters a token.
-        max_per_document: How many chunks of one file or page at most. None for no limit.
-        document_key: Where the metadata names it; a chunk without one is a document of its own.
-        newest: Where the metadata has a date (ISO 8601 text, datetime, seconds since 1970): of
-            near-duplicates the newest is chosen. A document without one is the oldest, which
-            a `sift_core.UndatedWarning` counts. None for the most relevant.
-        half_life_days: With `newest`: a document so many days older than the newest candidate
-            counts half as much. None: age counts among near-duplicates alone.
-        merge_neighbors: Whether chosen documents of one file that touch, or have one other
-            candidate between them which fits, become one with the text of all, whose ids are in
-            `metadata["sift"]["chunks"]`. Needs a splitter with `add_start_index=True`.
-        score: "similarity" or "variance" to have the document's cosine with the question, or the
+        score: "similarity" or "variance" puts the document's cosine with the question, or the
             variance at it before the choice, under `metadata["relevance_score"]`, where LangChain's
             rerankers put theirs. It differs from question to question, so that results which
-            `MultiQueryRetriever` joins by equality come out several times. None for neither.
+            `MultiQueryRetriever` joins by equality come out several times. Default: neither.
         vectors: From a list of document ids to a mapping of ids to vectors
-            (`sift_core.vectors_by_id`), for a store that does not give its vectors. None to embed
-            texts.
-        filter: What the store takes as a filter. None for no restriction.
-        search_kwargs: As in `store.as_retriever(search_kwargs=…)`: "k", "fetch_k" and
-            "filter" go before the settings above, the rest are further arguments in the
-            store's own words: "score_threshold", "search_params", "hybrid_fusion" for Qdrant.
-        async_client: An `AsyncQdrantClient` of the same server for `ainvoke`. None to ask a
-            Qdrant store in a thread.
+            (`sift_core.vectors_by_id`), for a store that does not give its vectors. Default: texts
+            are embedded.
+        filter: The store's own kind of filter. Default: no restriction.
+        search_kwargs: As in `store.as_retriever(search_kwargs=…)`. Fields of this class go before
+            the settings above. The others are arguments in the store's own words:
+            "score_threshold", "search_params", "hybrid_fusion" for Qdrant.
+        async_client: An `AsyncQdrantClient` of the same server for `ainvoke`. Default: a Qdrant
+            store is searched in a thread.
+
+    The others are `sift_core.ChoiceOptions`. By default `document_key` is "source", and
+    `count_tokens` is LangChain's own estimate, `count_tokens_approximately`.
 
     Raises:
         pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.
@@ -100,16 +91,16 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     async_client: Any = Field(default=None, exclude=True, repr=False)
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _move_search_kwargs(cls, values: Any) -> Any:
-        """Move what `search_kwargs` shares with the settings into these."""
+        """Move fields that are given in `search_kwargs` to their place."""
         search_kwargs = values.get("search_kwargs") if isinstance(values, dict) else None
         if not isinstance(search_kwargs, Mapping):
             return values
-        shared = {name: search_kwargs[name] for name in _SHARED if name in search_kwargs}
+        shared = {name: search_kwargs[name] for name in _PER_CALL if name in search_kwargs}
         rest = {name: value for name, value in search_kwargs.items() if name not in shared}
         return {**values, **shared, "search_kwargs": rest}
 
@@ -127,21 +118,21 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
     ) -> list[Document]:
         """Return the documents chosen for `query`."""
         texts = _texts(kwargs.pop("queries", None), query)
-        k, fetch_k, source = self._call(kwargs)
+        source, options = self._call(kwargs)
         embedder = embedder_of(self.vectorstore)
         asked = Query.of_each(texts, [embedder.embed_query(text) for text in texts])
-        return self._choose(asked, fetch_for_all(source, asked, fetch_k), k)
+        return chosen_documents(search(source, asked, options), self.score)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        """Return the documents chosen for `query`; what has no async form runs in a thread."""
+        """Return the documents chosen for `query`; steps without an async form run in a thread."""
         texts = _texts(kwargs.pop("queries", None), query)
-        k, fetch_k, source = self._call(kwargs)
+        source, options = self._call(kwargs)
         embedder = embedder_of(self.vectorstore)
         asked = Query.of_each(texts, [await embedder.aembed_query(text) for text in texts])
-        pool = await afetch_for_all(source, asked, fetch_k)
-        return await run_in_executor(None, self._choose, asked, pool, k)
+        chosen = await asearch(source, asked, options)
+        return await asyncio.to_thread(chosen_documents, chosen, self.score)
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         """Return what LangSmith shows beside a run, as the store's own retriever does."""
@@ -150,38 +141,39 @@ class SIFTRetriever(ChoiceSettings, BaseRetriever):
         parameters["ls_embedding_provider"] = type(self.vectorstore.embeddings).__name__
         return parameters
 
-    def _call(self, overrides: Mapping[str, Any]) -> tuple[int, int, CandidateSource]:
-        """Return how many documents a call chooses, of how many, and where these come from.
+    def _call(self, arguments: Mapping[str, Any]) -> tuple[CandidateSource, ChoiceOptions]:
+        """Return where the candidates of one call come from, and how it chooses.
 
         Raises:
             InvalidInputError: If a number is out of its range, or an option cannot be used.
         """
-        own = {name: getattr(self, name) for name in (*_SHARED, "max_fetch_k")}
-        options = {**own, **self.search_kwargs, **overrides}
-        options.pop("verbose", None)  # meant for the callbacks; `invoke` does not take it out
-        k, fetch_k = (_count(name, options.pop(name)) for name in ("k", "fetch_k"))
-        most = options.pop("max_fetch_k")
+        given = {**self.search_kwargs, **arguments}
+        given.pop("verbose", None)  # meant for the callbacks; `invoke` does not take it out
+        own = {name: given.pop(name) for name in _PER_CALL if name in given}
+        call = self.model_copy(update=own)
+        k, fetch_k, most = _count("k", call.k), _count("fetch_k", call.fetch_k), call.max_fetch_k
         widest = fetch_k if most is None else _count("max_fetch_k", most)
         if not k <= fetch_k <= widest:
             raise InvalidInputError(
                 f"`k`, `fetch_k` and `max_fetch_k` must not fall, got {k}, {fetch_k} and {most}: "
                 f"`k` are chosen of `fetch_k` or more candidates"
             )
+        options = call._options(n_select=k, n_candidates=fetch_k)
         source: CandidateSource = VectorStoreSource(
-            self.vectorstore, options, async_client=self.async_client, vectors=self.vectors
+            self.vectorstore,
+            {**given, "filter": call.filter},
+            async_client=self.async_client,
+            vectors=self.vectors,
         )
         if most is not None:
             source = OversamplingSource(
-                source,
-                n_select=k,
-                max_candidates=widest,
-                prefer=self._newness,
+                source, n_select=k, max_candidates=widest, prefer=options.newness
             )
-        return k, fetch_k, source
+        return source, options
 
 
 def _texts(queries: Sequence[str] | None, question: str) -> Sequence[str]:
-    """Return what is looked for: the question itself unless something else is told."""
+    """Return the texts to search by: the question, unless `queries` are given."""
     texts = queries or [question]
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise InvalidInputError(f"`queries` must be a list of texts, got {queries!r}")

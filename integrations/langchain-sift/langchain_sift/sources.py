@@ -1,33 +1,32 @@
-"""A LangChain vector store as `sift_core.CandidateSource`."""
+"""A LangChain vector store, or documents from a retriever, as `sift_core.CandidateSource`."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
+import numpy as np
 from langchain_core.documents import Document
-from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from langchain_sift.documents import (
-    VectorsById,
-    as_ranked_pool,
-    texts_without_vector,
-    with_given,
-)
-from langchain_sift.embedder import LangChainEmbedder, aembedded_once, embedded_once
-from langchain_sift.stores import EmbeddingReader, InMemoryReader, Options, StoreReader, name_of
-from sift_core import CandidatePool, Embedder, InvalidInputError, Query
+from langchain_sift.documents import SCORE_KEY, as_pool
+from langchain_sift.embedder import FloatArray
+from langchain_sift.stores import EmbeddingReader, InMemoryReader, Options, StoreReader
+from langchain_sift.vectors import MissingVectors, Vectors, VectorsById
+from sift_core import CandidatePool, InvalidInputError, Query
 
 
 class VectorStoreSource:
     """A LangChain vector store, seen as a function from a query to its nearest documents.
 
-    Whoever takes a `sift_core.CandidateSource` takes this one, `sift_core.answering`'s
-    `AnswerEngine` for instance. Qdrant, FAISS and LangChain's in-memory store are searched
-    with the vectors that they hold; from any other store texts are embedded again, one batch
-    a question, with a logged warning.
+    It is a `sift_core.CandidateSource`, for instance for `sift_core.answering.AnswerEngine`.
+    Chroma, Qdrant, FAISS and LangChain's in-memory store are searched with the vectors that they
+    hold. Texts from any other store are embedded again, one batch a question, with a logged
+    warning.
 
     Args:
         vectorstore: Any LangChain vector store.
@@ -66,9 +65,9 @@ class VectorStoreSource:
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return the store's nearest documents with their embeddings, nearest first.
 
-        Each row's `metadata` holds "document", the LangChain `Document`, which may be the
-        store's own object (copy it before you change it), and "score", the store's own,
-        where it gives one. `relevance` holds the fused scores of a hybrid search.
+        `items` of the pool are the LangChain documents, and `metadata` is theirs. Both may be the
+        store's own objects, so copy them before you change them. `scores` are the store's own,
+        None where it gives none. `relevance` has the fused scores of a hybrid search.
 
         Args:
             query: What to look for.
@@ -98,55 +97,57 @@ class VectorStoreSource:
         return query, n, self._filter if filter is None else filter, self._options
 
 
-def pool_of(
-    query: Query,
-    documents: Sequence[Document],
-    store: VectorStore | None,
-    embedder: Embedder,
-    relevance_key: str | None,
-    given: VectorsById | None = None,
-) -> CandidatePool:
-    """Return documents that were found already as a pool.
-
-    Vectors come from the store by document id; the texts of the rest are embedded in one
-    batch, with a logged warning that says how many.
+@dataclass(frozen=True)
+class FoundDocuments:
+    """Documents that a retriever found, as a `sift_core.CandidateSource` of all of them.
 
     Args:
-        query: What was asked.
-        documents: One at least.
-        store: Where documents come from; None if no vectors are stored.
-        embedder: For the rest.
-        relevance_key: Key of an earlier reranker's scores in the metadata, or None.
-        given: Looks up by id what the store does not give.
-
-    Raises:
-        CandidateSourceError: If the store fails.
-        InvalidInputError: If a vector is not finite, or its dimension is not the question's.
+        documents: Any number.
+        missing: Has their store, and fills in the vectors that the store does not give.
+        relevance_key: Metadata key of an earlier reranker's scores; None disregards them.
     """
-    nothing = [None] * len(documents)
-    vectors = nothing if store is None else reader_of(store).vectors(documents)
-    vectors = with_given(documents, vectors, given)
-    texts = texts_without_vector(documents, vectors, name_of(store))
-    embedded = embedded_once(embedder, texts)
-    return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
+
+    documents: Sequence[Document]
+    missing: MissingVectors
+    relevance_key: str | None = SCORE_KEY
+
+    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return all documents, in their order."""
+        stored: Vectors = [None] * len(self.documents)
+        if self.missing.store is not None:
+            stored = reader_of(self.missing.store).vectors(self.documents)
+        return self._pool(query, self.missing.fill(self.documents, stored))
+
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return all documents, by the async methods of model and store."""
+        stored: Vectors = [None] * len(self.documents)
+        if self.missing.store is not None:
+            stored = await reader_of(self.missing.store).avectors(self.documents)
+        return self._pool(query, await self.missing.afill(self.documents, stored))
+
+    def _pool(self, query: Query, rows: Sequence[FloatArray]) -> CandidatePool:
+        """Return the pool, with the scores that the documents came with."""
+        key = self.relevance_key
+        ranked = [_number(document.metadata.get(key)) for document in self.documents]
+        scores = [
+            _retrievers_score(document) if score is None else score
+            for document, score in zip(self.documents, ranked, strict=True)
+        ]
+        is_ranked = key is not None and None not in ranked
+        relevance = np.array(ranked, dtype=np.float64) if is_ranked else None
+        return as_pool(query, self.documents, rows, scores=scores, relevance=relevance)
 
 
-async def apool_of(
-    query: Query,
-    documents: Sequence[Document],
-    store: VectorStore | None,
-    embedder: LangChainEmbedder,
-    relevance_key: str | None,
-    given: VectorsById | None = None,
-) -> CandidatePool:
-    """Return what `pool_of` returns, by the model's and the store's async methods."""
-    nothing = [None] * len(documents)
-    vectors = nothing if store is None else await reader_of(store).avectors(documents)
-    if given is not None:
-        vectors = await run_in_executor(None, with_given, documents, vectors, given)
-    texts = texts_without_vector(documents, vectors, name_of(store))
-    embedded = await aembedded_once(embedder, texts)
-    return as_ranked_pool(query, documents, vectors, embedded, relevance_key)
+def _retrievers_score(document: Document) -> float | None:
+    """Return the store's score that `SIFTRetriever` has kept; None if it was not there before."""
+    explanation = document.metadata.get("sift")
+    return _number(explanation.get("score")) if isinstance(explanation, dict) else None
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number; None for anything else."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
 
 
 def reader_of(

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeAlias
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeAlias
 
 from langchain_core.documents import Document
-from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 
-from langchain_sift.documents import (
-    Vectors,
-    VectorsById,
-    all_vectors,
-    as_pool,
-    texts_without_vector,
-    with_given,
-)
-from langchain_sift.embedder import aembedded_once, embedded_once, embedder_of
-from sift_core import (
-    CandidatePool,
-    CandidateSourceError,
-    InvalidInputError,
-    Query,
-)
+from langchain_sift.documents import as_pool
+from langchain_sift.embedder import embedder_of
+from langchain_sift.vectors import MissingVectors, Vectors, VectorsById
+from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
 
 Options: TypeAlias = Mapping[str, Any]
 
@@ -33,8 +22,16 @@ Options: TypeAlias = Mapping[str, Any]
 class StoreReader(ABC):
     """Reads one kind of LangChain store, which is what it is constructed with."""
 
+    advice: ClassVar[str]  # what to check if a search fails
+
     def __init__(self, store: Any) -> None:
         self._store = store
+
+    @property
+    def _place(self) -> str:
+        """What is searched, for instance "collection 'docs'"."""
+        name = getattr(self._store, "collection_name", None)
+        return "its documents" if name is None else f"collection {name!r}"
 
     @abstractmethod
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
@@ -42,33 +39,33 @@ class StoreReader(ABC):
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns; in a thread where the store has no async form."""
-        return await run_in_executor(None, self.fetch, query, n, filter, options)
+        return await asyncio.to_thread(self.fetch, query, n, filter, options)
 
-    @abstractmethod
     def vectors(self, documents: Sequence[Document]) -> Vectors:
         """Return the stored vector of each document, shape (d,); None where there is none.
 
-        A vector counts only where the store's text is the document's: a splitter or an
-        extractor changes texts and keeps the id. A store that fails is a `CandidateSourceError`.
+        A vector counts only if the store's text is the document's: a splitter or an extractor
+        changes texts and keeps the id.
+
+        Raises:
+            CandidateSourceError: If the store fails.
         """
+        return [None] * len(documents)
 
     async def avectors(self, documents: Sequence[Document]) -> Vectors:
         """Return what `vectors` returns; in a thread."""
-        return await run_in_executor(None, self.vectors, documents)
+        return await asyncio.to_thread(self.vectors, documents)
 
     @contextmanager
-    def failures(self, place: str, advice: str) -> Iterator[None]:
-        """Turn what the store raises in the block into a `CandidateSourceError` with its cause.
-
-        Args:
-            place: What was searched, for instance "collection 'docs'".
-            advice: What to check.
-        """
+    def failures(self, query: Query | None = None) -> Iterator[None]:
+        """Turn what the store raises in the block into a `CandidateSourceError` with its cause."""
         try:
             yield
         except Exception as error:  # stores share no ancestor: ValueError, RpcError, KeyError, …
+            by = "" if query is None else f" by a query of {len(query.vector)} numbers"
             raise CandidateSourceError(
-                f"{type(self._store).__name__} could not search {place}: {error!r}; {advice}"
+                f"{type(self._store).__name__} could not search {self._place}{by}: {error!r}; "
+                f"{self.advice}"
             ) from error
 
     def refuse_options(self, names: Sequence[str]) -> None:
@@ -83,14 +80,14 @@ class StoreReader(ABC):
 class InMemoryReader(StoreReader):
     """Reads an `InMemoryVectorStore`. A filter is called with a `Document`; no options."""
 
+    advice = (
+        "are query and documents embedded by one model, and is the filter a function of a Document?"
+    )
+
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return the nearest documents by cosine."""
         self.refuse_options(list(options))
-        with self.failures(
-            f"its {len(self._store.store)} documents",
-            "are query and documents embedded by one model, and is the filter a function "
-            "of a Document?",
-        ):
+        with self.failures(query):
             hits = self._store.similarity_search_with_score_by_vector(
                 query.vector.tolist(), k=n, filter=filter
             )
@@ -118,10 +115,11 @@ class EmbeddingReader(StoreReader):
         InvalidInputError: If the store does not know its embedding model.
     """
 
+    advice = "is it reachable, and does its `similarity_search` take this filter and these options?"
+
     def __init__(self, store: Any, given: VectorsById | None = None) -> None:
         super().__init__(store)
-        self._given = given
-        self._embedder = embedder_of(store)
+        self._missing = MissingVectors(embedder_of(store), store, given)
         with_score = type(store).similarity_search_with_score
         self._gives_scores = with_score is not VectorStore.similarity_search_with_score  # raises
         self._search = "similarity_search" + ("_with_score" if self._gives_scores else "")
@@ -129,50 +127,25 @@ class EmbeddingReader(StoreReader):
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what the store finds."""
         arguments = _arguments(n, filter, options)
-        with self._failures():
+        with self.failures():
             found = getattr(self._store, self._search)(query.text, **arguments)
         documents, scores = self._columns(found)
-        vectors = with_given(documents, [None] * len(documents), self._given)
-        texts = texts_without_vector(documents, vectors, name_of(self._store))
-        rows = all_vectors(vectors, embedded_once(self._embedder, texts))
+        rows = self._missing.fill(documents, self.vectors(documents))
         return as_pool(query, documents, rows, scores=scores)
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, by the store's and the model's async methods."""
         arguments = _arguments(n, filter, options)
-        with self._failures():
+        with self.failures():
             found = await getattr(self._store, f"a{self._search}")(query.text, **arguments)
         documents, scores = self._columns(found)
-        vectors: Vectors = [None] * len(documents)
-        if self._given is not None:
-            vectors = await run_in_executor(None, with_given, documents, vectors, self._given)
-        texts = texts_without_vector(documents, vectors, name_of(self._store))
-        rows = all_vectors(vectors, await aembedded_once(self._embedder, texts))
+        rows = await self._missing.afill(documents, self.vectors(documents))
         return as_pool(query, documents, rows, scores=scores)
-
-    def vectors(self, documents: Sequence[Document]) -> Vectors:
-        """Return None for each document."""
-        return [None] * len(documents)
 
     def _columns(self, found: Sequence[Any]) -> tuple[list[Document], list[float | None]]:
         """Return the documents, each with its id, and their scores."""
         hits = found if self._gives_scores else [(document, None) for document in found]
         return [_with_id(document) for document, _ in hits], [score for _, score in hits]
-
-    def _failures(self) -> AbstractContextManager[None]:
-        name = getattr(self._store, "collection_name", None)
-        return self.failures(
-            "its documents" if name is None else f"collection {name!r}",
-            "is it reachable, and does its `similarity_search` take this filter and these options?",
-        )
-
-
-def name_of(store: VectorStore | None) -> str:
-    """Return the kind of a store, and the name of its collection where it has one."""
-    if store is None:
-        return "no vector store"
-    collection = getattr(store, "collection_name", None)
-    return type(store).__name__ + (f" {collection!r}" if collection else "")
 
 
 def _arguments(n: int, filter: Any, options: Options) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import hashlib
 import threading
 import time
 import warnings
+from dataclasses import fields
 from uuid import uuid4
 
 import numpy as np
@@ -15,7 +16,8 @@ from langchain_qdrant import QdrantVectorStore
 from langchain_qdrant.sparse_embeddings import SparseEmbeddings, SparseVector
 from qdrant_client import models
 
-from langchain_sift import documents as documents_module
+from langchain_sift import vectors as vectors_module
+from sift_core import ChoiceOptions, ContextSelector
 
 TEXTS = [  # the first four say the same; so do their embeddings, or nearly
     "plants make sugar from light",
@@ -92,9 +94,9 @@ class TextOnlyStore(VectorStore):
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch):
+def nothing_warned(monkeypatch):
     """What is logged once a process is logged once a test."""
-    monkeypatch.setattr(documents_module, "_told", set())
+    monkeypatch.setattr(vectors_module, "_warned", set())
 
 
 @pytest.fixture
@@ -246,6 +248,43 @@ def off_the_loop(monkeypatch):
             return function(*arguments, **options)
 
         monkeypatch.setattr(owner, name, watched)
+
+    return watch
+
+
+OTHER_VALUES = {
+    "int": 7,
+    "float": 2.5,
+    "bool": True,
+    "str": "number",
+    "Callable": len,
+    "Selector": ContextSelector(max_variance=0.1),
+}
+
+
+@pytest.fixture(params=fields(ChoiceOptions), ids=lambda option: option.name)
+def other_option(request):
+    """Each option of a choice: its name, a value that is not its default, and what it needs."""
+    option = request.param
+    value = next(v for kind, v in OTHER_VALUES.items() if str(option.type).startswith(kind))
+    assert value != option.default
+    needed = {"newest": "number"} if option.name == "half_life_days" else {}
+    return option.name, value, needed
+
+
+@pytest.fixture
+def seen_options(monkeypatch):
+    """A function that replaces a module's `search`; a list of the options that it gets."""
+
+    def watch(module):
+        seen, search = [], module.search
+
+        def spy(source, query, options):
+            seen.append(options)
+            return search(source, query, options)
+
+        monkeypatch.setattr(module, "search", spy)
+        return seen
 
     return watch
 

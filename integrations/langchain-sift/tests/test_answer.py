@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import ConfigurableField
 
 from langchain_sift import ChatSIFT, SIFTAnswer
-from sift_core import AnswerError, InMemorySource, InvalidInputError
+from sift_core import AnswerError, ChoiceOptions, InMemorySource, InvalidInputError
 from sift_core.answering import AnswerEngine
 from sift_core.testing import HashingEmbedder
 
@@ -39,8 +39,10 @@ KEYS = {
 @pytest.fixture
 def make_answer(language_model):
     def make(store, **options):
-        settings = {"n_context": 3, "n_steps": 2, "max_new_tokens": 6, **options}
-        return SIFTAnswer.from_vectorstore(store, language_model, **settings)
+        settings = {"n_steps": 2, "max_new_tokens": 6, "mode": "auto"}
+        settings |= {name: options.pop(name) for name in settings.keys() & options.keys()}
+        options = ChoiceOptions(**{"n_select": 3, **options})
+        return SIFTAnswer.from_vectorstore(store, language_model, options=options, **settings)
 
     return make
 
@@ -113,7 +115,7 @@ def test_marks_that_were_asked_for_are_told(answer, question):
 def test_the_context_is_what_the_engine_chose_in_its_order(answer, question, documents):
     result = answer.invoke(question, mode="context")
     choice = answer.engine.choose(question, mode="context")
-    assert result["document_ids"] == list(choice.chunks(choice.read).document_ids)
+    assert result["document_ids"] == list(choice.read.chunks.document_ids)
     by_id = {document.id: document for document in documents}
     assert result["context"] == [by_id[key] for key in result["document_ids"]]
 
@@ -139,9 +141,38 @@ def test_a_filter_restricts_what_is_fetched(
     make_vector_store, make_answer, documents, question, first_half
 ):
     store = make_vector_store(documents)
-    answer = make_answer(store, mode="context", n_context=10)
+    answer = make_answer(store, mode="context", n_select=10)
     result = answer.invoke({"input": question, "filter": first_half(store)})
     assert {document.metadata["half"] for document in result["context"]} == {"first"}
+
+
+def test_options_go_by_the_documents_own_metadata(make_answer, make_in_memory, question):
+    files = [
+        Document(page_content=change(text), metadata={"source": source, "updated": day})
+        for source, text in [("a", "plants make sugar"), ("b", "stars fuse hydrogen")]
+        for day, change in [
+            ("2024-05-01", str),
+            ("2024-05-03", str.title),
+            ("2024-05-02", str.upper),
+        ]
+    ]
+    answer = make_answer(make_in_memory(files), mode="context", n_select=4)
+    result = answer.invoke(question, max_per_document=1)
+    assert sorted(each.metadata["source"] for each in result["context"]) == ["a", "b"]
+    result = answer.invoke(question, n_select=1, newest="updated")
+    assert [each.metadata["updated"] for each in result["context"]] == ["2024-05-03"]
+
+
+def test_chunks_that_the_engine_joined_are_one_document(make_answer, make_in_memory, question):
+    chunks = [
+        Document(id=text, page_content=text, metadata={"source": "a", "start_index": start})
+        for text, start in [("plants make sugar", 0), ("from light and water", 18)]
+    ]
+    answer = make_answer(make_in_memory(chunks), mode="context", n_select=2, merge_neighbors=True)
+    (document,) = answer.invoke(question)["context"]
+    assert document.page_content == "plants make sugar\nfrom light and water"
+    assert document.metadata["start_index"] == 0
+    assert sorted(document.metadata["chunks"]) == sorted(chunk.id for chunk in chunks)
 
 
 async def test_a_given_context_is_chosen_from_with_the_stores_vectors(

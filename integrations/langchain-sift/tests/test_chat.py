@@ -19,7 +19,7 @@ from langchain_core.messages import (
 )
 
 from langchain_sift import ChatSIFT, SIFTAnswer
-from sift_core import InvalidInputError
+from sift_core import ChoiceOptions, InvalidInputError
 from sift_core.answering import AnswerEngine
 
 
@@ -31,7 +31,9 @@ def bare(language_model):
 @pytest.fixture
 def engine(language_model, make_in_memory, documents):
     store = make_in_memory(documents)
-    return SIFTAnswer.from_vectorstore(store, language_model, n_context=3, n_steps=2).engine
+    return SIFTAnswer.from_vectorstore(
+        store, language_model, options=ChoiceOptions(n_select=3), n_steps=2
+    ).engine
 
 
 @pytest.fixture

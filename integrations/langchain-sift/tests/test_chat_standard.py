@@ -9,6 +9,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from langchain_sift import ChatSIFT, SIFTAnswer
+from sift_core import ChoiceOptions
 from sift_core.answering import AnswerEngine
 
 
@@ -53,7 +54,9 @@ class TestOverAStore(WithoutSource, ChatModelIntegrationTests):
     @pytest.fixture(autouse=True)
     def _engine(self, language_model, make_in_memory, documents):
         store = make_in_memory(documents)
-        self.engine = SIFTAnswer.from_vectorstore(store, language_model, n_context=2).engine
+        self.engine = SIFTAnswer.from_vectorstore(
+            store, language_model, options=ChoiceOptions(n_select=2)
+        ).engine
 
     @property
     def chat_model_params(self):

@@ -10,6 +10,7 @@ from langchain_core.stores import InMemoryStore
 from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTextSplitter
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
+from langchain_sift import compressor as compressor_module
 from sift_core import ContextSelector, InvalidInputError, MMRSelector, UndatedWarning
 
 try:
@@ -57,6 +58,20 @@ def test_the_choice_equals_the_retrievers(make_vector_store, documents, question
     for one, other in zip(chosen, expected, strict=True):
         told = other.metadata["sift"] | {"score": None}  # which a plain search has not kept
         assert one.metadata["sift"] == pytest.approx(told, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sift_core.UndatedWarning")
+def test_every_option_reaches_the_choice_by_name(
+    documents, embeddings, question, other_option, seen_options
+):
+    seen, (name, value, needed) = seen_options(compressor_module), other_option
+    if name == "n_candidates":  # a compressor fetches nothing
+        with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+            SIFTCompressor(embeddings=embeddings, n_candidates=value)
+        return
+    given = {"top_n" if name == "n_select" else name: value, **needed}
+    SIFTCompressor(embeddings=embeddings, **given).compress_documents(documents, question)
+    assert getattr(seen[0], name) == value
 
 
 @pytest.mark.parametrize("n_stored", [5, 12])

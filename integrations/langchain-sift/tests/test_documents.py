@@ -5,7 +5,8 @@ import pytest
 from langchain_core.documents import Document
 
 from langchain_sift.documents import as_pool, chosen_documents
-from sift_core import InvalidInputError, Query, Selection, StopReason
+from sift_core import Chosen, InvalidInputError, Query, StopReason
+from sift_core.passages import Passage
 
 QUERY = Query(text="?", embedding=np.array([3.0, 4.0]))
 
@@ -22,8 +23,11 @@ def pool():
 
 
 @pytest.fixture
-def selection():
-    return Selection(
+def chosen(pool):
+    return Chosen(
+        query=QUERY,
+        pool=pool,
+        passages=[Passage(rows=(row,), first=row, text=pool.texts[row]) for row in (1, 2, 0)],
         positions=np.array([1, 2, 0]),
         variances=np.array([1.0, 0.25, 0.125, 0.0625]),
         stop_reason=StopReason.N_SELECT,
@@ -35,8 +39,9 @@ def test_a_pool_by_hand(pool):
     assert pool.document_ids == ("0", "7", "2")
     assert pool.texts == ("far", "near", "between")
     np.testing.assert_allclose(pool.similarities, [0.6, 0.8, 1.0])
-    assert [row.get("score") for row in pool.metadata] == [None, 0.75, 0.25]
-    assert pool.metadata[0]["document"].page_content == "far"
+    assert list(pool.scores) == [None, 0.75, 0.25]
+    assert list(pool.metadata) == [{}, {"a": [1]}, {}]
+    assert pool.items[0].page_content == "far"
     assert pool.relevance is None
 
 
@@ -53,10 +58,10 @@ def test_embeddings_that_cannot_be_compared_are_refused(embeddings, complaint):
         as_pool(QUERY, [Document(page_content="a")], embeddings)
 
 
-def test_chosen_documents_by_hand(pool, selection):
+def test_chosen_documents_by_hand(chosen):
     # Variances are made up and only carried over. cos((0, 2), (3, 4)) = 4 / 5,
     # cos((0, 2), (2, 0)) = 0, cos((3, 4), (2, 0)) = 3 / 5: the larger one counts.
-    found = chosen_documents(pool, selection)
+    found = chosen_documents(chosen)
     assert [each.page_content for each in found] == ["near", "between", "far"]
     keys = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
     expected = [
@@ -69,9 +74,9 @@ def test_chosen_documents_by_hand(pool, selection):
         json.dumps(document.metadata)  # no numbers of NumPy's
 
 
-def test_what_is_returned_shares_nothing_with_the_originals(pool, selection):
-    found, *_ = chosen_documents(pool, selection)
-    original = pool.metadata[1]["document"]
+def test_what_is_returned_shares_nothing_with_the_originals(pool, chosen):
+    found, *_ = chosen_documents(chosen)
+    original = pool.items[1]
     assert "sift" not in original.metadata
     del found.metadata["sift"]
     assert found == original

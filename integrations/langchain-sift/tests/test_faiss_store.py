@@ -63,10 +63,9 @@ def test_a_filtered_score_is_the_documents_own(make_faiss, documents, question, 
     query = Query(text=question, embedding=np.array(embeddings.embed_query(question)))
     found = VectorStoreSource(store).fetch(query, 3, filter=condition)
     expected = numbers(document for document, _ in nearest)
-    assert numbers(row["document"] for row in found.metadata) == expected
+    assert numbers(found.items) == expected
     np.testing.assert_array_equal(found.embeddings, rows_of(store)[expected])
-    scores = [row["score"] for row in found.metadata]
-    assert scores == pytest.approx([score for _, score in nearest], abs=1e-5)
+    assert list(found.scores) == pytest.approx([score for _, score in nearest], abs=1e-5)
 
 
 def test_an_error_in_the_users_filter_is_the_users_own(make_faiss, documents, question):

@@ -11,6 +11,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.tools import create_retriever_tool
 
 from langchain_sift import SIFTAnswer, SIFTRetriever
+from sift_core import ChoiceOptions
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,7 @@ def retriever(store):
 
 @pytest.fixture
 def answer(store, language_model):
-    options = {"mode": "context", "n_context": 3, "max_new_tokens": 6}
+    options = {"mode": "context", "options": ChoiceOptions(n_select=3), "max_new_tokens": 6}
     return SIFTAnswer.from_vectorstore(store, language_model, **options)
 
 

@@ -11,6 +11,7 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_sift import SIFTRetriever
+from langchain_sift import retriever as retriever_module
 from sift_core import (
     ContextSelector,
     InvalidInputError,
@@ -18,8 +19,8 @@ from sift_core import (
     Selection,
     SIFTSelector,
     StopReason,
-    select_texts,
 )
+from sift_core.text_overlap import select_texts
 
 
 def numbers(documents):
@@ -113,6 +114,58 @@ def test_k_may_be_given_for_one_call(make_store, documents, question):
     retriever = SIFTRetriever(vectorstore=make_store(documents), k=5)
     assert len(retriever.invoke(question, k=2)) == 2
     assert len(retriever.invoke(question)) == 5
+
+
+@pytest.mark.filterwarnings("ignore::sift_core.UndatedWarning")
+@pytest.mark.parametrize("where", ["construction", "call", "search_kwargs"])
+def test_every_option_reaches_the_choice_by_name(
+    make_in_memory, documents, question, other_option, seen_options, where
+):
+    seen, (name, value, needed) = seen_options(retriever_module), other_option
+    given = {{"n_select": "k", "n_candidates": "fetch_k"}.get(name, name): value, **needed}
+    settings = {"vectorstore": make_in_memory(documents), "k": 3}
+    if where == "call":
+        SIFTRetriever(**settings).invoke(question, **given)
+    elif where == "construction":
+        SIFTRetriever(**settings | given).invoke(question)
+    else:
+        SIFTRetriever(**settings, search_kwargs=given).invoke(question)
+    assert getattr(seen[0], name) == value
+
+
+@pytest.mark.parametrize("name", ["max_token", "n_select", "n_candidates"])
+def test_a_wrong_name_is_refused(make_in_memory, documents, question, name):
+    store = make_in_memory(documents)
+    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+        SIFTRetriever(vectorstore=store, **{name: 7})
+    with pytest.raises(InvalidInputError, match=name):
+        SIFTRetriever(vectorstore=store).invoke(question, **{name: 7})
+
+
+async def test_an_option_may_be_given_or_lifted_for_one_call(make_in_memory, documents, question):
+    store = make_in_memory(documents)
+    plain = SIFTRetriever(vectorstore=store, k=6)
+    limited = SIFTRetriever(vectorstore=store, k=6, max_tokens=20)
+    found = limited.invoke(question)
+    assert len(found) < 6
+    assert plain.invoke(question, max_tokens=20) == found
+    assert await plain.ainvoke(question, max_tokens=20) == found
+    assert limited.invoke(question, max_tokens=None) == plain.invoke(question)
+    with pytest.raises(InvalidInputError, match="needs `newest`"):
+        plain.invoke(question, half_life_days=3)
+
+
+def test_options_survive_copies_and_are_configurable(make_in_memory, documents, question):
+    retriever = SIFTRetriever(
+        vectorstore=make_in_memory(documents), k=6, max_tokens=20, count_tokens=len
+    )
+    found = retriever.invoke(question)
+    assert retriever.model_copy().invoke(question) == found
+    assert retriever.model_dump()["max_tokens"] == 20
+    configurable = retriever.configurable_fields(max_tokens=ConfigurableField(id="tokens"))
+    assert configurable.invoke(question) == found
+    more = configurable.invoke(question, {"configurable": {"tokens": 1000}})
+    assert len(more) == 6
 
 
 def test_a_filter_may_be_given_or_lifted_for_one_call(make_store, documents, question, first_half):

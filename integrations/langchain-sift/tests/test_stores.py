@@ -27,10 +27,11 @@ def test_the_pool_has_the_stores_nearest_in_order(make_store, documents, query, 
     source = VectorStoreSource(store)
     assert isinstance(source, CandidateSource)
     pool = source.fetch(query, 7)
-    found = [row["document"] for row in pool.metadata]
+    found = pool.items
     assert list(pool.texts) == [each.page_content for each in nearest]
     assert list(pool.document_ids) == [each.id for each in found]
     assert [each.metadata for each in found] == [each.metadata for each in nearest]
+    assert list(pool.metadata) == [each.metadata for each in found]
     assert pool.relevance is None
     expected = np.array([embeddings.embed_query(text) for text in pool.texts])
     np.testing.assert_allclose(pool.embeddings, expected, atol=1e-6)
@@ -44,7 +45,7 @@ def test_the_pool_has_the_stores_own_scores(make_vector_store, documents, query)
         for document, score in store.similarity_search_with_score(query.text, k=12)
     }
     pool = VectorStoreSource(store).fetch(query, 12)
-    found = {text: row["score"] for text, row in zip(pool.texts, pool.metadata, strict=True)}
+    found = dict(zip(pool.texts, pool.scores, strict=True))
     assert found == pytest.approx(expected, abs=1e-6)
 
 

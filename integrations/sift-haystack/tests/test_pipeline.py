@@ -125,7 +125,8 @@ def test_a_saved_pipeline_has_all_settings(selector):
     )
     again = reloaded(ranker)
     assert again.to_dict() == ranker.to_dict()
-    assert again.selector == selector
+    assert again.options == ranker.options
+    assert again.options.selector == selector
     assert again.text_embedder.dimension == again.document_embedder.dimension == 7
     assert again.model == "all-MiniLM-L6-v2"
 
@@ -143,7 +144,7 @@ def test_what_counts_tokens_is_saved_by_its_import_path():
     data = ranker.to_dict()
     assert data["init_parameters"]["count_tokens"] == f"{words.__module__}.words"
     again = reloaded(ranker, allowed_modules=[words.__module__])
-    assert again.count_tokens is words
+    assert again.options.count_tokens is words
     with pytest.raises(DeserializationError, match="allow"):
         SIFTRanker.from_dict(data)
     assert data["init_parameters"]["count_tokens"] == f"{words.__module__}.words"
@@ -164,6 +165,39 @@ def test_a_saved_pipeline_imports_no_class_of_anybodys():
     data = SIFTRanker().to_dict()
     data["init_parameters"]["selector"] = {"type": "subprocess.Popen", "init_parameters": {}}
     with pytest.raises(DeserializationError):
+        SIFTRanker.from_dict(data)
+
+
+def test_a_pipeline_that_was_saved_with_every_argument_loads():
+    data = {
+        "type": "haystack_integrations.components.rankers.sift.ranker.SIFTRanker",
+        "init_parameters": {
+            "top_k": 4,
+            "max_tokens": None,
+            "count_tokens": None,
+            "max_per_document": 2,
+            "document_key": "file_path",
+            "newest": None,
+            "half_life_days": None,
+            "merge_neighbors": False,
+            "score": "variance",
+            "use_scores": None,
+            "selector": None,
+            "text_embedder": None,
+            "document_embedder": None,
+            "model": None,
+        },
+    }
+    ranker = SIFTRanker.from_dict(data)
+    assert ranker.to_dict() == data
+    assert (ranker.top_k, ranker.options.max_per_document) == (4, 2)
+
+
+@pytest.mark.parametrize("name", ["max_token", "options", "n_select", "n_candidates"])
+def test_a_saved_argument_that_does_not_exist_is_refused_before_a_class_is_made(name):
+    data = SIFTRanker().to_dict()
+    data["init_parameters"][name] = {"type": "haystack.Pipeline", "init_parameters": {}}
+    with pytest.raises(DeserializationError, match=f"no argument '{name}'"):
         SIFTRanker.from_dict(data)
 
 

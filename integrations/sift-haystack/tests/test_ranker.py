@@ -7,8 +7,8 @@ import pytest
 from haystack import Document
 from haystack.components.preprocessors import DocumentSplitter
 
-from haystack_integrations.components.rankers.sift import SIFTRanker
-from sift_core import ContextSelector, InvalidInputError, MMRSelector
+from haystack_integrations.components.rankers.sift import SIFTRanker, ranker
+from sift_core import ChoiceOptions, ContextSelector, InvalidInputError, MMRSelector, choose
 from sift_core.testing import HashingEmbedder
 
 
@@ -97,6 +97,44 @@ def test_scores_can_be_cosines_in_the_order_of_choice(rank, documents):
         SIFTRanker(score="cosine")
 
 
+OTHER_VALUES = {
+    "int": 7,
+    "float": 2.5,
+    "bool": True,
+    "str": "number",
+    "Callable": len,
+    "Selector": ContextSelector(max_variance=0.1),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sift_core.UndatedWarning")
+@pytest.mark.parametrize("option", dataclasses.fields(ChoiceOptions), ids=lambda one: one.name)
+def test_every_option_reaches_the_choice_by_name(documents, query_embedding, monkeypatch, option):
+    seen = []
+
+    def spy(pool, query, options):
+        seen.append(options)
+        return choose(pool, query, options)
+
+    monkeypatch.setattr(ranker, "choose", spy)
+    if option.name == "n_candidates":  # a ranker fetches nothing
+        with pytest.raises(TypeError, match="n_candidates"):
+            SIFTRanker(n_candidates=7)
+        return
+    value = next(v for kind, v in OTHER_VALUES.items() if str(option.type).startswith(kind))
+    assert value != option.default
+    name = "top_k" if option.name == "n_select" else option.name
+    needed = {"newest": "number"} if name == "half_life_days" else {}
+    SIFTRanker(**{name: value}, **needed).run(documents, query_embedding=query_embedding)
+    assert getattr(seen[0], option.name) == value
+
+
+@pytest.mark.parametrize("name", ["max_token", "n_select"])
+def test_a_wrong_name_is_refused(name):
+    with pytest.raises(TypeError, match=name):
+        SIFTRanker(**{name: 7})
+
+
 @pytest.mark.parametrize("is_awaited", [False, True])
 async def test_nothing_stays_nothing_and_asks_nobody(text_embedder, is_awaited):
     ranker = SIFTRanker(text_embedder=text_embedder)
@@ -172,6 +210,22 @@ def test_neighbors_become_one_document_with_the_text_of_all(rank, overlap, docum
     assert kept.id in kept.meta["sift"]["chunks"]
     few = rank(chunks, top_k=len(chunks), merge_neighbors=True, max_tokens=50)
     assert 0 < sum(len(each.content) for each in few) <= 4 * 50
+
+
+def test_chunks_of_one_file_that_no_splitter_split_are_not_joined(rank, documents):
+    whole = "bees find home by the sun again"
+    chunks = [
+        dataclasses.replace(
+            documents[3],
+            id=str(start),
+            content=whole[start : start + 9],
+            meta={"file_path": "a.md", "split_idx_start": start},
+        )
+        for start in (0, 9)
+    ]
+    assert len(rank(chunks, merge_neighbors=True)) == 2
+    split = [dataclasses.replace(each, meta={**each.meta, "source_id": "a"}) for each in chunks]
+    assert len(rank(split, merge_neighbors=True)) == 1
 
 
 def test_of_near_duplicates_the_newest_is_chosen(rank, documents):

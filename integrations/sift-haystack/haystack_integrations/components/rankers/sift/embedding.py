@@ -60,13 +60,18 @@ async def run_awaited(component: Any, **inputs: Any) -> dict[str, Any]:
 
 
 def texts_to_embed(
-    query: str | None, queries: Sequence[str] | None, text_embedder: Any
-) -> Sequence[str]:
-    """Return the texts that are looked for: `queries`, or else the question.
+    query: str | None,
+    queries: Sequence[str] | None,
+    query_embedding: Sequence[float] | None,
+    text_embedder: Any,
+) -> list[str]:
+    """Return the texts to search by: `queries`, else the question unless it is embedded already.
 
     Raises:
         InvalidInputError: If there is none, one is blank, or nothing embeds them.
     """
+    if query_embedding is not None and not queries:
+        return []
     texts: Sequence[str | None] = queries or [query]
     if isinstance(texts, str) or not all(isinstance(t, str) and t.strip() for t in texts):
         raise InvalidInputError(

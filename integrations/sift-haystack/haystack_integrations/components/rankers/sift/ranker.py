@@ -1,24 +1,23 @@
-"""The ranker: documents in, one call to a selector, chosen copies of them out."""
+"""The ranker: documents in, one choice, copies of the chosen documents out."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.components.embedders.types import DocumentEmbedder, TextEmbedder
+from haystack.core.errors import DeserializationError
 from haystack.utils import deserialize_callable, serialize_callable
 
 from haystack_integrations.components.rankers.sift.documents import (
-    SOURCE_ID,
     chosen_documents,
     distinct_documents,
     document_pool,
-    estimated_tokens,
-    passage_metadata,
-    source_of,
 )
 from haystack_integrations.components.rankers.sift.embedding import (
     ModelDocumentEmbedder,
@@ -29,20 +28,15 @@ from haystack_integrations.components.rankers.sift.embedding import (
     without_embedding,
 )
 from haystack_integrations.components.rankers.sift.serialization import from_plain, to_plain
-from sift_core import (
-    ChoiceRules,
-    ContextSelector,
-    InvalidInputError,
-    Query,
-    Selector,
-    check_score,
-    place_of,
-    select_texts,
-)
+from sift_core import ChoiceOptions, InvalidInputError, Query, choose
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sift_core.options import ChoiceKeywords
 
 _logger = logging.getLogger(__name__)
-
-_DEFAULT_SELECTOR = ContextSelector()
+_OPTIONS = {one.name for one in fields(ChoiceOptions)} - {"n_select", "n_candidates"}
 
 
 @component
@@ -50,96 +44,61 @@ class SIFTRanker:
     """Keeps the documents that together say most about a question, in order of choice.
 
     Put it behind a retriever that returns many documents (some 200) with their embeddings
-    (`return_embedding=True`), and connect the text embedder's `embedding` to `query_embedding` too:
-    then nothing is embedded again. What arrives without is embedded by `text_embedder`,
-    `document_embedder` or `model`.
+    (`return_embedding=True`). Connect the text embedder's `embedding` to `query_embedding` too.
+    Then nothing is embedded again. Documents and questions without an embedding are embedded by
+    `text_embedder`, `document_embedder` or `model`.
 
     The documents come as copies. A document's `score` becomes the variance at the query before
-    it was chosen, which never rises, so sorting by score keeps the order. What
-    `sift_core.pick_metadata` says of it ("similarity", "score", "relevance", "redundancy",
-    "gain", "variance") is in `meta["sift"]`. Of documents with one id the one with the highest
-    score is kept.
+    it was chosen. It never rises, so sorting by score keeps the order. `meta["sift"]` has the
+    fields of `sift_core.Pick`: "similarity", "score", "relevance", "redundancy", "gain",
+    "variance", and the ids of joined documents under "chunks". Of documents with one id the one
+    with the highest score is kept.
 
     Args:
-        top_k: How many documents to keep at most, >= 1.
-        max_tokens: How many tokens the contents may have together; of the documents that still
-            fit the one that tells most for its length is next. None for no limit.
-        count_tokens: Counts those of a text. None for four characters a token, Haystack's own
-            estimate. A pipeline is saved with its import path.
-        max_per_document: How many chunks of one file at most. None for no limit.
-        document_key: Where `meta` names it; a chunk without one is of the document that a
-            splitter took it from (`meta["source_id"]`), else one of its own.
-        newest: Where `meta` has a date, of which the newest is chosen among near-duplicates
-            (`sift_core.by_date`). None for the most relevant.
-        half_life_days: With `newest`: a document so many days older than the newest counts half.
-        merge_neighbors: Whether kept chunks of one split document (`meta["source_id"]`) that touch,
-            or have one other between them which fits, become one document with the text of all,
-            whose ids are in `meta["sift"]["chunks"]`.
-        score: What a kept document's score is: "variance", or "similarity" for its cosine with
-            the query, which a threshold can cut by. Documents come in order of choice in both.
-        use_scores: Take the order of the documents' scores for their relevance, as after a
-            cross-encoder or a hybrid search. None: where they say more than cosines.
-        selector: What chooses: any of sift_core, or your own; None for `ContextSelector()`. Your
-            own is saved with a pipeline by its `to_dict` and `from_dict`.
-        text_embedder: Embeds the query where no `query_embedding` arrives.
+        top_k: Keep at most this many documents, >= 1.
+        score: What becomes a kept document's score: "variance", or "similarity" for its cosine
+            with the query, by which a threshold can cut. The order is that of choice in both.
+        use_scores: Whether the order of the documents' scores is their relevance, as after a
+            cross-encoder or a hybrid search. Default: if they say more than cosines.
+        text_embedder: Embeds the query if no `query_embedding` arrives.
         document_embedder: Embeds documents that arrive without embedding.
-        model: Name or folder of a sentence-transformers model for both, where no
-            component is given (`sift_core.embedders`, loaded by `warm_up`).
+        model: Name or folder of a sentence-transformers model that replaces a missing embedder
+            (`sift_core.embedders`, loaded by `warm_up`).
+        **options: The others are `sift_core.ChoiceOptions`. `document_key` is "file_path" by
+            default; a chunk without it is of the document that a splitter split
+            (`meta["source_id"]`), else a document of its own. A pipeline is saved with the import
+            path of `count_tokens`, and with your own `selector` by its `to_dict` and `from_dict`.
 
     Raises:
         InvalidInputError: At construction (a ValueError), if a setting cannot be used.
+        TypeError: At construction, if there is no option of a name.
     """
 
     def __init__(
         self,
         top_k: int = 10,
         *,
-        max_tokens: int | None = None,
-        count_tokens: Callable[[str], int] | None = None,
-        max_per_document: int | None = None,
-        document_key: str = "file_path",
-        newest: str | None = None,
-        half_life_days: float | None = None,
-        merge_neighbors: bool = False,
         score: str = "variance",
         use_scores: bool | None = None,
-        selector: Selector | None = None,
         text_embedder: TextEmbedder | None = None,
         document_embedder: DocumentEmbedder | None = None,
         model: str | None = None,
+        **options: Unpack[ChoiceKeywords],
     ) -> None:
-        _check_count("top_k", top_k)
-        check_score(score)
-        if selector is not None and not isinstance(selector, Selector):
-            raise InvalidInputError(f"`selector` must have a method `select`, got {selector!r}")
+        _check_top_k(top_k)
+        if score not in ("variance", "similarity"):
+            raise InvalidInputError(f"`score` must be 'variance' or 'similarity', got {score!r}")
+        # Both counts are given here, so that Python refuses them among `options`.
+        self.options = ChoiceOptions(n_select=top_k, n_candidates=top_k, **options)
         self.top_k = top_k
-        self.max_tokens = max_tokens
-        self.count_tokens = count_tokens
-        self.max_per_document = max_per_document
-        self.document_key = document_key
-        self.newest = newest
-        self.half_life_days = half_life_days
-        self.merge_neighbors = merge_neighbors
         self.score = score
         self.use_scores = use_scores
-        self.selector = selector
         self.text_embedder = text_embedder
         self.document_embedder = document_embedder
         self.model = model
         self._embeds_text: Any = text_embedder
         self._embeds_documents: Any = document_embedder
         self._warned_of_few_documents = False
-        self._rules.check(selector)
-
-    @property
-    def _rules(self) -> ChoiceRules:
-        return ChoiceRules(
-            max_tokens=self.max_tokens,
-            max_per_document=self.max_per_document,
-            newest=self.newest,
-            half_life_days=self.half_life_days,
-            merge_neighbors=self.merge_neighbors,
-        )
 
     def warm_up(self) -> None:
         """Load the model, and warm up the embedders.
@@ -166,33 +125,37 @@ class SIFTRanker:
             InvalidInputError: If `selector` is neither of sift_core nor has a `to_dict`.
             haystack.core.errors.SerializationError: If `count_tokens` has no import path.
         """
-        count = self.count_tokens
+        options = {name: getattr(self.options, name) for name in sorted(_OPTIONS)}
+        if (count := options["count_tokens"]) is not None:
+            options["count_tokens"] = serialize_callable(count)
+        options["selector"] = to_plain(options["selector"])
         return default_to_dict(
             self,
             top_k=self.top_k,
-            max_tokens=self.max_tokens,
-            count_tokens=None if count is None else serialize_callable(count),
-            max_per_document=self.max_per_document,
-            document_key=self.document_key,
-            newest=self.newest,
-            half_life_days=self.half_life_days,
-            merge_neighbors=self.merge_neighbors,
             score=self.score,
             use_scores=self.use_scores,
-            selector=to_plain(self.selector),
             text_embedder=self.text_embedder,
             document_embedder=self.document_embedder,
             model=self.model,
+            **options,
         )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SIFTRanker:
         """Return the ranker of `to_dict`; `data` is not changed.
 
-        What is not Haystack's or ours is imported only if the pipeline is loaded with
-        `allowed_modules` that name it.
+        Classes that are neither Haystack's nor of sift_core are imported only if the pipeline is
+        loaded with `allowed_modules` that name theirs.
+
+        Raises:
+            haystack.core.errors.DeserializationError: If an argument does not exist, or a class
+                may not be imported.
         """
         settings = dict(data.get("init_parameters", {}))
+        own = inspect.signature(cls.__init__).parameters.keys() - {"options"}
+        # Haystack itself refuses unknown names only where a class takes no `**options`.
+        if unknown := sorted(settings.keys() - own - _OPTIONS):
+            raise DeserializationError(f"SIFTRanker has no argument {unknown[0]!r}")
         if isinstance(settings.get("count_tokens"), str):
             settings["count_tokens"] = deserialize_callable(settings["count_tokens"])
         settings["selector"] = from_plain(settings.get("selector"))
@@ -211,12 +174,12 @@ class SIFTRanker:
         """Return copies of up to `top_k` of the documents, in order of choice.
 
         Args:
-            documents: What was found, in any order; not modified.
+            documents: The candidates, in any order; not modified.
             query: The question; not needed with `query_embedding`.
             query_embedding: Its embedding by the documents' model.
             top_k: For this call instead of the ranker's own.
-            queries: What was looked for in place of the question, as by a `QueryExpander`: its
-                parts, or rewrites. They are embedded, and each has its turns in the choice.
+            queries: Texts in place of the question, as of a `QueryExpander`: its parts, or
+                rewrites. They are embedded, and each has its turns in the choice.
 
         Returns:
             "documents": the chosen ones.
@@ -229,14 +192,12 @@ class SIFTRanker:
         if not found:
             return {"documents": []}
         self.warm_up()
-        asked = [] if query_embedding is None else [query_embedding]
-        if queries or not asked:
-            texts = texts_to_embed(query, queries, self._embeds_text)
-            asked = [self._embeds_text.run(text=text)["embedding"] for text in texts]
+        texts = texts_to_embed(query, queries, query_embedding, self._embeds_text)
+        vectors = [self._embeds_text.run(text=text)["embedding"] for text in texts]
         missing = without_embedding(found, self._embeds_documents)
         if missing:
             missing = self._embeds_documents.run(documents=missing)["documents"]
-        return {"documents": self._choose(asked, found, missing, n)}
+        return {"documents": self._choose(vectors or [query_embedding], found, missing, n)}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -255,24 +216,20 @@ class SIFTRanker:
         if not found:
             return {"documents": []}
         await asyncio.to_thread(self.warm_up)
-        asked = [] if query_embedding is None else [query_embedding]
-        if queries or not asked:
-            texts = texts_to_embed(query, queries, self._embeds_text)
-            made = [await run_awaited(self._embeds_text, text=text) for text in texts]
-            asked = [each["embedding"] for each in made]
+        texts = texts_to_embed(query, queries, query_embedding, self._embeds_text)
+        vectors = [(await run_awaited(self._embeds_text, text=one))["embedding"] for one in texts]
         missing = without_embedding(found, self._embeds_documents)
         if missing:
             missing = (await run_awaited(self._embeds_documents, documents=missing))["documents"]
-        chosen = await asyncio.to_thread(self._choose, asked, found, missing, n)
-        return {"documents": chosen}
+        vectors = vectors or [query_embedding]
+        return {"documents": await asyncio.to_thread(self._choose, vectors, found, missing, n)}
 
     def _checked(self, documents: list[Document], top_k: int | None) -> tuple[list[Document], int]:
         """Return the documents to choose from, each once, and how many to choose at most."""
-        if top_k is not None:
-            _check_count("top_k", top_k)
+        n = self.top_k if top_k is None else top_k
+        _check_top_k(n)
         if not all(isinstance(document, Document) for document in documents):
             raise InvalidInputError(f"`documents` must be a list of Documents, got {documents!r}")
-        n = self.top_k if top_k is None else top_k
         if 0 < len(documents) <= n and not self._warned_of_few_documents:
             self._warned_of_few_documents = True
             _logger.warning(
@@ -290,36 +247,13 @@ class SIFTRanker:
         embedded: list[Document],
         n: int,
     ) -> list[Document]:
-        asked = Query.of_each([""] * len(query_embeddings), query_embeddings)
+        query = Query.of_each([""] * len(query_embeddings), query_embeddings)
         vectors = vectors_of(documents, embedded)
-        pool = document_pool(asked, documents, vectors, use_scores=self.use_scores)
-        rules, count_tokens = self._rules, self.count_tokens or estimated_tokens
-        told = rules.on(
-            pool.texts,
-            [document.meta for document in documents],
-            count_tokens=count_tokens,
-            documents=(source_of(document, self.document_key) for document in documents),
-        )
-        selection = select_texts(
-            self.selector or _DEFAULT_SELECTOR,
-            asked.vectors,
-            pool.embeddings,
-            n,
-            text_of=pool.texts.__getitem__,
-            relevance=pool.relevance,
-            **told,
-        )
-        if rules.merge_neighbors:
-            pool, selection = rules.merged(
-                pool,
-                selection,
-                size=lambda row, text: count_tokens(text),
-                places=[place_of(one.meta.get(SOURCE_ID), one.meta) for one in documents],
-                metadata_of=lambda passage: passage_metadata(documents, passage),
-            )
-        return chosen_documents(pool, selection, score=self.score)
+        pool = document_pool(query, documents, vectors, use_scores=self.use_scores)
+        chosen = choose(pool, query, replace(self.options, n_select=n))
+        return chosen_documents(chosen, score=self.score)
 
 
-def _check_count(name: str, value: object) -> None:
+def _check_top_k(value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"`{name}` must be a whole number >= 1, got {value!r}")
+        raise InvalidInputError(f"`top_k` must be a whole number >= 1, got {value!r}")

@@ -1,39 +1,18 @@
-"""Selectors of sift_core as plain values, for a pipeline's YAML, and back."""
+"""Selectors and kernels of sift_core as plain values, for a pipeline's YAML, and back."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
-from sift_core import (
-    ContextSelector,
-    HullReconstructionSelector,
-    InvalidInputError,
-    LazySIFTSelector,
-    LinearKernel,
-    MMRSelector,
-    NearestNeighborSelector,
-    RBFKernel,
-    RepeatedNeighborSelector,
-    SIFTSelector,
-    UncertaintySamplingSelector,
-)
+from sift_core import InvalidInputError
 
-_PREFIX = "sift_core."
+_CORE = import_module("sift_core")
 _OURS: dict[str, Any] = {
-    each.__name__: each
-    for each in (
-        ContextSelector,
-        HullReconstructionSelector,
-        LazySIFTSelector,
-        LinearKernel,
-        MMRSelector,
-        NearestNeighborSelector,
-        RBFKernel,
-        RepeatedNeighborSelector,
-        SIFTSelector,
-        UncertaintySamplingSelector,
-    )
+    f"sift_core.{name}": getattr(_CORE, name)
+    for name in _CORE.__all__
+    if name.endswith(("Selector", "Kernel"))
 }
 
 
@@ -46,9 +25,10 @@ def to_plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     name = type(value).__name__
-    if _OURS.get(name) is type(value):
+    kind = f"sift_core.{name}"
+    if _OURS.get(kind) is type(value):
         settings = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
-        return {"type": _PREFIX + name, "init_parameters": settings}
+        return {"type": kind, "init_parameters": settings}
     if hasattr(value, "to_dict"):
         return value.to_dict()
     raise InvalidInputError(
@@ -58,10 +38,9 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """Return what `to_plain` was given; what is not of sift_core is left for Haystack."""
+    """Return what `to_plain` was given; objects that are not of sift_core are left to Haystack."""
     kind = value.get("type") if isinstance(value, dict) else None
-    if not isinstance(kind, str) or kind.removeprefix(_PREFIX) not in _OURS:
+    if not isinstance(kind, str) or kind not in _OURS:
         return value
     settings = value.get("init_parameters", {})
-    make = _OURS[kind.removeprefix(_PREFIX)]
-    return make(**{name: from_plain(setting) for name, setting in settings.items()})
+    return _OURS[kind](**{name: from_plain(setting) for name, setting in settings.items()})
