@@ -21,6 +21,7 @@ from sift_core.dates import by_date
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions, estimated_tokens
 from sift_core.passages import Passage, passages_of, variances_of_passages
+from sift_core.places import Place
 from sift_core.protocols import CandidateSource
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET
@@ -54,6 +55,9 @@ def choose(
     Raises:
         InvalidInputError: If embeddings do not fit together, or a vector is all zero.
     """
+    places: Sequence[Place] = ()
+    if options.max_per_document is not None or options.merge_neighbors:
+        places = [pool.place(row, options.document_key) for row in range(len(pool))]
     selection = select_texts(
         options.selector or _SELECTOR,
         query.vectors,
@@ -62,10 +66,10 @@ def choose(
         text_of=pool.texts.__getitem__,
         relevance=pool.relevance,
         **_token_budget(pool, options),
-        **_document_groups(pool, options),
+        **_document_groups(places, options),
         **_preference_for_new(pool, options),
     )
-    selection, passages = _with_neighbors(pool, selection, options, room)
+    selection, passages = _with_neighbors(pool, selection, places, options, room)
     return Chosen(query=query, pool=pool, passages=passages, **vars(selection))
 
 
@@ -168,13 +172,15 @@ def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]
     return {"costs": costs, "budget": min(options.max_tokens, LARGEST_BUDGET)}
 
 
-def _document_groups(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:
+def _document_groups(places: Sequence[Place], options: ChoiceOptions) -> dict[str, Any]:
     """Return what a selector takes of `max_per_document`."""
     if options.max_per_document is None:
         return {}
-    names = [pool.place(row, options.document_key).document for row in range(len(pool))]
     # A chunk without a document is a group of its own: no document is named by such a pair.
-    groups = [(row, None) if name is None else name for row, name in enumerate(names)]
+    groups = [
+        (row, None) if place.document is None else place.document
+        for row, place in enumerate(places)
+    ]
     return {"groups": groups, "max_per_group": options.max_per_document}
 
 
@@ -187,7 +193,11 @@ def _preference_for_new(pool: CandidatePool, options: ChoiceOptions) -> dict[str
 
 
 def _with_neighbors(
-    pool: CandidatePool, selection: Selection, options: ChoiceOptions, room: int | None
+    pool: CandidatePool,
+    selection: Selection,
+    places: Sequence[Place],
+    options: ChoiceOptions,
+    room: int | None,
 ) -> tuple[Selection, Sequence[Passage]]:
     """Return the choice by passages: each chunk is one unless `merge_neighbors` joins some."""
     rows = selection.positions.tolist()
@@ -198,7 +208,7 @@ def _with_neighbors(
     limits = [limit for limit in (options.max_tokens, room) if limit is not None]
     passages = passages_of(
         pool.texts,
-        [pool.place(row, options.document_key) for row in range(len(pool))],
+        places,
         rows,
         size=lambda row, text: count(pool.as_read(row, text)),
         max_tokens=min(limits, default=math.inf),

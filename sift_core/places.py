@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # Where metadata names the document that a chunk is of: as `sift index` writes it, then as others.
 DOCUMENT_KEYS = ("source", "file_path", "path", "file_name", "url")
@@ -14,8 +13,7 @@ DOCUMENT_KEYS = ("source", "file_path", "path", "file_name", "url")
 START_KEYS = ("start", "start_index", "start_char_idx", "split_idx_start")
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a chunk stands.
 
     Args:

@@ -240,25 +240,24 @@ class CandidatePool:
     def concatenate(cls, pools: Sequence[CandidatePool]) -> CandidatePool:
         """Return the rows of one or more pools, one pool after the other; repeats are kept.
 
-        A column that one of the pools lacks is missing from the result.
+        A column that is missing in one of the pools is missing in the result. Pools of different
+        classes become a `CandidatePool`.
         """
+        filled = [pool for pool in pools if len(pool)] or pools[:1]
+        kinds = {type(pool) for pool in filled}
 
         def joined(name: str) -> list[Any]:
-            columns = [getattr(pool, name) for pool in pools if len(pool)]
+            columns = [getattr(pool, name) for pool in filled]
             return [one for column in columns for one in column] if all(map(len, columns)) else []
 
-        filled = [pool for pool in pools if len(pool)] or pools[:1]
-        has_relevance = all(pool.relevance is not None for pool in filled)
-        return replace(
-            filled[0],
+        relevance = [pool.relevance for pool in filled if pool.relevance is not None]
+        return (kinds.pop() if len(kinds) == 1 else CandidatePool)(
             document_ids=joined("document_ids"),
             texts=joined("texts"),
             embeddings=np.concatenate([pool.embeddings for pool in filled]),
             similarities=np.concatenate([pool.similarities for pool in filled]),
             metadata=joined("metadata"),
-            relevance=(
-                np.concatenate([pool.relevance for pool in filled]) if has_relevance else None
-            ),
+            relevance=np.concatenate(relevance) if len(relevance) == len(filled) else None,
             scores=joined("scores"),
             items=joined("items"),
         )

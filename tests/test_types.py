@@ -141,6 +141,43 @@ def test_what_was_taken_does_not_share_memory():
     assert original.embeddings[0].tolist() == [1, 0]
 
 
+def test_scores_and_items_stay_with_their_rows():
+    things = [object(), object(), object()]
+    scored = pool(scores=[3.0, None, 1.0], items=things)
+    taken = scored.take([2, 0])
+    assert taken.scores == [1.0, 3.0]
+    assert taken.items == [things[2], things[0]]
+    with pytest.raises(InvalidInputError, match="but 2 `items`"):
+        pool(items=things[:2])
+
+
+def test_a_sequence_that_makes_its_texts_is_left_to_make_them():
+    class Texts(tuple):
+        __slots__ = ()
+
+    lazy = pool(texts=Texts(["one", "two", "three"]))
+    assert type(lazy.texts) is Texts
+    assert lazy.take([1]).texts == ("two",)
+
+
+def test_pools_are_joined_one_after_the_other():
+    class Named(CandidatePool):
+        pass
+
+    named = Named(**vars(pool(scores=[3.0, None, 1.0], relevance=[1.0, 2.0, 3.0])))
+    twice = CandidatePool.concatenate([named, CandidatePool.empty(dimension=2), named.take([1])])
+    assert type(twice) is Named
+    assert twice.document_ids == ("a", "b", "c", "b")
+    assert twice.texts[3] == "two"
+    assert twice.embeddings.shape == (4, 2)
+    assert twice.relevance.tolist() == [1.0, 2.0, 3.0, 2.0]
+    assert list(twice.scores) == [3.0, None, 1.0, None]
+    mixed = CandidatePool.concatenate([named, pool()])
+    assert (type(mixed), len(mixed), mixed.relevance) == (CandidatePool, 6, None)
+    assert len(mixed.scores) == 0
+    assert len(CandidatePool.concatenate([CandidatePool.empty(dimension=2)])) == 0
+
+
 @pytest.mark.parametrize(
     ("positions", "message"),
     [

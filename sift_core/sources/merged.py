@@ -134,12 +134,5 @@ def _nearest(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool
             "sources to be merged must rank by similarity, got one with fused scores "
             "(`relevance`), which cannot be compared with another's; leave `fusion` out"
         )
-    similarities = np.concatenate([pool.similarities for pool in pools])
-    merged = CandidatePool(
-        document_ids=[name for pool in pools for name in pool.document_ids],
-        texts=[text for pool in pools for text in pool.texts],
-        embeddings=np.concatenate([pool.embeddings for pool in pools]),
-        similarities=similarities,
-        metadata=[metadata for pool in pools for metadata in pool.metadata],
-    )
-    return merged.take(np.argsort(-similarities, kind="stable")[:n_candidates])
+    merged = CandidatePool.concatenate(pools)
+    return merged.take(np.argsort(-merged.similarities, kind="stable")[:n_candidates])
