@@ -41,12 +41,7 @@ if TYPE_CHECKING:
     )
     from sift_core.repeated_texts import select_texts
     from sift_core.selection.backend import load_compiled
-    from sift_core.selection.baselines import (
-        MMRSelector,
-        NearestNeighborSelector,
-        RepeatedNeighborSelector,
-        UncertaintySamplingSelector,
-    )
+    from sift_core.selection.baselines import MMRSelector, NearestNeighborSelector
     from sift_core.selection.context import ContextSelector
     from sift_core.selection.cosines import cosine_similarities
     from sift_core.selection.explain import (
@@ -55,7 +50,6 @@ if TYPE_CHECKING:
         irreducible_variance,
         pick_metadata,
     )
-    from sift_core.selection.hull_reconstruction import HullReconstructionSelector, Reconstruction
     from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
     from sift_core.selection.lazy import LazySIFTSelector
     from sift_core.selection.posterior import posterior_variances
@@ -100,7 +94,6 @@ __all__ = [
     "ExperimentError",
     "Explanation",
     "FineTuningReport",
-    "HullReconstructionSelector",
     "InMemorySource",
     "InvalidInputError",
     "KeptVectors",
@@ -117,15 +110,12 @@ __all__ = [
     "Place",
     "Query",
     "RBFKernel",
-    "Reconstruction",
-    "RepeatedNeighborSelector",
     "SIFTSelector",
     "SamplableSource",
     "Selection",
     "Selector",
     "SiftError",
     "StopReason",
-    "UncertaintySamplingSelector",
     "UndatedWarning",
     "afetch_distinct",
     "afetch_for_all",
@@ -191,8 +181,6 @@ _NAMES_OF_MODULE = {
     "selection.baselines": (
         "MMRSelector",
         "NearestNeighborSelector",
-        "RepeatedNeighborSelector",
-        "UncertaintySamplingSelector",
     ),
     "selection.context": ("ContextSelector",),
     "selection.cosines": ("cosine_similarities",),
@@ -201,10 +189,6 @@ _NAMES_OF_MODULE = {
         "explain",
         "irreducible_variance",
         "pick_metadata",
-    ),
-    "selection.hull_reconstruction": (
-        "HullReconstructionSelector",
-        "Reconstruction",
     ),
     "selection.kernels": (
         "Kernel",

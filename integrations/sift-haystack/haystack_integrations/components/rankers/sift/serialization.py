@@ -7,16 +7,13 @@ from typing import Any
 
 from sift_core import (
     ContextSelector,
-    HullReconstructionSelector,
     InvalidInputError,
     LazySIFTSelector,
     LinearKernel,
     MMRSelector,
     NearestNeighborSelector,
     RBFKernel,
-    RepeatedNeighborSelector,
     SIFTSelector,
-    UncertaintySamplingSelector,
 )
 
 _PREFIX = "sift_core."
@@ -24,15 +21,12 @@ _OURS: dict[str, Any] = {
     each.__name__: each
     for each in (
         ContextSelector,
-        HullReconstructionSelector,
         LazySIFTSelector,
         LinearKernel,
         MMRSelector,
         NearestNeighborSelector,
         RBFKernel,
-        RepeatedNeighborSelector,
         SIFTSelector,
-        UncertaintySamplingSelector,
     )
 }
 
