@@ -1,0 +1,10 @@
+from sift_core.sources.content_ids import content_id as content_id
+from sift_core.sources.faiss import FaissSource as FaissSource
+from sift_core.sources.in_memory import InMemorySource as InMemorySource
+from sift_core.sources.merged import MergedSource as MergedSource
+from sift_core.sources.oversampling import OversamplingSource as OversamplingSource
+from sift_core.sources.oversampling import afetch_distinct as afetch_distinct
+from sift_core.sources.oversampling import fetch_distinct as fetch_distinct
+from sift_core.sources.qdrant import QdrantSource as QdrantSource
+from sift_core.sources.several_queries import afetch_for_all as afetch_for_all
+from sift_core.sources.several_queries import fetch_for_all as fetch_for_all
