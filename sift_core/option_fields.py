@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("pydantic", extra="serve") from error
 
-__all__ = ["ChoiceFields", "OptionsModel", "with_option_fields"]
+__all__ = ["ChoiceFields"]
 
 M = TypeVar("M", bound="OptionsModel")
 LONGEST_KEY = 200  # characters of a metadata key

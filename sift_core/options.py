@@ -18,7 +18,7 @@ from sift_core.selection.limits import check_takes_limits
 from sift_core.selection.preference import check_takes_preference
 from sift_core.types import CandidatePool, FloatArray
 
-__all__ = ["ChoiceKeywords", "ChoiceOptions"]
+__all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
 
 CHARACTERS_A_TOKEN = 4  # about what tokenizers take of the texts that they were trained on
 

@@ -1,12 +1,21 @@
 """The core imports NumPy alone; a missing vendor is named with the extra that brings it."""
 
+import ast
+import importlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
+import sift_core
+
+HOME = Path(sift_core.__file__).parent
+STUBS = sorted(path.relative_to(HOME.parent) for path in HOME.rglob("*.pyi"))
 HEAVY = [
     "faiss",
     "langchain_core",
@@ -60,19 +69,53 @@ def test_the_core_has_its_names_and_modules_without_importing_them_first():
     program = """
 import json, sift_core
 listed = set(sift_core.__all__) <= set(dir(sift_core))
-homes = {name for names in sift_core._NAMES_OF_MODULE.values() for name in names}
 from sift_core import selection
 same = sift_core.select is selection.select.select and sift_core.selection is selection
-print(json.dumps([listed, homes == set(sift_core.__all__), same]))
+import sift_core.sources
+same = same and sift_core.sources.in_memory.InMemorySource is sift_core.InMemorySource
+print(json.dumps([listed, same, "select" in vars(sift_core)]))
 """
     assert run(program) == [True, True, True]
 
 
-def test_the_core_refuses_other_names():
-    import sift_core
+@pytest.mark.parametrize("stub", STUBS, ids=str)
+def test_a_stub_is_the_list_of_its_package(stub):
+    package = importlib.import_module(".".join(stub.parent.parts))
+    names, modules = [], set()
+    # A type checker sees the stub alone: another kind of line could hide a wrong type.
+    for line in ast.parse((HOME.parent / stub).read_text(encoding="utf-8")).body:
+        assert isinstance(line, ast.ImportFrom)
+        assert line.module.startswith(f"{package.__name__}.")
+        assert [one.asname for one in line.names] == [one.name for one in line.names]
+        names += [one.name for one in line.names]
+        modules.add(line.module.removeprefix(f"{package.__name__}.").partition(".")[0])
+    assert package.__all__ == sorted(set(names)) == sorted(names)
+    assert set(names) <= set(dir(package))
+    # Importing a module sets it in its package, where it would hide a name that is called alike.
+    assert not modules & set(names)
 
-    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+
+def test_the_names_are_found_where_the_core_is_in_a_zip(tmp_path):
+    with zipfile.ZipFile(tmp_path / "core.zip", "w") as archive:
+        for path in [*HOME.glob("*.py*"), *HOME.glob("sources/*.py*")]:
+            archive.write(path, path.relative_to(HOME.parent))
+    program = "from sift_core import SiftError, sources; print(SiftError.__name__, sources.__all__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "core.zip")},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.stdout.startswith("SiftError ['FaissSource', "), done.stderr
+
+
+def test_another_name_is_refused_with_the_one_that_was_meant():
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'") as caught:
         _ = sift_core.no_such_name
+    # By these two Python finds the name that was meant.
+    assert (caught.value.name, caught.value.obj) == ("no_such_name", sift_core)
 
 
 def test_importing_the_core_imports_numpy_alone(imported_by_the_core):
@@ -83,7 +126,7 @@ def test_importing_the_core_imports_numpy_alone(imported_by_the_core):
     "module",
     [
         "sift_core.selection.sift",
-        "sift_core.sources",
+        "sift_core.sources.in_memory, sift_core.sources.merged, sift_core.sources.oversampling",
         "sift_core.diagnosis",
         "sift_core.testing",
     ],

@@ -84,7 +84,6 @@ def test_an_error_is_also_the_standard_one(error, standard):
         "sift_core.diagnosis.measuring",
         "sift_core.selection.baselines",
         "sift_core.selection.explain",
-        "sift_core.selection.hull_reconstruction",
         "sift_core.selection.kernels",
         "sift_core.selection.posterior",
         "sift_core.selection.select",

@@ -111,6 +111,14 @@ def test_each_wheel_has_the_package_its_types_and_its_licence_and_no_tests(wheel
     }
 
 
+def test_the_wheel_has_the_list_of_names_of_each_package(wheels):
+    with zipfile.ZipFile(wheel(wheels, "sift-rerank")) as archive:
+        names = set(archive.namelist())
+    stubs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "sift_core").rglob("*.pyi")}
+    assert "sift_core/__init__.pyi" in stubs
+    assert stubs <= names
+
+
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_each_source_distribution_has_its_tests(wheels, name):
     with tarfile.open(next(wheels.glob(f"{name.replace('-', '_')}-*.tar.gz"))) as archive:

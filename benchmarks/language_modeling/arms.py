@@ -12,14 +12,16 @@ from typing import Any, Literal
 
 import numpy as np
 
+from benchmarks.language_modeling.selectors import (
+    HullReconstructionSelector,
+    RepeatedNeighborSelector,
+    UncertaintySamplingSelector,
+)
 from sift_core import (
     ContextSelector,
-    HullReconstructionSelector,
     LinearKernel,
     NearestNeighborSelector,
-    RepeatedNeighborSelector,
     SIFTSelector,
-    UncertaintySamplingSelector,
     posterior_variances,
 )
 from sift_core.protocols import Selector

@@ -28,7 +28,8 @@ from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.evaluation.statistics import CONFIDENCE, mean
 
 if TYPE_CHECKING:
-    from sift_core.diagnosis import Diagnosis, Recommendation
+    from sift_core.diagnosis import Diagnosis
+    from sift_core.diagnosis.verdict import Recommendation
     from sift_core.evaluation.statistics import Estimate
 
 _MATPLOTLIB_SETTINGS = "matplotlibrc"  # of which 3.8 evaluates a line, and which can have LaTeX run

@@ -59,7 +59,7 @@ def retrieval_command(
         typer.Option(help="With commas, of as-is and duplicates (4 noisy copies of everything)"),
     ] = "as-is,duplicates",
     methods: Annotated[
-        str, typer.Option(help="With commas, of nn, sift, sift_paper, us, mmr-.5, mmr-.7, mmr-.9")
+        str, typer.Option(help="With commas, of nn, sift, sift_paper, mmr-.5, mmr-.7, mmr-.9")
     ] = "all",
     candidates: Annotated[int, typer.Option(help="K, the nearest to choose from")] = 200,
     max_queries: Annotated[

@@ -34,14 +34,13 @@ from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
 from sift_core.documents import (
     Chunker,
     FileReading,
-    FoundFile,
     FoundFiles,
     IndexingReport,
-    SkippedPath,
     find_files,
     index_documents,
     read_found,
 )
+from sift_core.documents.finding import FoundFile, SkippedPath
 from sift_core.errors import InvalidInputError
 from sift_core.options import CHARACTERS_A_TOKEN
 from sift_core.protocols import DocumentIndex, Embedder

@@ -19,8 +19,8 @@ from typing import Any
 import sift_core.documents
 from sift_core.cache_folder import sealed, unsealed
 from sift_core.cli.stores import StoreAddress
-from sift_core.documents import FileReading, FoundFile, FoundFiles, SkippedPath, SkipReason
-from sift_core.documents.finding import SkipError
+from sift_core.documents import FileReading, FoundFiles, SkipReason
+from sift_core.documents.finding import FoundFile, SkipError, SkippedPath
 from sift_core.documents.reader import content_of
 from sift_core.errors import InvalidInputError
 from sift_core.sources import content_id

@@ -10,7 +10,7 @@ import numpy as np
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.search import Pool
 from sift_core.protocols import Selector
-from sift_core.selection.baselines import MMRSelector, UncertaintySamplingSelector
+from sift_core.selection.baselines import MMRSelector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.sift import SIFTSelector
 from sift_core.types import IntArray
@@ -25,14 +25,13 @@ def default_methods() -> dict[str, Method]:
     """Return the methods that need nothing but this library, under their names in the rows.
 
     "nn" are the nearest neighbours, "sift" is the default for context (`ContextSelector`),
-    "sift_paper" the paper's SIFT with the linear kernel, without repeats; "us" is uncertainty
-    sampling; "mmr .7" is MMR with that weight on relevance.
+    "sift_paper" the paper's SIFT with the linear kernel, without repeats; "mmr .7" is MMR with
+    that weight on relevance.
     """
     return {
         "nn": nearest_neighbors,
         "sift": selected_by(ContextSelector()),
         "sift_paper": selected_by(SIFTSelector()),
-        "us": selected_by(UncertaintySamplingSelector()),
         **{f"mmr {short(w)}": selected_by(MMRSelector(relevance_weight=w)) for w in MMR_WEIGHTS},
     }
 

@@ -15,8 +15,6 @@ from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
-MOST_REPEATS = 10**9  # of selectors that choose without end; no memory holds more
-
 FIRST_CAPACITY = 16  # rows; doubled when full, so the number is of no consequence
 
 # Kernel values closer than this, relative to the largest possible, may belong to copies of

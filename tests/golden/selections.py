@@ -1,7 +1,7 @@
 """Seeded pools and what every selector chooses from them, for `selections.json`.
 
-All that is imported from the library is imported here once, so that a rename is mended in one line.
-The batch on tensors alone is imported where it is used, since it needs torch.
+All that is imported from the library and from benchmarks is imported here once, so that a rename is
+mended in one line. The batch on tensors alone is imported where it is used, since it needs torch.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from zlib import crc32
 
 import numpy as np
 
+from benchmarks.language_modeling.selectors import (
+    HullReconstructionSelector,
+    RepeatedNeighborSelector,
+    UncertaintySamplingSelector,
+)
 from sift_core import (
     ContextSelector,
-    HullReconstructionSelector,
     LazySIFTSelector,
     LinearKernel,
     NearestNeighborSelector,
     RBFKernel,
-    RepeatedNeighborSelector,
     SIFTSelector,
-    UncertaintySamplingSelector,
     explain,
     irreducible_variance,
     posterior_variances,

@@ -5,15 +5,12 @@ import pytest
 
 from sift_core import (
     ContextSelector,
-    HullReconstructionSelector,
     LazySIFTSelector,
     LinearKernel,
     MMRSelector,
     NearestNeighborSelector,
     RBFKernel,
-    RepeatedNeighborSelector,
     SIFTSelector,
-    UncertaintySamplingSelector,
     select,
 )
 from sift_core.errors import InvalidInputError, NumericalError
@@ -27,10 +24,7 @@ WAYS = {
     "context, numba": ContextSelector(backend="numba").select,
     "function": select,
     "lazy": LazySIFTSelector().select,
-    "hull": HullReconstructionSelector().select,
     "nearest": NearestNeighborSelector().select,
-    "nearest again": RepeatedNeighborSelector().select,
-    "uncertainty": UncertaintySamplingSelector().select,
     "mmr": MMRSelector().select,
 }
 
@@ -205,7 +199,7 @@ RELEVANCE = [
 
 
 @pytest.mark.parametrize(("relevance", "message"), RELEVANCE)
-@pytest.mark.parametrize("way", ["context, numpy", "nearest", "nearest again", "mmr"])
+@pytest.mark.parametrize("way", ["context, numpy", "nearest", "mmr"])
 def test_refuses_relevance_that_does_not_fit(way, relevance, message):
     with pytest.raises(InvalidInputError, match=message):
         WAYS[way](GOOD[0], GOOD, 2, relevance=relevance)

@@ -33,7 +33,7 @@ FUNCTIONS = [
 METHODS = [
     getattr(kind(), name)
     for kind in KINDS
-    for name in ("select", "select_batch", "reconstruct")
+    for name in ("select", "select_batch")
     if hasattr(kind, name)
 ]
 
@@ -77,7 +77,7 @@ def test_an_odd_value_is_an_error_of_ours_or_works(case):
     ("kind", "name", "value"),
     [
         (sift_core.RBFKernel, "length_scale", "x"),
-        (sift_core.HullReconstructionSelector, "tolerance", None),
+        (sift_core.MMRSelector, "relevance_weight", None),
         (sift_core.SIFTSelector, "noise_variance", 10**400),
         (sift_core.SIFTSelector, "alpha", 10**400),
         (sift_core.MMRSelector, "relevance_weight", "x"),

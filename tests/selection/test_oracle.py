@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core import LinearKernel, RBFKernel, UncertaintySamplingSelector, posterior_variances
+from sift_core import LinearKernel, RBFKernel, posterior_variances
 from tests.selection.oracle import (
     KERNELS,
     ClippedRBFKernel,
@@ -146,21 +146,3 @@ def test_posterior_variances_equal_the_dense_oracle(t, kernel, noise):
         for k in range(len(chosen) + 1)
     ]
     np.testing.assert_allclose(variances, expected, rtol=0, atol=1e-10)
-
-
-@REPEATS
-@pytest.mark.parametrize("noise", [1e-6, 0.01, 1.0])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_uncertainty_sampling_equals_the_dense_oracle(kernel, noise, allow_repeats):
-    query, candidates = random_pool(3, n=9, d=4)
-    expected = []
-    for _ in range(8):
-        own = [dense_variance(KERNELS[kernel], noise, x, candidates[expected]) for x in candidates]
-        for taken in [] if allow_repeats else expected:
-            own[taken] = -1.0
-        # The lowest of those that tie: at first all have variance 1.
-        expected.append(int(np.argmax(np.array(own) >= max(own) * (1 - 1e-12))))
-    selector = UncertaintySamplingSelector(
-        **under(noise, KERNELS[kernel]), allow_repeats=allow_repeats
-    )
-    assert selector.select(query, candidates, 8).positions.tolist() == expected

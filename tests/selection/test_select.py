@@ -7,7 +7,6 @@ from sift_core import (
     LinearKernel,
     RBFKernel,
     SIFTSelector,
-    UncertaintySamplingSelector,
     posterior_variances,
     select,
     selector_from_settings,
@@ -83,11 +82,10 @@ def test_refuses_an_unknown_backend(selector, backend):
         SIFTSelector,
         ContextSelector,
         LazySIFTSelector,
-        UncertaintySamplingSelector,
         lambda **settings: select(*random_pool(1), 2, **settings),
         lambda **settings: posterior_variances(*random_pool(1), **settings),
     ],
-    ids=["paper", "context", "lazy", "uncertainty", "function", "variances"],
+    ids=["paper", "context", "lazy", "function", "variances"],
 )
 def test_refuses_a_noise_variance_out_of_range(use, noise_variance):
     with pytest.raises(InvalidInputError, match="`noise_variance` must be a finite number > 0"):

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core import (
-    ContextSelector,
-    LazySIFTSelector,
-    LinearKernel,
-    SIFTSelector,
-    UncertaintySamplingSelector,
-)
+from sift_core import ContextSelector, LazySIFTSelector, LinearKernel, SIFTSelector
 from sift_core.errors import InvalidInputError
 from sift_core.types import StopReason
 
@@ -109,7 +103,7 @@ def test_the_stops_see_the_weighted_sum_of_the_targets(choose):
 
 
 # Candidates that are alike in all are chosen from the lowest position on, whatever chooses.
-@pytest.mark.parametrize("selector", [SIFTSelector, LazySIFTSelector, UncertaintySamplingSelector])
+@pytest.mark.parametrize("selector", [SIFTSelector, LazySIFTSelector])
 @pytest.mark.parametrize(
     ("settings", "n_chosen", "reason"),
     [
@@ -129,9 +123,7 @@ def test_every_selector_with_a_variance_stops_alike(selector, settings, n_chosen
     assert chosen.stop_reason is reason
 
 
-@pytest.mark.parametrize(
-    "selector", [SIFTSelector, ContextSelector, LazySIFTSelector, UncertaintySamplingSelector]
-)
+@pytest.mark.parametrize("selector", [SIFTSelector, ContextSelector, LazySIFTSelector])
 @pytest.mark.parametrize("name", ["alpha", "max_variance", "min_gain"])
 @pytest.mark.parametrize("value", [0, -1.0, np.nan])
 def test_refuses_a_stop_out_of_range(selector, name, value):

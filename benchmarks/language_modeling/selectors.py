@@ -1,19 +1,25 @@
-"""HullFT: the query rebuilt as a weighted mean of candidates, the weights made into counts.
+"""Selectors that the experiment compares and nothing else uses: HullFT, US and NN-F.
 
-Paper symbols (Khamis and Maalouf, arXiv 2605.30337): query embedding q → unit row of `query`,
-candidates P → unit rows of `candidates`, w → `weights`, counts c → repeats in `positions`,
-N → `n_select`.
+HullFT rebuilds the query as a weighted mean of candidates and makes counts of the weights. Its
+symbols in the paper (Khamis and Maalouf, arXiv 2605.30337): query embedding q → unit row of
+`query`, candidates P → unit rows of `candidates`, w → `weights`, counts c → repeats in
+`positions`, N → `n_select`.
+
+Uncertainty sampling (US) and the failure mode of nearest neighbors (NN-F) are baselines of the
+paper on SIFT, section "Results".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array, as_number, checked_arrays
+from sift_core import Kernel, LinearKernel, NearestNeighborSelector, posterior_variances
+from sift_core.checks import as_finite_array, checked_arrays
+from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import unit_rows
-from sift_core.selection.posterior import MOST_REPEATS, posterior_variances
+from sift_core.selection.posterior import Posterior
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # Inner products of unit vectors closer than this count as tied: copies of a vector tie
@@ -65,15 +71,11 @@ class HullReconstructionSelector:
     Swaps go on until none helps, the best one first, instead of two rounds. On four sets of
     questions and passages 94 to 100 % of the choices are those of the plain method.
 
-    Its variances are those of the paper's setting. Holds settings alone, so one selector may
-    serve any number of threads.
+    Its variances are those of the paper's setting.
 
     Args:
         tolerance: Largest duality gap, in squared distance, that ends the iteration; > 0.
         max_iterations: Steps after which it ends anyway, >= 1; the gap is then larger.
-
-    Raises:
-        InvalidInputError: If a number is out of its range.
 
     References:
         Khamis and Maalouf (2026), Efficient Test-Time Finetuning of LLMs via Convex
@@ -84,10 +86,6 @@ class HullReconstructionSelector:
 
     tolerance: float = 1e-4
     max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        as_number("tolerance", self.tolerance, above=0)
-        as_count("max_iterations", self.max_iterations, minimum=1)
 
     def select(
         self,
@@ -111,26 +109,17 @@ class HullReconstructionSelector:
         Returns:
             `n_select` positions, fewer only for an empty pool, with the variance at the
             query before and after each; `np.bincount(positions, minlength=n)` has the counts.
-
-        Raises:
-            InvalidInputError: As `SIFTSelector.select`.
         """
-        n_select = as_count("n_select", n_select, minimum=0, maximum=MOST_REPEATS)
         target, units = _unit_vectors(query, candidates)
-        complete = n_select == 0 or len(units) > 0
         positions = np.empty(0, dtype=np.intp)
-        if complete and n_select > 0:
+        if len(units) > 0 and n_select > 0:
             weights = self._solve(target, units, n_select).weights
             support = np.flatnonzero(weights)
             order = np.argsort(-weights[support].round(WEIGHT_DECIMALS), kind="stable")
             support = support[order]
             counts = _integer_counts(weights[support], units[support], target, n_select)
             positions = np.repeat(support, counts)
-        return Selection(
-            positions=positions,
-            variances=posterior_variances(query, np.asarray(candidates)[positions]),
-            stop_reason=StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED,
-        )
+        return _selection(query, candidates, positions, n_select)
 
     def reconstruct(
         self, query: FloatArray, candidates: FloatArray, *, max_support: int | None = None
@@ -143,13 +132,8 @@ class HullReconstructionSelector:
             query: Shape (d,).
             candidates: Shape (n, d). n may be 0.
             max_support: End before more candidates than this have weight, >= 1, whatever
-                the gap. `select` passes its `n_select`, as the paper does. None for no limit.
-
-        Raises:
-            InvalidInputError: As `SIFTSelector.select`, or if `max_support` is not a count.
+                the gap. `select` passes its `n_select`, as the paper does. Default: no limit.
         """
-        if max_support is not None:
-            max_support = as_count("max_support", max_support, minimum=1)
         target, units = _unit_vectors(query, candidates)
         if len(units) == 0:
             return Reconstruction(
@@ -160,7 +144,7 @@ class HullReconstructionSelector:
     def _solve(self, target: FloatArray, units: FloatArray, max_support: int) -> Reconstruction:
         """Run Frank–Wolfe with away steps on unit rows (n, d), n >= 1."""
         weights = np.zeros(len(units))
-        weights[_first_largest(units @ target)] = 1.0
+        weights[_first_nearly_largest(units @ target)] = 1.0
         n_iterations = 0
         while True:
             support = np.flatnonzero(weights)
@@ -168,7 +152,7 @@ class HullReconstructionSelector:
             residual = target - reached  # -½ of the gradient
             scores = units @ residual  # (n,)
             score = float(reached @ residual)  # their weighted mean
-            toward = _first_largest(scores)
+            toward = _first_nearly_largest(scores)
             away = int(support[np.argmin(scores[support])])
             gap = 2.0 * (float(scores[toward]) - score)
             goes_away = len(support) > 1 and score - scores[away] > scores[toward] - score
@@ -192,6 +176,74 @@ class HullReconstructionSelector:
             duality_gap=max(gap, 0.0),  # rounding may cross zero
             n_iterations=n_iterations,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedNeighborSelector:
+    """Chooses the nearest candidate again and again: the paper's NN-F.
+
+    Nearest neighbors do this in a collection that holds one text many times over. The variances
+    are those of the paper's setting.
+    """
+
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
+        """Return the first choice of `NearestNeighborSelector`, `n_select` times."""
+        nearest = NearestNeighborSelector().select(query, candidates, 1, relevance=relevance)
+        positions = np.repeat(nearest.positions, n_select)
+        return _selection(query, candidates, positions, n_select)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintySamplingSelector:
+    """Chooses the candidate whose own variance is largest: x_{n+1} = argmax σ²_n(x).
+
+    It covers the pool evenly, wherever the query lies. So it needs a pool that a search has
+    narrowed down (the paper: the 200 nearest neighbors). The query plays a part only in the
+    variances reported.
+
+    Args:
+        kernel: How much one text tells about another. Default: the paper's linear kernel.
+        noise_variance: λ > 0 in squared kernel units. Default: 0.01, as in the paper.
+        allow_repeats: Whether a candidate may be chosen again. Default: False.
+
+    References:
+        Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: section "Results".
+    """
+
+    kernel: Kernel = field(default_factory=LinearKernel)
+    noise_variance: float = 0.01
+    allow_repeats: bool = False
+
+    def select(
+        self,
+        query: FloatArray,
+        candidates: FloatArray,
+        n_select: int,
+        *,
+        relevance: FloatArray | None = None,
+    ) -> Selection:
+        """Return `n_select` of `candidates` (n, d), with the variances at `query`, (d,) or (t, d).
+
+        Takes O(n_select · n · (d + n_select)) time. Ties go to the lowest position. Unit vectors
+        all start alike, so position 0 comes first: the nearest one in a pool that a search has
+        sorted. `relevance` is disregarded.
+        """
+        posterior = Posterior.prior(self.kernel, self.noise_variance, query, candidates)
+        is_free = np.ones(posterior.n, dtype=bool)
+        while len(posterior.positions) < n_select:
+            if not is_free.any():
+                return posterior.as_selection(StopReason.POOL_EXHAUSTED)
+            position = first_largest(np.where(is_free, posterior.diagonal, -1.0))
+            is_free[position] = self.allow_repeats
+            posterior.observe(position)
+        return posterior.as_selection(StopReason.N_SELECT)
 
 
 def _integer_counts(
@@ -227,6 +279,18 @@ def _unit_vectors(query: FloatArray, candidates: FloatArray) -> tuple[FloatArray
     return unit_rows(targets)[0], unit_rows(candidates)
 
 
-def _first_largest(values: FloatArray) -> int:
+def _first_nearly_largest(values: FloatArray) -> int:
     """Return the lowest position whose value is the largest, up to `TIE_TOLERANCE`."""
     return int(np.argmax(values >= values.max() - TIE_TOLERANCE))
+
+
+def _selection(
+    query: FloatArray, candidates: FloatArray, positions: IntArray, n_select: int
+) -> Selection:
+    """Return the choice of `positions` (k,) with its variances in the paper's setting."""
+    is_complete = len(positions) == n_select
+    return Selection(
+        positions=positions,
+        variances=posterior_variances(query, np.asarray(candidates)[positions]),
+        stop_reason=StopReason.N_SELECT if is_complete else StopReason.POOL_EXHAUSTED,
+    )
