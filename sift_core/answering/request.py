@@ -40,25 +40,21 @@ class AnswerRequest:
     Args:
         question: In words, not empty.
         mode: "base", "context", "fine_tune", "both", "merged" or "auto". "base" needs no source,
-            "merged" the engine's `adapters`.
-        filter: Restricts the candidates; the source's own kind of filter.
-        history: What was said before, oldest first.
-        queries: What is looked for in place of the question, which the model is asked all the same:
-            its parts, or rewrites; of a question with a history what the engine's `condense`
-            says if there is none. Each has its turns in the choice (`ContextSelector.select`).
+            "merged" the engine's `adapters`. Default: "auto".
+        filter: The source's own kind of filter. Default: no restriction.
+        history: The chat before the question, oldest message first. Default: none.
+        queries: Texts to search for in place of the question: its parts, or rewrites. Each has its
+            turns in the choice. Default: the question, or what the engine's `condense` makes of it.
         latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
-            `cost_model`, and in any mode no training step but the first begins after it;
-            the answer itself is written to its end. What others compute meanwhile is not
-            foreseen. None for any time.
-        effort: How much is learned at most: "quick", "balanced" or "thorough"; if None what the
-            engine says.
-        max_new_tokens: Length of the answer at most, >= 1; the engine's if None.
+            `cost_model`. In any mode only the first training step begins after it, and the answer
+            is written to its end. Default: any time.
+        effort: How much to learn at most: "quick", "balanced" or "thorough". Default: the engine's.
+        max_new_tokens: Length of the answer at most, >= 1. Default: the engine's.
         options: Fields of `ChoiceOptions` by name, in place of the engine's, for the chunks that
             are read. None stands for the engine's value. Default: none.
-        cite: Whether chunks are numbered in the prompt and the model is asked for marks such as
-            [1]; the engine's if None.
-        generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
-            texts that end an answer.
+        cite: Number the chunks and ask the model for marks such as [1]. Default: the engine's.
+        generation: What `transformers`' `generate` takes, and `stop`, texts that end an answer.
+            They replace the engine's. Default: none.
 
     Raises:
         InvalidInputError: If the question is empty, there is no such mode, or a number is out
@@ -82,8 +78,8 @@ class AnswerRequest:
         as_messages("history", self.history)
         check_queries(self.queries)
         if not isinstance(self.mode, str) or self.mode not in list(AnswerMode):
-            known = ", ".join(repr(m.value) for m in AnswerMode)
-            raise InvalidInputError(f"`mode` must be one of {known}, got {shown(self.mode)}")
+            modes = ", ".join(repr(m.value) for m in AnswerMode)
+            raise InvalidInputError(f"`mode` must be one of {modes}, got {shown(self.mode)}")
         object.__setattr__(self, "mode", AnswerMode(self.mode))
         if self.latency_s is not None:
             as_number("latency_s", self.latency_s, above=0)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _DEFAULTS = ChoiceOptions()
 MAX_NEW_TOKENS, VLLM_MAX_RANK = 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
-MAX_CONNECTIONS = 512  # more are told 503; a process may often open 1,024 files
+MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
 
@@ -220,7 +220,7 @@ def opened_app(
         options: What the choice of chunks for a prompt obeys, unless a request says otherwise.
         cite: Whether chunks are numbered and marks asked for, unless a request says otherwise.
         on_off_topic: As in `AnswerEngine`.
-        condense: Likewise.
+        condense: As in `AnswerEngine`.
         adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
         calibration: File of what `sift calibrate` found; that beside the index if None.
         effort: As in `AnswerEngine`, where a request says nothing.
@@ -399,8 +399,8 @@ def _run(app: Any, host: str, listener: Any) -> None:
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_S,
     )
-    shown = f"[{host}]" if ":" in host else host
-    at = f"http://{shown}:{listener.getsockname()[1]}"
+    name = f"[{host}]" if ":" in host else host
+    at = f"http://{name}:{listener.getsockname()[1]}"
     stderr_console().say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
 
     class Server(uvicorn.Server):
