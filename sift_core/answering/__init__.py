@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from sift_core.answering.request import AnswerRequest, Choice
     from sift_core.answering.sessions import Session
     from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
-    from sift_core.answering.vllm_generator import VllmGenerator
-    from sift_core.answering.vllm_server import VllmServer
+    from sift_core.answering.vllm import VllmGenerator, VllmServer
 
 __all__ = [
     "Adapter",
@@ -88,8 +87,8 @@ _MODULES = {
     "PolicyFeatures": "sift_core.answering.policy",
     "TextGenerator": "sift_core.answering.in_context",
     "VariancePolicy": "sift_core.answering.policy",
-    "VllmGenerator": "sift_core.answering.vllm_generator",
-    "VllmServer": "sift_core.answering.vllm_server",
+    "VllmGenerator": "sift_core.answering.vllm",
+    "VllmServer": "sift_core.answering.vllm",
     "Way": "sift_core.answering.policy",
     "fine_tune": "sift_core.answering.learning.fine_tuning",
     "fine_tuned": "sift_core.answering.learning.fine_tuning",
