@@ -46,7 +46,8 @@ logger = logging.getLogger(__name__)
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that `--max-lora-rank` takes
 _LONGEST_MESSAGE = 500  # characters of a server's message; a guess
-_MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # JSON of another shape
+# JSON of another shape, or nested too deeply
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _ENABLE = "start `vllm serve` with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
 
 
@@ -190,8 +191,10 @@ class VllmServer:
         if folder_there is not None and not folder_there.startswith("/"):
             # vLLM takes any other path that it does not find for a name on the hub.
             raise InvalidInputError(f"`folder_there` must begin with /, got {folder_there!r}")
-        if api_key is not None and not (api_key.isascii() and api_key.strip() == api_key != ""):
-            raise InvalidInputError("`api_key` must be ASCII without spaces around it: a header")
+        if api_key is not None and not _fits_header(api_key):
+            raise InvalidInputError(
+                "`api_key` must be printable ASCII without spaces around it: a header"
+            )
         self.base_model, self._announces = base_model, announces
         self._folder = Path(os.path.abspath(folder))
         self._folder_there = (folder_there or str(self._folder)).rstrip("/")
@@ -245,7 +248,7 @@ class VllmServer:
         ):
             if not answer.is_success:
                 answer.read()  # `_translate_errors` quotes it
-            for line in answer.raise_for_status().iter_lines():
+            for line in _iter_lines(answer.raise_for_status()):
                 if line == "data: [DONE]":
                     return
                 if line.startswith("data:"):
@@ -474,6 +477,23 @@ def _check_url(url: str) -> str:
             "`url` must have no password, query or fragment; pass a key as `api_key`"
         )
     return str(parsed).rstrip("/")
+
+
+def _fits_header(key: str) -> bool:
+    return key.isascii() and key.isprintable() and key.strip() == key != ""
+
+
+def _iter_lines(answer: httpx.Response) -> Iterator[str]:
+    r"""Yield the lines of a stream of events, which end with \n or \r\n alone.
+
+    `Response.iter_lines` also ends one at U+2028 and others, which vLLM's JSON holds as they are.
+    """
+    rest = b""
+    for content in answer.iter_bytes():
+        *lines, rest = (rest + content).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace").removesuffix("\r")
+    yield rest.decode(errors="replace")
 
 
 def _message_of(answer: httpx.Response) -> str | None:
