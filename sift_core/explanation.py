@@ -151,10 +151,11 @@ class Chosen(Selection):
             return similarities
         return falling_scores(self)
 
-    def ranking(self) -> list[int]:
-        """Return all rows of the pool: those that were chosen, then the others by similarity."""
+    def ranking(self) -> list[str]:
+        """Return the ids of all candidates: the chosen ones, then the others by similarity."""
         nearest = np.argsort(-self.pool.similarities, kind="stable").tolist()
-        return list(dict.fromkeys([*self.positions.tolist(), *nearest]))
+        rows = dict.fromkeys([*self.positions.tolist(), *nearest])
+        return [self.pool.document_ids[row] for row in rows]
 
     def first(self, n: int) -> Chosen:
         """Return the first n picks, or all if there are fewer."""
