@@ -29,7 +29,6 @@ from sift_core.answering.request import (
     Choice,
     check_generation,
     seconds_until,
-    timed,
 )
 from sift_core.answering.sessions import Session
 from sift_core.answering.streams import (
@@ -46,6 +45,7 @@ from sift_core.choice import asearch, choose, search
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
+from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.sift import SIFTSelector

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -218,16 +217,6 @@ class Choice:
 def seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
     """Return the seconds to a moment of `time.monotonic`, less some, > 0; None for any time."""
     return None if deadline is None else max(deadline - time.monotonic() - less, LEAST_SECONDS)
-
-
-@contextmanager
-def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    """Record how many seconds the block took."""
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        timings[stage] = time.perf_counter() - started
 
 
 def check_generation(generation: Mapping[str, Any]) -> None:
