@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from sift_core.answering.model.number_type import NumberType
     from sift_core.service import ServiceSettings
 
-_DEFAULTS = ChoiceOptions()
 MAX_NEW_TOKENS, VLLM_MAX_RANK = 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
@@ -187,6 +186,7 @@ def serve(
         _run(app, host, listener)
 
 
+@with_choice_flags(n_select="n_context", is_command=False)
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
@@ -194,7 +194,7 @@ def opened_app(
     store: str = DEFAULT_STORE,
     model: str | None = DEFAULT_MODEL,
     embedder: str | None = None,
-    options: ChoiceOptions = _DEFAULTS,
+    options: ChoiceOptions,
     cite: bool = False,
     on_off_topic: str = OffTopic.REFUSE.value,
     condense: Condense | None = "join",
@@ -217,7 +217,8 @@ def opened_app(
         store: Address of the index.
         model: Id or folder; None for a service that ranks, searches and embeds alone.
         embedder: What to embed with; None for what the index names.
-        options: What the choice of chunks for a prompt obeys, unless a request says otherwise.
+        options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
+            by name, as the flags of `sift serve`.
         cite: Whether chunks are numbered and marks asked for, unless a request says otherwise.
         on_off_topic: As in `AnswerEngine`.
         condense: As in `AnswerEngine`.
