@@ -17,7 +17,7 @@ from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, check_flag, check_text
 from sift_core.errors import InvalidInputError
-from sift_core.selection.posterior import posterior_variances
+from sift_core.explanation import question_variances
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 _PLACE = re.compile(r"\{(?:context|question)\}")
@@ -185,9 +185,8 @@ class InContextAnswerer:
         prompt = self.prompt(query, chosen.take([]))
         room = self.room_beside(query)
         read = self.fitting(chosen, room)
-        n_queries = 1 + len(query.also)
-        learned = posterior_variances(query.vectors, lessons.embeddings) / n_queries
-        variances_read = posterior_variances(query.vectors, read.embeddings) / n_queries
+        learned = question_variances(query, lessons.embeddings)
+        variances_read = question_variances(query, read.embeddings)
         lengths = {text: self.language_model.n_tokens(text) for text in set(lessons.texts)}
         return PolicyFeatures(
             variance_before=float(learned[0]),

@@ -19,7 +19,7 @@ from sift_core.checks import (
     shown,
 )
 from sift_core.errors import InvalidInputError
-from sift_core.explanation import Chosen
+from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Embedder
 from sift_core.sources.several_queries import queries_of
@@ -202,9 +202,20 @@ class Choice:
     refuses: bool = False
     searched_for: tuple[str, ...] = ()
 
+    def standard_deviation(self, used: CandidatePool) -> float:
+        """Return σ at the question given some chunks, in the paper's setting; NaN without any."""
+        if not len(used):
+            return float("nan")
+        return float(question_variances(self.query, used.embeddings)[-1] ** 0.5)
+
     def chunks(self, chosen: Chosen | None) -> CandidatePool:
         """Return the chunks of `read` or `learned` in order of choice; none for None."""
         return self.pool.take([]) if chosen is None else chosen.chunks
+
+    @property
+    def used(self) -> CandidatePool:
+        """Return the chunks that are read, then those that are learned from, repeats kept."""
+        return CandidatePool.concatenate([self.chunks(self.read), self.chunks(self.learned)])
 
     def seconds_to_learn(self) -> float | None:
         """Return the seconds that are left for training steps, > 0; None for any time."""

@@ -44,7 +44,6 @@ from sift_core import (
     CandidatePool,
     InvalidInputError,
     Query,
-    posterior_variances,
 )
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ class SIFTSynthesizer(BaseSynthesizer):
         candidates = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
         choice = self._chosen(bundle, mode, *self._lookup.candidates(bundle, candidates))
         if (reader := self._reader_of(choice)) is not None:
-            texts = _chunks(choice).texts
+            texts = choice.used.texts
             text = reader.get_response(bundle.query_str, text_chunks=texts, **settings)
             return choice, text, _report_of(choice, "llm")
         if self._streaming:
@@ -233,7 +232,7 @@ class SIFTSynthesizer(BaseSynthesizer):
         found = await self._lookup.acandidates(bundle, candidates)
         choice = await asyncio.to_thread(self._chosen, bundle, mode, *found)
         if (reader := self._reader_of(choice)) is not None:
-            texts = _chunks(choice).texts
+            texts = choice.used.texts
             text = await reader.aget_response(bundle.query_str, text_chunks=texts, **settings)
             return choice, text, _report_of(choice, "llm")
         if self._streaming:
@@ -261,7 +260,7 @@ class SIFTSynthesizer(BaseSynthesizer):
     ) -> RESPONSE_TYPE:
         """Return the response; a later change of `report` shows in its metadata."""
         writer = self._reader_of(choice) or self  # a reader may give objects
-        nodes = {id(node): node for node in _chunks(choice).items}  # each once
+        nodes = {id(node): node for node in choice.used.items}  # each once
         sources = [*nodes.values(), *(additional or [])]
         response = writer._prepare_response_output(text, sources)
         return _with_report(response, report)
@@ -308,12 +307,6 @@ def _nodes_of(texts: Sequence[str]) -> list[NodeWithScore]:
     return [NodeWithScore(node=TextNode(text=text)) for text in texts]
 
 
-def _chunks(choice: Choice) -> CandidatePool:
-    """Return what is read, then what is learned from, repeats kept."""
-    chosen = [one.chunks for one in (choice.read, choice.learned) if one is not None]
-    return CandidatePool.concatenate(chosen or [CandidatePool.empty()])
-
-
 def _report(
     made: Choice | Answer | None = None,
     model: str | None = None,
@@ -347,23 +340,21 @@ def _report(
 
 def _report_of(choice: Choice, model: str) -> dict[str, Any]:
     """Return what a response says of itself while, or where, the engine has no answer."""
-    chunks = _chunks(choice)
-    if not len(chunks):
-        return _report(choice, model)
-    variances = posterior_variances(choice.query.vectors, chunks.embeddings)
-    deviation = float(variances[-1] / (1 + len(choice.query.also))) ** 0.5
-    return _report(choice, model, chunks, deviation)
+    chunks = choice.used
+    return _report(choice, model, chunks, choice.standard_deviation(chunks))
 
 
 def _report_of_answer(answer: Answer) -> dict[str, Any]:
     """Return what a response says of an answer of the engine."""
-    return _report(answer, "engine", answer.chunks, answer.standard_deviation) | {
-        "finish_reason": answer.finish_reason,
-        "n_prompt_tokens": answer.n_prompt_tokens,
-        "n_new_tokens": answer.n_new_tokens,
+    facts = answer.as_dict()
+    return {
+        **_report(answer, "engine", answer.chunks, answer.standard_deviation),
+        **{name: facts[name] for name in _FACTS},
         "citations": [asdict(one) for one in answer.citations],
-        "is_refusal": answer.is_refusal,
     }
+
+
+_FACTS = ("finish_reason", "n_prompt_tokens", "n_new_tokens", "is_refusal")
 
 
 # LlamaIndex recognises streams by the type of a generator.
