@@ -86,10 +86,10 @@ class AnswerRequest:
             check_effort(self.effort)
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
-        if unknown := sorted(set(self.options) - OPTIONS):
+        if not isinstance(self.options, Mapping) or set(self.options) - OPTIONS:
             raise InvalidInputError(
-                f"`options` must hold fields of ChoiceOptions, got {', '.join(unknown)}; there are "
-                f"{', '.join(sorted(OPTIONS))}"
+                f"`options` must be a mapping of fields of ChoiceOptions, got {shown(self.options)}; "
+                f"there are {', '.join(sorted(OPTIONS))}"
             )
         if self.cite is not None:
             check_flag("cite", self.cite)
