@@ -88,8 +88,8 @@ class AnswerRequest:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
         if not isinstance(self.options, Mapping) or set(self.options) - OPTIONS:
             raise InvalidInputError(
-                f"`options` must be a mapping of fields of ChoiceOptions, got {shown(self.options)}; "
-                f"there are {', '.join(sorted(OPTIONS))}"
+                f"`options` must be a mapping of fields of ChoiceOptions "
+                f"({', '.join(sorted(OPTIONS))}), got {shown(self.options)}"
             )
         if self.cite is not None:
             check_flag("cite", self.cite)
