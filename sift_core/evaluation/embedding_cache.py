@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.cache_folder import default_cache_folder
 from sift_core.checks import check_texts
 from sift_core.errors import InvalidInputError
+from sift_core.files import default_cache_folder, write_whole
 from sift_core.progress import progress_bar
 from sift_core.protocols import Embedder
 from sift_core.types import FloatArray
@@ -208,18 +207,12 @@ def _read(path: Path, n: int) -> FloatArray | None:
 
 
 def _write(path: Path, rows: FloatArray) -> None:
-    """Write a file that a reader sees whole or not at all."""
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    array = BytesIO()
+    np.save(array, rows)
+    content = array.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            array = BytesIO()
-            np.save(array, rows)
-            content = array.getvalue()
-            unfinished.write_bytes(content + _checksum(path, content))
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_whole(path, content + _checksum(path, content))
     except OSError as error:
         raise InvalidInputError(
             f"embeddings cannot be kept in {path.parent}: {error.strerror or error}; make room, or "
