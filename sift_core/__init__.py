@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         UndatedWarning,
     )
     from sift_core.explanation import Chosen, Pick
-    from sift_core.kept_vectors import KeptVectors
     from sift_core.options import ChoiceOptions
     from sift_core.pacing import paced, turn_of_ones_own
     from sift_core.places import Place
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
         Selection,
         StopReason,
     )
+    from sift_core.vector_cache import KeptVectors
     from sift_core.vector_lookup import vectors_by_id
 
 __all__ = [
@@ -165,7 +165,7 @@ _NAMES_OF_MODULE = {
     "options": ("ChoiceOptions",),
     "places": ("Place",),
     "dates": ("by_date",),
-    "kept_vectors": ("KeptVectors",),
+    "vector_cache": ("KeptVectors",),
     "vector_lookup": ("vectors_by_id",),
     "sources.oversampling": ("OversamplingSource",),
     "pacing": ("paced", "turn_of_ones_own"),
