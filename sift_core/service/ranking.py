@@ -12,8 +12,8 @@ from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.service.vectors import KeptEmbedder
 from sift_core.types import CandidatePool, FloatArray, Metadata, Query
+from sift_core.vector_cache import KeptEmbedder
 
 # Documents that are put into order of choice, and from how many of the nearest: no reader looks at
 # more, and all of 10,000 documents would take a minute.
