@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +15,6 @@ from sift_core.answering.answer import Answer
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import computed, followed
 from sift_core.service.errors import RefusedError
-from sift_core.service.sessions import Sessions
 from sift_core.service.state import Service
 from sift_core.types import CandidatePool, Query
 
@@ -197,7 +196,7 @@ class Answering:
     def close(self) -> None:
         """Stop: nothing is computed after the step that is being taken."""
         if not self._task.done():
-            self._service.metrics.client_gone()
+            self._service.metrics.clients_gone.inc()
             self._task.cancel()
 
     async def _run(self) -> None:
@@ -212,66 +211,17 @@ class Answering:
                     retry_after_s=5.0,
                 ) from error
             self._refuse_while_stopping()
-            if self._job.session is None:
-                done = await self._answered()
-            else:
-                done = await self._answered_in_session(self._service.sessions)
+            done = await self._answered()
             self._count(done)
             self._events.put_nowait(done)
         except Exception as error:
             self._events.put_nowait(error)
 
     async def _answered(self) -> DoneEvent:
-        choice = await self._engine.achoose(self._job.request)
-        self._events.put_nowait(ChoiceEvent(choice=choice))
-        engine = self._within_time()
-
-        def answer(on_step: Callable[[float], object], **options: Any) -> Answer:
-            on_loss = self._on_loss(choice, on_step)
-            return engine.answer_from(choice, on_step=on_loss, **options)
-
-        return await self._computed(answer, choice, choice.generation)
-
-    async def _answered_in_session(self, sessions: Sessions) -> DoneEvent:
-        key = self._job.session_key
-        async with sessions.being_made(key):
-            session = sessions.get(key)
-            is_reused = session is not None
-            if session is None:
-                session = await self._opened()
-                if not session.choice.refuses:  # a later question may be on the topic
-                    sessions.put(key, session)
-        if is_reused:
-            self._events.put_nowait(ChoiceEvent(choice=session.choice, is_reused=True))
+        session, is_reused = await self._session()
         request = self._job.request
         query = Query(text=request.question, history=request.history)
-
-        def answer(_: Callable[[float], object], **options: Any) -> Answer:
-            answer = session.answer(query, **options)
-            if is_reused:
-                return answer
-            return replace(answer, timings={**session.timings, **answer.timings})
-
-        return await self._computed(answer, session.choice, request.generation_settings)
-
-    async def _opened(self) -> Session:
-        """Return a new session; how its first answer is written is not how all will be."""
-        about = replace(self._job.request, generation={})
-        choice = await self._engine.achoose(about)
-        self._events.put_nowait(ChoiceEvent(choice=choice))
-        engine = self._within_time()
-        return await computed(
-            self._engine.language_model.submit,
-            lambda go_on: engine.session_from(choice, on_step=self._on_loss(choice, go_on)),
-        )
-
-    async def _computed(
-        self,
-        answer: Callable[..., Answer],
-        choice: Choice,
-        generation: Mapping[str, Any],
-    ) -> DoneEvent:
-        """Return what a worker of the model computes, its text put as it comes."""
+        generation = request.generation_settings
 
         def is_late(*_: Any, **__: Any) -> bool:
             is_over = self._left() <= LEAST_S or self._service.stopping.is_set()
@@ -279,19 +229,53 @@ class Answering:
             return self._is_cut
 
         criteria = [*(generation.get("stopping_criteria") or []), is_late]
-        produce = followed(answer, {**generation, "stopping_criteria": criteria})
-        made = await computed(
+        produce = followed(
+            lambda _, **options: session.answer(query, **options),
+            {**generation, "stopping_criteria": criteria},
+        )
+        answer = await computed(
             self._engine.language_model.submit,
             lambda go_on: produce(lambda piece: self._put(TextEvent(text=piece)), go_on),
         )
+        if not is_reused:
+            answer = replace(answer, timings={**session.timings, **answer.timings})
         if self._is_cut:
             seconds = self._service.settings.timeout_s
             why = f"the answer's {seconds:g} s were over"
             if self._service.stopping.is_set():
                 why = "the service is being stopped"
             reason = f"{why}: this is what there was"
-            made = replace(made, finish_reason="length", reasons=(*made.reasons, reason))
-        return DoneEvent(answer=made, choice=choice, is_cut=self._is_cut)
+            answer = replace(answer, finish_reason="length", reasons=(*answer.reasons, reason))
+        return DoneEvent(answer=answer, choice=session.choice, is_cut=self._is_cut)
+
+    async def _session(self) -> tuple[Session, bool]:
+        """Return a session, and whether it was kept from a question before."""
+        key, sessions = self._job.session_key, self._service.sessions
+        if self._job.session is None:
+            return await self._opened(self._job.request, is_kept=False), False
+        async with sessions.being_made(key):
+            session = sessions.get(key)
+            if session is not None:
+                self._events.put_nowait(ChoiceEvent(choice=session.choice, is_reused=True))
+                return session, True
+            # how its first answer is written is not how all will be
+            request = replace(self._job.request, generation={})
+            session = await self._opened(request, is_kept=True)
+            if not session.choice.refuses:  # a later question may be on the topic
+                sessions.put(key, session)
+            return session, False
+
+    async def _opened(self, request: AnswerRequest, *, is_kept: bool) -> Session:
+        """Return a new session; one that is kept has read its documents too."""
+        choice = await self._engine.achoose(request)
+        self._events.put_nowait(ChoiceEvent(choice=choice))
+        settings = self._engine.settings.within(self._left() * LEARNING_SHARE)
+        engine = replace(self._engine, settings=settings)
+        opened = engine.session_from if is_kept else engine.prepared
+        return await computed(
+            engine.language_model.submit,
+            lambda go_on: opened(choice, on_step=self._on_loss(choice, go_on)),
+        )
 
     def _on_loss(
         self, choice: Choice, go_on: Callable[[float], object]
@@ -305,7 +289,7 @@ class Answering:
             go_on(loss)  # leaves by an exception where nobody waits any more
             self._refuse_while_stopping()
             number += 1
-            self._service.metrics.learning_step()
+            self._service.metrics.learning_steps.inc()
             self._put(StepEvent(number=number, n_steps=n_steps, loss=loss))
 
         return on_loss
@@ -319,11 +303,6 @@ class Answering:
 
     def _left(self) -> float:
         return max(self._deadline - time.monotonic(), LEAST_S)
-
-    def _within_time(self) -> AnswerEngine:
-        """Return the engine, which learns for most of the time that is left."""
-        engine = self._engine
-        return replace(engine, settings=engine.settings.within(self._left() * LEARNING_SHARE))
 
     def _count(self, done: DoneEvent) -> None:
         metrics, answer = self._service.metrics, done.answer

@@ -1,12 +1,11 @@
-"""What every request passes first: its name, who may call, how much it may send.
+"""The checks that every request passes first: its host, its key, and the size of its body.
 
 One ASGI layer around all routes. It reads the whole body before a route runs, so that a large or a
-slow one costs no more than its own bytes; what a client sends is small beside an answer's work.
+slow one costs no more than its own bytes. A client's body is small beside an answer's work.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 import time
@@ -14,8 +13,10 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sift_core.service.errors import RefusedError, refusal_of, request_id, told
-from sift_core.service.json_bodies import JsonAnswer
+from anyio import fail_after
+
+from sift_core.service.errors import RefusedError, openai_error, refusal_of, request_id
+from sift_core.service.http import JsonAnswer
 from sift_core.service.metrics import Metrics
 from sift_core.service.settings import ServiceSettings
 
@@ -24,18 +25,20 @@ if TYPE_CHECKING:
 
 OPEN = frozenset({"/health", "/ready"})  # needs no key
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")  # a client's own name for a request
+_TEI_TYPES = {422: "Validation", 424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
 
 
 class Guard:
-    """Names, times and counts each request; refuses what may not pass; tells of what failed.
+    """Names, times and counts each request, and answers every error that a route raises.
 
-    A path with a slash behind it is the one without: no redirect, to whatever host was named.
+    A path that ends with a slash is the same path without it. Nothing is redirected, since that
+    would name whatever host the client named.
 
     Args:
         app: All routes.
         settings: The key and the limits.
-        metrics: Told of each request.
-        open_paths: That need no key: files of the page.
+        metrics: Counts each request.
+        open_paths: Paths that need no key beside /health and /ready. Default: none.
     """
 
     def __init__(
@@ -67,7 +70,12 @@ class Guard:
         def hold(n_bytes: int) -> None:
             nonlocal n_held
             if n_bytes > self._room:
-                raise _no_room()
+                raise RefusedError(
+                    "the requests that are being served are too large together; ask again later",
+                    status=429,
+                    code="overloaded",
+                    retry_after_s=1.0,
+                )
             self._room -= n_bytes
             n_held += n_bytes
 
@@ -87,15 +95,13 @@ class Guard:
             refused = refusal_of(error)
             if status:  # the answer has begun: the connection is cut
                 raise
-            answer = told(scope["path"], refused)
-            also = {"connection": "close"} if refused.status == 408 else {}
-            response = JsonAnswer(answer.body, answer.status, {**answer.headers, **also})
-            await response(scope, receive, named)
+            await _in_dialect(scope["path"], refused)(scope, receive, named)
         finally:
             self._room += n_held
             # A template such as "/v1/rerank"; never what clients make up, which has no end.
             route = getattr(scope.get("route"), "path", None) or "other"
-            self._metrics.request(route, status, time.perf_counter() - started)
+            self._metrics.requests.labels(route, str(status)).inc()
+            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         allowed = self._settings.allowed_hosts
@@ -127,31 +133,33 @@ class Guard:
     ) -> bytes:
         """Return the whole body, read while nothing is computed."""
         limit = self._settings.max_body_bytes
-        told_length = headers.get(b"content-length", b"")
-        if told_length.isdigit() and int(told_length) > limit:
-            raise _too_large(limit)
+        too_large = RefusedError(
+            f"the request is larger than {limit:,} bytes; send fewer documents at once",
+            status=413,
+            code="request_too_large",
+        )
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > limit:
+            raise too_large
+        parts: list[bytes] = []
+        size, has_more = 0, True
         try:
-            return await asyncio.wait_for(
-                _read(receive, limit, hold), self._settings.body_timeout_s
-            )
-        except asyncio.TimeoutError as error:
-            raise RefusedError("the request did not arrive in time", status=408) from error
-
-
-async def _read(receive: Receive, limit: int, hold: Callable[[int], object]) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise RefusedError("the client went away", status=499)  # nobody reads it
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise _too_large(limit)
-        hold(len(parts[-1]))
-        if not message.get("more_body"):
-            return b"".join(parts)
+            with fail_after(self._settings.body_timeout_s):
+                while has_more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise RefusedError("the client went away", status=499)  # nobody reads it
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limit:
+                        raise too_large
+                    hold(len(parts[-1]))
+                    has_more = message.get("more_body", False)
+        except TimeoutError as error:
+            raise RefusedError(
+                "the request did not arrive in time", status=408, headers={"connection": "close"}
+            ) from error
+        return b"".join(parts)
 
 
 def _replayed(body: bytes, receive: Receive) -> Callable[[], Any]:
@@ -164,18 +172,23 @@ def _replayed(body: bytes, receive: Receive) -> Callable[[], Any]:
     return replay
 
 
-def _no_room() -> RefusedError:
-    return RefusedError(
-        "the requests that are being served are too large together; ask again later",
-        status=429,
-        code="overloaded",
-        retry_after_s=1.0,
-    )
+def _in_dialect(path: str, refused: RefusedError) -> JsonAnswer:
+    """Return an error in the dialect of a path.
 
-
-def _too_large(limit: int) -> RefusedError:
-    return RefusedError(
-        f"the request is larger than {limit:,} bytes; send fewer documents at once",
-        status=413,
-        code="request_too_large",
-    )
+    Several dialects share /v1/rerank and /rerank, so their errors have the keys of all of them.
+    """
+    message, status = str(refused), refused.status
+    headers = dict(refused.headers)
+    if refused.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, round(refused.retry_after_s)))
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    body: dict[str, Any] = {"detail": message}
+    if path.endswith("/rerank"):
+        body = {"message": message, "detail": message}
+        if path == "/rerank":  # 422 as Jina and TEI have it; TEI's 424: the model failed
+            status = {400: 422, 500: 424}.get(status, status)
+            body |= {"error": message, "error_type": _TEI_TYPES.get(status, "Validation")}
+    elif path.startswith("/v1/"):
+        body = {"error": openai_error(refused)}
+    return JsonAnswer(body, status, headers)

@@ -1,4 +1,4 @@
-"""What OpenAI's clients send, and what is asked of the engine by it."""
+"""Bodies of OpenAI's clients, and the parts of a question to the engine in them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import ConfigDict, Field
 
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
-from sift_core.service.bodies import MAX_QUERIES, Body, ChoiceBody, FewKeys, Many
 from sift_core.service.errors import RefusedError
-from sift_core.service.filters import Filter
+from sift_core.service.http import MAX_QUERIES, Body, ChoiceBody, FewKeys, Many
+from sift_core.service.metadata import Filter
 from sift_core.types import AnswerMode, Message
 
 MAX_STOPS = 16

@@ -6,13 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from sift_core.errors import MissingDependencyError
-
-try:
-    from fastapi import APIRouter
-    from fastapi.responses import FileResponse
-except ImportError as error:
-    raise MissingDependencyError("fastapi", extra="serve") from error
+from fastapi import APIRouter
+from fastapi.responses import FileResponse
 
 HEADERS = {
     # Nothing of another host, no inline script or style: text of a document can do nothing.

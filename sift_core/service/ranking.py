@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,6 @@ from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.types import CandidatePool, FloatArray, Metadata, Query
-from sift_core.vector_cache import KeptEmbedder
 
 # Documents that are put into order of choice, and from how many of the nearest: no reader looks at
 # more, and all of 10,000 documents would take a minute.
@@ -38,26 +37,9 @@ class Ranking:
     n_chosen: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Documents:
-    """The n documents of a request.
-
-    Args:
-        texts: n texts.
-        metadata: n mappings.
-    """
-
-    texts: Sequence[str]
-    metadata: Sequence[Metadata]
-
-    @property
-    def filled(self) -> list[int]:
-        """Return the positions of the documents that have a text."""
-        return [i for i, text in enumerate(self.texts) if text.strip()]
-
-
 def ranked(
-    documents: Documents,
+    texts: Sequence[str],
+    metadata: Sequence[Metadata],
     question: FloatArray,
     vectors: FloatArray,
     options: ChoiceOptions,
@@ -69,10 +51,11 @@ def ranked(
     Takes O(min(n, 500) · min(n, 1000) · (d + k)) time and one pass over all vectors.
 
     Args:
-        documents: n documents.
-        question: Shape (d,).
+        texts: Of n documents.
+        metadata: Of each of them.
+        question: Its vector, shape (d,).
         vectors: Of the documents that have one, shape (m, d).
-        options: What the choice obeys; at most 256 documents are chosen.
+        options: Options of the choice; at most 256 documents are chosen.
         positions: Positions of those documents. Default: all.
 
     Raises:
@@ -90,7 +73,7 @@ def ranked(
             f"`embeddings` must not be all zero, got such a vector at {int(is_filled.argmin())}; "
             f"was an empty text embedded?"
         )
-    n, first, n_chosen = len(documents.texts), [], 0
+    n, first, n_chosen = len(texts), [], 0
     at = range(n) if positions is None else positions
     cosines = cosine_similarities(question, vectors)
     rows = np.argsort(-cosines, kind="stable")
@@ -98,46 +81,13 @@ def ranked(
     if len(near):
         pool = CandidatePool(
             document_ids=[str(at[row]) for row in near.tolist()],
-            texts=[documents.texts[at[row]] for row in near.tolist()],
+            texts=[texts[at[row]] for row in near.tolist()],
             embeddings=vectors[near],
             similarities=cosines[near],
-            metadata=[documents.metadata[at[row]] for row in near.tolist()],
+            metadata=[metadata[at[row]] for row in near.tolist()],
         )
         options = replace(options, n_select=min(options.n_select, MAX_CHOICES))
         chosen = choose(pool, Query(text="", embedding=question), options)
         first, n_chosen = [int(name) for name in chosen.ranking()], len(chosen)
     order = list(dict.fromkeys([*first, *(at[row] for row in rows.tolist()), *range(n)]))
     return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=n_chosen)
-
-
-def ranked_texts(
-    embedder: KeptEmbedder,
-    query: str,
-    documents: Documents,
-    options: ChoiceOptions,
-    *,
-    go_on: Callable[[], object] = lambda: None,
-) -> Ranking:
-    """Return documents in order of choice; blank ones, which have no vector, are the last.
-
-    Args:
-        embedder: Embeds texts that it has no vector of.
-        query: The question.
-        documents: n documents.
-        options: What the choice obeys; at most 256 documents are chosen.
-        go_on: Called before each batch of the embedder and before the choice; what it raises ends
-            the work.
-
-    Raises:
-        InvalidInputError: If the query is blank.
-    """
-    if not query.strip():
-        raise InvalidInputError("`query` is empty; ask something")
-    positions = documents.filled
-    question = embedder.embed_query(query)
-    vectors: FloatArray = np.empty((0, len(question)), dtype=np.float32)
-    if positions:
-        texts = [documents.texts[i] for i in positions]
-        vectors = embedder.embed_documents(texts, go_on=go_on)
-    go_on()
-    return ranked(documents, question, vectors, options, positions=positions)

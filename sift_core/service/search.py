@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
+from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from sift_core.choice import asearch
@@ -17,18 +18,13 @@ from sift_core.options import token_counter
 from sift_core.protocols import Selector
 from sift_core.selection.explain import explain
 from sift_core.selection.select import selector_from_settings
-from sift_core.service.bodies import MAX_QUERIES, ChoiceBody, Many
 from sift_core.service.errors import RefusedError
-from sift_core.service.filters import Filter, filter_for
-from sift_core.service.json_bodies import JsonAnswer, JsonRoute
-from sift_core.service.naming import address_of, title_of
+from sift_core.service.http import MAX_QUERIES, ChoiceBody, JsonAnswer, JsonRoute, Many
+from sift_core.service.metadata import Filter, filter_for, title_and_url
 from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
 from sift_core.service.state import Service
-from sift_core.service.watching import while_there
 from sift_core.sources.several_queries import queries_of
 from sift_core.types import CandidatePool
-
-from fastapi import APIRouter, Request  # isort: skip  # after what names the extra
 
 
 @with_option_fields(
@@ -59,9 +55,9 @@ def search_router(service: Service) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, default_response_class=JsonAnswer, tags=["search"])
 
     @router.post("/search", operation_id="search")
-    async def search(body: SearchRequest, request: Request) -> dict[str, Any]:
+    async def search(body: SearchRequest) -> dict[str, Any]:
         """Choose the chunks of the store that together say most about the query."""
-        return await while_there(request.receive, lambda: _found(service, body))
+        return await _found(service, body)
 
     return router
 
@@ -136,8 +132,7 @@ def _record(chosen: Chosen) -> dict[str, Any]:
     record = chosen.as_dict()
     explanation = explain(chosen.query.vectors, chosen.pool.embeddings, chosen.positions)
     for i, chunk in enumerate(record["chunks"]):
-        chunk["title"] = title_of(chunk["metadata"], chunk["document_id"])
-        chunk["url"] = address_of(chunk["metadata"], chunk["document_id"])
+        chunk |= title_and_url(chunk["metadata"], chunk["document_id"])
         chunk["candidate"] = int(chosen.positions[i])
         chunk["information"] = {
             "gain": float(explanation.information_gains[i]),
@@ -150,8 +145,7 @@ def _candidates(pool: CandidatePool) -> list[dict[str, Any]]:
     return [
         {
             "document_id": name,
-            "title": title_of(pool.metadata[i], name),
-            "url": address_of(pool.metadata[i], name),
+            **title_and_url(pool.metadata[i], name),
             "similarity": float(pool.similarities[i]),
         }
         for i, name in enumerate(pool.document_ids)

@@ -1,58 +1,48 @@
-"""What the service allows: keys, limits, times."""
+"""Settings of the service: keys, limits, times."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from sift_core.checks import as_count, as_number, check_text
 from sift_core.errors import InvalidInputError
 
 KEY_VARIABLE = "SIFT_API_KEY"
-_COUNTS = (
-    "max_body_bytes",
-    "max_held_bytes",
-    "max_documents",
-    "max_new_tokens",
-    "n_answers",
-    "n_rankings",
-    "vector_cache_bytes",
-    "n_sessions",
-)
-_WAITING = ("n_waiting_answers", "n_waiting_rankings")
 _SEVERAL = ("allowed_origins", "allowed_hosts")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+")
-_SECONDS = ("timeout_s", "body_timeout_s", "keep_alive_s", "session_s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSettings:
-    """What the service allows, and how long it waits.
+    """Limits and times of the service, and who may call it.
 
     Args:
-        api_key: What clients send as `Authorization: Bearer KEY`; None asks for none.
-        model_name: What clients call the language model; the end of its own name if None, so
-            that no path is told.
-        allowed_origins: Web pages of other hosts that may call, "https://example.org"; none
-            if empty (no CORS).
-        allowed_hosts: Names by which the service may be called, without a port; any if empty. On
-            the loopback without a key these keep a web page from calling under a name of its own
-            that it lets point here.
-        max_body_bytes: Of a request.
-        max_held_bytes: Of the bodies of all requests that are being served; more are refused (429).
-        max_documents: Documents of a rerank, texts to embed, candidates of a search.
-        max_new_tokens: Of one answer; what a request may ask for at most.
-        n_answers: Answers that are computed at once; they take turns on the model.
-        n_waiting_answers: That wait for it; more are refused (429).
-        n_rankings: Reranks, searches and embeddings at once.
-        n_waiting_rankings: Likewise.
-        timeout_s: After which an answer ends with what there is.
-        body_timeout_s: In which a request must have arrived.
-        keep_alive_s: Between comments in a stream in which nothing else is written.
-        n_sessions: Sessions that are kept, the least recently used dropped first.
-        session_s: How long an unused session is kept.
-        vector_cache_bytes: For vectors of texts that were embedded before.
+        api_key: The key that clients send as `Authorization: Bearer KEY`. Default: None, which
+            asks for none.
+        model_name: The name by which clients call the language model. Default: the last part of
+            its own name, so that no path is visible.
+        allowed_origins: Web pages of other hosts that may call, "https://example.org". Default:
+            none, without CORS.
+        allowed_hosts: Names by which the service may be called, without a port. Default: any. On
+            the loopback without a key they stop a web page that makes its own name point here.
+        max_body_bytes: Size of a request. Default: 32 MiB.
+        max_held_bytes: Size of the bodies of all requests that are being served. Larger ones are
+            refused (429). Default: 128 MiB.
+        max_documents: Documents of a rerank, texts to embed, candidates of a search. Default:
+            10,000.
+        max_new_tokens: Tokens of one answer that a request may ask for. Default: 4096.
+        n_answers: Answers that are computed at once; they take turns on the model. Default: 4.
+        n_waiting_answers: Answers that may wait; more are refused (429). Default: 32.
+        n_rankings: Reranks, searches and embeddings at once. Default: 4.
+        n_waiting_rankings: Those that may wait; more are refused (429). Default: 128.
+        timeout_s: An answer ends after this time with the text that there is. Default: 300.
+        body_timeout_s: A request must arrive in this time. Default: 60.
+        keep_alive_s: Time between comments in a stream that is silent otherwise. Default: 5.
+        n_sessions: Sessions that are kept, the least recently used dropped first. Default: 16.
+        session_s: An unused session is dropped after this time. Default: 3600.
+        vector_cache_bytes: Memory for vectors of texts that were embedded before. Default: 256 MiB.
 
     Raises:
         InvalidInputError: If a number is out of its range, a name is empty, the key is one that
@@ -79,17 +69,17 @@ class ServiceSettings:
     vector_cache_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            as_count(name, getattr(self, name), minimum=1)
+        for one in fields(self):
+            if one.type == "int":
+                minimum = 0 if one.name.startswith("n_waiting") else 1
+                as_count(one.name, getattr(self, one.name), minimum=minimum)
+            elif one.type == "float":
+                as_number(one.name, getattr(self, one.name), above=0)
         if self.max_held_bytes < self.max_body_bytes:
             raise InvalidInputError(
                 f"`max_held_bytes` must be >= `max_body_bytes`, {self.max_body_bytes}, got "
                 f"{self.max_held_bytes}"
             )
-        for name in _WAITING:
-            as_count(name, getattr(self, name), minimum=0)
-        for name in _SECONDS:
-            as_number(name, getattr(self, name), above=0)
         self._check_texts()
 
     def _check_texts(self) -> None:

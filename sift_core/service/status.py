@@ -6,15 +6,15 @@ import asyncio
 import logging
 import time
 
+from anyio import to_thread
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
 from sift_core.errors import SiftError
 from sift_core.protocols import CandidateSource, Embedder
-from sift_core.service.json_bodies import JsonAnswer
-from sift_core.service.metrics import CONTENT_TYPE
+from sift_core.service.http import JsonAnswer
 from sift_core.service.state import Service
 from sift_core.types import Query
-
-from anyio import to_thread  # isort: skip  # after what names the extra
-from fastapi import APIRouter, Response  # isort: skip
 
 logger = logging.getLogger(__name__)
 STORE_CHECK_S = 5.0  # how long it counts that the store has answered
@@ -53,13 +53,13 @@ def status_router(service: Service) -> APIRouter:
             reasons.append("too many answers wait for the language model")
         if not await store_answers():
             reasons.append("the store of documents does not answer")
-        told = {"status": "not ready" if reasons else "ready", "reasons": reasons}
-        return JsonAnswer(told, 503 if reasons else 200)
+        status = "not ready" if reasons else "ready"
+        return JsonAnswer({"status": status, "reasons": reasons}, 503 if reasons else 200)
 
     @router.get("/metrics", operation_id="metrics")
     async def metrics() -> Response:
         """Return the figures as Prometheus reads them."""
-        return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
+        return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     return router
 

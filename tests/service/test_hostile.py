@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from sift_core import InMemorySource
-from sift_core.service import openai_models, rerank_wire, search, status
+from sift_core.service import openai_models, rerank, search, status
 from tests.service.servers import CHAT, PATIENCE_S, RERANK, TEXTS, figures, service, until
 
 CHAT_PATH = "/v1/chat/completions"
@@ -17,8 +17,8 @@ MODELS = {
     openai_models.ChatRequest: {"model": "m", "messages": [{"role": "user", "content": "q"}]},
     openai_models.CompletionRequest: {"model": "m", "prompt": "q"},
     openai_models.EmbeddingRequest: {"model": "m", "input": "q"},
-    rerank_wire.DocumentsRequest: {"query": "q", "documents": ["a"]},
-    rerank_wire.TextsRequest: {"query": "q", "texts": ["a"]},
+    rerank.DocumentsRequest: {"query": "q", "documents": ["a"]},
+    rerank.TextsRequest: {"query": "q", "texts": ["a"]},
     search.SearchRequest: {"query": "q"},
     openai_models.Sift: {},
     openai_models.ChatMessage: {"role": "user"},

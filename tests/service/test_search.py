@@ -10,7 +10,7 @@ from sift_core import ContextSelector, InMemorySource, MMRSelector, Query, expla
 from sift_core.documents import Chunker
 from sift_core.explanation import COPY_COSINE
 from sift_core.service import create_app
-from sift_core.service.filters import filter_for
+from sift_core.service.metadata import filter_for
 from sift_core.testing import HashingEmbedder
 from tests.service.servers import TEXTS, service, serving
 

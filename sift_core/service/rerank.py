@@ -9,22 +9,19 @@ from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import numpy as np
+from anyio import from_thread
+from fastapi import APIRouter
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from sift_core.checks import as_finite_array, shown
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import ChoiceOptions, token_counter
-from sift_core.service.bodies import MAX_KEYS, Body, ChoiceBody, Many
 from sift_core.service.errors import RefusedError
-from sift_core.service.json_bodies import JsonAnswer, JsonRoute
-from sift_core.service.ranking import Documents, Ranking, ranked, ranked_texts
+from sift_core.service.http import MAX_KEYS, Body, ChoiceBody, JsonAnswer, JsonRoute, Many
+from sift_core.service.ranking import Ranking, ranked
 from sift_core.service.state import Service
-from sift_core.service.watching import while_there
-from sift_core.types import FloatArray
-
-from anyio import from_thread  # isort: skip  # after what names the extra
-from fastapi import APIRouter, Request  # isort: skip
+from sift_core.types import FloatArray, Metadata
 
 
 def _vector(value: object) -> FloatArray:
@@ -94,10 +91,6 @@ class DocumentsRequest(ChoiceBody, _Vectored):
     return_documents: bool | None = None
     rank_fields: Annotated[Many[str], Field(max_length=MAX_KEYS)] | None = None
 
-    def texts(self) -> list[str]:
-        """Return the documents' texts; of one with fields, those to rank by or "text"."""
-        return [_text(document, self.rank_fields) for document in self.documents]
-
 
 class TextsRequest(_Vectored):
     """What TEI's clients send."""
@@ -128,31 +121,21 @@ def rerank_router(service: Service) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, default_response_class=JsonAnswer, tags=["rerank"])
 
     @router.post("/rerank", operation_id="rerank")
-    async def rerank(body: AnyRequest, request: Request) -> JsonAnswer:
+    async def rerank(body: AnyRequest) -> JsonAnswer:
         """Rank as Jina, vLLM and Infinity do (`documents`), or as TEI does (`texts`)."""
         if isinstance(body, TextsRequest):
-            return JsonAnswer(
-                await while_there(request.receive, lambda: _scored_texts(service, body))
-            )
-        return JsonAnswer(
-            await while_there(
-                request.receive, lambda: _results(service, body, version="1", with_documents=True)
-            )
-        )
+            return JsonAnswer(await _scored_texts(service, body))
+        return JsonAnswer(await _results(service, body, version="1", with_documents=True))
 
     @router.post("/v1/rerank", operation_id="rerank_v1")
-    async def rerank_v1(body: DocumentsRequest, request: Request) -> JsonAnswer:
+    async def rerank_v1(body: DocumentsRequest) -> JsonAnswer:
         """Rank as Cohere's first version, Jina, vLLM and Infinity do."""
-        return JsonAnswer(
-            await while_there(request.receive, lambda: _results(service, body, version="1"))
-        )
+        return JsonAnswer(await _results(service, body, version="1"))
 
     @router.post("/v2/rerank", operation_id="rerank_v2")
-    async def rerank_v2(body: DocumentsRequest, request: Request) -> JsonAnswer:
+    async def rerank_v2(body: DocumentsRequest) -> JsonAnswer:
         """Rank as Cohere's second version and vLLM do."""
-        return JsonAnswer(
-            await while_there(request.receive, lambda: _results(service, body, version="2"))
-        )
+        return JsonAnswer(await _results(service, body, version="2"))
 
     return router
 
@@ -166,7 +149,7 @@ async def _results(
 ) -> dict[str, Any]:
     """Return the answer to a request with `documents`: all keys that any of its clients reads."""
     service.check_n("documents", len(request.documents))
-    texts = request.texts()
+    texts = [_text(document, request.rank_fields) for document in request.documents]
     top_n = request.top_n or len(texts)
     metadata = [one if isinstance(one, dict) else {} for one in request.documents]
     options = request.choice_options(
@@ -174,8 +157,7 @@ async def _results(
         selector=service.selector,
         count_tokens=token_counter(service.embedder),
     )
-    documents = Documents(texts=texts, metadata=metadata)
-    ranking, n_tokens = await _ranked(service, request, "documents", documents, options)
+    ranking, n_tokens = await _ranked(service, request, "documents", texts, metadata, options)
     if options.rules:
         top_n = min(top_n, ranking.n_chosen)
     results: list[dict[str, Any]] = [
@@ -199,29 +181,27 @@ async def _results(
 
 
 async def _scored_texts(service: Service, request: TextsRequest) -> list[dict[str, Any]]:
+    """Return the answer to a request with `texts`: each of them with its score."""
     texts = request.texts
     service.check_n("texts", len(texts))
     options = ChoiceOptions(n_select=len(texts), selector=service.selector)
-    documents = Documents(texts=texts, metadata=[{}] * len(texts))
-    ranking, _ = await _ranked(service, request, "texts", documents, options)
-    scored: list[dict[str, Any]] = [
-        {"index": i, "score": score} for i, score in zip(ranking.order, ranking.scores, strict=True)
+    ranking, _ = await _ranked(service, request, "texts", texts, [{}] * len(texts), options)
+    return [
+        {"index": i, "score": score, **({"text": texts[i]} if request.return_text else {})}
+        for i, score in zip(ranking.order, ranking.scores, strict=True)
     ]
-    if request.return_text:
-        for one in scored:
-            one["text"] = texts[one["index"]]
-    return scored
 
 
 async def _ranked(
     service: Service,
     request: _Vectored,
     field: str,
-    documents: Documents,
+    texts: Sequence[str],
+    metadata: Sequence[Metadata],
     options: ChoiceOptions,
 ) -> tuple[Ranking, int]:
-    """Return what a thread makes of the request, and how many tokens were embedded for it."""
-    texts, given = documents.texts, request.embeddings
+    """Return the ranking, made in a thread, and how many tokens were embedded for it."""
+    given = request.embeddings
     if given is not None and len(given) != len(texts):
         raise RefusedError(
             f"`embeddings` must have one vector for each of the {len(texts)} `{field}`, got "
@@ -230,16 +210,25 @@ async def _ranked(
         )
 
     def rank() -> tuple[Ranking, int]:
+        question: Any = request.query_embedding
+        vectors: Any = given
+        n_tokens = 0
+        positions: Sequence[int] = range(len(texts))
         if given is None:
-            embedder = service.needed_embedder()
-            ranking = ranked_texts(
-                embedder, request.query, documents, options, go_on=from_thread.check_cancelled
-            )
-            return ranking, embedder.n_tokens([request.query, *texts])
-        question = request.query_embedding
-        if question is None:
+            if not request.query.strip():
+                raise InvalidInputError("`query` is empty; ask something")
+            positions = [i for i, text in enumerate(texts) if text.strip()]  # others have no vector
+            embedder, go_on = service.needed_embedder(), from_thread.check_cancelled
+            question = embedder.embed_query(request.query)
+            vectors = np.empty((0, len(question)), dtype=np.float32)
+            if positions:
+                vectors = embedder.embed_documents([texts[i] for i in positions], go_on=go_on)
+            go_on()
+            n_tokens = embedder.n_tokens([request.query, *texts])
+        elif question is None:
             question = service.needed_embedder().embed_query(request.query)
-        return ranked(documents, question, given, options), 0
+        ranking = ranked(texts, metadata, question, vectors, options, positions=positions)
+        return ranking, n_tokens
 
     ranking, n_tokens = await service.in_thread("rerank", rank)
     service.metrics.tokens(embedding=n_tokens)
@@ -247,6 +236,7 @@ async def _ranked(
 
 
 def _text(document: str | dict[str, Any], fields: Sequence[str] | None) -> str:
+    """Return a document's text; of one with fields, those to rank by or "text"."""
     if isinstance(document, str):
         return document
     if fields:

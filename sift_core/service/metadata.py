@@ -1,20 +1,18 @@
-"""Restrictions by metadata as JSON has them, made a store's own kind of filter."""
+"""Metadata of documents: filters from JSON for a store, and the title and address for a reader."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Annotated, Any, TypeAlias
 
-from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.protocols import CandidateSource
-from sift_core.service.bodies import FewKeys, Many
-from sift_core.types import Metadata
+from pydantic import Field, StrictBool, StrictInt, StrictStr
 
-try:
-    from pydantic import Field, StrictBool, StrictInt, StrictStr
-except ImportError as error:
-    raise MissingDependencyError("fastapi", extra="serve") from error
+from sift_core.errors import InvalidInputError
+from sift_core.protocols import CandidateSource
+from sift_core.service.http import FewKeys, Many
+from sift_core.types import Metadata
 
 MAX_VALUES = 1000  # each is compared with each document
 _NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]*\])*'
@@ -88,3 +86,30 @@ def _path(key: str) -> str:
     if not key or '"' in key:
         raise InvalidInputError(f"`filter` names no metadata key by {key[:80]!r}; correct it")
     return f'"{key}"'
+
+
+def address_of(metadata: Metadata, document_id: str) -> str:
+    """Return where a document is: its address on the web, else its file, else its id."""
+    for key in ("url", "source"):
+        if isinstance(metadata.get(key), str) and metadata[key]:
+            return str(metadata[key])
+    return document_id
+
+
+def title_of(metadata: Metadata, document_id: str) -> str:
+    """Return the title of a document, else its file's name and headings."""
+    title = metadata.get("title")
+    if isinstance(title, str) and title:
+        return title
+    heading = metadata.get("heading") or ()
+    titles = [heading] if isinstance(heading, str) else [str(one) for one in heading]
+    file = PurePath(address_of(metadata, document_id)).name or document_id
+    return " > ".join([file, *titles])
+
+
+def title_and_url(metadata: Metadata, document_id: str) -> dict[str, str]:
+    """Return both as they stand in answers."""
+    return {
+        "title": title_of(metadata, document_id),
+        "url": address_of(metadata, document_id),
+    }
