@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,28 +24,6 @@ if TYPE_CHECKING:
 LEARNING_SHARE = 0.75  # of the time that is left: the rest is for writing. A guess.
 LEAST_S = 0.01
 CHARACTERS = 64  # a token at most; of prose four or five
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AnswerJob:
-    """A question to a service, with its session.
-
-    Args:
-        request: The question; `max_new_tokens` None for the service's default.
-        session: Names a conversation that learns once; None for none.
-        conditions: What the session's documents are restricted to, for its key.
-    """
-
-    request: AnswerRequest
-    session: str | None = None
-    conditions: str = ""
-
-    @property
-    def session_key(self) -> tuple[object, ...]:
-        """What a session may not share with another: all that its documents depend on."""
-        asked = self.request
-        options = tuple(sorted(asked.options.items()))
-        return (self.session, asked.mode, asked.effort, options, asked.cite, self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,13 +54,6 @@ class StepEvent:
     loss: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextEvent:
-    """A piece of the answer's text."""
-
-    text: str
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DoneEvent:
     """The whole answer.
@@ -98,10 +69,13 @@ class DoneEvent:
     is_cut: bool
 
 
-Event: TypeAlias = ChoiceEvent | StepEvent | TextEvent | DoneEvent
+Event: TypeAlias = ChoiceEvent | StepEvent | str | DoneEvent
+"""A `str` is a piece of the answer's text."""
 
 
-async def fit_to_window(service: Service, engine: AnswerEngine, job: AnswerJob) -> AnswerJob:
+async def fit_to_window(
+    service: Service, engine: AnswerEngine, request: AnswerRequest
+) -> AnswerRequest:
     """Return a question that fits into the model's window, with the length of its answer.
 
     The default length gives way to a long question; a length that was asked for does not.
@@ -110,7 +84,6 @@ async def fit_to_window(service: Service, engine: AnswerEngine, job: AnswerJob) 
         InvalidInputError: If question and answer do not fit, or an option cannot be used.
         RefusedError: If more tokens are asked for than the service allows.
     """
-    request = job.request
     _check_size(engine, request)
     limit = service.settings.max_new_tokens
     if request.max_new_tokens is not None and request.max_new_tokens > limit:
@@ -129,7 +102,7 @@ async def fit_to_window(service: Service, engine: AnswerEngine, job: AnswerJob) 
         return min(engine.max_new_tokens, limit, 1 + room)
 
     n = await service.in_thread("check", checked)  # a long text takes its time
-    return replace(job, request=replace(request, max_new_tokens=n))
+    return replace(request, max_new_tokens=n)
 
 
 def _check_size(engine: AnswerEngine, request: AnswerRequest) -> None:
@@ -152,16 +125,24 @@ class Answering:
     """An answer on its way. Its work is a task of its own; `close` ends it within a step.
 
     Args:
-        service: Whose queue and sessions it takes part in.
+        service: Has the queue and the sessions.
         engine: Answers.
-        job: From `fit_to_window`.
+        request: From `fit_to_window`.
+        session_key: Names a conversation that learns once. Two questions with the same key get
+            the same documents. Default: None, for a question of its own.
 
     Raises:
         RefusedError: If the queue is full.
     """
 
-    def __init__(self, service: Service, engine: AnswerEngine, job: AnswerJob) -> None:
-        self._service, self._job = service, job
+    def __init__(
+        self,
+        service: Service,
+        engine: AnswerEngine,
+        request: AnswerRequest,
+        session_key: Hashable | None = None,
+    ) -> None:
+        self._service, self._request, self._session_key = service, request, session_key
         settings = service.settings
         self._deadline = time.monotonic() + settings.timeout_s
         self._engine = engine
@@ -219,7 +200,7 @@ class Answering:
 
     async def _answered(self) -> DoneEvent:
         session, is_reused = await self._session()
-        request = self._job.request
+        request = self._request
         query = Query(text=request.question, history=request.history)
         generation = request.generation_settings
 
@@ -235,7 +216,7 @@ class Answering:
         )
         answer = await computed(
             self._engine.language_model.submit,
-            lambda go_on: produce(lambda piece: self._put(TextEvent(text=piece)), go_on),
+            lambda go_on: produce(self._put, go_on),
         )
         if not is_reused:
             answer = replace(answer, timings={**session.timings, **answer.timings})
@@ -250,16 +231,16 @@ class Answering:
 
     async def _session(self) -> tuple[Session, bool]:
         """Return a session, and whether it was kept from a question before."""
-        key, sessions = self._job.session_key, self._service.sessions
-        if self._job.session is None:
-            return await self._opened(self._job.request, is_kept=False), False
+        key, sessions = self._session_key, self._service.sessions
+        if key is None:
+            return await self._opened(self._request, is_kept=False), False
         async with sessions.being_made(key):
             session = sessions.get(key)
             if session is not None:
                 self._events.put_nowait(ChoiceEvent(choice=session.choice, is_reused=True))
                 return session, True
             # how its first answer is written is not how all will be
-            request = replace(self._job.request, generation={})
+            request = replace(self._request, generation={})
             session = await self._opened(request, is_kept=True)
             if not session.choice.refuses:  # a later question may be on the topic
                 sessions.put(key, session)

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sift_core.errors import MissingDependencyError
-
-try:
-    import h11
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-except ImportError as error:
-    raise MissingDependencyError("uvicorn", extra="serve") from error
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class PromptHeaders(H11Protocol):

@@ -7,11 +7,12 @@ has a hundred keys at most.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
-from anyio import create_task_group
+from anyio import CancelScope
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -117,23 +118,16 @@ async def while_there(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:
     Raises:
         RefusedError: If the client has gone; nobody reads it.
     """
-    results: list[T] = []
-    errors: list[Exception] = []
-    async with create_task_group() as group:
-
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
-
-        group.start_soon(watch)
+    with CancelScope() as scope:
+        watcher = asyncio.create_task(_cancel_without_client(receive, scope))
         try:
-            results.append(await work())
-        except Exception as error:  # a task group would wrap it
-            errors.append(error)
-        group.cancel_scope.cancel()
-    if errors:
-        raise errors[0]
-    if not results:
-        raise RefusedError("the client went away", status=499)
-    return results[0]
+            return await work()
+        finally:
+            watcher.cancel()
+    raise RefusedError("the client went away", status=499)
+
+
+async def _cancel_without_client(receive: Receive, scope: CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()

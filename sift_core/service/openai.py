@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,22 +25,21 @@ from sift_core.answering.request import AnswerRequest
 from sift_core.explanation import number_or_none
 from sift_core.service.answers import (
     Answering,
-    AnswerJob,
     ChoiceEvent,
     DoneEvent,
     Event,
     StepEvent,
-    TextEvent,
     fit_to_window,
 )
 from sift_core.service.errors import RefusedError, openai_error, refusal_of
 from sift_core.service.http import JsonAnswer, JsonRoute, dumped, while_there
-from sift_core.service.metadata import Filter, address_of, filter_for, title_and_url, title_of
+from sift_core.service.metadata import address_of, filter_for, title_and_url, title_of
 from sift_core.service.openai_models import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
     ModeName,
+    Sift,
 )
 from sift_core.service.state import Service
 from sift_core.types import FloatArray
@@ -148,9 +147,9 @@ async def _embedded(service: Service, body: EmbeddingRequest) -> str:
     return text
 
 
-def _job(
+def _asked(
     service: Service, body: ChatRequest | CompletionRequest, mode: ModeName | None
-) -> AnswerJob:
+) -> AnswerRequest:
     """Return the question to the engine."""
     question, history = body.question()
     if not question.strip():
@@ -160,7 +159,7 @@ def _job(
     if body.is_sampled:
         generation |= _sampling(body)
     sift = body.sift
-    request = AnswerRequest(
+    return AnswerRequest(
         question=question,
         mode=body.mode(mode),
         filter=filter_for(service.source, sift.filter),
@@ -173,12 +172,16 @@ def _job(
         cite=sift.cite,
         generation=generation,
     )
-    return AnswerJob(request=request, session=sift.session, conditions=_digest(sift.filter))
 
 
-def _digest(conditions: Filter | None) -> str:
-    """Return what a session's key has of its conditions, which may be megabytes."""
-    return hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
+def _session_key(sift: Sift, request: AnswerRequest) -> Hashable | None:
+    """Return all that a session's documents depend on; None for a question without a session."""
+    if sift.session is None:
+        return None
+    conditions = json.dumps(sift.filter, sort_keys=True).encode()  # perhaps megabytes
+    options = tuple(sorted(request.options.items()))
+    digest = hashlib.sha256(conditions).hexdigest()
+    return (sift.session, request.mode, request.effort, options, request.cite, digest)
 
 
 def _sampling(body: ChatRequest | CompletionRequest) -> dict[str, Any]:
@@ -196,8 +199,8 @@ async def _answered(
     """Return an answer, whole or as a stream."""
     engine = service.engine
     assert engine is not None  # or the model would have no name
-    job = await fit_to_window(service, engine, _job(service, body, mode))
-    answering = Answering(service, engine, job)
+    request = await fit_to_window(service, engine, _asked(service, body, mode))
+    answering = Answering(service, engine, request, _session_key(body.sift, request))
     shape = Shape(model=body.model, is_chat=isinstance(body, ChatRequest))
     if body.stream:
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -296,8 +299,8 @@ class Shape:
 
     def piece(self, event: Event) -> dict[str, Any]:
         """Return an event as a piece of a stream; all but text are empty ones with "sift"."""
-        if isinstance(event, TextEvent):
-            return self._piece({"content": event.text}, event.text)
+        if isinstance(event, str):
+            return self._piece({"content": event}, event)
         if isinstance(event, DoneEvent):
             notes = {"annotations": _citations(event)} if self.is_chat else {}
             piece = self._piece(notes, finish_reason=event.answer.finish_reason)

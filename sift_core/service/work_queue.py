@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 from anyio import Semaphore, fail_after
 
@@ -79,12 +78,7 @@ class Ticket:
         self._started = time.monotonic()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.give_back()
 
     async def enter_within(self, seconds: float) -> None:
