@@ -1,4 +1,4 @@
-"""One answer: from a question to events, in the queue's order, within its time, while it is wanted.
+"""One answer as events, from its turn in the queue until its end or that of its time.
 
 Knows the engine and no wire format.
 """
@@ -59,8 +59,8 @@ class DoneEvent:
     """The whole answer.
 
     Args:
-        answer: It.
-        choice: What it rests on.
+        answer: The answer.
+        choice: Its mode and documents.
         is_cut: Whether its time was over before its end.
     """
 

@@ -294,7 +294,7 @@ class Shape:
         }
 
     def first(self) -> dict[str, Any] | None:
-        """Return what a chat's stream begins with."""
+        """Return the piece with which a chat's stream begins; None for a completion's."""
         return self._piece({"role": "assistant", "content": ""}) if self.is_chat else None
 
     def piece(self, event: Event) -> dict[str, Any]:
@@ -359,7 +359,7 @@ def _citations(done: DoneEvent) -> list[dict[str, Any]]:
 
 
 def _about(done: DoneEvent) -> dict[str, Any]:
-    """Return what an answer rests on, and how it came about."""
+    """Return the documents of an answer, and how it came about."""
     answer = done.answer.as_dict()
     after, report = answer["standard_deviation"], answer["fine_tuning"]
     if report is not None:
