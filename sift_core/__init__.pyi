@@ -19,7 +19,6 @@ from sift_core.errors import SiftError as SiftError
 from sift_core.errors import UndatedWarning as UndatedWarning
 from sift_core.explanation import Chosen as Chosen
 from sift_core.explanation import Pick as Pick
-from sift_core.kept_vectors import KeptVectors as KeptVectors
 from sift_core.options import ChoiceOptions as ChoiceOptions
 from sift_core.pacing import paced as paced
 from sift_core.pacing import turn_of_ones_own as turn_of_ones_own
@@ -57,4 +56,5 @@ from sift_core.types import FineTuningReport as FineTuningReport
 from sift_core.types import Query as Query
 from sift_core.types import Selection as Selection
 from sift_core.types import StopReason as StopReason
+from sift_core.vector_cache import KeptVectors as KeptVectors
 from sift_core.vector_lookup import vectors_by_id as vectors_by_id

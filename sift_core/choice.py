@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from sift_core.dates import by_date
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions, estimated_tokens
-from sift_core.passages import Passage, passages_of, variances_of_passages
+from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
+from sift_core.progress import timed
 from sift_core.protocols import CandidateSource
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET
@@ -110,17 +107,17 @@ def search(
         CandidateSourceError: If the store fails.
         InvalidInputError: If query and source do not fit together.
     """
-    times = [time.perf_counter()]
-    pool = fetch_for_all(source, query, options.n_candidates, filter=filter)
-    times.append(time.perf_counter())
-    chosen = choose(pool, query, options, room=room)
-    times.append(time.perf_counter())
-    if fetch_again is not None:
-        pool = fetch_again(chosen)
-        times.append(time.perf_counter())
+    timings: dict[str, float] = {}
+    with timed(timings, "fetch"):
+        pool = fetch_for_all(source, query, options.n_candidates, filter=filter)
+    with timed(timings, "select"):
         chosen = choose(pool, query, options, room=room)
-        times.append(time.perf_counter())
-    return _timed(chosen, times)
+    if fetch_again is not None:
+        with timed(timings, "fetch"):
+            pool = fetch_again(chosen)
+        with timed(timings, "select"):
+            chosen = choose(pool, query, options, room=room)
+    return replace(chosen, timings=timings)
 
 
 async def asearch(
@@ -144,23 +141,17 @@ async def asearch(
         fetch_again: Returns the pool of a second choice.
         in_thread: Runs a choice in another thread. Default: `asyncio.to_thread`.
     """
-    times = [time.perf_counter()]
-    pool = await afetch_for_all(source, query, options.n_candidates, filter=filter)
-    times.append(time.perf_counter())
-    chosen = await in_thread(partial(choose, pool, query, options, room=room))
-    times.append(time.perf_counter())
-    if fetch_again is not None:
-        pool = await fetch_again(chosen)
-        times.append(time.perf_counter())
+    timings: dict[str, float] = {}
+    with timed(timings, "fetch"):
+        pool = await afetch_for_all(source, query, options.n_candidates, filter=filter)
+    with timed(timings, "select"):
         chosen = await in_thread(partial(choose, pool, query, options, room=room))
-        times.append(time.perf_counter())
-    return _timed(chosen, times)
-
-
-def _timed(chosen: Chosen, times: list[float]) -> Chosen:
-    """Return the choice with seconds by stage; `times` are moments before and after each step."""
-    steps = [after - before for before, after in pairwise(times)]
-    return replace(chosen, timings={"fetch": sum(steps[::2]), "select": sum(steps[1::2])})
+    if fetch_again is not None:
+        with timed(timings, "fetch"):
+            pool = await fetch_again(chosen)
+        with timed(timings, "select"):
+            chosen = await in_thread(partial(choose, pool, query, options, room=room))
+    return replace(chosen, timings=timings)
 
 
 def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:
@@ -200,25 +191,15 @@ def _with_neighbors(
     room: int | None,
 ) -> tuple[Selection, Sequence[Passage]]:
     """Return the choice by passages: each chunk is one unless `merge_neighbors` joins some."""
-    rows = selection.positions.tolist()
-    alone = [Passage(rows=(row,), first=row, text=pool.texts[row]) for row in rows]
     if not options.merge_neighbors:
-        return selection, alone
+        return selection, single_passages(pool.texts, selection)
     count = options.count_tokens or estimated_tokens
     limits = [limit for limit in (options.max_tokens, room) if limit is not None]
-    passages = passages_of(
+    return join_neighbors(
         pool.texts,
         places,
-        rows,
+        selection,
         size=lambda row, text: count(pool.as_read(row, text)),
         max_tokens=min(limits, default=math.inf),
         max_per_document=options.max_per_document or math.inf,
     )
-    if all(len(passage.rows) == 1 for passage in passages):
-        return selection, alone
-    joined = replace(
-        selection,
-        positions=np.array([passage.first for passage in passages], dtype=np.intp),
-        variances=variances_of_passages(selection.variances, selection, passages),
-    )
-    return joined, passages

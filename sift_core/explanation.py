@@ -130,9 +130,7 @@ class Chosen(Selection):
 
         In the paper's setting, from 1 on: the same measure for every selector.
         """
-        embeddings = self.pool.embeddings[self.positions]
-        variances = posterior_variances(self.query.vectors, embeddings)
-        return variances / (1 + len(self.query.also))
+        return question_variances(self.query, self.pool.embeddings[self.positions])
 
     def scores(self, kind: str = "variance") -> list[float]:
         """Return a score for each pick, in order of choice.
@@ -151,10 +149,11 @@ class Chosen(Selection):
             return similarities
         return falling_scores(self)
 
-    def ranking(self) -> list[int]:
-        """Return all rows of the pool: those that were chosen, then the others by similarity."""
+    def ranking(self) -> list[str]:
+        """Return the ids of all candidates: the chosen ones, then the others by similarity."""
         nearest = np.argsort(-self.pool.similarities, kind="stable").tolist()
-        return list(dict.fromkeys([*self.positions.tolist(), *nearest]))
+        rows = dict.fromkeys([*self.positions.tolist(), *nearest])
+        return [self.pool.document_ids[row] for row in rows]
 
     def first(self, n: int) -> Chosen:
         """Return the first n picks, or all if there are fewer."""
@@ -198,6 +197,14 @@ def _as_score(score: float | None) -> float | None:
 def _chunk_ids(pool: CandidatePool, passage: Passage) -> tuple[str, ...]:
     rows = passage.rows if len(passage.rows) > 1 else ()
     return tuple(pool.document_ids[row] for row in rows)
+
+
+def question_variances(query: Query, embeddings: FloatArray) -> FloatArray:
+    """Return σ² at the question before and after each of k embeddings (k, d), shape (k + 1,).
+
+    In the paper's setting, from 1 on; of several queries the mean.
+    """
+    return posterior_variances(query.vectors, embeddings) / (1 + len(query.also))
 
 
 def falling_scores(selection: Selection) -> list[float]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -189,6 +190,34 @@ def passage_metadata(pool: CandidatePool, passage: Passage) -> Metadata:
     begins, ends = pool.metadata[passage.rows[0]], pool.metadata[passage.rows[-1]]
     where = {key: ends[key] for key in ("end", "last_page") if key in begins and key in ends}
     return {**begins, **where, "chunks": [pool.document_ids[row] for row in passage.rows]}
+
+
+def single_passages(texts: Sequence[str], selection: Selection) -> list[Passage]:
+    """Return each choice as a passage of one chunk."""
+    rows = selection.positions.tolist()
+    return [Passage(rows=(row,), first=row, text=texts[row]) for row in rows]
+
+
+def join_neighbors(
+    texts: Sequence[str], places: Sequence[Place], selection: Selection, **limits: Any
+) -> tuple[Selection, list[Passage]]:
+    """Return a choice by passages: the first choice in each, and how σ² falls passage by passage.
+
+    Args:
+        texts: n candidates.
+        places: Where they stand, n.
+        selection: The choice of chunks.
+        **limits: As for `passages_of`.
+    """
+    passages = passages_of(texts, places, selection.positions.tolist(), **limits)
+    if all(len(passage.rows) == 1 for passage in passages):
+        return selection, single_passages(texts, selection)
+    joined = replace(
+        selection,
+        positions=np.array([passage.first for passage in passages], dtype=np.intp),
+        variances=variances_of_passages(selection.variances, selection, passages),
+    )
+    return joined, passages
 
 
 def variances_of_passages(

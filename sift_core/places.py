@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
     Args:
         document: Name of the file, page or address; None if the chunk is a document of its own.
-        start: The chunk's first character in its text, >= 0; None if it is not known.
+        start: The chunk's first character in its text, >= 0; None if unknown.
         text: Name of the text that `start` counts in. Default: the document.
     """
 

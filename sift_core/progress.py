@@ -1,8 +1,9 @@
-"""The progress bar of work that takes longer than a moment."""
+"""How work gets on: a progress bar for what takes longer than a moment, and seconds by stage."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -33,3 +34,13 @@ def progress_bar(
     file = getattr(sys.stderr, "rich_proxied_file", None)  # the `sift` command cleans stderr
     with tqdm(total=total, desc=what, unit=f" {unit}", smoothing=0, disable=None, file=file) as bar:
         yield bar.update
+
+
+@contextmanager
+def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the seconds that the block takes to those of a stage."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        timings[stage] = timings.get(stage, 0.0) + time.perf_counter() - started

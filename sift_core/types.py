@@ -35,7 +35,7 @@ class Query:
             name of its own embedder refuses a query made by another one.
         history: What was said before, oldest first. Candidates are not looked for with it.
         also: What else is looked for, each with an embedding like this one's and without `also`:
-            parts of the question, or rewrites. `fetch_for_all` has candidates of all of them.
+            parts of the question, or rewrites. `search` fetches candidates of all of them.
 
     Raises:
         InvalidInputError: If `embedding` is not one finite vector, `text` is not text,

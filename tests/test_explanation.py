@@ -63,8 +63,11 @@ def test_a_choice_is_a_selection_and_its_first_picks_are_one():
 def test_a_ranking_has_the_chosen_first_and_then_the_others_by_similarity():
     pool = pool_of(list("abcd"), [turned(cosine) for cosine in (0.1, 0.9, 0.4, 0.4)], [{}] * 4)
     pool = replace(pool, similarities=np.array([0.1, 0.9, 0.4, 0.4]))
-    assert chosen_from(pool, [0], [1.0, 0.5]).ranking() == [0, 1, 2, 3]
-    assert chosen_from(pool, [3, 0], [1.0, 0.5, 0.2]).ranking() == [3, 0, 1, 2]
+    ids = pool.document_ids
+    ranking = chosen_from(pool, [0], [1.0, 0.5]).ranking()
+    assert ranking == [ids[0], ids[1], ids[2], ids[3]]
+    ranking = chosen_from(pool, [3, 0], [1.0, 0.5, 0.2]).ranking()
+    assert ranking == [ids[3], ids[0], ids[1], ids[2]]
 
 
 def test_falling_scores_survive_a_sort_in_single_precision():

@@ -191,7 +191,7 @@ except sift_core.MissingDependencyError as error:
             "demo",
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
-        ("httpx", "import sift_core.answering.vllm_requests", "httpx", "vllm"),
+        ("httpx", "import sift_core.answering.vllm", "httpx", "vllm"),
         (
             "semantic_text_splitter",
             "from sift_core.documents import Chunker",

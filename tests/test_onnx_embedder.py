@@ -165,7 +165,7 @@ def test_elsewhere_both_are_timed_once(monkeypatch, known, saving, expected, our
 
     monkeypatch.setattr(precision, "instructions", lambda: known)
     monkeypatch.setattr(precision, "saving_of_eight_bits", measure)
-    monkeypatch.setattr("sift_core.cache_folder.platform.node", lambda: str(tmp_path))
+    monkeypatch.setattr("sift_core.files.platform.node", lambda: str(tmp_path))
     for _ in range(2):
         assert load_index_embedder("all-MiniLM-L6-v2").precision == expected
     assert timed == [("float32", "int8")]

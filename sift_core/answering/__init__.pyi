@@ -24,5 +24,5 @@ from sift_core.answering.request import Choice as Choice
 from sift_core.answering.sessions import Session as Session
 from sift_core.answering.streams import AnswerStream as AnswerStream
 from sift_core.answering.streams import AsyncAnswerStream as AsyncAnswerStream
-from sift_core.answering.vllm_generator import VllmGenerator as VllmGenerator
-from sift_core.answering.vllm_server import VllmServer as VllmServer
+from sift_core.answering.vllm import VllmGenerator as VllmGenerator
+from sift_core.answering.vllm import VllmServer as VllmServer

@@ -12,8 +12,8 @@ import numpy as np
 
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.policy import CalibratedPolicy, PolicyFeatures, Split, Way
-from sift_core.cache_folder import sealed, unsealed
 from sift_core.errors import InvalidInputError
+from sift_core.files import seal, unseal, write_whole
 from sift_core.processor import n_threads
 from sift_core.types import AnswerMode, FloatArray
 
@@ -146,11 +146,8 @@ class Calibration:
         content = asdict(self) | {"format": FORMAT}
         for example in content["examples"]:
             example["features"] |= {"cost_model": None}
-        place = Path(path)
         try:
-            new = place.with_name(f"{place.name}.new")
-            new.write_text(sealed(content, "calibration"), encoding="utf-8")
-            new.replace(place)
+            write_whole(Path(path), seal(content, "calibration"))
         except OSError as error:
             raise InvalidInputError(
                 f"the calibration could not be written to {str(path)!r}: {error}"
@@ -164,7 +161,7 @@ class Calibration:
             InvalidInputError: If there is no such file, it is damaged, or of another model.
         """
         try:
-            content = unsealed(Path(path).read_bytes(), "calibration")
+            content = unseal(Path(path).read_bytes(), "calibration")
             if (found := content.pop("format")) != FORMAT:
                 raise ValueError(f"its format is {found}, not {FORMAT}")
             loaded = cls(

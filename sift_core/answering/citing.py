@@ -1,4 +1,4 @@
-"""Marks such as [1], by which an answer names the chunks that it was told."""
+"""Marks such as [1], by which an answer names the chunks that the model has read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def citations_in(text: str, read: CandidatePool) -> tuple[tuple[Citation, ...], 
     """Return the marks of an answer that name a chunk, and the numbers of those that name none.
 
     "[1, 3]" is two marks of one span. What a chunk itself has in brackets, and the model copies,
-    cannot be told from a mark.
+    looks like a mark.
 
     Args:
         text: The answer.

@@ -10,10 +10,11 @@ from typing import Any, Literal, TypeAlias
 
 from sift_core.answering.in_context import TextGenerator
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.request import AnswerRequest, timed
+from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import OnStep, computed
 from sift_core.checks import check_queries, shown
 from sift_core.errors import AnswerError, InvalidInputError, SiftError
+from sift_core.progress import timed
 from sift_core.types import Message
 
 Condense: TypeAlias = (

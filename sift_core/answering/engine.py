@@ -29,7 +29,6 @@ from sift_core.answering.request import (
     Choice,
     check_generation,
     seconds_until,
-    timed,
 )
 from sift_core.answering.sessions import Session
 from sift_core.answering.streams import (
@@ -46,6 +45,7 @@ from sift_core.choice import asearch, choose, search
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
+from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.sift import SIFTSelector
@@ -72,43 +72,41 @@ class AnswerEngine:
 
     Args:
         language_model: The model that answers.
-        source: Where candidates come from; None where they are always at hand (`choose_from`).
-        embedder: The model that embedded the source's documents; None likewise.
-        options: What the choice of chunks for the prompt obeys; of each question, unless it says
-            otherwise. Tokens are those of the language model, the blank line behind each chunk
-            counted, unless `count_tokens` is given. Default: 10 chunks of 200 candidates.
+        source: Where candidates come from. Default: none; `choose_from` takes candidates.
+        embedder: The model that embedded the source's documents. Default: none.
+        options: What the choice of chunks for the prompt obeys, unless a question says otherwise.
+            Tokens are those of the language model, the blank line behind each chunk included,
+            unless `count_tokens` is given. Default: 10 chunks of 200 candidates.
         fine_tuning_selector: Chooses what the model learns from. Default: the paper's selector with
             repeats and λ = 0.1 (decision 0014).
-        cite: Whether chunks are numbered in the prompt and the model is asked to put marks such
-            as [1] behind what it says; `Answer.citations` then has those that it put. Small
-            models often put none, or wrong ones: a mark says what the model wrote, not that
-            the chunk has it.
-        system_prompt: What the model is told before all else, as a system message; a history that
-            begins with one of its own keeps that. None for nothing.
-        prompt_template: How chunks and question are put, with the places "{context}" and
-            "{question}"; other braces stand for themselves. None for one behind the other, a
-            blank line between. A question without chunks stands alone.
-        effort: How much is learned at most: "quick", "balanced" or "thorough", a number of steps
-            with the rate that suits it (`EFFORTS`), unless `n_steps` says it.
-        n_steps: N, training steps, taken as `settings` say; the paper's is 50. None for those
-            of `effort`.
-        max_new_tokens: Length of an answer at most.
-        generation: Passed to `transformers`' `generate` as it is; greedy if left out.
-        settings: How the adapter learns.
-        policy: Decides in mode "auto"; `calibrate` gives one.
-        on_off_topic: What mode "auto" does where the documents say nothing on the question, or
-            there is none: "refuse", which says so in a sentence (`Answer.is_refusal`), or "base".
-        condense: What is looked for where a question follows one in `history`, and there are no
-            `queries`. "join": both as one text, and the question; "model": what the language model
-            makes of it; a function of history and question: its text or texts; None: the question.
+        cite: Number the chunks in the prompt, and ask the model for marks such as [1].
+            `Answer.citations` has the marks that it wrote. Small models often write none or wrong
+            ones. Default: False.
+        system_prompt: A system message before all else. A history that begins with a system
+            message keeps its own. Default: none.
+        prompt_template: A text with the places "{context}" and "{question}"; other braces stay.
+            Default: the chunks, a blank line, the question. A question without chunks stands alone.
+        effort: How much to learn at most: "quick", "balanced" or "thorough", which are steps and a
+            rate that suits them (`EFFORTS`). Default: "balanced".
+        n_steps: Training steps N in place of `effort`, taken as `settings` say; the paper's is 50.
+            Default: the steps of `effort`.
+        max_new_tokens: Length of an answer at most, in tokens, >= 1. Default: 64.
+        generation: Passed to `transformers`' `generate`. Default: greedy decoding.
+        settings: How the adapter learns. Default: the paper's settings.
+        policy: Decides in mode "auto". `Calibration.policy` is one for a collection. Default:
+            `VariancePolicy()`.
+        on_off_topic: What mode "auto" does if the documents have nothing on the question:
+            "refuse" says so in a sentence (`Answer.is_refusal`), "base" lets the model answer.
+        condense: How to search for a follow-up question. "join" searches for the last two
+            questions together and for the current one alone; "model" rewrites it; a function of
+            history and question returns your own texts; None searches for the question as typed.
         cost_model: Seconds of every mode on this machine (`CostModel.measure`, `calibrate`), for
-            policies and latency budgets; None if they are not known.
-        adapters: What mode "merged" answers with: adapters that the collection's clusters were
-            learned into beforehand; None for no such mode.
-        adapter_cache: Keeps what was learned, for the next time that the same chunks are; None
-            for none. In memory alone unless it has a folder.
-        generator: Writes the answers' texts, a `VllmGenerator` for instance; the language model
-            itself if None.
+            policies and latency budgets. Default: none.
+        adapters: Adapters that were learned from the collection beforehand, for mode "merged".
+            Default: none, and no such mode.
+        adapter_cache: Keeps adapters for the next question with the same chunks. Default: one in
+            memory; None keeps nothing.
+        generator: Writes the texts in place of the language model, such as a `VllmGenerator`.
 
     Raises:
         InvalidInputError: If a number is < 1, or a setting of generation or a prompt cannot be
@@ -194,7 +192,8 @@ class AnswerEngine:
             question: In words, not empty; or all of a request.
             on_text: Called with each piece of the answer's text as it comes. What it raises
                 ends the answer.
-            on_step: Called after each training step with the loss before it, likewise.
+            on_step: Called after each training step with the loss before it. What it raises ends
+                the answer.
             **options: Fields of the request, and settings of generation.
 
         Raises:

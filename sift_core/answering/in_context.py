@@ -17,7 +17,7 @@ from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, check_flag, check_text
 from sift_core.errors import InvalidInputError
-from sift_core.selection.posterior import posterior_variances
+from sift_core.explanation import question_variances
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 _PLACE = re.compile(r"\{(?:context|question)\}")
@@ -57,8 +57,8 @@ class InContextAnswerer:
         prefix: What need not be read again, from `LanguageModel.read`.
         generator: Writes the texts; the language model itself if None.
         cite: Whether chunks are numbered by choice, from 1, and marks asked for.
-        system_prompt: As in `AnswerEngine`, like the next.
-        prompt_template: Likewise.
+        system_prompt: As in `AnswerEngine`.
+        prompt_template: As in `AnswerEngine`.
 
     Raises:
         InvalidInputError: If a prompt is none, or the template lacks a place.
@@ -116,8 +116,8 @@ class InContextAnswerer:
 
     def size(self, text: str) -> int:
         """Return how many tokens a chunk takes in the prompt, its blank line included."""
-        told = numbered(text, _SOME_NUMBER) if self.cite else text
-        return self.language_model.n_tokens(told + CHUNK_SEPARATOR)
+        as_read = numbered(text, _SOME_NUMBER) if self.cite else text
+        return self.language_model.n_tokens(as_read + CHUNK_SEPARATOR)
 
     def context(self, chunks: CandidatePool) -> str:
         """Return the chunks as one text, the first choice last."""
@@ -125,7 +125,7 @@ class InContextAnswerer:
 
     def prompt(self, query: Query, chunks: CandidatePool) -> Prompt:
         """Return the chunks and the question as one text, after what was said before."""
-        text = self._put(self._told(chunks), query.text) if len(chunks) else query.text
+        text = self._put(self._as_read(chunks), query.text) if len(chunks) else query.text
         history: tuple[Message, ...] = tuple(query.history)
         if self.system_prompt is not None and not (history and history[0]["role"] == "system"):
             history = ({"role": "system", "content": self.system_prompt}, *history)
@@ -133,7 +133,7 @@ class InContextAnswerer:
             return text
         return [*history, {"role": "user", "content": text}]
 
-    def _told(self, chunks: CandidatePool) -> str:
+    def _as_read(self, chunks: CandidatePool) -> str:
         """Return the chunks as the model reads them before a question."""
         if not self.cite:
             return self.context(chunks)
@@ -143,8 +143,8 @@ class InContextAnswerer:
     def _put(self, context: str, question: str) -> str:
         if self.prompt_template is None:
             return context + CHUNK_SEPARATOR + question
-        told = {"{context}": context, "{question}": question}
-        return _PLACE.sub(lambda place: told[place.group()], self.prompt_template)
+        texts = {"{context}": context, "{question}": question}
+        return _PLACE.sub(lambda place: texts[place.group()], self.prompt_template)
 
     def room_beside(self, query: Query) -> int:
         """Return how many tokens chunks may take beside question, answer and all put with them."""
@@ -173,7 +173,7 @@ class InContextAnswerer:
     def features(
         self, query: Query, chosen: CandidatePool, lessons: CandidatePool
     ) -> PolicyFeatures:
-        """Return what is known about a question before the model runs, all but the time.
+        """Return the features of a question that a policy decides by, all but the time.
 
         Costs the tokens of the chunks, and two conditionings in the paper's setting.
 
@@ -185,9 +185,8 @@ class InContextAnswerer:
         prompt = self.prompt(query, chosen.take([]))
         room = self.room_beside(query)
         read = self.fitting(chosen, room)
-        n_queries = 1 + len(query.also)
-        learned = posterior_variances(query.vectors, lessons.embeddings) / n_queries
-        variances_read = posterior_variances(query.vectors, read.embeddings) / n_queries
+        learned = question_variances(query, lessons.embeddings)
+        variances_read = question_variances(query, read.embeddings)
         lengths = {text: self.language_model.n_tokens(text) for text in set(lessons.texts)}
         return PolicyFeatures(
             variance_before=float(learned[0]),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from sift_core.checks import (
     shown,
 )
 from sift_core.errors import InvalidInputError
-from sift_core.explanation import Chosen
+from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Embedder
 from sift_core.sources.several_queries import queries_of
@@ -40,25 +39,21 @@ class AnswerRequest:
     Args:
         question: In words, not empty.
         mode: "base", "context", "fine_tune", "both", "merged" or "auto". "base" needs no source,
-            "merged" the engine's `adapters`.
-        filter: Restricts the candidates; the source's own kind of filter.
-        history: What was said before, oldest first.
-        queries: What is looked for in place of the question, which the model is asked all the same:
-            its parts, or rewrites; of a question with a history what the engine's `condense`
-            says if there is none. Each has its turns in the choice (`ContextSelector.select`).
+            "merged" the engine's `adapters`. Default: "auto".
+        filter: The source's own kind of filter. Default: no restriction.
+        history: The chat before the question, oldest message first. Default: none.
+        queries: Texts to search for in place of the question: its parts, or rewrites. Each has its
+            turns in the choice. Default: the question, or what the engine's `condense` makes of it.
         latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
-            `cost_model`, and in any mode no training step but the first begins after it;
-            the answer itself is written to its end. What others compute meanwhile is not
-            foreseen. None for any time.
-        effort: How much is learned at most: "quick", "balanced" or "thorough"; if None what the
-            engine says.
-        max_new_tokens: Length of the answer at most, >= 1; the engine's if None.
+            `cost_model`. In any mode only the first training step begins after it, and the answer
+            is written to its end. Default: any time.
+        effort: How much to learn at most: "quick", "balanced" or "thorough". Default: the engine's.
+        max_new_tokens: Length of the answer at most, >= 1. Default: the engine's.
         options: Fields of `ChoiceOptions` by name, in place of the engine's, for the chunks that
             are read. None stands for the engine's value. Default: none.
-        cite: Whether chunks are numbered in the prompt and the model is asked for marks such as
-            [1]; the engine's if None.
-        generation: What `transformers`' `generate` takes, over the engine's own; also `stop`,
-            texts that end an answer.
+        cite: Number the chunks and ask the model for marks such as [1]. Default: the engine's.
+        generation: What `transformers`' `generate` takes, and `stop`, texts that end an answer.
+            They replace the engine's. Default: none.
 
     Raises:
         InvalidInputError: If the question is empty, there is no such mode, or a number is out
@@ -82,8 +77,8 @@ class AnswerRequest:
         as_messages("history", self.history)
         check_queries(self.queries)
         if not isinstance(self.mode, str) or self.mode not in list(AnswerMode):
-            known = ", ".join(repr(m.value) for m in AnswerMode)
-            raise InvalidInputError(f"`mode` must be one of {known}, got {shown(self.mode)}")
+            modes = ", ".join(repr(m.value) for m in AnswerMode)
+            raise InvalidInputError(f"`mode` must be one of {modes}, got {shown(self.mode)}")
         object.__setattr__(self, "mode", AnswerMode(self.mode))
         if self.latency_s is not None:
             as_number("latency_s", self.latency_s, above=0)
@@ -91,10 +86,10 @@ class AnswerRequest:
             check_effort(self.effort)
         if self.max_new_tokens is not None:
             as_count("max_new_tokens", self.max_new_tokens, minimum=1)
-        if unknown := sorted(set(self.options) - OPTIONS):
+        if not isinstance(self.options, Mapping) or set(self.options) - OPTIONS:
             raise InvalidInputError(
-                f"`options` must hold fields of ChoiceOptions, got {', '.join(unknown)}; there are "
-                f"{', '.join(sorted(OPTIONS))}"
+                f"`options` must be a mapping of fields of ChoiceOptions "
+                f"({', '.join(sorted(OPTIONS))}), got {shown(self.options)}"
             )
         if self.cite is not None:
             check_flag("cite", self.cite)
@@ -207,9 +202,20 @@ class Choice:
     refuses: bool = False
     searched_for: tuple[str, ...] = ()
 
+    def standard_deviation(self, used: CandidatePool) -> float:
+        """Return σ at the question given some chunks, in the paper's setting; NaN without any."""
+        if not len(used):
+            return float("nan")
+        return float(question_variances(self.query, used.embeddings)[-1] ** 0.5)
+
     def chunks(self, chosen: Chosen | None) -> CandidatePool:
         """Return the chunks of `read` or `learned` in order of choice; none for None."""
         return self.pool.take([]) if chosen is None else chosen.chunks
+
+    @property
+    def used(self) -> CandidatePool:
+        """Return the chunks that are read, then those that are learned from, repeats kept."""
+        return CandidatePool.concatenate([self.chunks(self.read), self.chunks(self.learned)])
 
     def seconds_to_learn(self) -> float | None:
         """Return the seconds that are left for training steps, > 0; None for any time."""
@@ -222,16 +228,6 @@ class Choice:
 def seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
     """Return the seconds to a moment of `time.monotonic`, less some, > 0; None for any time."""
     return None if deadline is None else max(deadline - time.monotonic() - less, LEAST_SECONDS)
-
-
-@contextmanager
-def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    """Record how many seconds the block took."""
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        timings[stage] = time.perf_counter() - started
 
 
 def check_generation(generation: Mapping[str, Any]) -> None:

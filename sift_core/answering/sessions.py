@@ -18,7 +18,6 @@ from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, OnText,
 from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
-from sift_core.selection.posterior import posterior_variances
 from sift_core.types import AnswerMode, CandidatePool, FineTuningReport, Message, Query
 
 # Whether something was read, and learned → the mode that an answer came to be in.
@@ -210,16 +209,12 @@ class Session:
             if choice.mode in READING:
                 reasons += ("none of the chosen chunks fits into the window",)
         used = CandidatePool.concatenate([read, learned])
-        deviation = float("nan")
-        if len(used):
-            variances = posterior_variances(choice.query.vectors, used.embeddings)
-            deviation = float((variances[-1] / (1 + len(choice.query.also))) ** 0.5)
         return replace(
             answer,
             mode=_MODES[len(read) > 0, len(learned) > 0] if self.merged is None else choice.mode,
             chunks=used,
             n_read=len(read),
-            standard_deviation=deviation,
+            standard_deviation=choice.standard_deviation(used),
             reasons=reasons,
             fine_tuning=report,
             effort=choice.effort,

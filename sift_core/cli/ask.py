@@ -226,7 +226,7 @@ class Asking:
     Args:
         engine: Answers; its model is used by one question at a time.
         mode: As for `AnswerEngine.answer`.
-        queries: Likewise.
+        queries: As for `AnswerEngine.answer`.
         about: What the JSON of every answer has beside it, such as the store.
         as_json: Whether an answer is printed as JSON.
         one_a_line: Whether that takes one line.
@@ -372,13 +372,13 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
         console.print(f"sources: none; {why}", style="dim")
         return
     distinct, counts = answer.distinct_chunks()
-    n_shown = len(distinct) if in_full else min(N_SOURCES, len(distinct))
-    shown = distinct.take(range(n_shown))
+    n_listed = len(distinct) if in_full else min(N_SOURCES, len(distinct))
+    listed = distinct.take(range(n_listed))
     console.print("sources", style="bold")
-    print_chunks(console, shown, counts=counts, n_lines=6 if in_full else 0)
-    if n_shown < len(distinct):
-        console.print(f"    … and {len(distinct) - n_shown} more", style="dim")
-    if any(repeats_of(shown.embeddings)):
+    print_chunks(console, listed, counts=counts, n_lines=6 if in_full else 0)
+    if n_listed < len(distinct):
+        console.print(f"    … and {len(distinct) - n_listed} more", style="dim")
+    if any(repeats_of(listed.embeddings)):
         console.print(f"    {LEGEND}", style="dim")
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from sift_core.errors import MissingDependencyError
 from sift_core.options import ChoiceOptions, help_of
@@ -18,17 +18,23 @@ try:
 except ImportError as error:
     raise MissingDependencyError("typer", extra="cli") from error
 
+T = TypeVar("T")
+
 # Fields whose flag has another name. It is the name in a settings file, too.
 _NAMES = {"n_candidates": "candidates"}
 
 
-def with_choice_flags(*, n_select: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator: the parameter `options` of a command becomes a flag for each option.
+def with_choice_flags(
+    *, n_select: str, is_command: bool = True
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Return a decorator: the parameter `options` becomes a flag for each option of a choice.
 
-    Options that are functions or objects have no flag.
+    Options that are functions or objects have no flag. A caller in Python may leave flags out, or
+    pass `options` in place of them.
 
     Args:
         n_select: Name of the parameter for `n_select`; its flag has the short form -n.
+        is_command: Whether Typer reads the function: then its annotations are evaluated.
     """
     names = {
         one.name: {"n_select": n_select, **_NAMES}.get(one.name, one.name)
@@ -36,16 +42,17 @@ def with_choice_flags(*, n_select: str) -> Callable[[Callable[..., None]], Calla
         if not one.metadata.get("is_live")
     }
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(command, eval_str=is_command)
         parameters: list[inspect.Parameter] = []
         for one in signature.parameters.values():
             parameters += _flags(names) if one.name == "options" else [one]
 
         @wraps(command)
-        def run(**given: Any) -> None:
-            options = {field: given.pop(name) for field, name in names.items()}
-            command(**given, options=ChoiceOptions(**options))
+        def run(*arguments: Any, **given: Any) -> T:
+            flags = {field: given.pop(name) for field, name in names.items() if name in given}
+            given.setdefault("options", ChoiceOptions(**flags))
+            return command(*arguments, **given)
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # as typer reads it
         run.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -59,7 +66,7 @@ def _flags(names: Mapping[str, str]) -> list[inspect.Parameter]:
     return [
         inspect.Parameter(
             names[one.name],
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
             default=one.default,
             annotation=Annotated[hints[one.name], _flag(one, names)],
         )

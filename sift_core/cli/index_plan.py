@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import sift_core.documents
-from sift_core.cache_folder import sealed, unsealed
 from sift_core.cli.stores import StoreAddress
 from sift_core.documents import FileReading, FoundFiles, SkipReason
 from sift_core.documents.finding import FoundFile, SkipError, SkippedPath
 from sift_core.documents.reader import content_of
 from sift_core.errors import InvalidInputError
+from sift_core.files import seal, unseal, write_whole
 from sift_core.sources import content_id
 
 MEMORY_NAME = "files.json"
@@ -68,7 +68,7 @@ class FileMemory:
         self._seen: dict[str, str] = {}  # digests of the files found now
         with suppress(OSError, ValueError):  # none yet, or damaged: everything is read
             if self._path is not None and self._path.is_file():
-                kept = unsealed(self._path.read_bytes(), MEMORY_NAME)
+                kept = unseal(self._path.read_bytes(), MEMORY_NAME)
                 before = _chunk_tokens(kept, address)
                 self.chunk_tokens = chunk_tokens or before
                 if kept["readers"] == self._readers and self.chunk_tokens == before:
@@ -122,15 +122,11 @@ class FileMemory:
                     "reason": path.reason.name,
                     "detail": path.detail,
                 }
-        new = self._path.with_name(f"{MEMORY_NAME}.new")
+        record: dict[str, Any] = {"readers": self._readers, "files": files}
+        if self.chunk_tokens is not None:
+            record["chunk_tokens"] = self.chunk_tokens
         with suppress(OSError):
-            record: dict[str, Any] = {"readers": self._readers, "files": files}
-            if self.chunk_tokens is not None:
-                record["chunk_tokens"] = self.chunk_tokens
-            new.unlink(missing_ok=True)
-            with new.open("x", encoding="utf-8") as opened:  # never what a link leads to
-                opened.write(sealed(record, MEMORY_NAME))
-            os.replace(new, self._path)
+            write_whole(self._path, seal(record, MEMORY_NAME))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from sift_core.answering.model.number_type import NumberType
     from sift_core.service import ServiceSettings
 
-_DEFAULTS = ChoiceOptions()
 MAX_NEW_TOKENS, VLLM_MAX_RANK = 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
-MAX_CONNECTIONS = 512  # more are told 503; a process may often open 1,024 files
+MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
 
@@ -187,6 +186,7 @@ def serve(
         _run(app, host, listener)
 
 
+@with_choice_flags(n_select="n_context", is_command=False)
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
@@ -194,7 +194,7 @@ def opened_app(
     store: str = DEFAULT_STORE,
     model: str | None = DEFAULT_MODEL,
     embedder: str | None = None,
-    options: ChoiceOptions = _DEFAULTS,
+    options: ChoiceOptions,
     cite: bool = False,
     on_off_topic: str = OffTopic.REFUSE.value,
     condense: Condense | None = "join",
@@ -217,10 +217,11 @@ def opened_app(
         store: Address of the index.
         model: Id or folder; None for a service that ranks, searches and embeds alone.
         embedder: What to embed with; None for what the index names.
-        options: What the choice of chunks for a prompt obeys, unless a request says otherwise.
+        options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
+            by name, as the flags of `sift serve`.
         cite: Whether chunks are numbered and marks asked for, unless a request says otherwise.
         on_off_topic: As in `AnswerEngine`.
-        condense: Likewise.
+        condense: As in `AnswerEngine`.
         adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
         calibration: File of what `sift calibrate` found; that beside the index if None.
         effort: As in `AnswerEngine`, where a request says nothing.
@@ -399,8 +400,8 @@ def _run(app: Any, host: str, listener: Any) -> None:
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_S,
     )
-    shown = f"[{host}]" if ":" in host else host
-    at = f"http://{shown}:{listener.getsockname()[1]}"
+    name = f"[{host}]" if ":" in host else host
+    at = f"http://{name}:{listener.getsockname()[1]}"
     stderr_console().say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
 
     class Server(uvicorn.Server):

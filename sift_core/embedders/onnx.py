@@ -18,11 +18,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from sift_core.cache_folder import default_cache_folder
 from sift_core.checks import as_count, check_texts
 from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.embedders.precision import Precision
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.files import default_cache_folder
 from sift_core.processor import n_threads
 from sift_core.types import FloatArray
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any
 
 from sift_core.embedders.onnx import CHECKSUM_FIELD, holds_graph
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.files import make_once
 
 try:
     import onnx
     import onnxscript  # noqa: F401  # the exporter needs it
     import torch
-    from filelock import FileLock
     from transformers import AutoModel
 except ImportError as error:
     raise MissingDependencyError(
@@ -86,20 +85,15 @@ def quantize(graph: Path, path: Path, *, is_sound: Callable[[Path], bool]) -> No
 
 
 def _keep(path: Path, write: Callable[[Path], None], is_sound: Callable[[Path], bool]) -> None:
-    """Have a graph written beside its place, and put it there with its checksum if it is sound."""
+    """Write a graph with its checksum, or an empty one if it is not sound."""
+
+    def make(draft: Path) -> None:
+        write(draft)
+        graph = draft.read_bytes() if is_sound(draft) else b""
+        draft.write_bytes(graph + CHECKSUM_FIELD + hashlib.sha256(graph).digest())
+
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
-            if holds_graph(path) is not None:  # made while this call waited
-                return
-            draft = path.with_suffix(".part")
-            try:
-                write(draft)
-                graph = draft.read_bytes() if is_sound(draft) else b""
-                draft.write_bytes(graph + CHECKSUM_FIELD + hashlib.sha256(graph).digest())
-                os.replace(draft, path)
-            finally:
-                draft.unlink(missing_ok=True)
+        make_once(path, make, is_made=lambda path: holds_graph(path) is not None)
     except OSError as error:
         raise InvalidInputError(
             f"the exported embedder cannot be written to {str(path)!r}: {error}; free 100 MB "

@@ -1,8 +1,9 @@
 """Embeddings of texts, kept on disk so that no text is embedded twice.
 
-Each block of `BLOCK` texts is a file of its own, named by a hash of the model's name and of the
-texts: NumPy's format, and a checksum behind it. What is interrupted loses one block at most; a text
-put in the middle moves all that follow it into other blocks.
+Each block of `BLOCK` texts has a file, named by a hash of the model's name and the texts. The file
+is an array in NumPy's format with a checksum behind it, so that nothing is unpickled. An
+interruption loses one block at most. A text put in the middle moves all that follow it into other
+blocks.
 """
 
 from __future__ import annotations
@@ -10,19 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sift_core.cache_folder import default_cache_folder
 from sift_core.checks import check_texts
 from sift_core.errors import InvalidInputError
+from sift_core.files import default_cache_folder, write_whole
 from sift_core.progress import progress_bar
 from sift_core.protocols import Embedder
 from sift_core.types import FloatArray
@@ -35,20 +34,10 @@ _CHECKSUM = 32  # bytes at the end of a file
 _logger = logging.getLogger(__name__)
 
 
-def minilm_embedder() -> Embedder:
-    """Return all-MiniLM-L6-v2, 384 dimensions; loading it takes seconds.
-
-    Raises:
-        MissingDependencyError: If sentence-transformers is not installed.
-    """
+def _minilm() -> Embedder:
     from sift_core.embedders import SentenceTransformerEmbedder
 
     return SentenceTransformerEmbedder(MINILM)
-
-
-def embeddings_folder() -> Path:
-    """Return where embeddings are kept unless another folder is named; nothing is made."""
-    return default_cache_folder() / "embeddings"
 
 
 def version_of(model: str) -> str:
@@ -75,21 +64,23 @@ def version_of(model: str) -> str:
 
 @dataclass(frozen=True)
 class EmbeddingCache:
-    """Embeds texts, and writes what it embeds to files.
+    """Embeds texts, and writes their embeddings to files.
 
     Several processes may share a folder: a reader sees a whole file or none.
 
     Args:
-        folder: Where the files are; made where missing.
-        model: Name of the embedder that `make_embedder` makes; part of every key.
-        make_embedder: Called at most once, and only where an embedding is missing.
-        progress: Whether a bar is shown while texts are embedded.
-        version: Tells models of one name apart, see `version_of`; part of every key.
+        folder: Folder of the files, made where it is missing. Default: "embeddings" in the
+            library's cache folder.
+        model: Name of the embedder that `make_embedder` makes. It is part of every key.
+        make_embedder: Called at most once, and only if an embedding is missing. Default: loads
+            all-MiniLM-L6-v2 with sentence-transformers.
+        progress: Show a bar while texts are embedded. Default: on.
+        version: Distinguishes models of one name, see `version_of`. It is part of every key.
     """
 
-    folder: Path = field(default_factory=embeddings_folder)
+    folder: Path = field(default_factory=lambda: default_cache_folder() / "embeddings")
     model: str = MINILM
-    make_embedder: Callable[[], Embedder] = minilm_embedder
+    make_embedder: Callable[[], Embedder] = _minilm
     progress: bool = True
     version: str = ""
 
@@ -112,34 +103,36 @@ class EmbeddingCache:
         return self._embed(texts, what, is_query=True)
 
     def path_of(self, block: Sequence[str], *, is_query: bool = False) -> Path:
-        """Return the file that has, or would have, the embeddings of one block."""
+        """Return the file of one block's embeddings, whether it is there or not."""
         kind = [{"is_query": True}] if is_query else []
         model = f"{self.model}@{self.version}" if self.version else self.model
         key = hashlib.sha256(json.dumps([model, *kind, *block]).encode()).hexdigest()
         return self.folder / f"{key}.npy"
 
     def _embed(self, texts: Sequence[str], what: str, *, is_query: bool) -> FloatArray:
-        _check_texts(texts)
+        check_texts("texts", texts)
+        if not len(texts):
+            raise InvalidInputError("`texts` must have at least one text, got none")
         blocks = [list(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
         paths = [self.path_of(block, is_query=is_query) for block in blocks]
-        found = [_read(path, len(block)) for path, block in zip(paths, blocks, strict=True)]
-        missing = [i for i, rows in enumerate(found) if rows is None]
-        if missing:
-            n_missing = sum(len(blocks[i]) for i in missing)
-            title = f"embedding {what}"
-            with progress_bar(n_missing, title, "texts", wanted=self.progress) as advance:
-                for i in missing:
-                    rows = self._made(blocks[i], advance, is_query=is_query)
-                    _write(paths[i], rows)
-                    found[i] = rows
-        kept = [rows for rows in found if rows is not None]
-        dimensions = {rows.shape[1] for rows in kept}
+        found = {path: _read(path, len(block)) for path, block in zip(paths, blocks, strict=True)}
+        missing = {
+            path: one for path, one in zip(paths, blocks, strict=True) if found[path] is None
+        }
+        n_missing = sum(map(len, missing.values()))
+        is_shown = self.progress and n_missing > 0
+        with progress_bar(n_missing, f"embedding {what}", "texts", wanted=is_shown) as advance:
+            for path, block in missing.items():
+                found[path] = made = self._made(block, advance, is_query=is_query)
+                _write(path, made)
+        rows = [one for path in paths if (one := found[path]) is not None]
+        dimensions = {one.shape[1] for one in rows}
         if len(dimensions) > 1:
             raise InvalidInputError(
                 f"embeddings in {self.folder} have {sorted(dimensions)} dimensions under one name "
                 f"of a model; name the models apart, or remove the folder"
             )
-        return np.concatenate(kept)
+        return np.concatenate(rows)
 
     @cached_property
     def _embedder(self) -> Embedder:
@@ -154,45 +147,31 @@ class EmbeddingCache:
     def _made(
         self, block: Sequence[str], advance: Callable[[int], object], *, is_query: bool
     ) -> FloatArray:
-        """Return the embeddings, made longest first: a batch of like lengths needs no padding."""
+        """Embed a block, longest texts first: a batch of similar lengths needs less padding."""
         embedder = self._embedder
         order = sorted(range(len(block)), key=lambda i: -len(block[i]))
-        made: FloatArray | None = None
+        made: list[FloatArray] = []
         for start in range(0, len(order), BATCH):
-            batch = order[start : start + BATCH]
-            texts = [block[i] for i in batch]
-            rows = _checked(
+            texts = [block[i] for i in order[start : start + BATCH]]
+            rows = np.asarray(
                 [embedder.embed_query(text) for text in texts]
                 if is_query
                 else embedder.embed_documents(texts),
-                len(texts),
+                dtype=np.float32,
             )
-            if made is None:
-                made = np.empty((len(block), rows.shape[1]), dtype=np.float32)
-            made[batch] = rows
-            advance(len(batch))
-        assert made is not None  # a block has a text
-        return made
-
-
-def _check_texts(texts: Sequence[str]) -> None:
-    check_texts("texts", texts)
-    if not len(texts):
-        raise InvalidInputError("`texts` must have at least one text, got none")
-
-
-def _checked(rows: Any, n: int) -> FloatArray:
-    embeddings = np.asarray(rows, dtype=np.float32)
-    if embeddings.ndim != 2 or len(embeddings) != n or not np.isfinite(embeddings).all():
-        raise InvalidInputError(
-            f"the embedder must give {n} finite vectors for {n} texts, got an array of shape "
-            f"{embeddings.shape}{'' if np.isfinite(embeddings).all() else ' with inf or nan'}"
-        )
-    return embeddings
+            if rows.ndim != 2 or len(rows) != len(texts) or not np.isfinite(rows).all():
+                raise InvalidInputError(
+                    f"the embedder must give {len(texts)} finite vectors for {len(texts)} texts, "
+                    f"got an array of shape {rows.shape}"
+                    f"{'' if np.isfinite(rows).all() else ' with inf or nan'}"
+                )
+            made.append(rows)
+            advance(len(texts))
+        return np.concatenate(made)[np.argsort(order)]
 
 
 def _read(path: Path, n: int) -> FloatArray | None:
-    """Return the n rows of a file; None where it is missing or of no use."""
+    """Return the n rows of a file; None if it is missing or of no use."""
     try:
         content = path.read_bytes()
         array, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
@@ -208,18 +187,12 @@ def _read(path: Path, n: int) -> FloatArray | None:
 
 
 def _write(path: Path, rows: FloatArray) -> None:
-    """Write a file that a reader sees whole or not at all."""
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    array = BytesIO()
+    np.save(array, rows)
+    content = array.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            array = BytesIO()
-            np.save(array, rows)
-            content = array.getvalue()
-            unfinished.write_bytes(content + _checksum(path, content))
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_whole(path, content + _checksum(path, content))
     except OSError as error:
         raise InvalidInputError(
             f"embeddings cannot be kept in {path.parent}: {error.strerror or error}; make room, or "
@@ -228,5 +201,5 @@ def _write(path: Path, rows: FloatArray) -> None:
 
 
 def _checksum(path: Path, array: bytes) -> bytes:
-    """Return the checksum of a file's array under its name: another's file is none."""
+    """Return the checksum of an array together with its file's name, so that no file is swapped."""
     return hashlib.sha256(path.name.encode() + array).digest()

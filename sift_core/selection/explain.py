@@ -1,4 +1,4 @@
-"""What a pool could tell at best, and what each choice from it told.
+"""The information of each choice, and the variance that no choice from a pool can remove.
 
 Paper symbols: prompt x* → `query`, data space D → `candidates`, λ' → `noise_variance`,
 η²(x*) → `irreducible_variance`, I(f(x*); y(x) | y_1:n) → `information_gains`.
@@ -21,14 +21,14 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """How much each choice told about the query, in nats.
+    """The information of each choice about the query, in nats.
 
     Args:
         positions: Shape (k,), rows of the pool in order of choice.
-        information_gains: ½ log(σ²_{n-1} / σ²_n), shape (k,), >= 0: what the choice told
-            after those before it. Their sum is what all told together.
-        information_alone: ½ log(σ²_0 / (σ²_0 - gain)), shape (k,), >= 0: what it would have told
-            alone.
+        information_gains: ½ log(σ²_{n-1} / σ²_n), shape (k,), >= 0: what the choice added
+            to those before it. Their sum is the information of all.
+        information_alone: ½ log(σ²_0 / (σ²_0 - gain)), shape (k,), >= 0: what it would have
+            added alone.
     """
 
     positions: IntArray
@@ -37,9 +37,9 @@ class Explanation:
 
     @property
     def information_shared(self) -> FloatArray:
-        """What was told alone less the gain, shape (k,): what earlier choices had told already.
+        """`information_alone` less the gain, shape (k,): what earlier choices had added already.
 
-        Negative where they made it tell more than it would have alone (synergy).
+        Negative if they made the choice add more than it would have alone (synergy).
         """
         return self.information_alone - self.information_gains
 
@@ -52,7 +52,7 @@ def explain(
     kernel: Kernel | None = None,
     noise_variance: float = 0.01,
 ) -> Explanation:
-    """Return the information gain of each choice, and what it would have told alone.
+    """Return the information gain of each choice, and what it would have added alone.
 
     The paper splits the gain into relevance (alone) and redundancy (shared); in this library
     these two words mean a prior score and a cosine with an earlier pick (decision 0016).
@@ -79,14 +79,14 @@ def explain(
         Balances Relevance and Diversity".
 
     Example:
-        The second choice repeats the first; the third tells more because of it.
+        The second choice repeats the first; the third adds more because of it.
 
         >>> import numpy as np
         >>> basis = np.eye(3)
-        >>> told = explain([1.0, 1.0, 0.0], basis, [0, 0, 1], noise_variance=1.0)
-        >>> told.information_alone.round(3).tolist()
+        >>> found = explain([1.0, 1.0, 0.0], basis, [0, 0, 1], noise_variance=1.0)
+        >>> found.information_alone.round(3).tolist()
         [0.144, 0.144, 0.144]
-        >>> told.information_shared.round(3).tolist()
+        >>> found.information_shared.round(3).tolist()
         [0.0, 0.085, -0.091]
     """
     check_noise_variance(noise_variance)
@@ -125,7 +125,7 @@ def irreducible_variance(
       singular values above max(n, d) · ε times the largest. Right to about ε over the smallest
       one kept, in O(n · d · min(n, d)) time.
     - Any other kernel: from the eigenvalues of K above ε times the largest, in O(n² · (n + d))
-      time. The result errs upwards by what the others would have told, of which a selection of
+      time. The result errs upwards by what the others would have added, of which a selection of
       k choices sees a share of at most k · n · ε / λ.
 
     Args:
@@ -146,18 +146,18 @@ def irreducible_variance(
     query = as_finite_array("query", query, n_dimensions=1)
     prior = Posterior.prior(kernel, 1.0, query, candidates)  # λ plays no part
     variance = float(prior.variances[0])
-    told = prior.diagonal > 0
-    features = prior.features[told]
+    is_filled = prior.diagonal > 0
+    features = prior.features[is_filled]
     if len(features) == 0:
         return variance
     if type(kernel) is LinearKernel:  # a subclass may compute something else
         point = kernel.features(query[np.newaxis])[0]
         left = _squared_distance_to_span(point, unit_rows(features))
     else:
-        scales = prior.diagonal[told] ** 0.5
+        scales = prior.diagonal[is_filled] ** 0.5
         columns = [kernel.column(features, row) for row in features]
         correlations = np.array(columns) / scales / scales[:, np.newaxis]
-        left = variance - _explained(correlations, prior.covariance[0, told] / scales)
+        left = variance - _explained(correlations, prior.covariance[0, is_filled] / scales)
     return float(np.clip(left, 0.0, variance))
 
 

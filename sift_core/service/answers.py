@@ -28,8 +28,8 @@ CHARACTERS = 64  # a token at most; of prose four or five
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Asked:
-    """A question with what a service is told beside it.
+class AnswerJob:
+    """A question to a service, with its session.
 
     Args:
         request: The question; `max_new_tokens` None for the service's default.
@@ -50,20 +50,20 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chosen:
-    """The documents and the mode are settled.
+class ChoiceEvent:
+    """The documents and the mode are decided.
 
     Args:
-        choice: They.
-        is_known: Whether a session had learned them before.
+        choice: The choice.
+        is_reused: Whether a session learned these documents before.
     """
 
     choice: Choice
-    is_known: bool = False
+    is_reused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class StepEvent:
     """A training step was taken.
 
     Args:
@@ -78,14 +78,14 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class TextEvent:
     """A piece of the answer's text."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Done:
+class DoneEvent:
     """The whole answer.
 
     Args:
@@ -99,10 +99,10 @@ class Done:
     is_cut: bool
 
 
-Event: TypeAlias = Chosen | Step | Piece | Done
+Event: TypeAlias = ChoiceEvent | StepEvent | TextEvent | DoneEvent
 
 
-async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
+async def fit_to_window(service: Service, engine: AnswerEngine, job: AnswerJob) -> AnswerJob:
     """Return a question that fits into the model's window, with the length of its answer.
 
     The default length gives way to a long question; a length that was asked for does not.
@@ -111,7 +111,7 @@ async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
         InvalidInputError: If question and answer do not fit, or an option cannot be used.
         RefusedError: If more tokens are asked for than the service allows.
     """
-    request = asked.request
+    request = job.request
     _check_size(engine, request)
     limit = service.settings.max_new_tokens
     if request.max_new_tokens is not None and request.max_new_tokens > limit:
@@ -130,7 +130,7 @@ async def fitted(service: Service, engine: AnswerEngine, asked: Asked) -> Asked:
         return min(engine.max_new_tokens, limit, 1 + room)
 
     n = await service.in_thread("check", checked)  # a long text takes its time
-    return replace(asked, request=replace(request, max_new_tokens=n))
+    return replace(job, request=replace(request, max_new_tokens=n))
 
 
 def _check_size(engine: AnswerEngine, request: AnswerRequest) -> None:
@@ -155,14 +155,14 @@ class Answering:
     Args:
         service: Whose queue and sessions it takes part in.
         engine: Answers.
-        asked: From `fitted`.
+        job: From `fit_to_window`.
 
     Raises:
         RefusedError: If the queue is full.
     """
 
-    def __init__(self, service: Service, engine: AnswerEngine, asked: Asked) -> None:
-        self._service, self._asked = service, asked
+    def __init__(self, service: Service, engine: AnswerEngine, job: AnswerJob) -> None:
+        self._service, self._job = service, job
         settings = service.settings
         self._deadline = time.monotonic() + settings.timeout_s
         self._engine = engine
@@ -187,11 +187,11 @@ class Answering:
             raise event
         return event
 
-    async def done(self) -> Done:
+    async def done(self) -> DoneEvent:
         """Return the end, after all other events."""
         while True:
             event = await self.next(self._service.settings.timeout_s)
-            if isinstance(event, Done):
+            if isinstance(event, DoneEvent):
                 return event
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class Answering:
                     retry_after_s=5.0,
                 ) from error
             self._refuse_while_stopping()
-            if self._asked.session is None:
+            if self._job.session is None:
                 done = await self._answered()
             else:
                 done = await self._answered_in_session(self._service.sessions)
@@ -221,9 +221,9 @@ class Answering:
         except Exception as error:
             self._events.put_nowait(error)
 
-    async def _answered(self) -> Done:
-        choice = await self._engine.achoose(self._asked.request)
-        self._events.put_nowait(Chosen(choice=choice))
+    async def _answered(self) -> DoneEvent:
+        choice = await self._engine.achoose(self._job.request)
+        self._events.put_nowait(ChoiceEvent(choice=choice))
         engine = self._within_time()
 
         def answer(on_step: Callable[[float], object], **options: Any) -> Answer:
@@ -232,23 +232,23 @@ class Answering:
 
         return await self._computed(answer, choice, choice.generation)
 
-    async def _answered_in_session(self, sessions: Sessions) -> Done:
-        key = self._asked.session_key
+    async def _answered_in_session(self, sessions: Sessions) -> DoneEvent:
+        key = self._job.session_key
         async with sessions.being_made(key):
             session = sessions.get(key)
-            is_known = session is not None
+            is_reused = session is not None
             if session is None:
                 session = await self._opened()
                 if not session.choice.refuses:  # a later question may be on the topic
                     sessions.put(key, session)
-        if is_known:
-            self._events.put_nowait(Chosen(choice=session.choice, is_known=True))
-        request = self._asked.request
+        if is_reused:
+            self._events.put_nowait(ChoiceEvent(choice=session.choice, is_reused=True))
+        request = self._job.request
         query = Query(text=request.question, history=request.history)
 
         def answer(_: Callable[[float], object], **options: Any) -> Answer:
             answer = session.answer(query, **options)
-            if is_known:
+            if is_reused:
                 return answer
             return replace(answer, timings={**session.timings, **answer.timings})
 
@@ -256,9 +256,9 @@ class Answering:
 
     async def _opened(self) -> Session:
         """Return a new session; how its first answer is written is not how all will be."""
-        about = replace(self._asked.request, generation={})
+        about = replace(self._job.request, generation={})
         choice = await self._engine.achoose(about)
-        self._events.put_nowait(Chosen(choice=choice))
+        self._events.put_nowait(ChoiceEvent(choice=choice))
         engine = self._within_time()
         return await computed(
             self._engine.language_model.submit,
@@ -270,7 +270,7 @@ class Answering:
         answer: Callable[..., Answer],
         choice: Choice,
         generation: Mapping[str, Any],
-    ) -> Done:
+    ) -> DoneEvent:
         """Return what a worker of the model computes, its text put as it comes."""
 
         def is_late(*_: Any, **__: Any) -> bool:
@@ -282,7 +282,7 @@ class Answering:
         produce = followed(answer, {**generation, "stopping_criteria": criteria})
         made = await computed(
             self._engine.language_model.submit,
-            lambda go_on: produce(lambda piece: self._put(Piece(text=piece)), go_on),
+            lambda go_on: produce(lambda piece: self._put(TextEvent(text=piece)), go_on),
         )
         if self._is_cut:
             seconds = self._service.settings.timeout_s
@@ -291,7 +291,7 @@ class Answering:
                 why = "the service is being stopped"
             reason = f"{why}: this is what there was"
             made = replace(made, finish_reason="length", reasons=(*made.reasons, reason))
-        return Done(answer=made, choice=choice, is_cut=self._is_cut)
+        return DoneEvent(answer=made, choice=choice, is_cut=self._is_cut)
 
     def _on_loss(
         self, choice: Choice, go_on: Callable[[float], object]
@@ -306,7 +306,7 @@ class Answering:
             self._refuse_while_stopping()
             number += 1
             self._service.metrics.learning_step()
-            self._put(Step(number=number, n_steps=n_steps, loss=loss))
+            self._put(StepEvent(number=number, n_steps=n_steps, loss=loss))
 
         return on_loss
 
@@ -325,7 +325,7 @@ class Answering:
         engine = self._engine
         return replace(engine, settings=engine.settings.within(self._left() * LEARNING_SHARE))
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: DoneEvent) -> None:
         metrics, answer = self._service.metrics, done.answer
         metrics.stages(answer.timings)
         metrics.tokens(prompt=answer.n_prompt_tokens, completion=answer.n_new_tokens)

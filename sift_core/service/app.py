@@ -21,8 +21,8 @@ from sift_core.service.sessions import Sessions
 from sift_core.service.settings import ServiceSettings
 from sift_core.service.state import Service
 from sift_core.service.status import status_router
-from sift_core.service.vectors import KeptEmbedder
 from sift_core.service.work_queue import WorkQueue
+from sift_core.vector_cache import KeptEmbedder
 
 try:
     from fastapi import FastAPI, Request, Response
@@ -109,7 +109,11 @@ def _service(
         selector = selector or engine.options.selector
     kept = None
     if embedder is not None:
-        kept = KeptEmbedder(embedder, max_bytes=settings.vector_cache_bytes, metrics=metrics)
+        kept = KeptEmbedder(
+            embedder,
+            max_bytes=settings.vector_cache_bytes,
+            on_lookup=lambda hits, misses: metrics.looked_up("vectors", hits=hits, misses=misses),
+        )
     if engine is not None:
         engine = replace(engine, source=source, embedder=kept)
 

@@ -27,7 +27,7 @@ class _FirstFault(FailFast):
 
 
 Many: TypeAlias = Annotated[list[T], _FirstFault()]
-"""A list of which the first fault is told, and no other."""
+"""A list of which only the first fault is reported."""
 
 
 def check_keys(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Answers in OpenAI's form, whole and in pieces, with what is told beside them under "sift"."""
+"""Answers in OpenAI's form, whole and in pieces, with our own fields under "sift"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any
 from uuid import uuid4
 
 from sift_core.explanation import number_or_none
-from sift_core.service.answers import Answering, Chosen, Done, Event, Piece, Step
+from sift_core.service.answers import (
+    Answering,
+    ChoiceEvent,
+    DoneEvent,
+    Event,
+    StepEvent,
+    TextEvent,
+)
 from sift_core.service.errors import openai_error, refusal_of
 from sift_core.service.json_bodies import dumped
 from sift_core.service.naming import address_of, title_of
@@ -26,7 +33,7 @@ class Shape:
         model: As it was asked for.
         is_chat: Whether it is a chat's; else a completion's.
         id: The same in all pieces.
-        created: Likewise, in seconds.
+        created: Seconds since 1970, the same in all pieces.
     """
 
     model: str
@@ -34,7 +41,7 @@ class Shape:
     id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, done: Done) -> dict[str, Any]:
+    def whole(self, done: DoneEvent) -> dict[str, Any]:
         """Return an answer in one piece."""
         text = done.answer.text
         if self.is_chat:
@@ -57,15 +64,15 @@ class Shape:
 
     def piece(self, event: Event) -> dict[str, Any]:
         """Return an event as a piece of a stream; all but text are empty ones with "sift"."""
-        if isinstance(event, Piece):
+        if isinstance(event, TextEvent):
             return self._piece({"content": event.text}, event.text)
-        if isinstance(event, Done):
+        if isinstance(event, DoneEvent):
             notes = {"annotations": citations(event)} if self.is_chat else {}
             piece = self._piece(notes, finish_reason=event.answer.finish_reason)
             return {**piece, "sift": about(event)}
         return {**self._piece({}), "sift": _progress(event)}
 
-    def last(self, done: Done) -> dict[str, Any]:
+    def last(self, done: DoneEvent) -> dict[str, Any]:
         """Return the piece that has the usage alone."""
         return {**self._head(is_piece=True), "choices": [], "usage": usage(done)}
 
@@ -87,7 +94,7 @@ class Shape:
 async def events_of(
     answering: Answering, shape: Shape, *, wants_usage: bool, keep_alive_s: float
 ) -> AsyncIterator[str]:
-    """Yield an answer as server-sent events; a comment where nothing is told for a while."""
+    """Yield an answer as server-sent events; a comment after a while without any."""
     first = shape.first()
     if first is not None:
         yield _sent(first)
@@ -98,7 +105,7 @@ async def events_of(
                 yield KEEP_ALIVE
                 continue
             yield _sent(shape.piece(event))
-            if isinstance(event, Done):
+            if isinstance(event, DoneEvent):
                 break
     except Exception as error:
         yield _sent({"error": openai_error(refusal_of(error))})
@@ -112,7 +119,7 @@ def _sent(content: dict[str, Any]) -> str:
     return f"data: {dumped(content)}\n\n"
 
 
-def usage(done: Done) -> dict[str, int]:
+def usage(done: DoneEvent) -> dict[str, int]:
     """Return the tokens that the model read and wrote."""
     n_read, n_written = done.answer.n_prompt_tokens, done.answer.n_new_tokens
     return {
@@ -122,7 +129,7 @@ def usage(done: Done) -> dict[str, int]:
     }
 
 
-def citations(done: Done) -> list[dict[str, Any]]:
+def citations(done: DoneEvent) -> list[dict[str, Any]]:
     """Return the sources as OpenAI's citations.
 
     Those that the answer marks are for their marks; where it has none all are for the whole text.
@@ -152,7 +159,7 @@ def _citation(chunks: CandidatePool, position: int, **span: int) -> dict[str, An
     return {"type": "url_citation", "url_citation": {**where, **span}}
 
 
-def about(done: Done) -> dict[str, Any]:
+def about(done: DoneEvent) -> dict[str, Any]:
     """Return what an answer rests on, and how it came about."""
     answer = done.answer.as_dict()
     after, report = answer["standard_deviation"], answer["fine_tuning"]
@@ -198,8 +205,8 @@ def _source(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _progress(event: Chosen | Step) -> dict[str, Any]:
-    if isinstance(event, Step):
+def _progress(event: ChoiceEvent | StepEvent) -> dict[str, Any]:
+    if isinstance(event, StepEvent):
         return {
             "event": "learning",
             "step": event.number,
@@ -215,5 +222,5 @@ def _progress(event: Chosen | Step) -> dict[str, Any]:
         "n_candidates": len(choice.pool),
         "n_read": 0 if choice.read is None else len(choice.read),
         "n_learned": 0 if choice.learned is None else len(choice.learned),
-        "is_known": event.is_known,
+        "is_known": event.is_reused,
     }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.answering.request import AnswerRequest
-from sift_core.service.answers import Answering, Asked, fitted
+from sift_core.service.answers import Answering, AnswerJob, fit_to_window
 from sift_core.service.errors import RefusedError
 from sift_core.service.filters import Filter, filter_for
 from sift_core.service.json_bodies import JsonAnswer, JsonRoute, dumped
@@ -55,8 +55,8 @@ class _Names:
         """Return the names of a service."""
         model, engine, ways = service.model_name, service.engine, {}
         if model is not None and engine is not None:
-            known = WAYS if engine.adapters is None else (*WAYS, "merged")
-            ways = {model: None, **{f"{model}:{way}": way for way in known}}
+            modes = WAYS if engine.adapters is None else (*WAYS, "merged")
+            ways = {model: None, **{f"{model}:{way}": way for way in modes}}
         return cls(ways=ways, embedder=service.embedder_name, created=int(time.time()))
 
     @property
@@ -78,9 +78,9 @@ class _Names:
 
     def unknown(self, name: str) -> RefusedError:
         """Return the error of a name that nobody has."""
-        known = ", ".join(self.all) or "none"
+        names = ", ".join(self.all) or "none"
         return RefusedError(
-            f"there is no model {name[:80]!r} for this; there are {known}",
+            f"there is no model {name[:80]!r} for this; there are {names}",
             status=404,
             code="model_not_found",
             param="model",
@@ -158,7 +158,7 @@ async def _embedded(service: Service, body: EmbeddingRequest) -> str:
     return text
 
 
-def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | None) -> Asked:
+def _job(service: Service, body: ChatRequest | CompletionRequest, way: str | None) -> AnswerJob:
     """Return what the engine is asked."""
     question, history = body.question()
     if not question.strip():
@@ -181,7 +181,7 @@ def _asked(service: Service, body: ChatRequest | CompletionRequest, way: str | N
         cite=sift.cite,
         generation=generation,
     )
-    return Asked(
+    return AnswerJob(
         request=request,
         session=sift.session,
         conditions=_digest(sift.filter),
@@ -210,8 +210,8 @@ async def _answered(
     """Return an answer, whole or as a stream."""
     engine = service.engine
     assert engine is not None  # or the model would have no name
-    asked = await fitted(service, engine, _asked(service, body, way))
-    answering = Answering(service, engine, asked)
+    job = await fit_to_window(service, engine, _job(service, body, way))
+    answering = Answering(service, engine, job)
     shape = Shape(model=body.model, is_chat=isinstance(body, ChatRequest))
     if body.stream:
         wants_usage = body.stream_options is not None and body.stream_options.include_usage

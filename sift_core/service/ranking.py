@@ -12,8 +12,8 @@ from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.service.vectors import KeptEmbedder
 from sift_core.types import CandidatePool, FloatArray, Metadata, Query
+from sift_core.vector_cache import KeptEmbedder
 
 # Documents that are put into order of choice, and from how many of the nearest: no reader looks at
 # more, and all of 10,000 documents would take a minute.
@@ -90,7 +90,7 @@ def ranked(
             f"`embeddings` must not be all zero, got such a vector at {int(is_filled.argmin())}; "
             f"was an empty text embedded?"
         )
-    n, n_chosen = len(documents.texts), 0
+    n, first, n_chosen = len(documents.texts), [], 0
     at = range(n) if positions is None else positions
     cosines = cosine_similarities(question, vectors)
     rows = np.argsort(-cosines, kind="stable")
@@ -105,9 +105,8 @@ def ranked(
         )
         options = replace(options, n_select=min(options.n_select, MAX_CHOICES))
         chosen = choose(pool, Query(text="", embedding=question), options)
-        rows[: len(near)], n_chosen = near[chosen.ranking()], len(chosen)
-    order = [at[row] for row in rows.tolist()]
-    order += sorted(set(range(n)) - set(order))
+        first, n_chosen = [int(name) for name in chosen.ranking()], len(chosen)
+    order = list(dict.fromkeys([*first, *(at[row] for row in rows.tolist()), *range(n)]))
     return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=n_chosen)
 
 

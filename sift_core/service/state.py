@@ -15,8 +15,8 @@ from sift_core.service.errors import RefusedError
 from sift_core.service.metrics import Metrics
 from sift_core.service.sessions import Sessions
 from sift_core.service.settings import ServiceSettings
-from sift_core.service.vectors import KeptEmbedder
 from sift_core.service.work_queue import WorkQueue
+from sift_core.vector_cache import KeptEmbedder
 
 try:
     from anyio import to_thread

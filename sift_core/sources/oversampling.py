@@ -35,7 +35,7 @@ class OversamplingSource(BatchFetching):
     """A source around another one, which it asks for more where candidates are too much alike.
 
     Whoever takes a `CandidateSource` takes this one, for instance
-    `AnswerEngine(source=OversamplingSource(source, n_select=10), n_context=10, …)`.
+    `AnswerEngine(source=OversamplingSource(source, n_select=10), …)`.
 
     Candidates are enough if they have 2 · `n_select` distinct chunks (.8 · `n_candidates` where
     that is less), near-duplicates counted once as `ContextSelector` counts them. If not, the

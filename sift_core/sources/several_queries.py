@@ -33,8 +33,8 @@ def fetch_for_all(
 
     A query alone is fetched as it is. Several are asked for in one batch where the source takes
     one, else one after another. Documents come by their best rank for any of the queries; a
-    document is known by its id and text. `similarities` are cosines with the nearest query. Where
-    the source gives fused scores, `relevance` is one over the best rank by these.
+    document is identified by its id and text. `similarities` are cosines with the nearest query.
+    If the source gives fused scores, `relevance` is one over the best rank by these.
 
     Args:
         source: Any source.

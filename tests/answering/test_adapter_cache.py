@@ -13,9 +13,8 @@ from safetensors.torch import save_file
 
 from sift_core import InvalidInputError
 from sift_core.answering import FineTuningSettings
-from sift_core.answering.learning import adapter_files
-from sift_core.answering.learning.adapter_cache import AdapterCache, adapter_key
-from sift_core.answering.learning.adapter_files import ABANDONED_S
+from sift_core.answering.learning import adapter_cache
+from sift_core.answering.learning.adapter_cache import ABANDONED_S, AdapterCache, adapter_key
 from sift_core.answering.learning.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import (
     AdaptedLayer,
@@ -202,7 +201,7 @@ def describe(path, change):
     with safe_open(path, framework="pt") as file:
         described, values = file.metadata()["adapter"], file.get_tensor("values")
     described, values = change(described, values)
-    checksum = adapter_files._checksum(described, values)
+    checksum = adapter_cache._checksum(described, values)
     save_file({"values": values}, path, {"adapter": described, "sha256": checksum})
 
 

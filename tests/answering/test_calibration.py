@@ -16,7 +16,7 @@ from sift_core import (
 from sift_core.answering import AdapterCache, AnswerEngine, Calibration, CostModel, Way, calibrate
 from sift_core.answering.calibrating import Example, held_back, measured, ways_of
 from sift_core.answering.calibration import MeasuredExample
-from sift_core.cache_folder import sealed, unsealed
+from sift_core.files import seal, unseal
 from sift_core.testing import HashingEmbedder
 from tests.answering.test_policy import features
 
@@ -342,8 +342,8 @@ SPOILT = {
 
 
 def resealed(text, **changes):
-    content = unsealed(text.encode(), "calibration")
-    return sealed({**content, **changes}, "calibration")
+    content = unseal(text.encode(), "calibration")
+    return seal({**content, **changes}, "calibration")
 
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)

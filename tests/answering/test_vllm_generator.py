@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -99,6 +100,13 @@ def test_a_stream_has_the_pieces_as_they_come(engine, vllm):
     assert pieces[0] == "written"
     assert len(pieces) == 6
     assert stream.answer().text == "".join(pieces)
+
+
+def test_a_text_may_hold_separators_of_lines(engine, vllm):
+    text = "a\u2028b\u2029c\x85d"
+    event = json.dumps({"choices": [{"text": text}]}, ensure_ascii=False)
+    vllm.failures["completions"] = [(200, f"data: {event}\r\n\r\ndata: [DONE]\n\n".encode())]
+    assert engine.answer(QUESTION, mode="base").text == text
 
 
 def test_a_stream_that_is_closed_ends_the_writing(engine, vllm, tmp_path):

@@ -404,6 +404,7 @@ ANSWERS = {
     "without --enable-lora": (500, {"error": {"message": "LoRA is not enabled."}}, "--enable-lora"),
     "an odd layer": (400, {"message": "expected target modules in {'q'}"}, "target_modules="),
     "no words": (503, b"", "without a word"),
+    "JSON without end": (500, b"[" * 100_000, "its log says more"),
     "a control sequence": (500, {"message": "a\x1b[31m\nb"}, "500 a [31m b;"),
 }
 
@@ -417,7 +418,7 @@ def test_other_refusals(case, make, vllm, adapter, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "body", [b"hello", b"[]", b'{"data": 3}', b'{"data": [{}]}', {"data": None}]
+    "body", [b"hello", b"[]", b'{"data": 3}', b'{"data": [{}]}', {"data": None}, b"[" * 100_000]
 )
 def test_a_server_that_is_no_vllm(body, make, vllm, adapter):
     vllm.failures["models"] = [(200, body)]
@@ -453,6 +454,7 @@ def test_the_key_is_sent_and_never_told(make, vllm, adapter):
         {"base_model": None},
         {"folder_there": "adapters"},
         {"api_key": KEY + "\n"},
+        {"api_key": KEY + "\nx"},
         {"api_key": ""},
         {"max_lora_rank": 0},
         {"timeout_s": 0},

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sift_core.cache_folder import sealed
 from sift_core.cli import index as index_module
 from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
 from sift_core.cli.index_plan import MEMORY_NAME
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import reader
+from sift_core.files import seal
 from sift_core.sources.faiss import folder as faiss_folder
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query
@@ -233,7 +233,7 @@ def test_what_someone_deleted_from_the_store_is_read_again(record, store, elsewh
 def edited(text, change):
     """Return the memory as another version may have written it, with a checksum to match."""
     content = json.loads(text)["content"]
-    return sealed({**content, **change(content)}, MEMORY_NAME)
+    return seal({**content, **change(content)}, MEMORY_NAME).decode()
 
 
 SPOILED = {
@@ -242,7 +242,7 @@ SPOILED = {
     "a list": lambda text: "[]",
     "deep": lambda text: "[" * 100_000,
     "a digit": lambda text: text.replace('"content": "', '"content": "0', 1),
-    "something else's": lambda text: sealed({"prefill": 3}, "cost.json"),
+    "something else's": lambda text: seal({"prefill": 3}, "cost.json").decode(),
     "other readers": lambda text: edited(text, lambda _: {"readers": {"sources": "0"}}),
 }
 
@@ -258,11 +258,11 @@ def test_a_memory_of_something_else_is_no_memory(record, loads, spoil):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights there")
-def test_links_in_a_received_folder_lead_to_nothing_read_or_written(record, elsewhere):
+@pytest.mark.parametrize("target", ["/dev/zero", "../mine.txt"], ids=["without end", "a file"])
+def test_links_in_a_received_folder_lead_to_nothing_read_or_written(record, elsewhere, target):
     (elsewhere / "mine.txt").write_text("mine", encoding="utf-8")
     (elsewhere / ".sift").mkdir()
-    (elsewhere / ".sift" / MEMORY_NAME).symlink_to("/dev/zero")  # without end
-    (elsewhere / ".sift" / f"{MEMORY_NAME}.new").symlink_to(elsewhere / "mine.txt")
+    (elsewhere / ".sift" / MEMORY_NAME).symlink_to(target)
     assert counts(record("index", "docs")) == (2, 0, 0)
     assert (elsewhere / "mine.txt").read_text(encoding="utf-8") == "mine"
 
@@ -270,7 +270,7 @@ def test_links_in_a_received_folder_lead_to_nothing_read_or_written(record, else
 def test_a_memory_that_cannot_be_written_is_no_error(record, elsewhere):
     record("index", "docs")
     (elsewhere / ".sift" / MEMORY_NAME).unlink()
-    (elsewhere / ".sift" / f"{MEMORY_NAME}.new").mkdir()
+    (elsewhere / ".sift" / MEMORY_NAME).mkdir()
     assert counts(record("index", "docs")) == (0, 2, 0)
 
 

@@ -60,6 +60,14 @@ def test_what_cannot_work_is_refused_before_a_replica_starts(wrong):
     assert "sk-real-key" not in str(refused.value)
 
 
+def test_options_have_the_names_of_the_flags():
+    options = {"store": "faiss:.sift", "n_context": 4, "candidates": 50, "max_tokens": 300}
+    made = RayArguments.model_validate(
+        {"open_app": "sift_core.cli.serve:opened_app", "options": options}
+    )
+    assert made.options == options
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]

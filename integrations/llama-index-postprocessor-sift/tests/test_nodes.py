@@ -2,19 +2,32 @@
 
 import pickle
 import random
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from llama_index.postprocessor.sift.nodes import (
     chosen_nodes,
     distinct_nodes,
     node_pool,
 )
-from sift_core import InvalidInputError, Selection, StopReason
+from sift_core import (
+    ChoiceOptions,
+    InvalidInputError,
+    Query,
+    Selection,
+    StopReason,
+    choose,
+)
 
-COSINES = np.array([0.9, 0.7, 0.6, 0.1])
 QUERY = np.array([1.0, 0.0])
 
 
@@ -27,15 +40,26 @@ def scored(scores):
     ]
 
 
+class Decided:
+    """A selector whose choice is fixed."""
+
+    def __init__(self, positions, variances):
+        self.selection = Selection(
+            positions=np.array(positions),
+            variances=np.array(variances),
+            stop_reason=StopReason.N_SELECT,
+        )
+
+    def select(self, query, candidates, n_select, *, relevance=None):
+        return self.selection
+
+
 def chosen(nodes, positions, variances, embeddings=None):
     if embeddings is None:
         embeddings = np.array([[1.0, 0.1], [0.1, 1.0]])[np.arange(len(nodes)) % 2]
-    selection = Selection(
-        positions=np.array(positions),
-        variances=np.array(variances),
-        stop_reason=StopReason.N_SELECT,
-    )
-    return chosen_nodes(node_pool(QUERY, nodes, embeddings), selection)
+    pool = node_pool(QUERY, nodes, embeddings)
+    options = ChoiceOptions(selector=Decided(positions, variances))
+    return chosen_nodes(choose(pool, Query(text="", embedding=QUERY), options))
 
 
 def test_row_i_is_node_i():
@@ -44,14 +68,69 @@ def test_row_i_is_node_i():
     assert pool.document_ids == ("0", "1")
     assert pool.similarities == pytest.approx([1.0, 0.6])
     assert pool.embeddings.tolist() == embeddings.tolist()
-    assert [row["node"] for row in pool.metadata] == nodes
+    assert pool.items == nodes
+    assert pool.scores == [1.0, 2.0]
+    assert all(row is node.node.metadata for row, node in zip(pool.metadata, nodes, strict=True))
+    assert list(pool.texts) == ["text 0", "text 1"]
+
+
+def of_page(text, metadata=None, start=None, source=None):
+    node = TextNode(text=text, metadata=metadata or {}, start_char_idx=start)
+    if source is not None:
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=source)
+    return NodeWithScore(node=node)
+
+
+def test_the_document_of_a_node_is_named_by_a_key_or_else_by_its_source():
+    nodes = [
+        of_page("one", {"title": "Bees"}, start=7, source="page"),
+        of_page("two", start=7, source="page"),
+        of_page("three", {"title": "Bees"}, start=7),
+        of_page("four", {"file_name": "bees.md"}),
+    ]
+    pool = node_pool(QUERY, nodes, np.ones((4, 2)))
+    assert [pool.place(row).document for row in range(4)] == ["page", "page", None, None]
+    named = [pool.place(row, "title") for row in range(4)]
+    assert [place.document for place in named] == ["Bees", "page", "Bees", None]
+    assert [place.start for place in named] == [7, 7, None, None]
+    assert [place.joinable_text for place in named] == ["page", "page", None, None]
+
+
+def test_tokens_are_those_of_any_text_with_the_metadata_of_the_node():
+    node = TextNode(text="bees dance", metadata={"title": "Bees", "secret": "x"})
+    node.excluded_llm_metadata_keys = ["secret"]
+    pool = node_pool(QUERY, [NodeWithScore(node=node)], np.ones((1, 2)))
+    assert pool.as_read(0, "bees dance") == node.get_content(MetadataMode.LLM)
+    assert pool.as_read(0, "all bees dance") == "title: Bees\n\nall bees dance"
+    assert node.text == "bees dance"
+
+
+class Counting(TextNode):
+    """Counts how often its text is read."""
+
+    n_read: ClassVar[int] = 0
+
+    def get_content(self, metadata_mode=MetadataMode.NONE):
+        type(self).n_read += 1
+        return super().get_content(metadata_mode)
+
+
+def test_a_choice_reads_the_texts_of_chosen_nodes_alone(monkeypatch):
+    monkeypatch.setattr(Counting, "n_read", 0)
+    rows = np.random.default_rng(0).standard_normal((40, 8))
+    nodes = [NodeWithScore(node=Counting(text=f"text {i}")) for i in range(40)]
+    pool = node_pool(rows[0], nodes, rows)
+    found = choose(pool, Query(text="", embedding=rows[0]), ChoiceOptions(n_select=3))
+    chosen_nodes(found)
+    assert len(found) == 3
+    assert Counting.n_read <= 3 * len(found)
 
 
 def test_texts_are_what_an_llm_may_read():
     node = TextNode(text="bees dance", metadata={"title": "Bees", "secret": "x"})
     node.excluded_llm_metadata_keys = ["secret"]
-    pool = node_pool(QUERY, [NodeWithScore(node=node)], np.ones((1, 2)), with_texts=True)
-    assert pool.texts == ("title: Bees\n\nbees dance",)
+    pool = node_pool(QUERY, [NodeWithScore(node=node)], np.ones((1, 2)), for_llm=True)
+    assert list(pool.texts) == ["title: Bees\n\nbees dance"]
 
 
 def test_scores_that_say_more_than_cosines_become_relevance():

@@ -239,13 +239,13 @@ async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores)
 
 
 class LastFirst:
-    """A selector of one's own, which notes the relevance that it is told."""
+    """A selector of one's own, which notes the relevance that it gets."""
 
     def __init__(self):
-        self.told = []
+        self.seen = []
 
     def select(self, query, candidates, n_select, *, relevance=None):
-        self.told.append(relevance.tolist())
+        self.seen.append(relevance.tolist())
         return Selection(
             positions=np.arange(len(candidates))[::-1][:n_select],
             variances=np.linspace(1.0, 0.0, n_select + 1),
@@ -263,7 +263,7 @@ async def test_a_selector_of_ones_own_is_told_the_relevance():
     ):
         assert ids(kept) == ["3", "2"]
         assert [node.metadata["sift"]["score"] for node in kept] == [0.7, 0.5]
-    assert selector.told == [[0.1, 0.9, 0.5, 0.7]] * 2
+    assert selector.seen == [[0.1, 0.9, 0.5, 0.7]] * 2
 
 
 def test_a_similarity_postprocessor_cuts_by_the_score_that_is_asked_for():
@@ -307,6 +307,7 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
         "newest": "updated_at",
         "half_life_days": 30.0,
         "merge_neighbors": True,
+        "document_key": "title",
     }
     reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)
     assert reranker.to_dict() == {

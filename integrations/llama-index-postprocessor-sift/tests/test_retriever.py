@@ -219,6 +219,9 @@ async def test_filters_are_pushed_down(kind, build_index, numbered, embed_model)
     expected = {node.node_id for node in numbered[:3]}
     assert set(ids(retriever.retrieve("bees number 17"))) == expected
     assert set(ids(await retriever.aretrieve("bees number 17"))) == expected
+    nothing = SIFTRetriever.from_index(index, filters=below(0))
+    assert nothing.retrieve("bees number 17") == []
+    assert await nothing.aretrieve("bees number 17") == []
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "simple"])

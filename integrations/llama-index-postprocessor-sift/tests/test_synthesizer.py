@@ -26,7 +26,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.synthesizer import SIFTQueryBundle, SIFTSynthesizer
-from sift_core import InvalidInputError
+from sift_core import ChoiceOptions, InvalidInputError
 from sift_core.answering import AnswerEngine, LanguageModel
 
 MODES = ["base", "context", "fine_tune", "both"]
@@ -35,7 +35,9 @@ MODES = ["base", "context", "fine_tune", "both"]
 @pytest.fixture(scope="module")
 def engine(random_model):
     model = LanguageModel.from_pretrained(random_model, device="cpu", dtype="float32")
-    return AnswerEngine(language_model=model, n_steps=3, n_context=3, max_new_tokens=8)
+    return AnswerEngine(
+        language_model=model, n_steps=3, options=ChoiceOptions(n_select=3), max_new_tokens=8
+    )
 
 
 @pytest.fixture
@@ -146,7 +148,8 @@ def test_an_engine_that_cites_tells_its_marks(engine, query_engine, question):
 
 
 def test_each_text_of_a_query_has_its_turns(engine, query_engine, question, nodes):
-    synthesizer = SIFTSynthesizer(replace(engine, n_context=2), mode="context")
+    of_two = replace(engine, options=ChoiceOptions(n_select=2))
+    synthesizer = SIFTSynthesizer(of_two, mode="context")
     both = QueryBundle("both", custom_embedding_strs=[question, nodes[-1].text])
     report = report_of(query_engine(synthesizer).query(both))
     first = report_of(query_engine(synthesizer).query(question))["node_ids"][0]

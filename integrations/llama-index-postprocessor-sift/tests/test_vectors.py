@@ -24,12 +24,11 @@ from qdrant_client import QdrantClient
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
 from llama_index.postprocessor.sift.stores import store_of
-from llama_index.postprocessor.sift.tracking import (
+from llama_index.postprocessor.sift.tracking import sources_of, track_retrievals
+from llama_index.postprocessor.sift.vectors import (
     aquery_embedding,
-    embedded_query,
+    embedded_before,
     query_embedding,
-    sources_of,
-    track_retrievals,
 )
 from sift_core import InvalidInputError
 
@@ -128,7 +127,7 @@ async def test_the_vector_of_an_earlier_retrieval_is_not_taken_for_a_later_ones(
 ):
     await index.as_retriever().aretrieve(question)
     await index.as_retriever().aretrieve("ants")
-    assert embedded_query([question], embed_model) is None
+    assert embedded_before([question], lambda: embed_model) is None
 
 
 @left_by_others

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import threading
+import time
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.learning.adapter_files import AdapterFiles
 from sift_core.answering.learning.fine_tuning import FineTuned, OnStep, fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.adapters import Adapter, ModelCopy
+from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout, ModelCopy
 from sift_core.answering.model.base_check import digest_of
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.checks import as_count
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.checks import as_count, as_number
+from sift_core.errors import AdapterCacheWarning, InvalidInputError, MissingDependencyError
+from sift_core.files import UNFINISHED, write_whole
 from sift_core.types import CandidatePool, FineTuningReport
 
 try:
+    import torch
     from cachetools import LRUCache
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import save
 except ImportError as error:
-    raise MissingDependencyError("cachetools", extra="fine-tune") from error
+    raise MissingDependencyError("torch, safetensors and cachetools", extra="fine-tune") from error
 
 LEARNING_VERSION = 1  # raise it when the same chunks and settings give another adapter
+FORMAT, _SUFFIX = "sift adapter 2", ".safetensors"  # of a file
+ABANDONED_S = 3600.0  # guess: no adapter takes so long to write; its process was killed
 _KEY = re.compile(r"[0-9a-f]{64}")
+# Raised for a file that is cut, altered, or of another form.
+_DAMAGE = (
+    *(ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError),
+    SafetensorError,
+)
 _VOCABULARY_DIGESTS: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
 
 
@@ -104,15 +119,17 @@ def adapter_key(
 class AdapterCache:
     """Adapters by key, the least recently used dropped first.
 
-    Several threads may use one cache, and several processes one folder. Nothing is pickled. A
-    file that cannot be read or written, a full disk too, is reported by `AdapterCacheWarning`
-    and otherwise like an adapter that is not there. `Adapter.save` writes one for PEFT or vLLM.
+    Several threads may use one cache, and several processes one folder: a reader sees a whole file
+    or none. A file holds a checksum of its weights and of all that describes them. Nothing is
+    pickled. A file that cannot be read or written, for instance because the disk is full, is
+    reported by `AdapterCacheWarning` and otherwise like an adapter that is not there. A damaged
+    file is also deleted. `Adapter.save` writes an adapter for PEFT or vLLM.
 
     Args:
-        folder: Where adapters are kept beyond this process, made when it is first needed.
-            None: memory alone.
-        max_memory_bytes: What is kept in the machine's memory at most, >= 0.
-        max_disk_bytes: What is kept on disk at most, >= 0.
+        folder: Where adapters are kept beyond this process. It is made, for its owner alone, when
+            it is first needed. Other files there are left alone. Default: memory alone.
+        max_memory_bytes: Limit for what is kept in the machine's memory, >= 0.
+        max_disk_bytes: Limit for what is kept on disk, >= 0.
 
     Raises:
         InvalidInputError: If a limit is negative or no whole number.
@@ -126,15 +143,14 @@ class AdapterCache:
         max_disk_bytes: int = 10 << 30,  # guess
     ) -> None:
         n_memory = as_count("max_memory_bytes", max_memory_bytes, minimum=0)
-        n_disk = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
-        self._disk = None if folder is None else AdapterFiles(Path(folder), max_bytes=n_disk)
+        self._max_disk_bytes = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
         self._kept: LRUCache[str, FineTuned] = LRUCache(
             n_memory,
             getsizeof=lambda kept: kept.adapter.n_bytes,  # type: ignore[union-attr]  # no copies
         )
         self._lock = threading.Lock()
-        self._made_from = {"max_memory_bytes": n_memory, "max_disk_bytes": n_disk}
-        self._folder = folder
+        self._made_from = {"max_memory_bytes": n_memory, "max_disk_bytes": self._max_disk_bytes}
+        self._folder = None if folder is None else Path(folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the folder and the limits; what is kept in memory stays in this process."""
@@ -143,7 +159,7 @@ class AdapterCache:
     @property
     def is_on_disk(self) -> bool:
         """Whether adapters are kept beyond this process, and so need the model's fingerprint."""
-        return self._disk is not None
+        return self._folder is not None
 
     def get(self, key: str) -> FineTuned | None:
         """Return the adapter under a key, or None; `report.source` says where it was found.
@@ -156,15 +172,17 @@ class AdapterCache:
         _check_key(key)
         with self._lock:
             kept = self._kept.get(key)
-        if kept is not None and self._disk is not None:
-            self._disk.touch(key)
-        if kept is not None or self._disk is None:
+        if self._folder is None:
             return kept
-        found = self._disk.read(key)
+        path = _path(self._folder, key)
+        if kept is not None:
+            _touch(path)
+            return kept
+        found = _read_file(path, key)
         if found is None:
             return None
+        self._keep(key, *found)
         adapter, report = found
-        self._keep(key, adapter, report)
         return FineTuned(adapter=adapter, report=replace(report, source="disk"))
 
     def put(self, key: str, adapter: Adapter | ModelCopy, report: FineTuningReport) -> bool:
@@ -181,15 +199,32 @@ class AdapterCache:
             return False
         keyed = replace(adapter, key=key, values=adapter.values.detach().cpu())
         in_memory = self._keep(key, keyed, report)
-        on_disk = self._disk is not None and self._disk.write(key, keyed, report)
-        return in_memory or on_disk
+        if self._folder is None:
+            return in_memory
+        content = _content(key, keyed, report)
+        if len(content) > self._max_disk_bytes:
+            return in_memory
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _shrink(self._folder, self._max_disk_bytes - len(content))
+            path = _path(self._folder, key)
+            write_whole(path, content, mode=0o600)
+        except OSError as error:
+            _warn(f"an adapter could not be written to {self._folder}", error, stacklevel=3)
+            return in_memory
+        _touch(path)
+        return True
 
     def clear(self) -> None:
         """Drop all adapters, in memory and on disk; other files in the folder stay."""
         with self._lock:
             self._kept.clear()
-        if self._disk is not None:
-            self._disk.clear()
+        if self._folder is not None:
+            try:
+                _shrink(self._folder, 0)
+            except OSError as error:
+                what = f"the adapters in {self._folder} could not be deleted"
+                _warn(what, error, stacklevel=3)
 
     def _keep(self, key: str, adapter: Adapter, report: FineTuningReport) -> bool:
         kept = FineTuned(adapter=adapter, report=replace(report, source="memory"))
@@ -199,6 +234,116 @@ class AdapterCache:
             except ValueError:  # larger than the cache
                 return False
         return True
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"{key}{_SUFFIX}"
+
+
+def _touch(path: Path) -> None:
+    """Note that an adapter was used now."""
+    now = time.time_ns()  # finer than the clock that files get their times from
+    with suppress(OSError):
+        os.utime(path, ns=(now, now))
+
+
+def _shrink(folder: Path, max_bytes: int) -> None:
+    """Delete what was used longest ago until the rest fits, and what was never finished."""
+    entries = []
+    for path in folder.glob(f"*{_SUFFIX}"):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            if _KEY.fullmatch(path.stem):
+                about = path.lstat()
+                entries.append((about.st_mtime_ns, about.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= max_bytes:
+            break
+        path.unlink(missing_ok=True)
+        total -= size
+    for draft in folder.glob(f"*{UNFINISHED}"):
+        with suppress(FileNotFoundError):
+            if time.time() - draft.lstat().st_mtime > ABANDONED_S:
+                draft.unlink()
+
+
+def _read_file(path: Path, key: str) -> tuple[Adapter, FineTuningReport] | None:
+    """Return an adapter on the CPU and how it learned; None if there is none of use."""
+    try:
+        found = _read(path, key)
+    except FileNotFoundError:
+        return None
+    except _DAMAGE as error:
+        with suppress(OSError):
+            path.unlink()
+        _warn(f"the adapter {path} is damaged and was deleted, to be learned anew", error)
+        return None
+    except OSError as error:
+        _warn(f"the adapter {path} could not be read and is learned anew", error)
+        return None
+    _touch(path)
+    return found
+
+
+def _content(key: str, adapter: Adapter, report: FineTuningReport) -> bytes:
+    described = json.dumps(
+        {
+            "format": FORMAT,
+            "key": key,
+            **asdict(adapter.layout),
+            "alpha": adapter.alpha,
+            "base_name": adapter.base_name,
+            "report": asdict(report),
+        }
+    )
+    values = adapter.values.detach().cpu().contiguous()
+    metadata = {"adapter": described, "sha256": _checksum(described, values)}
+    return save({"values": values}, metadata)
+
+
+def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
+    """Return what a file holds.
+
+    Raises:
+        OSError: If it cannot be read now.
+        ValueError, or another of `_DAMAGE`: If it is damaged.
+    """
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+        with torch.inference_mode(False):
+            values = file.get_tensor("values").clone()
+    if metadata["sha256"] != _checksum(metadata["adapter"], values):
+        raise ValueError("its checksum is another one")
+    described = json.loads(metadata["adapter"])
+    if (described["format"], described["key"]) != (FORMAT, key):
+        raise ValueError("it is of another key or format")
+    if values.dtype != torch.float32:
+        raise ValueError(f"its weights are of {values.dtype}")
+    layout = AdapterLayout(
+        layers=tuple(AdaptedLayer(**layer) for layer in described["layers"]),
+        rank=described["rank"],
+        fan_in_fan_out=described["fan_in_fan_out"],
+    )
+    adapter = Adapter(
+        layout=layout,
+        alpha=as_number("alpha", described["alpha"], above=0),
+        values=values,
+        key=key,
+        base_name=described["base_name"],
+    )
+    report = FineTuningReport(**described["report"])
+    return adapter, replace(report, losses=tuple(report.losses), learned=tuple(report.learned))
+
+
+def _checksum(described: str, values: torch.Tensor) -> str:
+    digest = hashlib.sha256(described.encode())
+    content: Any = values.view(torch.uint8).numpy()
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def _warn(what: str, why: object, *, stacklevel: int = 4) -> None:
+    warnings.warn(f"{what}: {why}", AdapterCacheWarning, stacklevel=stacklevel)
 
 
 def _check_key(key: str) -> None:

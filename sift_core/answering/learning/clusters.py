@@ -19,9 +19,9 @@ from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import CONFIG_NAME, Adapter, sum_of_adapters
 from sift_core.answering.model.base_check import digest_of
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.cache_folder import sealed, unsealed
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.files import seal, unseal, write_whole
 from sift_core.selection.kernels import unit_rows
 from sift_core.types import DocumentSample, FloatArray, Query
 
@@ -207,7 +207,7 @@ def learn_clusters(
         )
     if known is None:
         place.mkdir(parents=True, exist_ok=True)
-        (place / MANIFEST).write_text(sealed(manifest, MANIFEST), encoding="utf-8")
+        write_whole(place / MANIFEST, seal(manifest, MANIFEST))
     done, total = 0, sum(manifest["n_chunks"])
     for cluster, (_, texts) in enumerate(clusters):
         if not _is_there(place, cluster):
@@ -268,7 +268,7 @@ def _read_manifest(place: Path) -> dict[str, Any] | None:
         InvalidInputError: If it is damaged, or of another format.
     """
     try:
-        manifest: dict[str, Any] = unsealed((place / MANIFEST).read_bytes(), MANIFEST)
+        manifest: dict[str, Any] = unseal((place / MANIFEST).read_bytes(), MANIFEST)
         if manifest["format"] != FORMAT:
             raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
     except FileNotFoundError:

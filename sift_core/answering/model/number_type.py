@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal, TypeAlias, get_args
 
-from sift_core.cache_folder import measured_once
 from sift_core.checks import shown
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.files import measured_once
 from sift_core.processor import BFLOAT16_INSTRUCTIONS, instructions, limit_torch_threads
 
 try:

@@ -15,16 +15,16 @@ import hashlib
 import json
 import os
 import re
-import sqlite3
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from sift_core.errors import CandidateSourceError
+from sift_core.files import json_checksum, lock, sync_folder, write_durably
 from sift_core.sources.faiss.documents import DocumentTable, Row
 from sift_core.sources.faiss.entries import faiss, starting_form
 from sift_core.types import Document
@@ -108,7 +108,7 @@ class IndexFolder:
         """
         if self._lock is not None:
             return
-        self._lock = weakref.finalize(self, _locked(self.path).close)
+        self._lock = weakref.finalize(self, _lock(self.path))
         try:
             manifest = self._manifest()  # looked at again, now that nobody else writes
             if self._known is not None and (manifest or {}).get("sha256") != self._known:
@@ -161,14 +161,14 @@ class IndexFolder:
         try:
             state["index"] = _write_index(index_path, starting_form(index))
             state["documents"] = _write_documents(documents_path, rows)
-            checksum = _checksum(state)
+            checksum = json_checksum(state)
             manifest = {"format": FORMAT, "state": state, "sha256": checksum}
-            with _writing(manifest_path) as file:
-                file.write(json.dumps(manifest, indent=1).encode())
-            _sync_folder(self.path)
+            written = json.dumps(manifest, indent=1).encode()
+            write_durably(manifest_path, lambda append: append(written))
+            sync_folder(self.path)
             os.replace(manifest_path, self.path / MANIFEST)
             self._known, is_switched = checksum, True
-            _sync_folder(self.path)
+            sync_folder(self.path)
         except BaseException as error:
             _delete([manifest_path] if is_switched else paths)
             if isinstance(error, OSError):
@@ -199,7 +199,7 @@ class IndexFolder:
                     f"{FORMAT}: index again into another folder, or upgrade sift-rerank"
                 )
             state = manifest["state"]
-            if manifest["sha256"] != _checksum(state):
+            if manifest["sha256"] != json_checksum(state):
                 raise ValueError("its checksum is another")
             if not isinstance(state["embedder_name"], str | None):
                 raise TypeError("its `embedder_name` is no text")
@@ -256,25 +256,27 @@ class IndexFolder:
 
 
 def _write_index(path: Path, index: Any) -> dict[str, str]:
-    with _writing(path) as file:
+    def write(append: Callable[[bytes], object]) -> None:
         try:
             # Faiss' own writer does not notice that the disk is full when it closes a file.
-            faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _BLOCK))
+            faiss.write_index(index, faiss.PyCallbackIOWriter(append, _BLOCK))
         except RuntimeError as error:
             raise CandidateSourceError(
                 f"Faiss could not write {type(index).__name__} to {str(path)!r}: {error}; its type "
                 f"cannot be saved"
             ) from error
-    return file.entry()
+
+    return {"name": path.name, "sha256": write_durably(path, write)}
 
 
 def _write_documents(path: Path, rows: Iterable[Row]) -> dict[str, str]:
-    with _writing(path) as file:
+    def write(append: Callable[[bytes], object]) -> None:
         for faiss_id, content, document in rows:
             about = [document.document_id, document.text, dict(document.metadata)]
             columns = [faiss_id, content, *about]
-            file.write(json.dumps(columns, ensure_ascii=False).encode() + b"\n")
-    return file.entry()
+            append(json.dumps(columns, ensure_ascii=False).encode() + b"\n")
+
+    return {"name": path.name, "sha256": write_durably(path, write)}
 
 
 def _read_documents(path: Path) -> Iterator[Row]:
@@ -287,56 +289,22 @@ def _read_documents(path: Path) -> Iterator[Row]:
             yield faiss_id, content, document
 
 
-class _NewFile:
-    """A file that is written once, and its checksum."""
+def _lock(folder: Path) -> Callable[[], None]:
+    """Lock a folder, which is made where it is missing, and return what unlocks it.
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path, self._file, self._digest = path, file, hashlib.sha256()
-
-    def write(self, block: bytes) -> None:
-        self._digest.update(block)
-        self._file.write(block)
-
-    def entry(self) -> dict[str, str]:
-        """Return what the manifest says of it."""
-        return {"name": self._path.name, "sha256": self._digest.hexdigest()}
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[_NewFile]:
-    """Give what writes to a new file, which is durable afterwards."""
-    with path.open("xb") as file:
-        yield _NewFile(path, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _locked(folder: Path) -> sqlite3.Connection:
-    """Return the lock of a folder, held until it is closed; SQLite's work on every system."""
+    Raises:
+        CandidateSourceError: If another writes, or the folder cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        return lock(folder / LOCK, wait_s=LOCK_WAIT_S).close
+    except TimeoutError as error:
+        raise CandidateSourceError(
+            f"another process or source is writing into {str(folder)!r}; wait until it has "
+            f"ended (`complete` ends it), then load the source again"
+        ) from error
     except OSError as error:
         raise _failed("save into", folder, error) from error
-    connection = None
-    try:
-        connection = sqlite3.connect(
-            folder / LOCK, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        if connection is not None:
-            connection.close()
-        if "locked" in str(error):
-            raise CandidateSourceError(
-                f"another process or source is writing into {str(folder)!r}; wait until it has "
-                f"ended (`complete` ends it), then load the source again"
-            ) from error
-        raise _failed("lock", folder, error) from error
-    return connection
-
-
-def _checksum(state: Any) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _delete(paths: Iterable[Path]) -> None:
@@ -344,17 +312,6 @@ def _delete(paths: Iterable[Path]) -> None:
     for path in paths:
         with suppress(OSError):
             path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system has a call for that."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _failed(verb: str, path: Path, error: Exception) -> CandidateSourceError:

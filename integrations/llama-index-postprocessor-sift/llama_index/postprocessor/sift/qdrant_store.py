@@ -23,7 +23,7 @@ class VectorHits:
     """The dense vectors of the hits of one query.
 
     Args:
-        store: A QdrantVectorStore that knows how its collection names vectors. Not changed.
+        store: A QdrantVectorStore that has looked up how its collection names vectors. Not changed.
     """
 
     def __init__(self, store: Any) -> None:

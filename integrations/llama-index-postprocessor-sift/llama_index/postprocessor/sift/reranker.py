@@ -1,21 +1,15 @@
-"""The postprocessor: nodes in, one call to a selector, chosen copies of them out."""
+"""The postprocessor: nodes in, one choice, copies of the chosen ones out."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import (
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    WithJsonSchema,
-)
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, WithJsonSchema
 from llama_index.core.callbacks import CBEventType, EventPayload
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
     get_dispatcher,
@@ -25,119 +19,84 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_index.postprocessor.sift.nodes import (
-    choose_nodes,
+    Score,
+    chosen_nodes,
     distinct_nodes,
-    node_pool,
     takes_several,
+    token_counter,
 )
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
-from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
-from sift_core import ChoiceRules, Selector, turn_of_ones_own
+from llama_index.postprocessor.sift.vectors import VectorLookup
+from sift_core import ChoiceOptions, Chosen, achoose, choose, turn_of_ones_own
+from sift_core.option_fields import ChoiceFields
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
 
-_NotInSchema = WithJsonSchema({"type": "null"})  # live objects have no JSON
+_T = TypeVar("_T")
+_Live: TypeAlias = Annotated[_T | None, WithJsonSchema({"type": "null"})]
 
 
-class SIFTReranker(BaseNodePostprocessor):
+def _live(description: str) -> Any:
+    """Return a field for an object that has no JSON."""
+    return Field(default=None, exclude=True, repr=False, description=description)
+
+
+class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
     """Keeps the nodes that together say most about the query, in order of choice.
 
-    Put it into a query engine with a large `similarity_top_k`. Vectors are taken from the
-    vector store that the engine's retriever searched; see `index` for when it cannot be
-    found. Scores of a reranker before are used, see `use_scores`. A node's `score` becomes the
-    variance at the query before it was chosen, which never rises, so sorting by score keeps
-    the order. What `sift_core.pick_metadata` says of it ("similarity", "score", "relevance",
-    "redundancy", "gain", "variance") is in `metadata["sift"]`, hidden from the LLM and from
-    embedding models. A node that arrives twice is kept once. With `merge_neighbors` a node may have
-    the text of several, whose ids are in `metadata["sift"]["chunks"]`. Of a query with several
-    `embedding_strs`, as a HyDE transform makes, each has its turns in the choice of a
-    `ContextSelector`; retrievers look for their mean.
+    Put it into a query engine with a large `similarity_top_k`. It takes vectors from the vector
+    store that the engine's retriever searched, and uses the scores of a reranker before it.
+    The score of a kept node is the variance before it, so that a sort by score keeps the order.
+    Why a node was kept (`sift_core.Pick.as_dict`) is in `metadata["sift"]`, hidden from the LLM and
+    from embedding models. A node that arrives twice is kept once. If a query has several
+    `embedding_strs`, a `ContextSelector` chooses for each in turn.
 
-    `selector`, `tokenizer`, `index`, `vectors` and `embed_model` are shared by copies and are not
-    in `to_dict` or JSON, which log a warning that a selector is missing. A pickle has selector and
-    tokenizer.
+    The options of `sift_core.ChoiceOptions` are fields too. The document of a node is named by its
+    metadata under `document_key`, else by `ref_doc_id`. Its start is `start_char_idx`. Tokens are
+    those of its text for an LLM, counted by `count_tokens`, else by `tokenizer`.
+
+    Copies share the selector and all other objects. `to_dict` and JSON leave them out, with a
+    logged warning if there is a selector. A pickle leaves out `index`, `vectors` and `embed_model`.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     top_n: int = Field(default=10, ge=1, description="How many nodes to keep at most.")
-    max_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="How many tokens the kept nodes may have together, as an LLM reads them; "
-        "of those that still fit the one that tells most for its length is next.",
-    )
-    max_per_document: int | None = Field(
-        default=None, ge=1, description="How many nodes of one `ref_doc_id` to keep at most."
-    )
-    newest: str | None = Field(
-        default=None,
-        description="The metadata key of a date (ISO text, datetime, or seconds since 1970): of "
-        "near-duplicates the newest is kept. A node without one is the oldest.",
-    )
-    half_life_days: float | None = Field(
-        default=None,
-        gt=0,
-        description="With `newest`: a node so many days older than the newest one that arrived "
-        "counts half as much.",
-    )
-    merge_neighbors: bool = Field(
-        default=False,
-        description="Kept nodes of one `ref_doc_id` that touch, or have one other node between "
-        "them which fits, become one node with the text of all.",
-    )
     use_scores: bool | None = Field(
         default=None,
         description="Take the order of the nodes' scores for their relevance, as after a "
-        "cross-encoder or a hybrid search. None: where they say more than cosines.",
+        "cross-encoder or a hybrid search. Default: if they say more than the cosines do.",
     )
-    score: Literal["variance", "similarity"] = Field(
+    score: Score = Field(
         default="variance",
-        description="What a kept node's score is: the variance at the query before it, which falls "
+        description="Score of a kept node: the variance at the query before it, which falls "
         "from 1, or its cosine with the query, for a SimilarityPostprocessor that cuts by it.",
     )
     keep_embeddings: bool = Field(
-        default=False, description="Put the vectors used on the returned nodes."
+        default=False, description="Put the vectors on the returned nodes."
     )
-    selector: Annotated[Selector | None, _NotInSchema] = Field(
-        default=None,
-        exclude=True,
-        description="What chooses: any of sift_core, or your own; None: ContextSelector().",
+    tokenizer: _Live[Callable[[str], Sequence[Any]]] = _live(
+        "Function that splits a text into tokens, to count them. Default: Settings.tokenizer."
     )
-    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, _NotInSchema] = Field(
-        default=None,
-        exclude=True,
-        repr=False,
-        description="Counts tokens, if not Settings.tokenizer.",
+    index: _Live[VectorStoreIndex] = _live(
+        "Index that holds the vectors. Default: the one that was just searched."
     )
-    index: Annotated[VectorStoreIndex | None, _NotInSchema] = Field(
-        default=None,
-        exclude=True,
-        repr=False,
-        description="Where the vectors are, if not in the index that was just searched.",
+    vectors: _Live[VectorsById] = _live(
+        "Function from a list of node ids to a mapping of ids to vectors, for those that no index "
+        "gives."
     )
-    vectors: Annotated[VectorsById | None, _NotInSchema] = Field(
-        default=None,
-        exclude=True,
-        repr=False,
-        description="From a list of node ids to a mapping of ids to vectors: looks up those that "
-        "no index gives.",
-    )
-    embed_model: Annotated[BaseEmbedding | None, _NotInSchema] = Field(
-        default=None,
-        exclude=True,
-        repr=False,
-        description="Embeds what has no vector, if not the index's own model.",
+    embed_model: _Live[BaseEmbedding] = _live(
+        "Model that embeds nodes without a vector. Default: the index's own."
     )
 
     _warned_of_few_nodes: bool = PrivateAttr(default=False)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Start watching retrievers, so that their stores are known when nodes arrive."""
+        """Check the options together, and begin to note which indexes retrievers read."""
         super().model_post_init(context)
-        self._rules.check(self.selector)
+        self._options()
         track_retrievals()
 
     @classmethod
@@ -146,7 +105,7 @@ class SIFTReranker(BaseNodePostprocessor):
         return "SIFTReranker"
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the settings, without selector, index and model."""
+        """Return the settings without the objects that have no JSON."""
         if self.selector is not None:
             _logger.warning(
                 "the settings of SIFTReranker leave out selector=%r; pass it again to what is "
@@ -156,15 +115,15 @@ class SIFTReranker(BaseNodePostprocessor):
         return super().to_dict(**kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the settings; index, look-up and model are not sent along."""
+        """Return the settings without `index`, `vectors` and `embed_model`."""
         gone = {"index": None, "vectors": None, "embed_model": None}
         settings = self.model_copy(update=gone)
         return super(SIFTReranker, settings).__getstate__()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> SIFTReranker:
-        """Return a copy that shares the selector, the index and the model."""
-        shared = (self.selector, self.tokenizer, self.index, self.vectors, self.embed_model)
-        live = [each for each in shared if each is not None]
+        """Return a copy that shares the objects that have no JSON."""
+        excluded = [name for name, one in type(self).model_fields.items() if one.exclude]
+        live = [getattr(self, name) for name in excluded if name != "callback_manager"]
         return super().__deepcopy__({**(memo or {}), **{id(each): each for each in live}})
 
     def _postprocess_nodes(
@@ -173,11 +132,10 @@ class SIFTReranker(BaseNodePostprocessor):
         query = _required(query_bundle)
         if not nodes:
             return []
-        with self._reported(nodes, query) as chosen:
-            candidates = self._candidates(nodes)
-            vectors = self._lookup().vectors(query, candidates)
-            chosen += self._chosen(candidates, vectors)
-        return chosen
+        with self._reported(nodes, query) as kept:
+            pool, asked = self._lookup().candidates(query, self._distinct(nodes))
+            kept += self._kept(choose(pool, asked, self._options()))
+        return kept
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _apostprocess_nodes(
@@ -187,14 +145,13 @@ class SIFTReranker(BaseNodePostprocessor):
         if not nodes:
             return []
         await turn_of_ones_own()  # many retrievals that were awaited can end in one
-        with self._reported(nodes, query) as chosen:
-            candidates = self._candidates(nodes)
-            vectors = await self._lookup().avectors(query, candidates)
-            chosen += await asyncio.to_thread(self._chosen, candidates, vectors)
-        return chosen
+        with self._reported(nodes, query) as kept:
+            pool, asked = await self._lookup().acandidates(query, self._distinct(nodes))
+            kept += self._kept(await achoose(pool, asked, self._options()))
+        return kept
 
-    def _candidates(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
-        """Return the nodes to choose from, each once, after a warning where that is no choice."""
+    def _distinct(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        """Return each node once; warn, the first time, if there are too few to choose from."""
         if len(nodes) <= self.top_n and not self._warned_of_few_nodes:
             self._warned_of_few_nodes = True
             _logger.warning(
@@ -206,42 +163,21 @@ class SIFTReranker(BaseNodePostprocessor):
             )
         return distinct_nodes(nodes)
 
-    @property
-    def _rules(self) -> ChoiceRules:
-        return ChoiceRules(
-            max_tokens=self.max_tokens,
-            max_per_document=self.max_per_document,
-            newest=self.newest,
-            half_life_days=self.half_life_days,
-            merge_neighbors=self.merge_neighbors,
-        )
-
     def _lookup(self) -> VectorLookup:
         return VectorLookup(
             index=self.index,
             embed_model=self.embed_model,
             given=self.vectors,
             apart=takes_several(self.selector),
-        )
-
-    def _chosen(self, nodes: list[NodeWithScore], vectors: Vectors) -> list[NodeWithScore]:
-        pool = node_pool(
-            vectors.query,
-            nodes,
-            vectors.nodes,
-            node_ids=vectors.node_ids,
             use_scores=self.use_scores,
         )
-        return choose_nodes(
-            pool,
-            vectors.query,
-            self.top_n,
-            selector=self.selector,
-            rules=self._rules,
-            tokenizer=self.tokenizer,
-            keep_embeddings=self.keep_embeddings,
-            score=self.score,
-        )
+
+    def _options(self) -> ChoiceOptions:
+        counter = self.count_tokens or token_counter(self.tokenizer)
+        return self.choice_options(n_select=self.top_n, count_tokens=counter)
+
+    def _kept(self, chosen: Chosen) -> list[NodeWithScore]:
+        return chosen_nodes(chosen, score=self.score, keep_embeddings=self.keep_embeddings)
 
     @contextmanager
     def _reported(

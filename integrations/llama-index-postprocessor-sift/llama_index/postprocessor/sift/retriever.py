@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from llama_index.core import VectorStoreIndex
@@ -14,38 +15,40 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
     get_dispatcher,
 )
+from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores import MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
-from llama_index.postprocessor.sift.index_source import IndexSource
 from llama_index.postprocessor.sift.nodes import (
-    choose_nodes,
-    metadata_of,
-    nodes_of,
+    Score,
+    chosen_nodes,
+    node_pool,
     query_of,
     takes_several,
+    token_counter,
 )
-from llama_index.postprocessor.sift.stores import VectorsById
-from llama_index.postprocessor.sift.tracking import (
-    aquery_embedding,
-    query_embedding,
-    track_retrievals,
-)
+from llama_index.postprocessor.sift.stores import Rows, VectorsById, store_of
+from llama_index.postprocessor.sift.tracking import track_retrievals
+from llama_index.postprocessor.sift.vectors import NodeVectors, aquery_embedding, query_embedding
 from sift_core import (
     CandidatePool,
     CandidateSource,
-    ChoiceRules,
-    ContextSelector,
+    CandidateSourceError,
+    ChoiceOptions,
+    Chosen,
     InvalidInputError,
     OversamplingSource,
     Query,
-    Selector,
-    afetch_for_all,
-    check_score,
-    fetch_for_all,
+    asearch,
+    search,
     turn_of_ones_own,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sift_core.options import ChoiceKeywords
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -53,34 +56,32 @@ _dispatcher = get_dispatcher(__name__)
 class SIFTRetriever(BaseRetriever):
     """Finds the nodes of an index that together say most about the query, in order of choice.
 
-    Fetches many candidates with their vectors in one trip to the store, filters pushed down,
-    and chooses among them as `SIFTReranker` does; nodes come back with the same scores and
-    metadata. Works wherever LlamaIndex takes a retriever, awaited or not. A query with several
-    `embedding_strs`, as a HyDE transform makes, is looked for by each (`candidates` of each), and
-    a `ContextSelector` chooses for all in turns; LlamaIndex's retrievers take the mean.
+    Fetches many candidates with their vectors in one trip to the store, filters pushed down. It
+    chooses among them as `SIFTReranker` does, and returns nodes with the same scores and metadata.
+    A query with several `embedding_strs` has `candidates` for each of them.
 
     Args:
-        index: Over any vector store; nodes of others than Chroma, Qdrant, Faiss and
-            SimpleVectorStore are looked up by `vectors`, or embedded, with a logged warning.
-        top_n: How many nodes to return at most, >= 1.
-        candidates: How many nodes to fetch and choose from, >= `top_n`.
-        filters: Metadata filters, applied by the store.
-        selector, score, keep_embeddings, max_tokens, max_per_document: As in `SIFTReranker`.
-        tokenizer, newest, half_life_days, merge_neighbors: Likewise.
-        use_scores: Whether the store's scores count for relevance, as those of a hybrid search.
-        max_candidates: Fetch again, up to so many, where candidates are mostly versions of
-            few texts; at most twice. None for exactly one trip a query. (LlamaIndex's Qdrant
-            store asks once more, before the first awaited query, how vectors are named.)
-        vectors: From a list of node ids to a mapping of ids to vectors: looks up those that the
-            store does not give.
-        embed_model: Embeds queries, if not the index's own model.
-        callback_manager, verbose: As in LlamaIndex; the manager is the index's by default.
-        node_ids, doc_ids, vector_store_query_mode, vector_store_kwargs: As in
-            `index.as_retriever`, where the store heeds them.
-        alpha, sparse_top_k, hybrid_top_k: Likewise, for hybrid searches.
+        index: Over any vector store. Chroma, Qdrant, Faiss and SimpleVectorStore give vectors
+            back. Nodes of others are looked up by `vectors` or embedded, with a logged warning.
+        top_n: Return at most this many nodes, >= 1. Default: 10.
+        candidates: Fetch this many nodes to choose from, >= `top_n`. Default: 200.
+        filters: Metadata filters, applied by the store. Default: none.
+        use_scores, score, keep_embeddings, tokenizer: As in `SIFTReranker`.
+        max_candidates: Fetch again, at most twice and up to this many nodes, if candidates are
+            mostly versions of few texts. Default: one trip a query. (LlamaIndex's Qdrant store
+            asks for the names of vectors before the first awaited query.)
+        vectors: Function from a list of node ids to a mapping of ids to vectors, for those that
+            the store does not give. Default: none.
+        embed_model: Embeds queries. Default: the index's own model.
+        callback_manager, verbose: As in LlamaIndex. Default: the index's manager, and no output.
+        node_ids, doc_ids, vector_store_query_mode, alpha, sparse_top_k, hybrid_top_k,
+        vector_store_kwargs: As in `index.as_retriever`, if the store can take them into account.
+        **options: Fields of `sift_core.ChoiceOptions` by name, as in `SIFTReranker`.
 
     Raises:
-        InvalidInputError: If a number is out of its range, or the store would ignore an option.
+        InvalidInputError: If a number is out of its range, options do not go together, or the
+            store would ignore one.
+        TypeError: If there is no such option.
         ValueError: If there is no such `vector_store_query_mode`.
     """
 
@@ -91,16 +92,10 @@ class SIFTRetriever(BaseRetriever):
         top_n: int = 10,
         candidates: int = 200,
         filters: MetadataFilters | None = None,
-        selector: Selector | None = None,
         use_scores: bool | None = None,
-        score: str = "variance",
+        score: Score = "variance",
         keep_embeddings: bool = False,
-        max_tokens: int | None = None,
-        max_per_document: int | None = None,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
-        newest: str | None = None,
-        half_life_days: float | None = None,
-        merge_neighbors: bool = False,
         max_candidates: int | None = None,
         vectors: VectorsById | None = None,
         embed_model: BaseEmbedding | None = None,
@@ -113,31 +108,29 @@ class SIFTRetriever(BaseRetriever):
         sparse_top_k: int | None = None,
         hybrid_top_k: int | None = None,
         vector_store_kwargs: dict[str, Any] | None = None,
+        **options: Unpack[ChoiceKeywords],
     ) -> None:
         if not 1 <= top_n <= candidates <= (max_candidates or candidates):
             raise InvalidInputError(
                 f"must be 1 <= `top_n` <= `candidates` <= `max_candidates`, got {top_n}, "
                 f"{candidates} and {max_candidates}"
             )
-        self._top_n = top_n
-        self._candidates = candidates
-        self._selector = selector or ContextSelector()
-        self._rules = ChoiceRules(
-            max_tokens=max_tokens,
-            max_per_document=max_per_document,
-            newest=newest,
-            half_life_days=half_life_days,
-            merge_neighbors=merge_neighbors,
-        )
-        self._rules.check(self._selector)
-        self._apart = takes_several(self._selector)
-        self._tokenizer = tokenizer
-        check_score(score)
-        self._score = score
+        if score not in get_args(Score):
+            raise InvalidInputError(f"`score` must be one of {get_args(Score)}, got {score!r}")
+        if not isinstance(index, VectorStoreIndex):
+            raise InvalidInputError(
+                f"`index` must be a VectorStoreIndex, got {type(index).__name__}; "
+                f"VectorStoreIndex.from_vector_store makes one of a store"
+            )
+        options["count_tokens"] = options.get("count_tokens") or token_counter(tokenizer)
+        self._options = ChoiceOptions(n_select=top_n, n_candidates=candidates, **options)
+        self._apart = takes_several(self._options.selector)
+        self._score: Score = score
         self._keep_embeddings = keep_embeddings
+        self._embed_model = embed_model or index._embed_model  # no public accessor
         self._source: CandidateSource = IndexSource(
             index,
-            embed_model,
+            self._embed_model,
             use_scores=use_scores,
             vectors=vectors,
             filters=filters,
@@ -154,9 +147,8 @@ class SIFTRetriever(BaseRetriever):
                 self._source,
                 n_select=top_n,
                 max_candidates=max_candidates,
-                prefer=lambda pool: self._rules.newness(metadata_of(nodes_of(pool))),
+                prefer=self._options.newness,
             )
-        self._embed_model = embed_model or index._embed_model  # no public accessor
         super().__init__(
             callback_manager=callback_manager or index._callback_manager,
             object_map=index._object_map,
@@ -181,26 +173,133 @@ class SIFTRetriever(BaseRetriever):
         # LlamaIndex's retrievers leave it for others.
         query_bundle.embedding = np.atleast_2d(target).mean(axis=0).tolist()
         query = query_of(query_bundle, target)
-        return self._chosen(query, fetch_for_all(self._source, query, self._candidates))
+        return self._found(search(self._source, query, self._options))
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         await turn_of_ones_own()  # many queries can be asked in one
         target = await aquery_embedding(query_bundle, lambda: self._embed_model, apart=self._apart)
         query = query_of(query_bundle, target)
-        pool = await afetch_for_all(self._source, query, self._candidates)
-        return await asyncio.to_thread(self._chosen, query, pool)
+        return self._found(await asearch(self._source, query, self._options))
 
-    def _chosen(self, query: Query, pool: CandidatePool) -> list[NodeWithScore]:
-        if not len(pool):
-            return []
-        return choose_nodes(
-            pool,
-            query.vectors,
-            self._top_n,
-            selector=self._selector,
-            rules=self._rules,
-            tokenizer=self._tokenizer,
-            keep_embeddings=self._keep_embeddings,
-            score=self._score,
+    def _found(self, chosen: Chosen) -> list[NodeWithScore]:
+        return chosen_nodes(chosen, score=self._score, keep_embeddings=self._keep_embeddings)
+
+
+class IndexSource:
+    """Searches an index as LlamaIndex's own retriever does, and gets the vectors as well.
+
+    A `sift_core.CandidateSource` of pools from `node_pool`. One trip to the store is enough: Qdrant
+    sends vectors along with the hits, Faiss and the simple store have them in memory. Any number of
+    threads and tasks may use it at once.
+
+    Args:
+        index: The index to search.
+        embed_model: Embeds nodes without a vector.
+        use_scores: As in `node_pool`.
+        vectors: Looks up vectors that the store does not give, as in `sift_core.vectors_by_id`.
+        **options: Arguments of `VectorIndexRetriever`, such as `filters`. None: its default.
+
+    Raises:
+        InvalidInputError: If the store would ignore an option, or choose by itself.
+        ValueError: If there is no such `vector_store_query_mode`.
+    """
+
+    def __init__(
+        self,
+        index: VectorStoreIndex,
+        embed_model: BaseEmbedding,
+        *,
+        use_scores: bool | None,
+        vectors: VectorsById | None,
+        **options: Any,
+    ) -> None:
+        self._store = store_of(index)
+        self._embed_model = embed_model
+        self._use_scores = use_scores
+        self._vectors = vectors
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self._check_options(type(index.vector_store).__name__)
+
+    def _check_options(self, store_name: str) -> None:
+        options = self._options
+        for name in self._store.ignored:
+            if name in options:
+                raise InvalidInputError(
+                    f"{store_name} cannot take `{name}` into account; "
+                    f"leave it out, or keep the nodes in a store that can, such as Qdrant"
+                )
+        for name in ("node_ids", "doc_ids"):
+            if name in options and not len(options[name]):  # stores take it for no restriction
+                raise InvalidInputError(f"`{name}` must not be empty; None is for all")
+        mode = VectorStoreQueryMode(options.get("vector_store_query_mode", "default"))
+        options["vector_store_query_mode"] = mode
+        if mode == VectorStoreQueryMode.MMR:
+            raise InvalidInputError(
+                "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
+                "Qdrant and Faiss ignore it; leave it out"
+            )
+        if mode not in self._store.modes:
+            raise InvalidInputError(
+                f"{store_name} would not search by `vector_store_query_mode` {mode.value!r}; "
+                f"leave it out (Qdrant has 'hybrid' and 'sparse' with `enable_hybrid=True`)"
+            )
+
+    def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return up to `n_candidates` nodes as a pool; `filter` is not used.
+
+        Raises:
+            CandidateSourceError: If the store fails.
+            InvalidInputError: If the store has an async client alone, or a Faiss index holds
+                vectors of another length than the query's.
+        """
+        self._store.check_query(len(query.vector))
+        if self._store.is_empty:
+            return CandidatePool.empty(dimension=len(query.vector))
+        with self._search(n_candidates) as (retriever, vectors_of):
+            nodes = retriever._retrieve(_bundle(query))
+        rows = NodeVectors(nodes, self._vectors)
+        rows.fill(vectors_of(rows.ids))
+        embeddings = rows.embedded(lambda: self._embed_model, self._store.name)
+        return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
+
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        """Return what `fetch` returns; a store without an async side is asked in a thread.
+
+        Qdrant is asked at a pace (`sift_core.paced`), so that answers do not block the event loop.
+        """
+        async with self._store.turn(n_candidates, len(query.vector)):
+            if not self._store.is_awaited:
+                return await asyncio.to_thread(self.fetch, query, n_candidates)
+            with self._search(n_candidates) as (retriever, vectors_of):
+                nodes = await retriever._aretrieve(_bundle(query))
+            rows = NodeVectors(nodes, self._vectors)
+            rows.fill(vectors_of(rows.ids))
+            embeddings = await rows.aembedded(lambda: self._embed_model, self._store.name)
+            return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
+
+    @contextmanager
+    def _search(
+        self, n: int
+    ) -> Iterator[tuple[VectorIndexRetriever, Callable[[Sequence[str]], Rows]]]:
+        """Yield a retriever for one search of n nodes, and a function that has its hits' vectors.
+
+        Raises:
+            CandidateSourceError: If the body raises anything.
+        """
+        retriever = VectorIndexRetriever(
+            self._store.index, similarity_top_k=n, embed_model=self._embed_model, **self._options
         )
+        vectors_of = self._store.prepare(retriever)
+        try:
+            yield retriever, vectors_of
+        except Exception as error:  # each store has exceptions of its own; none is swallowed
+            reason = str(error) or type(error).__name__
+            raise CandidateSourceError(
+                f"{self._store.name} could not find {n} nodes: {reason}; "
+                f"is it up, and does it still hold what was retrieved?"
+            ) from error
+
+
+def _bundle(query: Query) -> QueryBundle:
+    return QueryBundle(query.text, embedding=query.vector.tolist())

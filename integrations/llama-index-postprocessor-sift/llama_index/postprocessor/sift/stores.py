@@ -19,11 +19,10 @@ from sift_core import CandidateSourceError, InvalidInputError, paced
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 
-# One vector a node, None where it is not known; a matrix where all are.
-Known: TypeAlias = Matrix | Sequence[Any]
+# One vector a node, None for a node without one; a matrix if every node has one.
+Rows: TypeAlias = Matrix | Sequence[Any]
 
-
-# From a list of node ids to the vectors of those that are known, by id.
+# From a list of node ids to a mapping of ids to vectors; ids without a vector are left out.
 VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 
 
@@ -48,7 +47,7 @@ class Store:
         collection = getattr(self.store, "collection_name", None)
         return type(self.store).__name__ + (f" {collection!r}" if collection else "")
 
-    def vectors(self, node_ids: Sequence[str]) -> Known:
+    def vectors(self, node_ids: Sequence[str]) -> Rows:
         """Return the stored vector of each node, None where the store does not have it.
 
         One call to the store, O(nodes asked for).
@@ -58,7 +57,7 @@ class Store:
         """
         return [None] * len(node_ids)
 
-    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Known:
+    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Rows:
         """Return what `vectors` does, without blocking the event loop.
 
         `dimension` is d of the vectors, for the pace at which Qdrant is asked.
@@ -72,8 +71,8 @@ class Store:
             InvalidInputError: Where it cannot.
         """
 
-    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Known]:
-        """Make a retriever ready for one search; return what tells the vectors of its hits."""
+    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Rows]:
+        """Prepare a retriever for one search; return a function that has its hits' vectors."""
         return self.vectors
 
     @asynccontextmanager
@@ -89,11 +88,11 @@ class SimpleStore(Store):
     is_awaited = False
     ignored = ("doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
 
-    def vectors(self, node_ids: Sequence[str]) -> Known:
+    def vectors(self, node_ids: Sequence[str]) -> Rows:
         """Return the stored vector of each node."""
         return [self.store.data.embedding_dict.get(node_id) for node_id in node_ids]
 
-    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Known]:
+    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Rows]:
         """Leave out nodes of other indexes, which the store may hold, as `as_retriever` does."""
         if retriever._node_ids is None:
             retriever._node_ids = list(self.index.index_struct.nodes_dict.values())
@@ -101,7 +100,7 @@ class SimpleStore(Store):
 
 
 class FaissStore(Store):
-    """A FaissVectorStore, which knows row numbers alone.
+    """A FaissVectorStore, which has row numbers and no node ids.
 
     The first call of `vectors` for an index, and one after nodes were added to it, also reads
     all its ids, some 10 ms for 100,000, and keeps a dictionary of them as long as the index lives.
@@ -117,7 +116,7 @@ class FaissStore(Store):
         """Whether it has no vector: LlamaIndex 0.13 fails over it."""
         return bool(self.store.client.ntotal == 0)
 
-    def vectors(self, node_ids: Sequence[str]) -> Known:
+    def vectors(self, node_ids: Sequence[str]) -> Rows:
         """Return the stored vector of each node."""
         from sift_core.sources.faiss import stored_vectors
 
@@ -158,7 +157,7 @@ _rows_by_index = weakref.WeakKeyDictionary()
 
 
 class FaissMapStore(FaissStore):
-    """A FaissMapVectorStore, which knows node ids as well.
+    """A FaissMapVectorStore, which has node ids as well.
 
     It may give a deleted vector's successor an id that is in use (seen in 0.7.0); the way
     back then leads to another node.
@@ -183,7 +182,7 @@ class QdrantStore(Store):
         self.modes = (VectorStoreQueryMode.DEFAULT, *(hybrid if self.store.enable_hybrid else ()))
         self._knows_names = False
 
-    def vectors(self, node_ids: Sequence[str]) -> Known:
+    def vectors(self, node_ids: Sequence[str]) -> Rows:
         """Return the stored vector of each node, None for all where there is no sync client."""
         from sift_core.sources.qdrant import stored_vectors
 
@@ -194,7 +193,7 @@ class QdrantStore(Store):
             self.store.client, self.store.collection_name, node_ids, vector_name=name
         )
 
-    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Known:
+    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Rows:
         """Return what `vectors` does."""
         from sift_core.sources.qdrant import astored_vectors
 
@@ -214,7 +213,7 @@ class QdrantStore(Store):
                 "(aretrieve, aquery), or give the store a `client` as well as its `aclient`"
             )
 
-    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Known]:
+    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Rows]:
         """Ask for vectors as well; a hit without one has none in the store either."""
         from llama_index.postprocessor.sift.qdrant_store import VectorHits
 
@@ -241,7 +240,7 @@ class ChromaStore(Store):
     ignored = ("node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
     modes = (VectorStoreQueryMode.DEFAULT,)
 
-    def vectors(self, node_ids: Sequence[str]) -> Known:
+    def vectors(self, node_ids: Sequence[str]) -> Rows:
         """Return the stored vector of each node."""
         try:
             found = self.store.client.get(ids=list(dict.fromkeys(node_ids)), include=["embeddings"])
@@ -264,7 +263,7 @@ _KINDS: dict[str, type[Store]] = {
 
 
 def store_of(index: VectorStoreIndex) -> Store:
-    """Return what is known of an index's vector store."""
+    """Return the vector store of an index, by its kind."""
     for path, kind in _KINDS.items():
         module, _, name = path.rpartition(".")
         store_class = getattr(sys.modules.get(module), name, None)  # loaded, if it has objects

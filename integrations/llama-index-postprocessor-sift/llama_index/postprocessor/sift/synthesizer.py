@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -33,21 +33,17 @@ from llama_index.core.types import RESPONSE_TEXT_TYPE
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.nodes import (
     METADATA_KEY,
-    NODE,
     distinct_nodes,
-    node_pool,
-    query_of,
     takes_several,
 )
 from llama_index.postprocessor.sift.tracking import track_retrievals
-from llama_index.postprocessor.sift.vectors import VectorLookup, Vectors
+from llama_index.postprocessor.sift.vectors import VectorLookup
 from sift_core import (
     Answer,
     AnswerMode,
     CandidatePool,
     InvalidInputError,
     Query,
-    posterior_variances,
 )
 
 if TYPE_CHECKING:
@@ -55,13 +51,16 @@ if TYPE_CHECKING:
 
 _dispatcher = get_dispatcher(__name__)
 
+# The choice, the text or a generator of its pieces, and the report, which the pieces complete.
+Written: TypeAlias = tuple["Choice", RESPONSE_TEXT_TYPE, dict[str, Any]]
+
 # How LlamaIndex's own synthesizers answer with an LLM that was given.
 _READING = {AnswerMode.BASE: ResponseMode.GENERATION, AnswerMode.CONTEXT: ResponseMode.COMPACT}
 
 
 @dataclass
 class SIFTQueryBundle(QueryBundle):
-    """A `QueryBundle` with a mode for this query alone; None for the synthesizer's.
+    """A `QueryBundle` with a mode for this query alone. Default: the synthesizer's mode.
 
     Chat engines and query transformations write queries of their own, which have no mode.
 
@@ -76,29 +75,29 @@ class SIFTQueryBundle(QueryBundle):
 class SIFTSynthesizer(BaseSynthesizer):
     """Answers from the nodes that say most together, in the mode that suits the query.
 
-    Give the query engine much to choose from and no reranker: `similarity_top_k=200`. What an
-    answer was made of is in `response.source_nodes` and `response.metadata["sift"]`: "mode",
-    "model", "reasons", "variance" (σ² at the query given the nodes used) and
-    "standard_deviation", "node_ids", "timings" in seconds, "finish_reason", "n_prompt_tokens",
-    "n_new_tokens", "citations", the marks that an engine with `cite` asks for (the fields of
-    `sift_core.Citation`), and "is_refusal", whether the answer is that the nodes do not tell. The
-    last five are None or empty until a stream is over and where `llm`
-    answered; all is where nothing was retrieved, unless the mode is "base".
+    Give the query engine many candidates and no reranker: `similarity_top_k=200`. Vectors come from
+    the store that was just searched, and several `embedding_strs` each have their turn, as in
+    `SIFTReranker`. Several queries at once take turns on the engine's model. Those that are awaited
+    do not block the event loop.
 
-    Vectors come from the store that was just searched, as in `SIFTReranker`, where several
-    `embedding_strs` are told too. Several queries at
-    once take turns on the engine's model; those that are awaited block no event loop.
+    The nodes that were used are in `response.source_nodes`. `response.metadata["sift"]` has "mode",
+    "model", "reasons", "variance" (σ² at the query given these nodes), "standard_deviation",
+    "node_ids", "timings" in seconds, "finish_reason", "n_prompt_tokens", "n_new_tokens",
+    "citations" (the fields of `sift_core.Citation`, if the engine has `cite`), and "is_refusal"
+    (whether the answer is that the nodes have nothing on the query). The last five are None or
+    empty until a stream is over, and if `llm` answered. All are if nothing was retrieved.
 
     Args:
-        engine: With a language model; its own source and embedder are not used.
-        mode: "auto", "base", "context", "fine_tune", "both" or "merged", unless a query says
-            otherwise (`SIFTQueryBundle`).
-        llm: Answers in the modes context and base instead of the engine's model, with
-            LlamaIndex's own prompts (response mode "compact").
-        streaming: Whether responses are streams.
+        engine: Has the language model and the options of the choice. Its own source and embedder
+            are not used.
+        mode: "auto", "base", "context", "fine_tune", "both" or "merged". A `SIFTQueryBundle` may
+            have its own. Default: "auto".
+        llm: Answers in the modes "context" and "base", with LlamaIndex's own prompts (response
+            mode "compact"). Default: the engine's model.
+        streaming: Whether responses are streams. Default: no.
         use_scores, index: As in `SIFTReranker`.
         embed_model: As in `SIFTReranker`; also for nodes that a query engine makes itself.
-        callback_manager: LlamaIndex's.
+        callback_manager: LlamaIndex's. Default: `Settings.callback_manager`.
 
     Raises:
         InvalidInputError: If there is no such mode.
@@ -123,9 +122,12 @@ class SIFTSynthesizer(BaseSynthesizer):
         )
         self.mode: str = _checked_mode(mode)
         self._engine = engine
-        self._use_scores = use_scores
         self._lookup = VectorLookup(
-            index=index, embed_model=embed_model, apart=takes_several(engine.context_selector)
+            index=index,
+            embed_model=embed_model,
+            apart=takes_several(engine.options.selector),
+            use_scores=use_scores,
+            for_llm=True,
         )
         self._readers: dict[AnswerMode, BaseSynthesizer] = {}
         if llm is not None:
@@ -161,13 +163,12 @@ class SIFTSynthesizer(BaseSynthesizer):
             CandidateSourceError: If the vector store fails.
             AnswerError: If the model fails; it is as before.
         """
-        bundle, wanted = self._asked(query)
-        if not nodes and wanted is not AnswerMode.BASE:
-            return _with_report(super().synthesize(bundle, []), _empty_report())
+        bundle = QueryBundle(query) if isinstance(query, str) else query
+        if not nodes and self._mode_of(bundle) is not AnswerMode.BASE:
+            return _with_report(super().synthesize(bundle, []), _report())
         with self._reported(bundle) as reported:
-            choice = self._choose(bundle, nodes, wanted)
-            text, report = self._write(choice, response_kwargs)
-            reported.append(self._response(choice, text, report, additional_source_nodes))
+            written = self._written(bundle, nodes, response_kwargs)
+            reported.append(self._response(*written, additional_source_nodes))
         return reported[0]
 
     async def asynthesize(
@@ -178,101 +179,77 @@ class SIFTSynthesizer(BaseSynthesizer):
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
         """Return what `synthesize` returns, without blocking the event loop."""
-        bundle, wanted = self._asked(query)
-        if not nodes and wanted is not AnswerMode.BASE:
-            return _with_report(await super().asynthesize(bundle, []), _empty_report())
+        bundle = QueryBundle(query) if isinstance(query, str) else query
+        if not nodes and self._mode_of(bundle) is not AnswerMode.BASE:
+            return _with_report(await super().asynthesize(bundle, []), _report())
         with self._reported(bundle) as reported:
-            choice = await self._achoose(bundle, nodes, wanted)
-            text, report = await self._awrite(choice, response_kwargs)
-            reported.append(self._response(choice, text, report, additional_source_nodes))
+            written = await self._awritten(bundle, nodes, response_kwargs)
+            reported.append(self._response(*written, additional_source_nodes))
         return reported[0]
 
     def get_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return the text of an answer from texts, which are embedded, or its pieces."""
-        bundle, wanted = self._asked(query_str)
-        choice = self._choose(bundle, _nodes_of(text_chunks), wanted)
-        return self._write(choice, response_kwargs)[0]
+        nodes = _nodes_of(text_chunks)
+        return self._written(QueryBundle(query_str), nodes, response_kwargs)[1]
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return what `get_response` returns, without blocking the event loop."""
-        bundle, wanted = self._asked(query_str)
-        choice = await self._achoose(bundle, _nodes_of(text_chunks), wanted)
-        return (await self._awrite(choice, response_kwargs))[0]
+        nodes = _nodes_of(text_chunks)
+        return (await self._awritten(QueryBundle(query_str), nodes, response_kwargs))[1]
 
-    def _asked(self, query: str | QueryBundle) -> tuple[QueryBundle, AnswerMode]:
-        """Return the query, and its own mode or else the default."""
-        bundle = QueryBundle(query) if isinstance(query, str) else query
+    def _mode_of(self, bundle: QueryBundle) -> AnswerMode:
+        """Return the mode of a query: its own, else the synthesizer's."""
         mode = bundle.mode if isinstance(bundle, SIFTQueryBundle) else None
-        return bundle, _checked_mode(self.mode if mode is None else mode)
+        return _checked_mode(self.mode if mode is None else mode)
 
-    def _choose(
-        self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: AnswerMode
-    ) -> Choice:
-        """Return the choice among `nodes`, perhaps none; mode "base" looks at no node."""
-        distinct = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
-        vectors = self._lookup.vectors(query, distinct) if distinct else None
-        return self._chosen(query, distinct, vectors, mode)
+    def _written(
+        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore], settings: dict[str, Any]
+    ) -> Written:
+        """Return the choice among `nodes` and what was written of it; "base" looks at no node."""
+        mode = self._mode_of(bundle)
+        candidates = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
+        choice = self._chosen(bundle, mode, *self._lookup.candidates(bundle, candidates))
+        if (reader := self._reader_of(choice)) is not None:
+            texts = choice.used.texts
+            text = reader.get_response(bundle.query_str, text_chunks=texts, **settings)
+            return choice, text, _report_of(choice, "llm")
+        if self._streaming:
+            report = _report_of(choice, "engine")
+            return choice, _pieces(self._engine.stream_from(choice, **settings), report), report
+        answer = self._engine.answer_from(choice, **settings)
+        return choice, answer.text, _report_of_answer(answer)
 
-    async def _achoose(
-        self, query: QueryBundle, nodes: Sequence[NodeWithScore], mode: AnswerMode
-    ) -> Choice:
-        """Return what `_choose` does; stores and models are awaited, the rest is in a thread."""
-        distinct = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
-        vectors = await self._lookup.avectors(query, distinct) if distinct else None
-        return await asyncio.to_thread(self._chosen, query, distinct, vectors, mode)
+    async def _awritten(
+        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore], settings: dict[str, Any]
+    ) -> Written:
+        """Return what `_written` does; stores and models are awaited, the choice is in a thread."""
+        mode = self._mode_of(bundle)
+        candidates = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
+        found = await self._lookup.acandidates(bundle, candidates)
+        choice = await asyncio.to_thread(self._chosen, bundle, mode, *found)
+        if (reader := self._reader_of(choice)) is not None:
+            texts = choice.used.texts
+            text = await reader.aget_response(bundle.query_str, text_chunks=texts, **settings)
+            return choice, text, _report_of(choice, "llm")
+        if self._streaming:
+            report = _report_of(choice, "engine")
+            return choice, _apieces(self._engine.astream_from(choice, **settings), report), report
+        answer = await self._engine.aanswer_from(choice, **settings)
+        return choice, answer.text, _report_of_answer(answer)
 
     def _chosen(
-        self,
-        query: QueryBundle,
-        nodes: Sequence[NodeWithScore],
-        found: Vectors | None,
-        mode: AnswerMode,
+        self, bundle: QueryBundle, mode: AnswerMode, pool: CandidatePool, query: Query
     ) -> Choice:
-        if found is None:
-            bare = Query(text=query.query_str)
-            return self._engine.choose_from(bare, CandidatePool.empty(), mode=mode)
-        pool = node_pool(
-            found.query,
-            nodes,
-            found.nodes,
-            node_ids=found.node_ids,
-            use_scores=self._use_scores,
-            with_texts=True,
-        )
-        embedded = replace(query_of(query, found.query), text=query.query_str)
-        return self._engine.choose_from(embedded, pool, mode=mode)
+        asked = replace(query, text=bundle.query_str)  # of several texts the query has the first
+        return self._engine.choose_from(asked, pool, mode=mode)
 
-    def _write(
-        self, choice: Choice, settings: dict[str, Any]
-    ) -> tuple[RESPONSE_TEXT_TYPE, dict[str, Any]]:
-        """Return the text, or a generator of its pieces that completes the report at its end."""
-        if choice.mode in self._readers and not choice.refuses:
-            reader, texts = self._readers[choice.mode], _chunks(choice).texts
-            text = reader.get_response(choice.query.text, text_chunks=texts, **settings)
-            return text, _report_of(choice, "llm")
-        if self._streaming:
-            report = _report_of(choice, "engine")
-            return _pieces(self._engine.stream_from(choice, **settings), report), report
-        answer = self._engine.answer_from(choice, **settings)
-        return answer.text, _report_of_answer(answer)
-
-    async def _awrite(
-        self, choice: Choice, settings: dict[str, Any]
-    ) -> tuple[RESPONSE_TEXT_TYPE, dict[str, Any]]:
-        """Return what `_write` returns, without blocking the event loop."""
-        if choice.mode in self._readers and not choice.refuses:
-            reader, texts = self._readers[choice.mode], _chunks(choice).texts
-            text = await reader.aget_response(choice.query.text, text_chunks=texts, **settings)
-            return text, _report_of(choice, "llm")
-        if self._streaming:
-            report = _report_of(choice, "engine")
-            return _apieces(self._engine.astream_from(choice, **settings), report), report
-        answer = await self._engine.aanswer_from(choice, **settings)
-        return answer.text, _report_of_answer(answer)
+    def _reader_of(self, choice: Choice) -> BaseSynthesizer | None:
+        """Return what answers with the given LLM; None where the engine answers."""
+        return None if choice.refuses else self._readers.get(choice.mode)
 
     def _response(
         self,
@@ -282,10 +259,10 @@ class SIFTSynthesizer(BaseSynthesizer):
         additional: Sequence[NodeWithScore] | None,
     ) -> RESPONSE_TYPE:
         """Return the response; a later change of `report` shows in its metadata."""
-        writer = self._readers.get(choice.mode, self)  # a reader may give objects
-        rows = dict.fromkeys(_positions(choice))  # each node once
-        nodes = [choice.pool.metadata[i][NODE] for i in rows]
-        response = writer._prepare_response_output(text, [*nodes, *(additional or [])])
+        writer = self._reader_of(choice) or self  # a reader may give objects
+        nodes = {id(node): node for node in choice.used.items}  # each once
+        sources = [*nodes.values(), *(additional or [])]
+        response = writer._prepare_response_output(text, sources)
         return _with_report(response, report)
 
     @contextmanager
@@ -317,26 +294,8 @@ def _checked_mode(mode: str) -> AnswerMode:
     try:
         return AnswerMode(mode)
     except ValueError:
-        known = [each.value for each in AnswerMode]
-        raise InvalidInputError(f"`mode` must be one of {known}, got {mode!r}") from None
-
-
-def _empty_report() -> dict[str, Any]:
-    """Return what `response.metadata["sift"]` says where nothing was retrieved."""
-    return {
-        "mode": None,
-        "model": None,
-        "reasons": ["nothing was retrieved"],
-        "variance": None,
-        "standard_deviation": None,
-        "node_ids": [],
-        "timings": {},
-        "finish_reason": None,  # this and the following are known with an answer of the engine
-        "n_prompt_tokens": None,
-        "n_new_tokens": None,
-        "citations": [],
-        "is_refusal": False,
-    }
+        modes = [each.value for each in AnswerMode]
+        raise InvalidInputError(f"`mode` must be one of {modes}, got {mode!r}") from None
 
 
 def _with_report(response: RESPONSE_TYPE, report: dict[str, Any]) -> RESPONSE_TYPE:
@@ -348,55 +307,57 @@ def _nodes_of(texts: Sequence[str]) -> list[NodeWithScore]:
     return [NodeWithScore(node=TextNode(text=text)) for text in texts]
 
 
-def _positions(choice: Choice) -> list[int]:
-    """Return rows of the pool: what is read, then what is learned from, repeats kept."""
-    chosen = [selection for selection in (choice.read, choice.learned) if selection is not None]
-    return [i for selection in chosen for i in selection.positions.tolist()]
+def _report(
+    made: Choice | Answer | None = None,
+    model: str | None = None,
+    chunks: CandidatePool | None = None,
+    deviation: float = math.nan,
+) -> dict[str, Any]:
+    """Return what a response says of itself, before the engine has an answer.
 
-
-def _chunks(choice: Choice) -> CandidatePool:
-    return choice.pool.take(_positions(choice))
+    Args:
+        made: Default: nothing was retrieved.
+        model: Who writes, "engine" or "llm".
+        chunks: Those that are used.
+        deviation: σ at the query given these, NaN without any.
+    """
+    is_known = not math.isnan(deviation)
+    return {
+        "mode": made.mode.value if made else None,
+        "model": model,
+        "reasons": list(made.reasons) if made else ["nothing was retrieved"],
+        "variance": deviation**2 if is_known else None,
+        "standard_deviation": deviation if is_known else None,
+        "node_ids": list(dict.fromkeys(chunks.document_ids)) if chunks else [],
+        "timings": dict(made.timings) if made else {},
+        "finish_reason": None,
+        "n_prompt_tokens": None,
+        "n_new_tokens": None,
+        "citations": [],
+        "is_refusal": False,
+    }
 
 
 def _report_of(choice: Choice, model: str) -> dict[str, Any]:
     """Return what a response says of itself while, or where, the engine has no answer."""
-    chunks = _chunks(choice)
-    deviation = math.nan
-    if len(chunks):
-        variances = posterior_variances(choice.query.vectors, chunks.embeddings)
-        deviation = float(variances[-1] / (1 + len(choice.query.also))) ** 0.5
-    return _empty_report() | _said_by(choice, model, chunks, deviation)
+    chunks = choice.used
+    return _report(choice, model, chunks, choice.standard_deviation(chunks))
 
 
 def _report_of_answer(answer: Answer) -> dict[str, Any]:
     """Return what a response says of an answer of the engine."""
-    chunks = CandidatePool.empty() if answer.chunks is None else answer.chunks
-    return _said_by(answer, "engine", chunks, answer.standard_deviation) | {
-        "finish_reason": answer.finish_reason,
-        "n_prompt_tokens": answer.n_prompt_tokens,
-        "n_new_tokens": answer.n_new_tokens,
-        "citations": [asdict(one) for one in answer.citations],
-        "is_refusal": answer.is_refusal,
-    }
-
-
-def _said_by(
-    made: Choice | Answer, model: str, chunks: CandidatePool, deviation: float
-) -> dict[str, Any]:
-    """Return what a choice and an answer both say; `deviation` is NaN without chunks."""
-    is_known = not math.isnan(deviation)
+    facts = answer.as_dict()
     return {
-        "mode": made.mode.value,
-        "model": model,
-        "reasons": list(made.reasons),
-        "variance": deviation**2 if is_known else None,
-        "standard_deviation": deviation if is_known else None,
-        "node_ids": list(dict.fromkeys(chunks.document_ids)),
-        "timings": dict(made.timings),
+        **_report(answer, "engine", answer.chunks, answer.standard_deviation),
+        **{name: facts[name] for name in _FACTS},
+        "citations": [asdict(one) for one in answer.citations],
     }
 
 
-# Generators, since LlamaIndex tells streams by that type.
+_FACTS = ("finish_reason", "n_prompt_tokens", "n_new_tokens", "is_refusal")
+
+
+# LlamaIndex recognises streams by the type of a generator.
 def _pieces(stream: AnswerStream, report: dict[str, Any]) -> Generator[str, None, None]:
     with stream:
         yield from stream

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -27,12 +27,9 @@ from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # 
 from llama_index.core.instrumentation.span import BaseSpan
 from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
 from llama_index.core.retrievers import VectorIndexRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle
-
-from sift_core import InvalidInputError
+from llama_index.core.schema import NodeWithScore
 
 Vector: TypeAlias = npt.NDArray[np.floating[Any]]
-Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 
 # Guess: nodes of several retrievals may be put together by hand before they are reranked.
 N_REMEMBERED = 16
@@ -46,11 +43,6 @@ class VectorSource:
 
     index: VectorStoreIndex
     embed_model: BaseEmbedding
-
-    @classmethod
-    def of_index(cls, index: VectorStoreIndex) -> VectorSource:
-        """Return the source that an index is with its own model."""
-        return cls(index=index, embed_model=index._embed_model)  # no public accessor
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,6 +80,12 @@ def latest_retrieval() -> Retrieval | None:
     """Return the retrieval under way in this context, or else the last one."""
     recent = _recent.get()
     return recent[0] if recent else None
+
+
+def embedded_queries() -> Mapping[str, tuple[weakref.ref[BaseEmbedding], Vector]]:
+    """Return the texts that `latest_retrieval` embedded, each with the model and the vector."""
+    retrieval = latest_retrieval()
+    return {} if retrieval is None else retrieval.embedded
 
 
 def sources_of(node_ids: Iterable[str]) -> list[VectorSource]:
@@ -193,92 +191,3 @@ def track_retrievals() -> None:
     with _registration:
         if not any(isinstance(handler, RetrievalTracker) for handler in root.span_handlers):
             root.add_span_handler(RetrievalTracker())
-
-
-def query_embedding(query: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
-    """Return the query's vector, shape (d,), embedding the query if that was not done yet.
-
-    It was done if the query has a vector, or if the retrieval before embedded the same text
-    with the same model: awaited, LlamaIndex keeps that vector to itself.
-
-    Args:
-        query: With a vector or a text.
-        model: The one that the nodes' vectors are of; asked for only where it matters.
-        apart: Whether m >= 2 texts to embed give m vectors, shape (m, d), in place of their mean.
-            They do unless the query has a vector that is not known to be their mean.
-
-    Raises:
-        InvalidInputError: If the query is empty, or its vector all zero or not finite.
-    """
-    known = _known_embedding(query, model, apart=apart)
-    if known is None:
-        texts, embedder = query.embedding_strs, model()
-        if apart and len(texts) > 1:
-            return _checked_query([embedder.get_query_embedding(text) for text in texts])
-        known = embedder.get_agg_embedding_from_queries(texts)
-    return _checked_query(known)
-
-
-async def aquery_embedding(query: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
-    """Return what `query_embedding` does, awaiting the model."""
-    known = _known_embedding(query, model, apart=apart)
-    if known is None:
-        texts, embedder = query.embedding_strs, model()
-        if apart and len(texts) > 1:
-            return _checked_query([await embedder.aget_query_embedding(text) for text in texts])
-        known = await embedder.aget_agg_embedding_from_queries(texts)
-    return _checked_query(known)
-
-
-def _known_embedding(
-    query: QueryBundle, model: Model, *, apart: bool
-) -> Sequence[float] | Vector | None:
-    """Return what a query brings, or what the retrieval before made of its texts."""
-    texts = query.embedding_strs
-    if apart and len(texts) > 1:
-        each = _embedded_apart(texts, model)
-        if query.embedding is None:
-            return each
-        if each is not None and np.allclose(np.mean(each, axis=0), query.embedding):
-            return each
-    if query.embedding is not None:
-        retrieval = latest_retrieval()
-        known = retrieval.embedded.get(texts[0]) if retrieval and texts else None
-        made_by = known[0]() if known else None
-        if made_by is None or is_same_model(made_by, model()):
-            return query.embedding
-    elif not texts:
-        raise InvalidInputError("the query has neither an embedding nor a text to embed")
-    return embedded_query(texts, model())
-
-
-def embedded_query(texts: Sequence[str], model: BaseEmbedding) -> Vector | None:
-    """Return what `model` made of a query in the latest retrieval here, shape (d,), or None.
-
-    The mean of several texts' vectors, as LlamaIndex's; None if it did not embed all of `texts`.
-    """
-    each = _embedded_apart(texts, lambda: model)
-    return None if each is None else np.mean(each, axis=0)
-
-
-def _embedded_apart(texts: Sequence[str], model: Model) -> Vector | None:
-    """Return what the model made of m texts in the latest retrieval here, shape (m, d), or None."""
-    retrieval = latest_retrieval()
-    made = [retrieval.embedded.get(text) for text in texts] if retrieval else []
-    known = list(filter(None, made))
-    if not known or len(known) < len(texts):
-        return None
-    embedder = model()
-    if any(embedded_by() is not embedder for embedded_by, _ in known):
-        return None
-    return np.stack([vector for _, vector in known])
-
-
-def _checked_query(embedding: Sequence[float] | Sequence[Sequence[float]] | Vector) -> Vector:
-    vector = np.asarray(embedding, dtype=np.float64)
-    if not (np.isfinite(vector).all() and vector.any(axis=-1).all()):
-        raise InvalidInputError(
-            "the query's embedding must be finite and must not be all zero; was an empty text "
-            "embedded?"
-        )
-    return vector

@@ -1,4 +1,4 @@
-"""The vectors that a selection among retrieved nodes needs: the query's and the nodes'.
+"""The vectors that a choice among retrieved nodes needs: the query's and the nodes'.
 
 A node's vector comes from the first of: the vector store, the caller's look-up by id, the node
 itself, the embedding model. Nothing that arrives is changed. A store that does not have a node
@@ -9,94 +9,101 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from llama_index.core import Settings, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index.postprocessor.sift.nodes import ids_of
-from llama_index.postprocessor.sift.stores import Known, Matrix, VectorsById, store_of
+from llama_index.postprocessor.sift.nodes import ids_of, node_pool, query_of
+from llama_index.postprocessor.sift.stores import Matrix, Rows, VectorsById, store_of
 from llama_index.postprocessor.sift.tracking import (
-    Model,
     Vector,
     VectorSource,
-    aquery_embedding,
-    query_embedding,
+    embedded_queries,
+    is_same_model,
     sources_of,
 )
-from sift_core import InvalidInputError, KeptVectors, vectors_by_id
+from sift_core import CandidatePool, InvalidInputError, KeptVectors, Query, vectors_by_id
+
+Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 
 _logger = logging.getLogger(__name__)
 
 _kept = KeptVectors()  # of texts that had to be embedded, whichever object of ours asked for them
-_told: set[str] = set()  # stores whose nodes were said to be embedded
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Vectors:
-    """A query's vector, shape (d,), and those of n nodes in their order, shape (n, d).
-
-    Of a query with m texts apart it is shape (m, d). With the ids of the nodes, slow to read.
-    """
-
-    query: Vector
-    nodes: Matrix
-    node_ids: Sequence[str]
+_warned_of: set[str] = set()  # stores whose nodes were embedded, with one warning each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VectorLookup:
-    """Finds vectors for nodes that LlamaIndex has retrieved.
+    """Makes candidates of nodes that LlamaIndex has retrieved, with their vectors.
 
     Args:
-        index: Where the vectors are, if not in the indexes that were just searched.
-        embed_model: Embeds what has no vector, if not the index's own model.
-        given: Looks up vectors that no index has, as in `sift_core.vectors_by_id`.
-        apart: Whether each text of a query has a vector of its own, as in `query_embedding`.
+        index: Holds the vectors. Default: the indexes that were just searched.
+        embed_model: Embeds nodes without a vector. Default: the index's own model.
+        given: Looks up vectors that no index has, as in `sift_core.vectors_by_id`. Default: none.
+        apart, use_scores, for_llm: As in `query_embedding` and `node_pool`.
     """
 
     index: VectorStoreIndex | None = None
     embed_model: BaseEmbedding | None = None
     given: VectorsById | None = None
     apart: bool = False
+    use_scores: bool | None = None
+    for_llm: bool = False
 
-    def vectors(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> Vectors:
-        """Return the vectors of a query and of at least one node.
+    def candidates(
+        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore]
+    ) -> tuple[CandidatePool, Query]:
+        """Return the nodes as a pool, and the query with its embedding; it has none without nodes.
 
         Raises:
             CandidateSourceError: If a vector store fails.
-            InvalidInputError: If the query is empty, vectors are not fit or differ in length,
+            InvalidInputError: If the query is empty, vectors cannot be used or differ in length,
                 or something must be embedded and there is no model.
         """
+        if not nodes:
+            return CandidatePool.empty(), Query(text=bundle.query_str)
         rows = NodeVectors(nodes, self.given)
         sources = self._sources(rows.ids)
-        target = query_embedding(query, lambda: self._model_of_query(sources), apart=self.apart)
+        target = query_embedding(bundle, lambda: self._model_of_query(sources), apart=self.apart)
         for source in sources:
             if ids := rows.missing_ids():
                 rows.fill(store_of(source.index).vectors(ids))
         found = rows.embedded(lambda: self._model(sources), _stores_of(sources))
-        return Vectors(query=target, nodes=found, node_ids=rows.ids)
+        return self._pool(target, nodes, found), query_of(bundle, target)
 
-    async def avectors(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> Vectors:
-        """Return what `vectors` does, awaiting stores and models."""
+    async def acandidates(
+        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore]
+    ) -> tuple[CandidatePool, Query]:
+        """Return what `candidates` returns, awaiting stores and models."""
+        if not nodes:
+            return CandidatePool.empty(), Query(text=bundle.query_str)
         rows = NodeVectors(nodes, self.given)
         sources = self._sources(rows.ids)
         target = await aquery_embedding(
-            query, lambda: self._model_of_query(sources), apart=self.apart
+            bundle, lambda: self._model_of_query(sources), apart=self.apart
         )
         for source in sources:
             if ids := rows.missing_ids():
                 rows.fill(await store_of(source.index).avectors(ids, dimension=target.shape[-1]))
         found = await rows.aembedded(lambda: self._model(sources), _stores_of(sources))
-        return Vectors(query=target, nodes=found, node_ids=rows.ids)
+        return self._pool(target, nodes, found), query_of(bundle, target)
+
+    def _pool(
+        self, target: Vector, nodes: Sequence[NodeWithScore], embeddings: Matrix
+    ) -> CandidatePool:
+        return node_pool(
+            target, nodes, embeddings, use_scores=self.use_scores, for_llm=self.for_llm
+        )
 
     def _sources(self, node_ids: Sequence[str]) -> list[VectorSource]:
-        if self.index is not None:
-            return [VectorSource.of_index(self.index)]
-        return sources_of(node_ids)
+        if self.index is None:
+            return sources_of(node_ids)
+        return [VectorSource(index=self.index, embed_model=self.index._embed_model)]
 
     def _model(self, sources: Sequence[VectorSource]) -> BaseEmbedding:
         """Return what embeds nodes without a vector."""
@@ -127,13 +134,13 @@ def _stores_of(sources: Sequence[VectorSource]) -> str:
 
 
 class NodeVectors:
-    """One vector a node, as they are found; `nodes` are at least one."""
+    """The vectors of one or more nodes, as they are found."""
 
     def __init__(self, nodes: Sequence[NodeWithScore], given: VectorsById | None = None) -> None:
         self.ids = ids_of(nodes)
         self._nodes = nodes
         self._given = given
-        self._rows: Known = [None] * len(nodes)
+        self._rows: Rows = [None] * len(nodes)
 
     def _missing(self) -> list[int]:
         if isinstance(self._rows, np.ndarray):
@@ -144,8 +151,8 @@ class NodeVectors:
         """Return the ids of the nodes without a vector."""
         return [self.ids[i] for i in self._missing()]
 
-    def fill(self, found: Known) -> None:
-        """Take what was found for the missing ones, None for others."""
+    def fill(self, found: Rows) -> None:
+        """Take what was found for the nodes without a vector, None for those still without one."""
         missing = self._missing()
         if len(missing) == len(self._rows):
             self._rows = found
@@ -156,11 +163,13 @@ class NodeVectors:
         self._rows = rows
 
     def embedded(self, model: Model, store: str) -> Matrix:
-        """Return the vectors, shape (n, d), after embedding what has none, on its node either.
+        """Return the vectors, shape (n, d), after looking up and embedding those that are missing.
 
-        Logs how many those are, a warning the first time for a store, of which `store` is the
-        name. Asks for the model only if there are any. A text is embedded once as long as its
-        vector is kept (`sift_core.KeptVectors`).
+        A text is embedded once, as long as its vector is kept (`sift_core.KeptVectors`).
+
+        Args:
+            model: Called if there is something to embed.
+            store: Name of the store for the log, which has one warning for each.
 
         Raises:
             InvalidInputError: If the vectors differ in length.
@@ -172,7 +181,7 @@ class NodeVectors:
         return self._matrix()
 
     async def aembedded(self, model: Model, store: str) -> Matrix:
-        """Return what `embedded` does, awaiting the model."""
+        """Return what `embedded` returns, awaiting the model."""
         if self._given is not None:
             await asyncio.to_thread(self._fill_given)
         if texts := self._texts_to_embed(store):
@@ -185,20 +194,20 @@ class NodeVectors:
             self.fill(vectors_by_id(self._given, ids))
 
     def _texts_to_embed(self, store: str) -> list[str]:
-        """Return the texts without a vector as an index embeds them."""
+        """Return the texts of nodes without a vector, not on the node either, as for an index."""
         if missing := self._missing():
             self.fill([self._nodes[i].node.embedding for i in missing])
         missing = self._missing()
         if missing:
-            level = logging.DEBUG if store in _told else logging.WARNING
-            _told.add(store)
+            level = logging.DEBUG if store in _warned_of else logging.WARNING
+            _warned_of.add(store)
             _logger.log(
                 level,
                 "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a "
                 "vector store that was found and can be read (Chroma, Qdrant, Faiss, "
-                "SimpleVectorStore), but in %s; tell where they are by vectors=..., or a reranker "
-                "or synthesizer of the VectorStoreIndex that has them by index=.... Their vectors "
-                "are kept; this is said once",
+                "SimpleVectorStore), but in %s; pass a function that looks them up as vectors=..., "
+                "or give a reranker or synthesizer the VectorStoreIndex that has them as "
+                "index=.... Their vectors are kept; this is said once",
                 len(missing),
                 len(self._nodes),
                 store,
@@ -208,10 +217,91 @@ class NodeVectors:
     def _matrix(self) -> Matrix:
         if isinstance(self._rows, np.ndarray):
             return self._rows
-        shapes = {np.shape(row) for row in self._rows}
+        rows = [np.asarray(row) for row in self._rows]
+        shapes = {row.shape for row in rows}
         if len(shapes) > 1:
             raise InvalidInputError(
                 f"the nodes' vectors must all have one shape, got {sorted(shapes)}; "
                 f"were they made by different embedding models?"
             )
-        return np.array(self._rows)
+        return np.array(rows)
+
+
+def query_embedding(bundle: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
+    """Return the query's vector, shape (d,), embedding the query if that was not done yet.
+
+    It was done if the query has a vector, or the retrieval before embedded its text by the model.
+    An awaited retriever of LlamaIndex does not put its vector on the query.
+
+    Args:
+        bundle: Has a vector or a text.
+        model: Returns the model of the nodes' vectors; called if the result depends on it.
+        apart: Whether m >= 2 texts give m vectors, shape (m, d), in place of their mean. A vector
+            of the query's own that is not their mean is used as it is.
+
+    Raises:
+        InvalidInputError: If the query is empty, or its vector all zero or not finite.
+    """
+    found = _made_before(bundle, model, apart=apart)
+    if found is None:
+        embedder = model()
+        each = [embedder.get_query_embedding(text) for text in bundle.embedding_strs]
+        found = _apart_or_mean(each, apart=apart)
+    return _checked(found)
+
+
+async def aquery_embedding(bundle: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
+    """Return what `query_embedding` returns, awaiting the model."""
+    found = _made_before(bundle, model, apart=apart)
+    if found is None:
+        embedder = model()
+        each = [await embedder.aget_query_embedding(text) for text in bundle.embedding_strs]
+        found = _apart_or_mean(each, apart=apart)
+    return _checked(found)
+
+
+def _made_before(
+    bundle: QueryBundle, model: Model, *, apart: bool
+) -> Sequence[float] | Vector | None:
+    """Return the vector that a query has, or those that the retrieval before made of its texts."""
+    texts, brought = bundle.embedding_strs, bundle.embedding
+    if brought is None and not texts:
+        raise InvalidInputError("the query has neither an embedding nor a text to embed")
+    if brought is None:
+        each = embedded_before(texts, model)
+        return None if each is None else _apart_or_mean(each, apart=apart)
+    if apart and len(texts) > 1:
+        each = embedded_before(texts, model)
+        if each is not None and np.allclose(each.mean(axis=0), brought):
+            return each
+    made = embedded_queries().get(texts[0]) if texts else None
+    made_by = made[0]() if made else None
+    return brought if made_by is None or is_same_model(made_by, model()) else None
+
+
+def embedded_before(texts: Sequence[str], model: Model) -> Vector | None:
+    """Return what the model made of m texts in the latest retrieval here, shape (m, d), or None."""
+    embedded = embedded_queries()
+    made = [embedded[text] for text in texts if text in embedded]
+    if not made or len(made) < len(texts):
+        return None
+    embedder = model()
+    if any(made_by() is not embedder for made_by, _ in made):
+        return None
+    return np.stack([vector for _, vector in made])
+
+
+def _apart_or_mean(each: Sequence[Sequence[float]] | Vector, *, apart: bool) -> Vector:
+    """Return the vectors of a query's m texts, or their mean, as LlamaIndex's retrievers take."""
+    vectors = np.asarray(each)
+    return vectors if apart and len(vectors) > 1 else np.mean(vectors, axis=0)
+
+
+def _checked(embedding: Sequence[float] | Vector) -> Vector:
+    vector = np.asarray(embedding, dtype=np.float64)
+    if not (np.isfinite(vector).all() and vector.any(axis=-1).all()):
+        raise InvalidInputError(
+            "the query's embedding must be finite and must not be all zero; was an empty text "
+            "embedded?"
+        )
+    return vector

@@ -1,6 +1,8 @@
 """Texts are embedded once a model, within a number of bytes."""
 
 import gc
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from sift_core import InvalidInputError, KeptVectors
 from sift_core.testing import HashingEmbedder
+from sift_core.vector_cache import BATCH, KeptEmbedder
 
 D = 64
 ROW = D * 4 + 300  # bytes with what a key takes
@@ -139,3 +142,69 @@ def test_another_number_of_vectors_than_texts_is_refused(model):
 def test_a_size_that_cannot_be_is_refused(max_bytes):
     with pytest.raises(InvalidInputError, match="max_bytes"):
         KeptVectors(max_bytes)
+
+
+@pytest.fixture
+def kept_embedder(model):
+    return KeptEmbedder(model, max_bytes=2**20, on_lookup=lambda hits, misses: None)
+
+
+def test_an_embedder_keeps_questions_and_documents_apart_and_counts_lookups(model):
+    lookups = []
+
+    class Signed:
+        name = "signed"
+        embed_documents = model.embed_documents
+
+        def embed_query(self, text):
+            return -HashingEmbedder(D).embed_query(text)
+
+    kept = KeptEmbedder(Signed(), max_bytes=2**20, on_lookup=lambda *n: lookups.append(n))
+    for _ in range(2):
+        rows = kept.embed_documents(["a", "b", "a"])
+        np.testing.assert_array_equal(rows, HashingEmbedder(D).embed_documents(["a", "b", "a"]))
+        np.testing.assert_array_equal(kept.embed_query("a"), -rows[0])
+    assert model.asked == [["a", "b"]]
+    assert lookups == [(0, 2), (0, 1), (2, 0), (1, 0)]
+
+
+def test_a_text_that_several_threads_need_at_once_is_embedded_once(model, kept_embedder):
+    embed, start = model.embed_documents, threading.Barrier(4)
+
+    def slowly(texts):
+        time.sleep(0.05)
+        return embed(texts)
+
+    def ask(_):
+        start.wait()
+        return kept_embedder.embed_documents(["a", "b"])
+
+    model.embed_documents = slowly
+    with ThreadPoolExecutor(4) as pool:
+        rows = list(pool.map(ask, range(4)))
+    assert model.asked == [["a", "b"]]
+    np.testing.assert_array_equal(rows, [HashingEmbedder(D).embed_documents(["a", "b"])] * 4)
+
+
+def test_batches_that_were_embedded_before_the_work_ended_are_kept(model, kept_embedder):
+    texts, batches = [str(i) for i in range(2 * BATCH)], []
+
+    def stop():
+        batches.append(len(model.asked))
+        if len(batches) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        kept_embedder.embed_documents(texts, go_on=stop)
+    kept_embedder.embed_documents(texts)
+    assert model.asked == [texts[:BATCH], texts[BATCH:]]
+
+
+def test_tokens_are_counted_once_and_estimated_where_the_model_counts_none(model, kept_embedder):
+    counted = []
+    assert kept_embedder.n_tokens(["a" * 8, "b"]) == 3
+    model.count_tokens = lambda text: counted.append(text) or len(text)
+    counting = KeptEmbedder(model, max_bytes=1, on_lookup=lambda hits, misses: None)
+    assert [counting.n_tokens(["a" * 8, "b", "b"]) for _ in range(2)] == [10, 10]
+    assert counting.count_tokens("b") == 1
+    assert counted == ["a" * 8, "b"]
