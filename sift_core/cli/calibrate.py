@@ -11,7 +11,7 @@ import typer
 from sift_core.cli.calibrations import place_of
 from sift_core.cli.learning import EVERY_S
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import print_json, stderr_console, stdout_console, working
+from sift_core.cli.output import print_json, print_table, stderr_console, stdout_console, working
 from sift_core.cli.settings import (
     DEFAULT_ADAPTERS,
     DEFAULT_MODEL,
@@ -31,7 +31,6 @@ from sift_core.cli.settings import (
 from sift_core.cli.stores import StoreAddress, embedder_of, open_store
 from sift_core.evaluation.data import read_json_lines
 from sift_core.evaluation.statistics import mean
-from sift_core.evaluation.table import Table, number, with_interval, word
 
 if TYPE_CHECKING:
     from sift_core.answering import Calibration
@@ -150,23 +149,25 @@ def _record(found: Calibration, place: Path, store: str) -> dict[str, Any]:
 def _print(found: Calibration, place: Path, *, of: str, took: str) -> None:
     bits, seconds = found.bits_per_byte, found.seconds.mean(axis=0)
     base = bits[:, :1].mean()
-    table = Table(
-        title=f"{len(bits)} {of} in {took} minutes",
-        heads=("way", "bits per byte", "saved, %", "seconds"),
-        rows=tuple(
+    console = stdout_console()
+    print_table(
+        console,
+        ("way", "bits per byte", "saved, %", "seconds"),
+        [
             (
-                word(str(way)),
-                number(float(bits[:, i].mean()), 3),
-                with_interval(mean(100 * (bits[:, 0] - bits[:, i]) / base)),
-                number(float(seconds[i]), 1),
+                str(way),
+                f"{bits[:, i].mean():.3f}",
+                mean(100 * (bits[:, 0] - bits[:, i]) / base).text(),
+                f"{seconds[i]:.1f}",
             )
             for i, way in enumerate(found.ways)
-        ),
-        note="Bits of the answer, or of a passage's second half: fewer are better. Saved: of "
-        "base's, with a 90 % interval. Seconds: of learning and reading.",
+        ],
+        title=f"{len(bits)} {of} in {took} minutes",
     )
-    console = stdout_console()
-    console.say(table.as_text())
+    console.say(
+        "\nBits of the answer, or of a passage's second half: fewer are better. Saved: of "
+        "base's, with a 90 % interval. Seconds: of learning and reading.\n"
+    )
     split = found.policy.split
     console.say(
         f"Mode auto takes {next(iter(found.policy.saved))} from now on, where a caller's time "
