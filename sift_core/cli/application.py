@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from sift_core.cli import raise_interrupts
-from sift_core.cli.plain import plain
 from sift_core.cli.settings import default_map, refuse_obeyed, settings_file, wrong_setting
+from sift_core.cli.streams import plain
 from sift_core.errors import MissingDependencyError
 
 try:

@@ -11,15 +11,10 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from sift_core.cli.output import Terminal, print_json, stdout_console, working
-from sift_core.cli.settings import (
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    StoreOption,
-    refuse_obeyed,
-)
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.cli.options import DEFAULT_STORE, EmbedderOption, JsonOption, StoreOption
+from sift_core.cli.output import Terminal, Working, print_json, stdout_console
+from sift_core.cli.settings import refuse_obeyed
+from sift_core.cli.stores import open_with_embedder
 from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
 from sift_core.diagnosis import diagnose as measured
 from sift_core.diagnosis.figure import SUFFIXES
@@ -63,16 +58,14 @@ def diagnose(
     sift diagnose --queries questions.txt --plot diagnosis.png
     sift diagnose --store qdrant:http://localhost:6333#docs --embedder BAAI/bge-small-en-v1.5
     """
-    address = StoreAddress.parse(store)
     if plot is not None:
         _check_figure(plot)
         refuse_obeyed(_MATPLOTLIB_SETTINGS, "matplotlib")
     questions = None
     if queries is not None:
         questions = read_questions(queries, sample, np.random.default_rng(seed))
-    with open_store(address, embedder_name=embedder) as source:
-        encoder = embedder_of(source, address, embedder)
-        with working("Reading the store …") as status:
+    with open_with_embedder(store, embedder) as (address, source, encoder):
+        with Working("Reading the store …") as status:
             diagnosis = measured(
                 source,
                 encoder,

@@ -19,8 +19,7 @@ import typer
 from packaging.requirements import Requirement
 
 from sift_core.answering.model.bundled import INSTALL, missing_packages
-from sift_core.cli.output import Terminal, print_json, stdout_console
-from sift_core.cli.settings import (
+from sift_core.cli.options import (
     DEFAULT_EMBEDDER,
     DEFAULT_MODEL,
     DEFAULT_STORE,
@@ -28,8 +27,9 @@ from sift_core.cli.settings import (
     JsonOption,
     ModelOption,
     StoreOption,
-    origin_of,
 )
+from sift_core.cli.output import Terminal, print_json, stdout_console
+from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from sift_core.cli.models import load_embedder
+from sift_core.cli.options import DEFAULT_EMBEDDER, JsonOption
 from sift_core.cli.output import print_json, write
-from sift_core.cli.settings import DEFAULT_EMBEDDER, JsonOption
 from sift_core.errors import ExperimentError, InvalidInputError
 from sift_core.evaluation.beir import read_beir
 from sift_core.evaluation.data import RetrievalSet, read_retrieval_set

@@ -14,23 +14,23 @@ import typer
 
 from sift_core.cli.index_plan import LEAST_TOKENS, FileMemory, Plan, refuse_to_drop, some_of
 from sift_core.cli.models import check_recorded_embedder, load_embedder, load_index_embedder
-from sift_core.cli.output import (
-    Terminal,
-    counted,
-    print_json,
-    stderr_console,
-    stdout_console,
-    working,
-)
-from sift_core.cli.plain import one_line
-from sift_core.cli.settings import (
+from sift_core.cli.options import (
     DEFAULT_EMBEDDER,
     DEFAULT_STORE,
     EmbedderOption,
     JsonOption,
     StoreOption,
 )
+from sift_core.cli.output import (
+    Terminal,
+    Working,
+    counted,
+    print_json,
+    stderr_console,
+    stdout_console,
+)
 from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
+from sift_core.cli.streams import one_line
 from sift_core.documents import (
     Chunker,
     FileReading,
@@ -224,7 +224,7 @@ def _read(
     """
     if not found.files:
         return FileReading(documents=(), sources=(), skipped=found.skipped), None
-    with working(f"Loading the embedder {embedder_name} …") as status:
+    with Working(f"Loading the embedder {embedder_name} …") as status:
         loaded: list[LoadedEmbedder] = []
 
         def chunker() -> Chunker:  # called while the process that reads starts

@@ -16,8 +16,8 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
+from sift_core.cli.options import DEFAULT_EMBEDDER
 from sift_core.cli.output import stderr_console
-from sift_core.cli.settings import DEFAULT_EMBEDDER
 from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
 from sift_core.files import measured_once
 from sift_core.processor import n_threads

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sift_core.cli.plain import one_line, plain
-from sift_core.cli.streams import undecorated
+from sift_core.cli.streams import one_line, plain, undecorated
 from sift_core.errors import MissingDependencyError
 from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, repeats_of
 from sift_core.types import CandidatePool
@@ -75,23 +74,23 @@ def stderr_console() -> Terminal:
 
 
 class Working(Status):
-    """A line on stderr that says what takes its time, and vanishes; none in a pipe."""
+    """A line on stderr that says what takes its time, and vanishes; none in a pipe.
+
+    Attributes:
+        notes: The console of the line. What it prints meanwhile stands above the line.
+    """
 
     def __init__(self, text: str) -> None:
-        super().__init__(_unmarked(text), console=stderr_console())
+        self.notes = stderr_console()
+        super().__init__(Text(one_line(text)), console=self.notes)
+
+    def __enter__(self) -> Working:
+        super().__enter__()
+        return self
 
     def update(self, status: Any = None, **options: Any) -> None:
         """Say something else: a text, none of which is markup."""
-        super().update(_unmarked(status), **options)
-
-
-def _unmarked(text: str) -> Text:
-    return Text(one_line(text))
-
-
-def working(text: str) -> Working:
-    """Return a line that says what takes its time, to be shown by `with`."""
-    return Working(text)
+        super().update(Text(one_line(status)), **options)
 
 
 def write(text: str) -> None:

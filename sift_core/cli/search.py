@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Annotated
 
 import typer
@@ -13,7 +12,15 @@ from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
 from sift_core.choice import search as search_source
-from sift_core.cli.choice_flags import with_choice_flags
+from sift_core.cli.options import (
+    DEFAULT_STORE,
+    EmbedderOption,
+    JsonOption,
+    QueryOption,
+    StoreOption,
+    question_from,
+    with_flags,
+)
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -24,36 +31,20 @@ from sift_core.cli.output import (
     sparkline,
     stdout_console,
 )
-from sift_core.cli.settings import (
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    QueryOption,
-    StoreOption,
-    question_from,
-)
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.cli.stores import open_with_embedder
 from sift_core.comparison import TITLES, compare_methods
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained, repeats_of
 from sift_core.options import ChoiceOptions, token_counter
 from sift_core.protocols import CandidateSource
-from sift_core.selection.select import selector_from_settings
+from sift_core.selection.select import KernelName, selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource
 from sift_core.sources.several_queries import queries_of
 
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
-class KernelName(str, Enum):
-    """Kernels that the command line knows."""
-
-    AUTO = "auto"
-    RBF = "rbf"
-    LINEAR = "linear"
-
-
-@with_choice_flags(n_select="n_select")
+@with_flags(n_select="n_select")
 def search(
     question: Annotated[
         str,
@@ -67,7 +58,7 @@ def search(
     kernel: Annotated[
         KernelName,
         typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),
-    ] = KernelName.AUTO,
+    ] = "auto",
     noise_variance: Annotated[
         float | None,
         typer.Option(
@@ -99,11 +90,9 @@ def search(
             f"--candidates must be >= --n-select, got {options.n_candidates} and {options.n_select}"
         )
     _check_comparison(options, queries, compare=compare)
-    selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
+    selector = selector_from_settings(kernel=kernel, noise_variance=noise_variance)
     options = replace(options, selector=selector)
-    address = StoreAddress.parse(store)
-    with open_store(address, embedder_name=embedder) as source:
-        model = embedder_of(source, address, embedder)
+    with open_with_embedder(store, embedder) as (address, source, model):
         query = queries_of(queries or [question], model)
         options = replace(options, count_tokens=token_counter(model))
         fetched: CandidateSource = source

@@ -11,30 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sift_core.cli.calibrations import engine_options
-from sift_core.cli.choice_flags import with_choice_flags
+from sift_core.cli.calibrate import engine_options
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import stderr_console, working
-from sift_core.cli.settings import (
+from sift_core.cli.options import (
     DEFAULT_MODEL,
     DEFAULT_STORE,
-    CalibrationOption,
-    CiteOption,
-    CondenseName,
-    CondenseOption,
-    DeviceOption,
-    DtypeName,
-    DtypeOption,
-    EffortName,
-    EffortOption,
+    AnswerOptions,
     EmbedderOption,
     ModelOption,
-    OffTopic,
-    OffTopicOption,
-    StepsOption,
     StoreOption,
+    with_flags,
 )
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.cli.output import Working, stderr_console
+from sift_core.cli.stores import open_with_embedder
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.options import ChoiceOptions
 from sift_core.service.settings import KEY_VARIABLE, key_of
@@ -43,8 +32,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from sift_core.answering import AnswerEngine, VllmServer
-    from sift_core.answering.condensing import Condense
-    from sift_core.answering.model.number_type import NumberType
     from sift_core.service import ServiceSettings
 
 MAX_NEW_TOKENS, VLLM_MAX_RANK = 256, 16
@@ -53,7 +40,7 @@ MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
 
-@with_choice_flags(n_select="n_context")
+@with_flags(n_select="n_context")
 def serve(
     store: StoreOption = DEFAULT_STORE,
     model: ModelOption = DEFAULT_MODEL,
@@ -84,10 +71,7 @@ def serve(
     ] = None,
     *,
     options: ChoiceOptions,
-    cite: CiteOption = False,
-    on_off_topic: OffTopicOption = OffTopic.REFUSE,
-    condense: CondenseOption = CondenseName.JOIN,
-    effort: EffortOption = EffortName.BALANCED,
+    answers: AnswerOptions,
     adapters: Annotated[
         str | None,
         typer.Option(
@@ -96,8 +80,6 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    calibration: CalibrationOption = None,
-    steps: StepsOption = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
     ] = MAX_NEW_TOKENS,
@@ -112,8 +94,6 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = DtypeName.AUTO,
     vllm: Annotated[
         str | None,
         typer.Option(
@@ -167,16 +147,9 @@ def serve(
             model=None if no_model else model,
             embedder=embedder,
             options=options,
-            cite=cite,
-            on_off_topic=on_off_topic.value,
-            condense=condense.condense,
+            answers=answers,
             adapters=adapters,
-            calibration=calibration,
-            effort=effort.value,
-            steps=steps,
             max_new_tokens=max_new_tokens,
-            device=device,
-            dtype=dtype.value,
             vllm=vllm,
             vllm_folder=vllm_folder,
             vllm_model=vllm_model,
@@ -186,7 +159,7 @@ def serve(
         _run(app, host, listener)
 
 
-@with_choice_flags(n_select="n_context", is_command=False)
+@with_flags(n_select="n_context", is_command=False)
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
@@ -195,16 +168,9 @@ def opened_app(
     model: str | None = DEFAULT_MODEL,
     embedder: str | None = None,
     options: ChoiceOptions,
-    cite: bool = False,
-    on_off_topic: str = OffTopic.REFUSE.value,
-    condense: Condense | None = "join",
+    answers: AnswerOptions,
     adapters: str | None = None,
-    calibration: str | None = None,
-    effort: str = EffortName.BALANCED.value,
-    steps: int | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
-    device: str | None = None,
-    dtype: NumberType = "auto",
     vllm: str | None = None,
     vllm_folder: str | None = None,
     vllm_model: str | None = None,
@@ -219,16 +185,10 @@ def opened_app(
         embedder: What to embed with; None for what the index names.
         options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
             by name, as the flags of `sift serve`.
-        cite: Whether chunks are numbered and marks asked for, unless a request says otherwise.
-        on_off_topic: As in `AnswerEngine`.
-        condense: As in `AnswerEngine`.
+        answers: How the model is loaded, learns and answers, unless a request says otherwise. Also
+            by name, as the flags of `sift serve`.
         adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
-        calibration: File of what `sift calibrate` found; that beside the index if None.
-        effort: As in `AnswerEngine`, where a request says nothing.
-        steps: Training steps of a fine-tuning in its place; None for those of `effort`.
         max_new_tokens: Length of an answer where a request says none.
-        device: As in torch; the fastest there is if None.
-        dtype: Number type of the model, as for `LanguageModel.from_pretrained`.
         vllm: URL of a vLLM that writes the answers; None for none.
         vllm_folder: Where what was learned is written for it.
         vllm_model: The model as it was given to it; `model` if None.
@@ -239,7 +199,6 @@ def opened_app(
     """
     from sift_core.service import create_app  # first: it may not be installed
 
-    address = StoreAddress.parse(store)
     with ExitStack() as stack:
         server = None
         if vllm is not None:
@@ -247,38 +206,35 @@ def opened_app(
                 raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
             server = _vllm(vllm, vllm_model or model, vllm_folder, vllm_max_rank)
             stack.enter_context(server).check()
-        source = stack.enter_context(open_store(address, embedder_name=embedder))
-        vectors = embedder_of(source, address, embedder)
+        opened = stack.enter_context(open_with_embedder(store, embedder))
         engine: AnswerEngine | None = None
         if model is not None:
             if settings.model_name is None:
                 name = PurePath(model).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
-            with working("Loading the language model …") as status:
+            with Working("Loading the language model …") as status:
                 from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
                 language_model = load_language_model(
-                    model, device, dtype=dtype, console=status.console
+                    model, answers.device, dtype=answers.dtype, console=status.console
                 )
-                calibrated = engine_options(address, calibration, None, language_model)
+                calibrated = engine_options(
+                    opened.address, answers.calibration, None, language_model
+                )
                 if adapters is not None:
                     calibrated["adapters"] = ClusterAdapters.load(adapters, language_model)
                 engine = AnswerEngine(
                     language_model=language_model,
-                    **calibrated,
-                    source=source,
-                    embedder=vectors,
+                    source=opened.source,
+                    embedder=opened.embedder,
                     options=options,
-                    cite=cite,
-                    on_off_topic=on_off_topic,
-                    condense=condense,
-                    effort=effort,
-                    n_steps=steps,
                     max_new_tokens=max_new_tokens,
+                    **answers.for_engine(),
+                    **calibrated,
                 )
                 if server is not None:
                     engine = _generating_in(engine, server, vllm_max_rank)
-        yield create_app(engine, source=source, embedder=vectors, settings=settings)
+        yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
 
 
 def _settings(

@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from sift_core.cli import run
-from sift_core.cli.output import Terminal, stderr_console, working
+from sift_core.cli.output import Terminal, Working, stderr_console
 from sift_core.cli.streams import CleanStream, undecorated
 from sift_core.errors import CandidateSourceError
 from sift_core.progress import progress_bar
@@ -111,7 +111,7 @@ def test_what_libraries_write_is_cleaned_too(capsys):
 def test_a_status_line_takes_no_markup_and_no_escapes(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", CleanStream(screen, has_results=False))
-    with working(f"Read [/b] [link=http://evil]x[/link] {HOSTILE}") as status:
+    with Working(f"Read [/b] [link=http://evil]x[/link] {HOSTILE}") as status:
         status.update(f"Read docs/a[/b].md {HOSTILE} …")
         # Rich takes what others write meanwhile, and reads links out of it.
         sys.stderr.write("\x1b]8;;http://evil\x1b\\a note\x1b]8;;\x1b\\\n")
