@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sift_core.cli import index as index_module
-from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
-from sift_core.cli.index_plan import MEMORY_NAME
+from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, MEMORY_NAME, chunker_for
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import reader
 from sift_core.files import seal
