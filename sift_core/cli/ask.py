@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -43,7 +43,7 @@ from sift_core.cli.output import (
     stdout_console,
     write,
 )
-from sift_core.cli.stores import StoreAddress, open_with_embedder
+from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line, plain
 from sift_core.errors import InvalidInputError, SiftError
 from sift_core.explanation import repeats_of
@@ -51,7 +51,7 @@ from sift_core.options import ChoiceOptions
 from sift_core.types import AnswerMode, Message
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, AnswerStream, Choice
+    from sift_core.answering import AnswerEngine, AnswerStream
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
@@ -114,7 +114,13 @@ def ask(
     question = _checked_question(question, chat=chat)
     if queries and chat:
         raise InvalidInputError("--query is for one question; leave out --chat, or --query")
-    with _retrieval(store, embedder, is_needed=mode != "base") as (about, parts):
+    about: dict[str, Any] = {"store": None, "embedder": None}
+    parts: dict[str, Any] = {}
+    with ExitStack() as stack:
+        if mode != "base":
+            opened = stack.enter_context(open_with_embedder(store, embedder))
+            about = {"store": str(opened.address), "embedder": opened.embedder.name}
+            parts = {"source": opened.source, "embedder": opened.embedder}
         with Working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
@@ -124,8 +130,9 @@ def ask(
             if mode == "merged":
                 parts["adapters"] = ClusterAdapters.load(adapters, language_model)
             elif mode == "auto":
-                address = StoreAddress.parse(store)
-                parts |= engine_options(address, answers.calibration, adapters, language_model)
+                parts |= engine_options(
+                    opened.address, answers.calibration, adapters, language_model
+                )
             engine = AnswerEngine(
                 language_model=language_model,
                 options=options,
@@ -133,19 +140,18 @@ def ask(
                 **answers.for_engine(),
                 **parts,
             )
-        asking = Asking(
+        session = Session(
             engine=engine,
             mode=mode,
             queries=queries or (),
             about={**({"queries": queries} if queries else {}), **about, "model": model},
             as_json=json,
-            one_a_line=chat,
+            is_chat=chat,
         )
         if chat:
-            session = Chat(asking=asking)
-            if session.run(question) and not session.is_interactive:
+            if session.chat(question) and not sys.stdin.isatty():
                 raise typer.Exit(2)
-        elif asking.answer(str(question)) is None:
+        elif session.answer(str(question)) is None:
             raise typer.Exit(INTERRUPTED)
 
 
@@ -162,23 +168,6 @@ def _checked_question(question: str | None, *, chat: bool) -> str | None:
     return question_from(question)
 
 
-@contextmanager
-def _retrieval(
-    store: str, embedder: str | None, *, is_needed: bool
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Open the store and load the model of its vectors; without need neither of them.
-
-    Yields:
-        Their names for JSON, and the engine's arguments.
-    """
-    if not is_needed:
-        yield {"store": None, "embedder": None}, {}
-        return
-    with open_with_embedder(store, embedder) as opened:
-        about = {"store": str(opened.address), "embedder": opened.embedder.name}
-        yield about, {"source": opened.source, "embedder": opened.embedder}
-
-
 class Pace(NamedTuple):
     """How fast an answer was written.
 
@@ -192,7 +181,7 @@ class Pace(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class Asking:
+class Session:
     """Answers questions as the options of the command say, and prints the answers.
 
     Args:
@@ -201,17 +190,17 @@ class Asking:
         queries: As for `AnswerEngine.answer`.
         about: What the JSON of every answer has beside it, such as the store.
         as_json: Whether an answer is printed as JSON.
-        one_a_line: Whether that takes one line.
-        history: What was said before, oldest first.
+        is_chat: Whether questions follow one another: then the JSON of each takes one line.
     """
 
     engine: AnswerEngine
     mode: str
+    queries: Sequence[str]
     about: Mapping[str, Any]
     as_json: bool
-    one_a_line: bool
-    queries: Sequence[str] = ()
-    history: list[Message] = field(default_factory=list)
+    is_chat: bool
+    _history: list[Message] = field(default_factory=list, init=False)  # oldest first
+    _last: Answer | None = field(default=None, init=False)
 
     def answer(self, question: str) -> Answer | None:
         """Answer and print one question; return None where Ctrl-C stopped it."""
@@ -222,7 +211,7 @@ class Asking:
             return None
         if self.as_json:
             record = {"question": question, **self.about, **answer.as_dict(), **pace._asdict()}
-            print_json(record, one_a_line=self.one_a_line)
+            print_json(record, one_a_line=self.is_chat)
         else:
             if answer.searched_for not in ((), (question,), tuple(self.queries)):
                 searched = " | ".join(map(one_line, answer.searched_for))
@@ -234,14 +223,7 @@ class Asking:
         """Return the answer, its text written to stdout as it comes, and its pace."""
         started = first = time.perf_counter()
         with Working("Looking for chunks …") as status:
-            learning: list[LearningProgress] = []
-
-            def show_choice(choice: Choice) -> None:
-                status.update("Reading …" if choice.learned is None else "Fine-tuning …")
-                if choice.learned is not None:
-                    learning.append(LearningProgress(status=status, n_steps=len(choice.learned)))
-
-            stream = self._stream(question, show_choice, lambda loss: learning[-1].step(loss))
+            stream = self._stream(question, status)
             try:
                 piece = next(stream, None)
                 first = time.perf_counter()
@@ -265,12 +247,7 @@ class Asking:
             write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
         return answer, Pace(first - started, tokens_per_s)
 
-    def _stream(
-        self,
-        question: str,
-        on_choice: Callable[[Choice], object],
-        on_loss: Callable[[float], object],
-    ) -> AnswerStream:
+    def _stream(self, question: str, status: Working) -> AnswerStream:
         """Return the answer while it is written; closing the stream ends learning and writing.
 
         Everything is computed in another thread, choosing included: Ctrl-C reaches the caller's
@@ -281,34 +258,23 @@ class Asking:
 
         def answer(go_on: Callable[[float], object], **options: Any) -> Answer:
             choice = self.engine.choose(
-                question, mode=self.mode, queries=self.queries, history=self.history
+                question, mode=self.mode, queries=self.queries, history=self._history
             )
             go_on(0.0)  # leaves by an exception where the stream is closed
-            on_choice(choice)
+            status.update("Reading …" if choice.learned is None else "Fine-tuning …")
+            progress = LearningProgress(status=status, n_steps=len(choice.learned or ()))
 
             def on_step(loss: float) -> None:
                 go_on(loss)
-                on_loss(loss)
+                progress.step(loss)
 
             return self.engine.answer_from(choice, on_step=on_step, **options)
 
         return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
 
-
-@dataclass(kw_only=True, eq=False)
-class Chat:
-    """Asks one question a line, and keeps what was said.
-
-    Args:
-        asking: Answers, prints, and has the history.
-    """
-
-    asking: Asking
-    _last: Answer | None = None
-
-    def run(self, first: str | None) -> int:
+    def chat(self, first: str | None) -> int:
         """Answer the first question, if any, and those on stdin; return how many failed."""
-        if self.is_interactive and not self.asking.as_json:
+        if sys.stdin.isatty() and not self.as_json:
             stderr_console().print("One question a line; /help lists the commands.", style="dim")
         n_failed = 0
         line = first if first is not None else self._next_line()
@@ -321,26 +287,20 @@ class Chat:
             line = self._next_line()
         return n_failed
 
-    @property
-    def is_interactive(self) -> bool:
-        """Return whether a person types the questions."""
-        return sys.stdin.isatty()
-
     def _turn(self, question: str) -> bool:
         """Answer a question; return whether that did not fail."""
-        as_json = self.asking.as_json
-        if not self.is_interactive and not as_json:
+        if not sys.stdin.isatty() and not self.as_json:
             write(f"{PROMPT}{question}\n")  # a person has typed it there already
         try:
-            answer = self.asking.answer(question)
+            answer = self.answer(question)
         except SiftError as error:  # of this question; the next one may do better
             message = one_line(str(error))
-            if as_json:
+            if self.as_json:
                 print_json({"question": question, "error": message}, one_a_line=True)
             stderr_console().print(f"error: {message}", soft_wrap=True)
             return False
         if answer is not None:
-            if not as_json:
+            if not self.as_json:
                 write("\n")
             self._remember(question, answer)
         return True
@@ -348,7 +308,7 @@ class Chat:
     def _remember(self, question: str, answer: Answer) -> None:
         """Keep a turn; the oldest go where history takes more than half of the model's window."""
         self._last = answer
-        history, model = self.asking.history, self.asking.engine.language_model
+        history, model = self._history, self.engine.language_model
         history += [
             {"role": "user", "content": question},
             {"role": "assistant", "content": answer.text},
@@ -365,13 +325,13 @@ class Chat:
     def _command(self, command: str) -> None:
         notes = stderr_console()
         if command == "/reset":
-            self.asking.history.clear()
+            self._history.clear()
             self._last = None
             notes.print("Forgotten.", style="dim")
         elif command == "/sources" and self._last is None:
             notes.print("There is no answer yet.", style="dim")
         elif command == "/sources" and self._last is not None:
-            console = notes if self.asking.as_json else stdout_console()
+            console = notes if self.as_json else stdout_console()
             print_sources(console, self._last, in_full=True)
         elif command == "/help":
             notes.print(HELP)
@@ -382,19 +342,19 @@ class Chat:
         """Return the next line; None at the end."""
         while True:
             try:
-                if not self.is_interactive:
+                if not sys.stdin.isatty():
                     return sys.stdin.readline() or None
                 return self._typed_line()
             except EOFError:
                 sys.stderr.write("\n")
                 return None
             except KeyboardInterrupt:
-                if not self.is_interactive:
+                if not sys.stdin.isatty():
                     raise
                 sys.stderr.write("\nCtrl-D or /quit ends the chat.\n")
 
     def _typed_line(self) -> str:
-        if sys.stdout.isatty() and not self.asking.as_json:
+        if sys.stdout.isatty() and not self.as_json:
             try:
                 import readline  # noqa: F401  # input() then has a history and can be edited
             except ImportError:  # not on Windows

@@ -34,7 +34,6 @@ EffortName = Literal["quick", "balanced", "thorough"]
 StoreOption = Annotated[
     str,
     typer.Option(
-        "--store",
         envvar="SIFT_STORE",
         metavar="ADDRESS",
         help="faiss:FOLDER, qdrant:FOLDER or qdrant:URL; #NAME at the end names a collection of "
@@ -44,7 +43,6 @@ StoreOption = Annotated[
 EmbedderOption = Annotated[
     str | None,
     typer.Option(
-        "--embedder",
         envvar="SIFT_EMBEDDER",
         metavar="NAME",
         help="A sentence-transformers model: name on the hub, or folder. If left out, the one "
@@ -54,7 +52,6 @@ EmbedderOption = Annotated[
 ModelOption = Annotated[
     str,
     typer.Option(
-        "--model",
         envvar="SIFT_MODEL",
         metavar="NAME",
         help="A causal language model of transformers: name on the hub, or folder. The default is "
@@ -76,7 +73,6 @@ EffortOption = Annotated[
 AdaptersOption = Annotated[
     str,
     typer.Option(
-        "--adapters",
         metavar="FOLDER",
         help="Where the adapters are that sift learn makes for the mode merged.",
     ),
@@ -84,7 +80,6 @@ AdaptersOption = Annotated[
 CalibrationOption = Annotated[
     str | None,
     typer.Option(
-        "--calibration",
         metavar="FILE",
         help="Where what sift calibrate finds is kept; beside the index if left out.",
         show_default=False,
@@ -157,7 +152,7 @@ _NAMES = {"n_candidates": "candidates"}
 
 
 def with_flags(
-    *, n_select: str, is_command: bool = True
+    *, n_select: str, is_command: bool = True, **more: type[Any]
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Return a decorator: a parameter that is a group of options becomes a flag for each of them.
 
@@ -169,14 +164,17 @@ def with_flags(
         n_select: Name of the parameter for `ChoiceOptions.n_select`; its flag has the short form
             -n.
         is_command: Whether Typer reads the function: then its annotations are evaluated.
+        **more: Other groups by the names of their parameters, dataclasses as `AnswerOptions` is.
     """
     chosen = {
         one.name: {"n_select": n_select, **_NAMES}.get(one.name, one.name)
         for one in fields(ChoiceOptions)
         if not one.metadata.get("is_live")
     }
-    answered = {one.name: one.name for one in fields(AnswerOptions)}
-    known = {"options": (ChoiceOptions, chosen), "answers": (AnswerOptions, answered)}
+    known: dict[str, tuple[type[Any], dict[str, str]]] = {"options": (ChoiceOptions, chosen)}
+    more["answers"] = AnswerOptions
+    for group, kind in more.items():
+        known[group] = kind, {one.name: one.name for one in fields(kind)}
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=is_command)

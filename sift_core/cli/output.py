@@ -12,6 +12,7 @@ from typing import Any
 from sift_core.cli.streams import one_line, plain, undecorated
 from sift_core.errors import MissingDependencyError
 from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, repeats_of
+from sift_core.places import document_of
 from sift_core.types import CandidatePool
 
 try:
@@ -29,9 +30,6 @@ LEGEND = (
 )
 LEAST_TITLE = 12  # columns, below which the stump of a heading says nothing
 
-# How files of other indexers call what `sift index` calls "source".
-_SOURCE_KEYS = ("source", "file_path", "path", "file_name", "url", "title")
-
 # A chunk of Markdown often begins with its headings, which stand in the line above it already.
 _HEADING_LINES = re.compile(r"\A(?:\s*#{1,6}\s.*\n)+")
 
@@ -44,10 +42,6 @@ class Terminal(Console):
     def __init__(self, *, stderr: bool = False) -> None:
         file = undecorated(sys.stderr if stderr else sys.stdout)
         super().__init__(file=file, highlight=False, emoji=False, markup=False)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Return a text as it is printed."""
-        return super().render_str(plain(text), **options)
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """Yield the pieces of what is printed: clean, and without links, which Rich may find."""
@@ -142,8 +136,7 @@ def source_of(metadata: Mapping[str, Any], document_id: str, width: int) -> str:
         width: Columns that it takes at most. Where not all fits, the outer headings go first, and
             the file last.
     """
-    named = (metadata.get(key) for key in _SOURCE_KEYS)
-    file = next((name for name in named if isinstance(name, str) and name), document_id)
+    file = document_of(metadata) or document_of(metadata, "title") or document_id
     if document_id.startswith(f"{file}#"):
         file = document_id
     heading = metadata.get("heading") or ()

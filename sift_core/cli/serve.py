@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,13 +34,85 @@ if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, VllmServer
     from sift_core.service import ServiceSettings
 
-MAX_NEW_TOKENS, VLLM_MAX_RANK = 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
 
-@with_flags(n_select="n_context")
+@dataclass(frozen=True, kw_only=True)
+class AppOptions:
+    """What a service has beside index and model; each field is a flag."""
+
+    adapters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of the adapters that sift learn made; with them there is the mode merged.",
+            show_default=False,
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
+    ] = 256
+    vllm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A running vLLM that writes the answers; choosing and learning stay here. Its key "
+            f"is read from {VLLM_KEY_VARIABLE}.",
+            show_default=False,
+        ),
+    ] = None
+    vllm_folder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where what was learned is written for vLLM, at the same path there.",
+            show_default=False,
+        ),
+    ] = None
+    vllm_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model as given to `vllm serve`; that of --model if left out.",
+            show_default=False,
+        ),
+    ] = None
+    vllm_max_rank: Annotated[
+        int, typer.Option(min=1, help="As given to `vllm serve --max-lora-rank`.")
+    ] = 16
+
+    def server(self, model: str) -> VllmServer | None:
+        """Return the vLLM that writes the answers; None without one.
+
+        Args:
+            model: The language model, which vLLM serves unless `vllm_model` names another.
+
+        Raises:
+            InvalidInputError: If there is no folder for what is learned, or the URL is none.
+        """
+        if self.vllm is None:
+            return None
+        if self.vllm_folder is None:
+            raise InvalidInputError(
+                "--vllm needs --vllm-folder: a folder, at the same path for vLLM and readable for "
+                "it, where what was learned is written; /dev/shm/sift for instance"
+            )
+        from sift_core.answering import VllmServer
+        from sift_core.service import ServiceSettings
+
+        return VllmServer(
+            self.vllm,
+            base_model=self.vllm_model or model,
+            folder=self.vllm_folder,
+            max_lora_rank=self.vllm_max_rank,
+            n_kept=ServiceSettings.n_sessions,
+            api_key=key_of(VLLM_KEY_VARIABLE),
+        )
+
+
+@with_flags(n_select="n_context", app=AppOptions)
 def serve(
     store: StoreOption = DEFAULT_STORE,
     model: ModelOption = DEFAULT_MODEL,
@@ -72,17 +144,7 @@ def serve(
     *,
     options: ChoiceOptions,
     answers: AnswerOptions,
-    adapters: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Of the adapters that sift learn made; with them there is the mode merged.",
-            show_default=False,
-        ),
-    ] = None,
-    max_new_tokens: Annotated[
-        int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
-    ] = MAX_NEW_TOKENS,
+    app: AppOptions,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds after which an answer ends with what there is.")
     ] = 300.0,
@@ -94,34 +156,6 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    vllm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A running vLLM that writes the answers; choosing and learning stay here. Its key "
-            f"is read from {VLLM_KEY_VARIABLE}.",
-            show_default=False,
-        ),
-    ] = None,
-    vllm_folder: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where what was learned is written for vLLM, at the same path there.",
-            show_default=False,
-        ),
-    ] = None,
-    vllm_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The model as given to `vllm serve`; that of --model if left out.",
-            show_default=False,
-        ),
-    ] = None,
-    vllm_max_rank: Annotated[
-        int, typer.Option(min=1, help="As given to `vllm serve --max-lora-rank`.")
-    ] = VLLM_MAX_RANK,
 ) -> None:
     """Serve the index and the model to clients of OpenAI's, Cohere's, Jina's and TEI's APIs.
 
@@ -136,7 +170,7 @@ def serve(
         no_auth=no_auth,
         model_name=model_name,
         timeout=timeout,
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=app.max_new_tokens,
         origins=(allow_origin or "").replace(",", " ").split(),
     )
     with (
@@ -148,18 +182,13 @@ def serve(
             embedder=embedder,
             options=options,
             answers=answers,
-            adapters=adapters,
-            max_new_tokens=max_new_tokens,
-            vllm=vllm,
-            vllm_folder=vllm_folder,
-            vllm_model=vllm_model,
-            vllm_max_rank=vllm_max_rank,
-        ) as app,
+            app=app,
+        ) as service,
     ):
-        _run(app, host, listener)
+        _run(service, host, listener)
 
 
-@with_flags(n_select="n_context", is_command=False)
+@with_flags(n_select="n_context", app=AppOptions, is_command=False)
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
@@ -169,12 +198,7 @@ def opened_app(
     embedder: str | None = None,
     options: ChoiceOptions,
     answers: AnswerOptions,
-    adapters: str | None = None,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    vllm: str | None = None,
-    vllm_folder: str | None = None,
-    vllm_model: str | None = None,
-    vllm_max_rank: int = VLLM_MAX_RANK,
+    app: AppOptions,
 ) -> Iterator[FastAPI]:
     """Open the store, load the models, and yield the service over them.
 
@@ -184,15 +208,9 @@ def opened_app(
         model: Id or folder; None for a service that ranks, searches and embeds alone.
         embedder: What to embed with; None for what the index names.
         options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
-            by name, as the flags of `sift serve`.
-        answers: How the model is loaded, learns and answers, unless a request says otherwise. Also
-            by name, as the flags of `sift serve`.
-        adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
-        max_new_tokens: Length of an answer where a request says none.
-        vllm: URL of a vLLM that writes the answers; None for none.
-        vllm_folder: Where what was learned is written for it.
-        vllm_model: The model as it was given to it; `model` if None.
-        vllm_max_rank: As given to it.
+            by name, as the flags of `sift serve`, like the next two.
+        answers: How the model is loaded, learns and answers, unless a request says otherwise.
+        app: Adapters, the length of answers, and a vLLM that writes them.
 
     Raises:
         SiftError: If there is no such store, model or server, or they do not go together.
@@ -200,11 +218,10 @@ def opened_app(
     from sift_core.service import create_app  # first: it may not be installed
 
     with ExitStack() as stack:
-        server = None
-        if vllm is not None:
-            if model is None:
-                raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
-            server = _vllm(vllm, vllm_model or model, vllm_folder, vllm_max_rank)
+        if model is None and app.vllm is not None:
+            raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
+        server = None if model is None else app.server(model)
+        if server is not None:
             stack.enter_context(server).check()
         opened = stack.enter_context(open_with_embedder(store, embedder))
         engine: AnswerEngine | None = None
@@ -221,19 +238,19 @@ def opened_app(
                 calibrated = engine_options(
                     opened.address, answers.calibration, None, language_model
                 )
-                if adapters is not None:
-                    calibrated["adapters"] = ClusterAdapters.load(adapters, language_model)
+                if app.adapters is not None:
+                    calibrated["adapters"] = ClusterAdapters.load(app.adapters, language_model)
                 engine = AnswerEngine(
                     language_model=language_model,
                     source=opened.source,
                     embedder=opened.embedder,
                     options=options,
-                    max_new_tokens=max_new_tokens,
+                    max_new_tokens=app.max_new_tokens,
                     **answers.for_engine(),
                     **calibrated,
                 )
                 if server is not None:
-                    engine = _generating_in(engine, server, vllm_max_rank)
+                    engine = _generating_in(engine, server, app.vllm_max_rank)
         yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
 
 
@@ -272,30 +289,6 @@ def _settings(
         max_new_tokens=max(max_new_tokens, ServiceSettings.max_new_tokens),
         allowed_origins=tuple(origins),
         allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else (),
-    )
-
-
-def _vllm(url: str, base_model: str, folder: str | None, max_rank: int) -> VllmServer:
-    """Return the server that writes the answers.
-
-    Raises:
-        InvalidInputError: If there is no folder for what is learned, or the URL is none.
-    """
-    if folder is None:
-        raise InvalidInputError(
-            "--vllm needs --vllm-folder: a folder, at the same path for vLLM and readable for it, "
-            "where what was learned is written; /dev/shm/sift for instance"
-        )
-    from sift_core.answering import VllmServer
-    from sift_core.service import ServiceSettings
-
-    return VllmServer(
-        url,
-        base_model=base_model,
-        folder=folder,
-        max_lora_rank=max_rank,
-        n_kept=ServiceSettings.n_sessions,
-        api_key=key_of(VLLM_KEY_VARIABLE),
     )
 
 
