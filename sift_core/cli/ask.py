@@ -16,23 +16,10 @@ from rich.table import Table
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.policy import VariancePolicy
+from sift_core.cli import options as flags
 from sift_core.cli.calibrate import engine_options
 from sift_core.cli.learn import LearningProgress
 from sift_core.cli.models import load_language_model
-from sift_core.cli.options import (
-    DEFAULT_ADAPTERS,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    AdaptersOption,
-    AnswerOptions,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    QueryOption,
-    StoreOption,
-    question_from,
-    with_flags,
-)
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -78,7 +65,7 @@ _STAGES = {
 ModeName = Literal["auto", "base", "context", "fine_tune", "both", "merged"]
 
 
-@with_flags(n_select="n_context")
+@flags.with_flags(n_select="n_context")
 def ask(
     question: Annotated[
         str | None,
@@ -87,21 +74,21 @@ def ask(
     mode: Annotated[
         ModeName, typer.Option(help="How documents reach the model; auto chooses per question.")
     ] = "auto",
-    model: ModelOption = DEFAULT_MODEL,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
     chat: Annotated[
         bool, typer.Option("--chat", help="Go on asking: one question a line on stdin.")
     ] = False,
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
-    queries: QueryOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
+    queries: flags.QueryOption = None,
     *,
     options: ChoiceOptions,
-    answers: AnswerOptions,
+    answers: flags.AnswerOptions,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 128,
-    adapters: AdaptersOption = DEFAULT_ADAPTERS,
-    json: JsonOption = False,
+    adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
+    json: flags.JsonOption = False,
 ) -> None:
     """Answer QUESTION from the index, and say from which chunks and why so.
 
@@ -165,7 +152,7 @@ def _checked_question(question: str | None, *, chat: bool) -> str | None:
         )
     if question == "-" and chat:
         raise InvalidInputError("with --chat all of stdin is questions; leave out the -")
-    return question_from(question)
+    return flags.question_from(question)
 
 
 class Pace(NamedTuple):

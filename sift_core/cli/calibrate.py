@@ -8,22 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sift_core.cli import options as flags
 from sift_core.cli.learn import EVERY_S
 from sift_core.cli.models import load_language_model
-from sift_core.cli.options import (
-    DEFAULT_ADAPTERS,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    AdaptersOption,
-    CalibrationOption,
-    DeviceOption,
-    DtypeOption,
-    EffortOption,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    StoreOption,
-)
 from sift_core.cli.output import Working, print_json, stderr_console, stdout_console
 from sift_core.cli.stores import DEFAULT_COLLECTION, StoreAddress, open_with_embedder
 from sift_core.errors import InvalidInputError
@@ -36,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    store: StoreOption = DEFAULT_STORE,
-    model: ModelOption = DEFAULT_MODEL,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    embedder: flags.EmbedderOption = None,
     questions: Annotated[
         Path | None,
         typer.Option(
@@ -51,12 +38,12 @@ def calibrate(
     minutes: Annotated[
         float, typer.Option(min=0.1, help="After how many no other example begins.")
     ] = 10.0,
-    effort: EffortOption = "balanced",
-    adapters: AdaptersOption = DEFAULT_ADAPTERS,
-    calibration: CalibrationOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = "auto",
-    json: JsonOption = False,
+    effort: flags.EffortOption = "balanced",
+    adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
+    calibration: flags.CalibrationOption = None,
+    device: flags.DeviceOption = None,
+    dtype: flags.DtypeOption = "auto",
+    json: flags.JsonOption = False,
 ) -> None:
     """Measure what reading and learning bring on this index; sift ask and sift serve go by it.
 

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from sift_core.cli.options import DEFAULT_STORE, EmbedderOption, JsonOption, StoreOption
+from sift_core.cli import options as flags
 from sift_core.cli.output import Terminal, Working, print_json, stdout_console
 from sift_core.cli.settings import refuse_obeyed
 from sift_core.cli.stores import open_with_embedder
@@ -32,8 +32,8 @@ _WIDEST = 110  # columns of text: longer lines are hard to read
 
 
 def diagnose(
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
     queries: Annotated[
         Path | None,
         typer.Option(
@@ -48,7 +48,7 @@ def diagnose(
         typer.Option(metavar="FILE", help="Draw a figure into this file (.png, .svg or .pdf)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all random draws.")] = 0,
-    json: JsonOption = False,
+    json: flags.JsonOption = False,
 ) -> None:
     """Say how redundant a collection is, and what SIFT would change.
 

@@ -19,15 +19,7 @@ import typer
 from packaging.requirements import Requirement
 
 from sift_core.answering.model.bundled import INSTALL, missing_packages
-from sift_core.cli.options import (
-    DEFAULT_EMBEDDER,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    StoreOption,
-)
+from sift_core.cli import options as flags
 from sift_core.cli.output import Terminal, print_json, stdout_console
 from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
@@ -42,10 +34,10 @@ PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift", "sift-haystack")
 
 def doctor(
     context: typer.Context,
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
-    model: ModelOption = DEFAULT_MODEL,
-    json: JsonOption = False,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    json: flags.JsonOption = False,
 ) -> None:
     """Say what is installed, what is missing and how to install it, and which settings hold.
 
@@ -217,7 +209,7 @@ def _store(store: str, embedder: str | None, faults: list[str]) -> dict[str, Any
 
 def _print(console: Terminal, record: dict[str, Any]) -> None:
     """Print one screen; no line is wrapped, so that commands can be copied."""
-    unset = {"embedder": f"the store's, {DEFAULT_EMBEDDER} for a new one"}
+    unset = {"embedder": f"the store's, {flags.DEFAULT_EMBEDDER} for a new one"}
     rows = {**record["versions"], **record["devices"], **record["computing"]}
     rows["settings"] = record["settings"].pop("file") or "no file"
     for name, told in record["settings"].items():

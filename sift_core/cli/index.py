@@ -22,14 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import sift_core.documents
+from sift_core.cli import options as flags
 from sift_core.cli.models import check_recorded_embedder, load_embedder, load_index_embedder
-from sift_core.cli.options import (
-    DEFAULT_EMBEDDER,
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    StoreOption,
-)
 from sift_core.cli.output import Working, counted, print_json, stderr_console, stdout_console
 from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
 from sift_core.cli.streams import one_line
@@ -77,8 +71,8 @@ def index(
         list[str],
         typer.Argument(metavar="PATH...", help="Files and folders", show_default=False),
     ],
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
     max_file_size: Annotated[
         float, typer.Option(metavar="MB", min=0, help="Leave out files that are larger.")
     ] = 50,
@@ -106,7 +100,7 @@ def index(
             "save a third of the time.",
         ),
     ] = False,
-    json: JsonOption = False,
+    json: flags.JsonOption = False,
 ) -> None:
     """Make a store hold the text of files and folders, in chunks.
 
@@ -138,7 +132,7 @@ def index(
             if not prune:
                 refuse_to_drop(address, set(stored.values()), found)
         recorded = opened.source.embedder_name if opened else None
-        name = embedder or recorded or DEFAULT_EMBEDDER
+        name = embedder or recorded or flags.DEFAULT_EMBEDDER
         if recorded and recorded != embedder:
             check_recorded_embedder(recorded, str(address))
         memory = FileMemory(address, name, chunk_tokens=chunk_tokens)

@@ -11,19 +11,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from sift_core.cli import options as flags
 from sift_core.cli.models import load_language_model
-from sift_core.cli.options import (
-    DEFAULT_ADAPTERS,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    AdaptersOption,
-    DeviceOption,
-    DtypeOption,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    StoreOption,
-)
 from sift_core.cli.output import Working, counted, print_json, stdout_console
 from sift_core.cli.stores import StoreAddress, named_embedder, open_store
 
@@ -33,10 +22,10 @@ MOST_CHUNKS = 20_000  # guess: what is clustered at most, drawn at random
 
 
 def learn(
-    store: StoreOption = DEFAULT_STORE,
-    model: ModelOption = DEFAULT_MODEL,
-    embedder: EmbedderOption = None,
-    adapters: AdaptersOption = DEFAULT_ADAPTERS,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    embedder: flags.EmbedderOption = None,
+    adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
     clusters: Annotated[
         int,
         typer.Option(
@@ -47,9 +36,9 @@ def learn(
     chunks: Annotated[
         int, typer.Option(min=1, help="How many chunks are learned from in all at most.")
     ] = 1000,
-    device: DeviceOption = None,
-    dtype: DtypeOption = "auto",
-    json: JsonOption = False,
+    device: flags.DeviceOption = None,
+    dtype: flags.DtypeOption = "auto",
+    json: flags.JsonOption = False,
 ) -> None:
     """Learn the index once, for `sift ask --mode merged`, which learns nothing at a question.
 
@@ -108,7 +97,7 @@ def learn(
         f"{of}{counted(sample.n_stored, 'chunk')} in {Path(adapters)}; in use they take "
         f"{found.n_bytes / 2**20:,.0f} MiB of memory."
     )
-    where = "" if adapters == DEFAULT_ADAPTERS else f" --adapters {adapters}"
+    where = "" if adapters == flags.DEFAULT_ADAPTERS else f" --adapters {adapters}"
     console.say(f'Next: sift ask "…" --mode merged{where}')
 
 

@@ -12,15 +12,7 @@ from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
 from sift_core.choice import search as search_source
-from sift_core.cli.options import (
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    QueryOption,
-    StoreOption,
-    question_from,
-    with_flags,
-)
+from sift_core.cli import options as flags
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -44,15 +36,15 @@ from sift_core.sources.several_queries import queries_of
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
-@with_flags(n_select="n_select")
+@flags.with_flags(n_select="n_select")
 def search(
     question: Annotated[
         str,
         typer.Argument(metavar="QUESTION", help='What to look for; "-" reads it from stdin.'),
     ],
-    queries: QueryOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
+    queries: flags.QueryOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
     *,
     options: ChoiceOptions,
     kernel: Annotated[
@@ -73,7 +65,7 @@ def search(
         bool,
         typer.Option("--adaptive", help="Fetch more where the candidates repeat one another."),
     ] = False,
-    json: JsonOption = False,
+    json: flags.JsonOption = False,
 ) -> None:
     """Print the chunks that together say most about QUESTION.
 
@@ -84,7 +76,7 @@ def search(
     sift search "Stream it, async or not?" --query "Stream a response" --query "async or def?"
     sift search - --json < question.txt
     """
-    question = question_from(question)
+    question = flags.question_from(question)
     if options.n_candidates < options.n_select:
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {options.n_candidates} and {options.n_select}"
@@ -133,9 +125,9 @@ def _check_comparison(
             "--compare"
         )
     if compare and options.rules:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options.rules)
+        rules = ", ".join(f"--{name.replace('_', '-')}" for name in options.rules)
         raise InvalidInputError(
-            f"--compare sets SIFT beside methods that keep no rules; leave out {flags}, or "
+            f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
             f"--compare"
         )
 

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sift_core.cli import options as flags
 from sift_core.cli.calibrate import engine_options
 from sift_core.cli.models import load_language_model
-from sift_core.cli.options import (
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    AnswerOptions,
-    EmbedderOption,
-    ModelOption,
-    StoreOption,
-    with_flags,
-)
 from sift_core.cli.output import Working, stderr_console
 from sift_core.cli.stores import open_with_embedder
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -112,11 +104,11 @@ class AppOptions:
         )
 
 
-@with_flags(n_select="n_context", app=AppOptions)
+@flags.with_flags(n_select="n_context", app=AppOptions)
 def serve(
-    store: StoreOption = DEFAULT_STORE,
-    model: ModelOption = DEFAULT_MODEL,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    embedder: flags.EmbedderOption = None,
     host: Annotated[
         str, typer.Option(help="Address to listen at; others than the loopback need a key.")
     ] = "127.0.0.1",
@@ -143,7 +135,7 @@ def serve(
     ] = None,
     *,
     options: ChoiceOptions,
-    answers: AnswerOptions,
+    answers: flags.AnswerOptions,
     app: AppOptions,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds after which an answer ends with what there is.")
@@ -188,16 +180,16 @@ def serve(
         _run(service, host, listener)
 
 
-@with_flags(n_select="n_context", app=AppOptions, is_command=False)
+@flags.with_flags(n_select="n_context", app=AppOptions, is_command=False)
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
     *,
-    store: str = DEFAULT_STORE,
-    model: str | None = DEFAULT_MODEL,
+    store: str = flags.DEFAULT_STORE,
+    model: str | None = flags.DEFAULT_MODEL,
     embedder: str | None = None,
     options: ChoiceOptions,
-    answers: AnswerOptions,
+    answers: flags.AnswerOptions,
     app: AppOptions,
 ) -> Iterator[FastAPI]:
     """Open the store, load the models, and yield the service over them.

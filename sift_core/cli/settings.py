@@ -68,23 +68,22 @@ def default_map(
     """
     settings = _read(path)
     for key, value in settings.items():
-        is_table = isinstance(value, dict)
-        if key not in (commands if is_table else SHARED):
-            raise InvalidInputError(
-                f"the settings file {str(path)!r} has the unknown {'table' if is_table else 'key'} "
-                f"{key!r}; there are {', '.join(SHARED)} and the tables "
-                f"{', '.join(f'[{name}]' for name in sorted(commands))}{_SECRETS}"
+        kind, names = ("table", commands) if isinstance(value, dict) else ("key", SHARED)
+        if key not in names:
+            raise _wrong(
+                path,
+                f"has the unknown {kind} {key!r}; there are {', '.join(SHARED)} and the tables "
+                f"{', '.join(f'[{name}]' for name in sorted(commands))}{_SECRETS}",
             )
-    values = {key: _text(path, key, settings[key]) for key in SHARED if key in settings}
-    for key, value in settings.get(command, {}).items():
+    own = settings.get(command, {})
+    for key in own:
         if key.replace("-", "_") not in options:
             there = ", ".join(sorted(name.replace("_", "-") for name in options))
-            raise InvalidInputError(
-                f"the settings file {str(path)!r} has the unknown key {key!r} in [{command}]; "
-                f"there are {there}{_SECRETS}"
+            raise _wrong(
+                path, f"has the unknown key {key!r} in [{command}]; there are {there}{_SECRETS}"
             )
-        values[key.replace("-", "_")] = _text(path, key, value)
-    return values
+    values = {key: settings[key] for key in SHARED if key in settings} | own
+    return {key.replace("-", "_"): _text(path, key, value) for key, value in values.items()}
 
 
 def origin_of(context: typer.Context, parameter: Any) -> tuple[str, str | None]:
@@ -98,15 +97,34 @@ def origin_of(context: typer.Context, parameter: Any) -> tuple[str, str | None]:
         "flag" and "--store", "environment" and the variable, "file" and its path, or "default"
         and None.
     """
-    source = context.get_parameter_source(parameter.name)
-    if source is not None and source.name == "COMMANDLINE":
-        return "flag", f"--{parameter.name.replace('_', '-')}"
-    if source is not None and source.name == "ENVIRONMENT":
-        names = parameter.envvar or [f"{context.auto_envvar_prefix}_{parameter.name.upper()}"]
-        return "environment", next(name for name in names if os.environ.get(name))
-    if source is not None and source.name == "DEFAULT_MAP":
-        return "file", str(context.obj)
+    match getattr(context.get_parameter_source(parameter.name), "name", None):
+        case "COMMANDLINE":
+            return "flag", f"--{parameter.name.replace('_', '-')}"
+        case "ENVIRONMENT":
+            names = parameter.envvar or [f"{context.auto_envvar_prefix}_{parameter.name.upper()}"]
+            return "environment", next(name for name in names if os.environ.get(name))
+        case "DEFAULT_MAP":
+            return "file", str(context.obj)
     return "default", None
+
+
+def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidInputError | None:
+    """Return the error of a refused value that a variable or the file sets; None for a flag's.
+
+    Args:
+        context: Of the command.
+        parameter: Click's.
+        why: What Click says of the value.
+    """
+    kind, place = origin_of(context, parameter)
+    if kind == "environment" and place:
+        return InvalidInputError(
+            f"the environment variable {place} is {os.environ[place]!r}: {why}"
+        )
+    if kind == "file":
+        key, value = parameter.name.replace("_", "-"), (context.default_map or {})[parameter.name]
+        return _wrong(context.obj, f"has {key} = {value!r} for sift {context.info_name}: {why}")
+    return None
 
 
 def refuse_obeyed(name: str, library: str) -> None:
@@ -126,28 +144,6 @@ def refuse_obeyed(name: str, library: str) -> None:
         )
 
 
-def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidInputError | None:
-    """Return the error of a refused value that a variable or the file sets; None for a flag's.
-
-    Args:
-        context: Of the command.
-        parameter: Click's.
-        why: What Click says of the value.
-    """
-    kind, place = origin_of(context, parameter)
-    if kind == "environment" and place:
-        return InvalidInputError(
-            f"the environment variable {place} is {os.environ[place]!r}: {why}"
-        )
-    if kind == "file":
-        key, value = parameter.name, (context.default_map or {})[parameter.name]
-        return InvalidInputError(
-            f"the settings file {place!r} has {key.replace('_', '-')} = {value!r} for "
-            f"sift {context.info_name}: {why}"
-        )
-    return None
-
-
 def _read(path: Path) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
@@ -159,24 +155,24 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         settings: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
-        raise InvalidInputError(
-            f"the settings file {str(path)!r} cannot be read: {error}; may this user read it?"
-        ) from error
+        raise _wrong(path, f"cannot be read: {error}; may this user read it?") from error
     except ValueError as error:  # broken TOML, or not UTF-8
-        raise InvalidInputError(
-            f"the settings file {str(path)!r} is no TOML: {error}; a text stands in quotes, as in "
-            f"store = 'faiss:.sift'"
+        raise _wrong(
+            path, f"is no TOML: {error}; a text stands in quotes, as in store = 'faiss:.sift'"
         ) from error
     return settings
 
 
 def _text(path: Path, key: str, value: Any) -> str:
     """Return a value as it would be typed."""
-    if isinstance(value, bool):
-        return str(value).lower()
     if not isinstance(value, (str, int, float)):
-        raise InvalidInputError(
-            f"the settings file {str(path)!r} has a {type(value).__name__} for {key!r}: it must "
-            f"be a text in quotes, a number, true or false"
+        raise _wrong(
+            path,
+            f"has a {type(value).__name__} for {key!r}: it must be a text in quotes, a number, "
+            f"true or false",
         )
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wrong(path: Path, what: str) -> InvalidInputError:
+    return InvalidInputError(f"the settings file {str(path)!r} {what}")

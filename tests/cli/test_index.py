@@ -45,7 +45,7 @@ def loads(monkeypatch, elsewhere):
     monkeypatch.setattr(index_module, "load_index_embedder", load)
     monkeypatch.setattr(index_module, "load_embedder", lambda name: load(f"{name} in float32"))
     monkeypatch.setattr(index_module, "check_recorded_embedder", lambda *_: None)
-    monkeypatch.setattr(index_module, "DEFAULT_EMBEDDER", SmallEmbedder(32).name)
+    monkeypatch.setattr(index_module.flags, "DEFAULT_EMBEDDER", SmallEmbedder(32).name)
     return names
 
 
