@@ -84,9 +84,7 @@ class _UnloadedCommand(TyperCommand):
         application.command(self.name, cls=_Command, context_settings=context)(found)
         command: Any = typer.main.get_command(application)
         command.help = _unwrapped(command.help or "")
-        for option in command.params:
-            if not _is_option(option):
-                continue
+        for option in filter(_is_option, command.params):
             # The epilog of `sift --help` says once that every option has a variable of its own,
             # which goes before the one of all commands.
             option.show_envvar = option.envvar is not None

@@ -20,16 +20,7 @@ from sift_core.cli import options as flags
 from sift_core.cli.calibrate import engine_options
 from sift_core.cli.learn import LearningProgress
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import (
-    LEGEND,
-    Terminal,
-    Working,
-    print_chunks,
-    print_json,
-    stderr_console,
-    stdout_console,
-    write,
-)
+from sift_core.cli.output import LEGEND, Terminal, Working, print_chunks, print_json, write
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line, plain
 from sift_core.errors import InvalidInputError, SiftError
@@ -202,8 +193,8 @@ class Session:
         else:
             if answer.searched_for not in ((), (question,), tuple(self.queries)):
                 searched = " | ".join(map(one_line, answer.searched_for))
-                stdout_console().say(f"searched for: {searched}", style="dim")
-            _print_about(stdout_console(), answer, pace, cite=self.engine.cite)
+                Terminal().say(f"searched for: {searched}", style="dim")
+            _print_about(Terminal(), answer, pace, cite=self.engine.cite)
         return answer
 
     def _written(self, question: str) -> tuple[Answer, Pace]:
@@ -262,7 +253,9 @@ class Session:
     def chat(self, first: str | None) -> int:
         """Answer the first question, if any, and those on stdin; return how many failed."""
         if sys.stdin.isatty() and not self.as_json:
-            stderr_console().print("One question a line; /help lists the commands.", style="dim")
+            Terminal(stderr=True).print(
+                "One question a line; /help lists the commands.", style="dim"
+            )
         n_failed = 0
         line = first if first is not None else self._next_line()
         while line is not None and line.strip() != "/quit":
@@ -284,7 +277,7 @@ class Session:
             message = one_line(str(error))
             if self.as_json:
                 print_json({"question": question, "error": message}, one_a_line=True)
-            stderr_console().print(f"error: {message}", soft_wrap=True)
+            Terminal(stderr=True).print(f"error: {message}", soft_wrap=True)
             return False
         if answer is not None:
             if not self.as_json:
@@ -304,13 +297,13 @@ class Session:
         while history and len(model.prompt_ids(history)) > HISTORY_SHARE * model.window:
             del history[:2]
         if n_gone := (n_before - len(history)) // 2:
-            stderr_console().print(
+            Terminal(stderr=True).print(
                 f"The {n_gone} oldest turns take too much of the window and are forgotten.",
                 style="dim",
             )
 
     def _command(self, command: str) -> None:
-        notes = stderr_console()
+        notes = Terminal(stderr=True)
         if command == "/reset":
             self._history.clear()
             self._last = None
@@ -318,7 +311,7 @@ class Session:
         elif command == "/sources" and self._last is None:
             notes.print("There is no answer yet.", style="dim")
         elif command == "/sources" and self._last is not None:
-            console = notes if self.as_json else stdout_console()
+            console = notes if self.as_json else Terminal()
             print_sources(console, self._last, in_full=True)
         elif command == "/help":
             notes.print(HELP)

@@ -11,7 +11,7 @@ import typer
 from sift_core.cli import options as flags
 from sift_core.cli.learn import EVERY_S
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import Working, print_json, stderr_console, stdout_console
+from sift_core.cli.output import Terminal, Working, print_json
 from sift_core.cli.stores import DEFAULT_COLLECTION, StoreAddress, open_with_embedder
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.statistics import mean
@@ -138,7 +138,9 @@ def engine_options(
     except InvalidInputError as error:
         if named is not None:
             raise
-        stderr_console().say(f"{error}. Mode auto reads what fits, as without one.", style="dim")
+        Terminal(stderr=True).say(
+            f"{error}. Mode auto reads what fits, as without one.", style="dim"
+        )
         return {}
 
 
@@ -191,7 +193,7 @@ def _print(found: Calibration, place: Path, *, of: str, took: str) -> None:
         note="Bits of the answer, or of a passage's second half: fewer are better. Saved: of "
         "base's, with a 90 % interval. Seconds: of learning and reading.",
     )
-    console = stdout_console()
+    console = Terminal()
     console.say(table.as_text())
     split = found.policy.split
     console.say(

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from sift_core.cli import options as flags
-from sift_core.cli.output import Terminal, Working, print_json, stdout_console
+from sift_core.cli.output import Terminal, Working, print_json
 from sift_core.cli.settings import refuse_obeyed
 from sift_core.cli.stores import open_with_embedder
 from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
@@ -95,7 +95,7 @@ def _check_figure(plot: Path) -> None:
 
 def _print(diagnosis: Diagnosis, recommendation: Recommendation, store: str) -> None:
     """Print the recommendation and then the numbers."""
-    console = stdout_console()
+    console = Terminal()
     width = min(console.width, _WIDEST)
     console.print(f"Diagnosis of {store}: {diagnosis.n_stored:,} chunks\n")
     console.print(recommendation.headline, style="bold", width=width)
@@ -129,7 +129,7 @@ def _print_table(console: Terminal, diagnosis: Diagnosis) -> None:
     both = [pool.nearest for pool in diagnosis.pools], [pool.sift for pool in diagnosis.pools]
     for name, measure, digits in measures:
         estimates = (mean([measure(ten) for ten in tens], seed=diagnosis.seed) for tens in both)
-        table.add_row(name, *(_shown(estimate, digits) for estimate in estimates))
+        table.add_row(name, *(_with_interval(estimate, digits) for estimate in estimates))
     console.print()
     console.print(table)
     console.print(
@@ -139,7 +139,7 @@ def _print_table(console: Terminal, diagnosis: Diagnosis) -> None:
     )
 
 
-def _shown(estimate: Estimate, digits: int) -> str:
+def _with_interval(estimate: Estimate, digits: int) -> str:
     text = f"{estimate.value:.{digits}f}"
     if estimate.n > 1:
         text += f" [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"

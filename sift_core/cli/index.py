@@ -24,7 +24,7 @@ import typer
 import sift_core.documents
 from sift_core.cli import options as flags
 from sift_core.cli.models import check_recorded_embedder, load_embedder, load_index_embedder
-from sift_core.cli.output import Working, counted, print_json, stderr_console, stdout_console
+from sift_core.cli.output import Terminal, Working, counted, print_json
 from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
 from sift_core.cli.streams import one_line
 from sift_core.documents import (
@@ -257,7 +257,7 @@ def _write_new(plan: Plan, source: DocumentIndex, reading: FileReading, embedder
             source, reading.documents, embedder, batch_size=CHUNKS_A_WRITE, delete_vanished=False
         )
     except KeyboardInterrupt:
-        stderr_console().print(
+        Terminal(stderr=True).print(
             f"Stopped. {len(source.content_ids()) - len(before):,} of "
             f"{len(plan.wanted - before):,} new chunks are stored, nothing was deleted; the same "
             f"command goes on from there."
@@ -270,7 +270,7 @@ def _print_summary(
     record: dict[str, Any], address: StoreAddress, skipped: Sequence[SkippedPath]
 ) -> None:
     """Print what was done and left out, and what to do next."""
-    console = stdout_console()
+    console = Terminal()
     minutes, rest = divmod(round(record["seconds"]), 60)
     duration = f"{minutes} min {rest} s" if minutes else f"{record['seconds']:.1f} s"
     console.say(

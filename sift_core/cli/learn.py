@@ -13,7 +13,7 @@ import typer
 
 from sift_core.cli import options as flags
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import Working, counted, print_json, stdout_console
+from sift_core.cli.output import Terminal, Working, counted, print_json
 from sift_core.cli.stores import StoreAddress, named_embedder, open_store
 
 LONG_S = 5.0  # a fine-tuning that takes longer says how long
@@ -90,7 +90,7 @@ def learn(
             }
         )
         return
-    console = stdout_console()
+    console = Terminal()
     of = f"{n_learned:,} of " if n_learned < sample.n_stored else ""
     console.say(
         f"{counted(len(found.adapters), 'adapter')} learned from "
@@ -117,7 +117,7 @@ class LearningProgress:
     _n: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._started = self._told = self.clock()
+        self._started = self._said_at = self.clock()
 
     def step(self, loss: float) -> None:
         """Note a step that was taken, with the loss before it in nats a token."""
@@ -132,6 +132,6 @@ class LearningProgress:
             return
         if self._n == 1 and left > LONG_S:
             self.status.notes.say(f"Fine-tuning on {self.n_steps} chunks: about {left:.0f} s.")
-        elif self._n > 1 and now - self._told >= EVERY_S:
-            self._told = now
+        elif self._n > 1 and now - self._said_at >= EVERY_S:
+            self._said_at = now
             self.status.notes.say(f"  step {self._n} of {self.n_steps}, about {left:.0f} s left")

@@ -37,7 +37,13 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 class Terminal(Console):
-    """A console without markup, on which no text that is printed can steer the terminal."""
+    """A console without markup, on which no text that is printed can steer the terminal.
+
+    It has no colours in a pipe or with NO_COLOR set.
+
+    Args:
+        stderr: Whether it is for notes and status lines rather than for results.
+    """
 
     def __init__(self, *, stderr: bool = False) -> None:
         file = undecorated(sys.stderr if stderr else sys.stdout)
@@ -57,16 +63,6 @@ class Terminal(Console):
         self.print(text, style=style, soft_wrap=not has_width)
 
 
-def stdout_console() -> Terminal:
-    """Return the console for results: no colours in a pipe or with NO_COLOR set."""
-    return Terminal()
-
-
-def stderr_console() -> Terminal:
-    """Return the console for notes and status lines, which is silent about status in a pipe."""
-    return Terminal(stderr=True)
-
-
 class Working(Status):
     """A line on stderr that says what takes its time, and vanishes; none in a pipe.
 
@@ -75,7 +71,7 @@ class Working(Status):
     """
 
     def __init__(self, text: str) -> None:
-        self.notes = stderr_console()
+        self.notes = Terminal(stderr=True)
         super().__init__(Text(one_line(text)), console=self.notes)
 
     def __enter__(self) -> Working:

@@ -21,7 +21,6 @@ from sift_core.cli.output import (
     print_json,
     source_of,
     sparkline,
-    stdout_console,
 )
 from sift_core.cli.stores import open_with_embedder
 from sift_core.comparison import TITLES, compare_methods
@@ -81,7 +80,17 @@ def search(
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {options.n_candidates} and {options.n_select}"
         )
-    _check_comparison(options, queries, compare=compare)
+    if compare and queries:
+        raise InvalidInputError(
+            "--compare sets SIFT beside methods that take one question; leave out --query, or "
+            "--compare"
+        )
+    if compare and options.rules:
+        rules = ", ".join(f"--{name.replace('_', '-')}" for name in options.rules)
+        raise InvalidInputError(
+            f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
+            f"--compare"
+        )
     selector = selector_from_settings(kernel=kernel, noise_variance=noise_variance)
     options = replace(options, selector=selector)
     with open_with_embedder(store, embedder) as (address, source, model):
@@ -98,38 +107,15 @@ def search(
         "embedder": model.name,
         "n_candidates": len(chosen.pool),
     }
-    if not compare and json:
-        print_json({**asked, **chosen.as_dict()})
-    elif not compare:
-        _print_search(stdout_console(), chosen)
-    else:
+    if compare:
         columns = compare_methods(chosen, options.n_select)
-        if json:
-            records = {name: column.as_dict() for name, column in columns.items()}
-            print_json({**asked, "columns": records})
-        else:
-            _print_comparison(stdout_console(), columns)
-
-
-def _check_comparison(
-    options: ChoiceOptions, queries: Sequence[str] | None, *, compare: bool
-) -> None:
-    """Refuse to compare with methods that cannot do what is asked for.
-
-    Raises:
-        InvalidInputError: If so.
-    """
-    if compare and queries:
-        raise InvalidInputError(
-            "--compare sets SIFT beside methods that take one question; leave out --query, or "
-            "--compare"
-        )
-    if compare and options.rules:
-        rules = ", ".join(f"--{name.replace('_', '-')}" for name in options.rules)
-        raise InvalidInputError(
-            f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
-            f"--compare"
-        )
+        records = {name: column.as_dict() for name, column in columns.items()}
+    if json:
+        print_json({**asked, **({"columns": records} if compare else chosen.as_dict())})
+    elif compare:
+        _print_comparison(Terminal(), columns)
+    else:
+        _print_search(Terminal(), chosen)
 
 
 def _print_search(console: Terminal, chosen: Chosen) -> None:

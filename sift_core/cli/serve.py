@@ -14,7 +14,7 @@ import typer
 from sift_core.cli import options as flags
 from sift_core.cli.calibrate import engine_options
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import Working, stderr_console
+from sift_core.cli.output import Terminal, Working
 from sift_core.cli.stores import open_with_embedder
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.options import ChoiceOptions
@@ -343,7 +343,7 @@ def _run(app: Any, host: str, listener: Any) -> None:
     )
     name = f"[{host}]" if ":" in host else host
     at = f"http://{name}:{listener.getsockname()[1]}"
-    stderr_console().say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
+    Terminal(stderr=True).say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
 
     class Server(uvicorn.Server):
         def handle_exit(self, *signal: Any) -> None:
