@@ -20,8 +20,7 @@ from sift_core.evaluation.data import (
     read_retrieval_set,
 )
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.methods import choose
-from sift_core.evaluation.retrieval import embed_questions
+from sift_core.evaluation.retrieval import choose, embed_questions
 from sift_core.evaluation.search import N_CANDIDATES, Versions, pools
 from sift_core.types import CandidatePool, FloatArray
 

@@ -10,8 +10,8 @@ import pandas as pd
 from benchmarks.answers_data import BOUNDS, COMPARED, FORMS, SIZES
 from benchmarks.language_modeling.running import Row
 from benchmarks.language_modeling.statistics import difference as gap
+from benchmarks.table import Cell, Table, difference, missing, number, word
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.table import Cell, Table, difference, missing, number, word
 
 NEAREST = COMPARED[0]
 SETTINGS = tuple(f"{form}, {n}" for form in FORMS for n in SIZES)

@@ -18,8 +18,8 @@ from sift_core.embedders import OnnxEmbedder
 from sift_core.embedders.precision import Precision
 from sift_core.evaluation.data import RetrievalSet, read_retrieval_set
 from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache
-from sift_core.evaluation.methods import choose, default_methods
 from sift_core.evaluation.metrics import recall
+from sift_core.evaluation.retrieval import choose, default_methods
 from sift_core.evaluation.search import pools
 from sift_core.evaluation.statistics import mean
 from sift_core.types import FloatArray

@@ -35,10 +35,10 @@ from benchmarks.language_modeling.measuring import PromptTask
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.records import write_record
 from benchmarks.report import Report
+from benchmarks.table import Table, number, word
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
 from sift_core.answering.learning.effort import EFFORTS
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.evaluation.table import Table, number, word
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
 TUNING_SKIP = 5  # prompts of each domain: the first five are those of benchmarks.language_modeling

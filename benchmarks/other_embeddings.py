@@ -31,7 +31,7 @@ from benchmarks.retrieval import PACKAGES, QuestionSet, measure, read_sets
 from benchmarks.retrieval_bars import Row
 from benchmarks.retrieval_methods import methods
 from benchmarks.retrieval_tables import print_sets
-from sift_core.evaluation.methods import Method
+from sift_core.evaluation.retrieval import Method
 from sift_core.evaluation.search import Versions, as_is, noisy_copies
 
 COMPARED = ("nn", "sift", "sift_paper", "mmr .7", "mmr .8", "mmr .9", "dpp a=4", "dpp a=8")

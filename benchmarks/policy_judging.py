@@ -13,12 +13,12 @@ import numpy as np
 from benchmarks.language_modeling.running import Row
 from benchmarks.policy_data import PASSAGES
 from benchmarks.report import Report
+from benchmarks.table import Table, missing, number, word
 from sift_core import AnswerMode
 from sift_core.answering.calibration import Calibration, MeasuredExample
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.policy import LEARNING, Policy, VariancePolicy, Way
 from sift_core.evaluation.statistics import mean
-from sift_core.evaluation.table import Table, missing, number, word
 from sift_core.types import FloatArray
 
 BUDGETS = (0.5, 2.0, 5.0, 15.0)  # seconds

@@ -25,7 +25,7 @@ from benchmarks import answers_tables
 from benchmarks.language_modeling.part_tables import tables_of
 from benchmarks.language_modeling.results import results_of
 from benchmarks.language_modeling.running import read_rows
-from sift_core.evaluation.table import Table
+from benchmarks.table import Table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results.md"

@@ -36,7 +36,7 @@ from benchmarks.text_variants import given_variants, textual_variants
 from sift_core.evaluation import retrieval
 from sift_core.evaluation.data import Passage, Question, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.methods import Method
+from sift_core.evaluation.retrieval import Method
 from sift_core.evaluation.search import Versions, as_is, noisy_copies
 
 PACKAGES = [

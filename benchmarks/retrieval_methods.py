@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 from pyversity import Strategy, diversify
 
-from sift_core.evaluation.methods import Method, default_methods, short
+from sift_core.evaluation.retrieval import Method, default_methods, short
 from sift_core.evaluation.search import Pool
 
 MMR_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # λ of MMR: 1 is relevance alone

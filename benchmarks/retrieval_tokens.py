@@ -39,7 +39,7 @@ from benchmarks.text_variants import texts_of_variants, textual_variants
 from benchmarks.timing import medians_ms, timed
 from sift_core import ContextSelector
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.methods import Method
+from sift_core.evaluation.retrieval import Method, choose
 from sift_core.evaluation.search import Pool, Versions, as_is, pools
 from sift_core.options import token_counter
 from sift_core.progress import progress_bar
@@ -108,18 +108,19 @@ def fillers() -> dict[str, Filler]:
         "adagres": lambda priced: filled(
             adagres(priced.pool, len(priced.costs), n_expected=priced.n_expected), priced
         ),
-        **{name: partial(_of_expected, method=one) for name, one in gists().items()},
+        **{name: partial(_of_expected, name, one) for name, one in gists().items()},
     }
 
 
-def _of_expected(priced: Priced, *, method: Method) -> np.ndarray:
+def _of_expected(name: str, method: Method, priced: Priced) -> np.ndarray:
     """Return what fits of a method that chooses a set of given size."""
-    return filled(method(priced.pool, min(priced.n_expected, len(priced.costs))), priced)
+    n_expected = min(priced.n_expected, len(priced.costs))
+    return filled(choose(name, method, priced.pool, n_expected), priced)
 
 
 def choices(pool: Pool, costs: np.ndarray) -> Iterator[tuple[int, str, np.ndarray]]:
     """Yield budget, method and chosen positions."""
-    found = {name: method(pool, len(costs)) for name, method in orders().items()}
+    found = {name: choose(name, method, pool, len(costs)) for name, method in orders().items()}
     for budget in BUDGETS:
         priced = Priced(pool=pool, costs=costs, budget=budget)
         for name, order in found.items():

@@ -81,7 +81,7 @@ def test_an_error_is_also_the_standard_one(error, standard):
 @pytest.mark.parametrize(
     "module",
     [
-        "sift_core.diagnosis.measuring",
+        "sift_core.evaluation.diagnosis",
         "sift_core.selection.baselines",
         "sift_core.selection.explain",
         "sift_core.selection.kernels",

@@ -30,10 +30,10 @@ from benchmarks.language_modeling.running import read_rows
 from benchmarks.language_modeling.statistics import difference
 from benchmarks.records import write_record
 from benchmarks.report import Report
+from benchmarks.table import Cell, Table
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.number_type import NumberType
 from sift_core.evaluation.statistics import Estimate, mean
-from sift_core.evaluation.table import Cell, Table
 from sift_core.processor import usable_cpus
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]

@@ -11,6 +11,7 @@ from functools import partial
 
 import pandas as pd
 
+from benchmarks import table
 from benchmarks.language_modeling.results import OF_THE_SELECTOR, Results, settings_without
 from benchmarks.language_modeling.statistics import difference
 from benchmarks.language_modeling.tables import (
@@ -21,9 +22,8 @@ from benchmarks.language_modeling.tables import (
     percent_cells,
     setting,
 )
+from benchmarks.table import Cell, Table, word
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation import table
-from sift_core.evaluation.table import Cell, Table, word
 
 SETTING_NAMES = {
     "n_candidates": "K",

@@ -15,9 +15,9 @@ import pandas as pd
 from benchmarks.language_modeling.results import Results
 from benchmarks.language_modeling.tables import count, with_error
 from benchmarks.language_modeling.uncertainty_tables import sift_arm
+from benchmarks.table import Table, difference, number
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.statistics import mean
-from sift_core.evaluation.table import Table, difference, number
 
 # Guess: from "nearly all take 50 steps" to "most stop at once" for σ_50 between 0.2 and 0.9.
 ALPHAS = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)

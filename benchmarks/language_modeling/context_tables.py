@@ -12,8 +12,8 @@ from benchmarks.language_modeling.tables import (
     paired,
     percent_cells,
 )
+from benchmarks.table import Cell, Table, missing, number, word
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.table import Cell, Table, missing, number, word
 
 OF_READING = ("mode", "scope", "learning_rate", "chunks_per_step", "order", "context_tokens")
 CHOSEN_BY = ("SIFT", "NN", "SIFT context")  # the last is read alone

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sift_core.answering import LanguageModel
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.data import JsonLine, read_json_lines
+from sift_core.evaluation.data import Record, read_json_lines
 
 Tokenizer = Callable[[str], Sequence[tuple[int, int]]]
 HEX_DIGITS = "0123456789abcdef"
@@ -178,7 +178,7 @@ def others(documents: Sequence[Document]) -> dict[str, Document]:
     }
 
 
-def _document(line: JsonLine) -> Document | None:
+def _document(line: Record) -> Document | None:
     """Return the document of a row, None if its text is blank."""
     text = line.text("text").strip()
     if not text:

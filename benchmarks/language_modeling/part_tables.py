@@ -17,8 +17,8 @@ from benchmarks.language_modeling.tables import (
     without_near_duplicates,
 )
 from benchmarks.language_modeling.uncertainty_tables import correlation_table, reliability_table
+from benchmarks.table import Table
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.table import Table
 
 MakeTable = Callable[[Results], Table]
 MAIN: tuple[MakeTable, ...] = (

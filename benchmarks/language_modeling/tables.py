@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from benchmarks import table
 from benchmarks.language_modeling.documents import NEAR_COPY
 from benchmarks.language_modeling.results import (
     OF_THE_SELECTOR,
@@ -19,10 +20,9 @@ from benchmarks.language_modeling.results import (
     settings_without,
 )
 from benchmarks.language_modeling.statistics import best, difference, not_worse_than_best
+from benchmarks.table import Cell, Table, missing, number, word
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation import table
 from sift_core.evaluation.statistics import Estimate, mean
-from sift_core.evaluation.table import Cell, Table, missing, number, word
 
 ALL = "All"
 BASELINES = ("US", "NN", "NN-F", "HullFT")

@@ -21,8 +21,8 @@ from benchmarks.language_modeling.statistics import (
     without_ends,
 )
 from benchmarks.language_modeling.tables import count, with_error
+from benchmarks.table import Cell, Table, number, with_interval, word
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.table import Cell, Table, number, with_interval, word
 
 N_BINS = 10
 _LEAST = 1e-9  # σ below this is rounding; it would have no logarithm

@@ -11,11 +11,10 @@ import typer
 from sift_core.cli import options as flags
 from sift_core.cli.learn import EVERY_S
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import Terminal, Working, print_json
+from sift_core.cli.output import Terminal, Working, print_json, print_table
 from sift_core.cli.stores import DEFAULT_COLLECTION, StoreAddress, open_with_embedder
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.statistics import mean
-from sift_core.evaluation.table import Table, number, with_interval, word
 from sift_core.types import AnswerMode
 
 if TYPE_CHECKING:
@@ -178,23 +177,25 @@ def _record(found: Calibration, place: Path, store: str) -> dict[str, Any]:
 def _print(found: Calibration, place: Path, *, of: str, took: str) -> None:
     bits, seconds = found.bits_per_byte, found.seconds.mean(axis=0)
     base = bits[:, :1].mean()
-    table = Table(
-        title=f"{len(bits)} {of} in {took} minutes",
-        heads=("way", "bits per byte", "saved, %", "seconds"),
-        rows=tuple(
+    console = Terminal()
+    print_table(
+        console,
+        ("way", "bits per byte", "saved, %", "seconds"),
+        [
             (
-                word(str(way)),
-                number(float(bits[:, i].mean()), 3),
-                with_interval(mean(100 * (bits[:, 0] - bits[:, i]) / base)),
-                number(float(seconds[i]), 1),
+                str(way),
+                f"{bits[:, i].mean():.3f}",
+                mean(100 * (bits[:, 0] - bits[:, i]) / base).text(),
+                f"{seconds[i]:.1f}",
             )
             for i, way in enumerate(found.ways)
-        ),
-        note="Bits of the answer, or of a passage's second half: fewer are better. Saved: of "
-        "base's, with a 90 % interval. Seconds: of learning and reading.",
+        ],
+        title=f"{len(bits)} {of} in {took} minutes",
     )
-    console = Terminal()
-    console.say(table.as_text())
+    console.say(
+        "\nBits of the answer, or of a passage's second half: fewer are better. Saved: of "
+        "base's, with a 90 % interval. Seconds: of learning and reading.\n"
+    )
     split = found.policy.split
     console.say(
         f"Mode auto takes {next(iter(found.policy.saved))} from now on, where a caller's time "

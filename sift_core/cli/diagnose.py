@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.table import Table
 
 from sift_core.cli import options as flags
-from sift_core.cli.output import Terminal, Working, print_json
+from sift_core.cli.output import Terminal, Working, print_json, print_table
 from sift_core.cli.settings import refuse_obeyed
 from sift_core.cli.stores import open_with_embedder
-from sift_core.diagnosis import as_record, read_questions, recommend, save_figure
-from sift_core.diagnosis import diagnose as measured
-from sift_core.diagnosis.figure import SUFFIXES
-from sift_core.diagnosis.pools import N_SELECT, TopTen
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.evaluation.diagnosis import N_SELECT, Diagnosis, TopTen
+from sift_core.evaluation.diagnosis import diagnose as measured
+from sift_core.evaluation.figure import SUFFIXES, save_figure
+from sift_core.evaluation.questions import read_questions
 from sift_core.evaluation.statistics import CONFIDENCE, mean
-
-if TYPE_CHECKING:
-    from sift_core.diagnosis import Diagnosis
-    from sift_core.diagnosis.verdict import Recommendation
-    from sift_core.evaluation.statistics import Estimate
+from sift_core.evaluation.verdict import Recommendation, as_record, recommend
 
 _MATPLOTLIB_SETTINGS = "matplotlibrc"  # of which 3.8 evaluates a line, and which can have LaTeX run
 _WIDEST = 110  # columns of text: longer lines are hard to read
@@ -121,26 +117,17 @@ def _print_table(console: Terminal, diagnosis: Diagnosis) -> None:
         ("versions of one text", lambda ten: ten.n_versions, 1),
         ("σ² left", lambda ten: ten.variance, 2),
     )
-    n = len(diagnosis.pools)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("one question" if n == 1 else f"average of {n} questions")
-    for head in (f"nearest {N_SELECT}", "SIFT"):
-        table.add_column(head, justify="right")
     both = [pool.nearest for pool in diagnosis.pools], [pool.sift for pool in diagnosis.pools]
-    for name, measure, digits in measures:
-        estimates = (mean([measure(ten) for ten in tens], seed=diagnosis.seed) for tens in both)
-        table.add_row(name, *(_with_interval(estimate, digits) for estimate in estimates))
+    lines = [
+        (name, *(mean([*map(measure, tens)], seed=diagnosis.seed).text(digits) for tens in both))
+        for name, measure, digits in measures
+    ]
+    n = len(diagnosis.pools)
+    first = "one question" if n == 1 else f"average of {n} questions"
     console.print()
-    console.print(table)
+    print_table(console, (first, f"nearest {N_SELECT}", "SIFT"), lines)
     console.print(
         f"In brackets: {100 * CONFIDENCE:.0f} % bootstrap intervals. σ²: the share of "
         f"the question that stays unexplained.",
         style="dim",
     )
-
-
-def _with_interval(estimate: Estimate, digits: int) -> str:
-    text = f"{estimate.value:.{digits}f}"
-    if estimate.n > 1:
-        text += f" [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-    return text

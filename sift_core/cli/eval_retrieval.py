@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -13,15 +14,19 @@ import typer
 
 from sift_core.cli.models import load_embedder
 from sift_core.cli.options import DEFAULT_EMBEDDER, JsonOption
-from sift_core.cli.output import print_json, write
+from sift_core.cli.output import Terminal, print_json, print_table
 from sift_core.errors import ExperimentError, InvalidInputError
-from sift_core.evaluation.beir import read_beir
-from sift_core.evaluation.data import RetrievalSet, read_retrieval_set
+from sift_core.evaluation.data import RetrievalSet, read_beir, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache, version_of
-from sift_core.evaluation.methods import default_methods
 from sift_core.evaluation.metrics import METRICS
-from sift_core.evaluation.retrieval import CONDITIONS, evaluate_retrieval
-from sift_core.evaluation.retrieval_tables import retrieval_tables
+from sift_core.evaluation.retrieval import (
+    CONDITIONS,
+    OURS,
+    Row,
+    default_methods,
+    evaluate_retrieval,
+)
+from sift_core.evaluation.statistics import Estimate
 
 TABLES_OF = "recall@10,all_gold@10"
 
@@ -77,10 +82,10 @@ def retrieval_command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure how much of what answers a question is among the first ones chosen."""
-    known = default_methods()
-    shown = _chosen("--metrics", metrics, METRICS)
-    compared = list(known) if methods == "all" else _chosen("--methods", methods, known)
-    asked = _chosen("--conditions", conditions, CONDITIONS)
+    every = default_methods()
+    tables_of = _chosen("--metrics", metrics, METRICS)
+    compared = list(every) if methods == "all" else _chosen("--methods", methods, every)
+    measured_in = _chosen("--conditions", conditions, CONDITIONS)
     retrieval_set = _read_set(beir, split, corpus, queries)
     if results:
         _write(results, "", "a")  # better refused now than after an hour
@@ -93,8 +98,8 @@ def retrieval_command(
             make_embedder=partial(load_embedder, embedder),
             version=version_of(embedder),
         ),
-        methods={name: known[name] for name in compared},
-        conditions=asked,
+        methods={name: every[name] for name in compared},
+        conditions=measured_in,
         n_candidates=candidates,
         seed=seed,
     )
@@ -117,10 +122,15 @@ def retrieval_command(
     if as_json:
         print_json(record)
         return
-    for table in (one for metric in shown for one in retrieval_tables(rows, metric)):
-        write(f"{table.as_text()}\n")
+    console = Terminal()
+    for metric in tables_of:
+        _print_metric(console, rows, metric)
+    console.say(
+        f"{rows[0]['n_queries']:,} questions of {retrieval_set.name}. In square brackets: 90 % "
+        f"bootstrap interval over them. *: the largest of its column."
+    )
     if results:
-        write(f"Rows: {results}\n")
+        console.say(f"Rows: {results}")
 
 
 def _read_set(
@@ -133,9 +143,40 @@ def _read_set(
     raise InvalidInputError("pass either --beir FOLDER, or --corpus FILE with --queries FILE")
 
 
-def _chosen(option: str, text: str, known: Iterable[str]) -> list[str]:
+def _print_metric(console: Terminal, rows: Sequence[Row], metric: str) -> None:
+    """Print a column a condition and a line a method, then the differences of "sift"."""
+    best: dict[str, float] = {}
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        best[row["condition"]] = max(row[metric], best.get(row["condition"], 0.0))
+    for row in rows:
+        mark = "*" if row[metric] == best[row["condition"]] else ""
+        cell = mark + _points(row[metric], row["ci"].get(metric))
+        lines.setdefault(row["method"], [row["method"]]).append(cell)
+    print_table(console, ("method", *best), lines.values(), title=f"{metric} in points")
+    console.print()
+    rivals = {row["condition"]: row["differences"] for row in rows if row.get("differences")}
+    if rivals:
+        heads = ("condition", *next(iter(rivals.values())))
+        differences = [
+            [condition, *(_points(**one[metric], sign="+") for one in of_each.values())]
+            for condition, of_each in rivals.items()
+        ]
+        title = f"{OURS} minus its rivals on the same questions, {metric} in points"
+        print_table(console, heads, differences, title=title)
+        console.print()
+
+
+def _points(mean: float, ci: Sequence[float] | None = None, sign: str = "") -> str:
+    """Return a fraction and its interval in points."""
+    low, high = (100 * end for end in ci or (math.nan, math.nan))
+    estimate = Estimate(value=100 * mean, standard_error=math.nan, low=low, high=high, n=1)
+    return estimate.text(sign=sign)
+
+
+def _chosen(option: str, text: str, names: Iterable[str]) -> list[str]:
     """Return the names that a list with commas has, each once; "mmr-.5" is "mmr .5"."""
-    by_word = {name.replace(" ", "-"): name for name in known}
+    by_word = {name.replace(" ", "-"): name for name in names}
     words = list(dict.fromkeys(word.strip() for word in text.split(",")))
     unknown = [word for word in words if word not in by_word]
     if unknown:

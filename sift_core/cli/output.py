@@ -20,6 +20,7 @@ try:
     from rich.console import Console
     from rich.segment import Segment
     from rich.status import Status
+    from rich.table import Table
     from rich.text import Text
 except ImportError as error:
     raise MissingDependencyError("rich", extra="cli") from error
@@ -59,8 +60,12 @@ class Terminal(Console):
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print words of our own, wrapped at words; in a pipe without COLUMNS a line stays one."""
-        has_width = self.is_terminal or "COLUMNS" in os.environ
-        self.print(text, style=style, soft_wrap=not has_width)
+        self.print(text, style=style, soft_wrap=not self.has_width)
+
+    @property
+    def has_width(self) -> bool:
+        """Whether lines must fit a width: on a terminal, or with COLUMNS set."""
+        return self.is_terminal or "COLUMNS" in os.environ
 
 
 class Working(Status):
@@ -99,6 +104,31 @@ def print_json(record: Any, *, one_a_line: bool = False) -> None:
     indent = None if one_a_line else 2
     sys.stdout.write(json.dumps(record, indent=indent, allow_nan=False, default=str) + "\n")
     sys.stdout.flush()
+
+
+def print_table(
+    console: Terminal, heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = ""
+) -> None:
+    """Print a table of words in the first column and numbers in the others.
+
+    In a pipe without COLUMNS it takes the width that it needs; else cells break at spaces.
+
+    Args:
+        console: Where to print.
+        heads: One a column.
+        rows: Each as long as `heads`.
+        title: A line above the table. Default: none.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    if not console.has_width:
+        table.width = console.measure(table, options=console.options.update(width=10_000)).maximum
+    if title:
+        console.say(f"{title}\n", style="bold")
+    console.print(table, crop=False)
 
 
 def shortened(text: str, width: int, *, keep_end: bool = False) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sift_core.diagnosis.figure import save_figure
-from sift_core.diagnosis.measuring import Diagnosis, diagnose
-from sift_core.diagnosis.questions import Question, QuestionSet, read_questions
-from sift_core.diagnosis.verdict import as_record, recommend
+from sift_core.evaluation.diagnosis import Diagnosis, diagnose
+from sift_core.evaluation.figure import save_figure
+from sift_core.evaluation.questions import Question, QuestionSet, read_questions
+from sift_core.evaluation.verdict import as_record, recommend
 
 __all__ = [
     "Diagnosis",

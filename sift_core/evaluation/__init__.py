@@ -1,1 +1,1 @@
-"""Experiments over documents and prompts, retrieval metrics, their tables and figures."""
+"""Retrieval metrics on your own data, and how redundant a collection is."""

@@ -1,6 +1,8 @@
-"""Passages and the questions that they answer, from JSON lines, plain or compressed.
+"""Passages and the questions that they answer, from JSON lines or a folder in BEIR's form.
 
-The form here is the one of this project's own data; `beir.py` reads BEIR's.
+References:
+    Thakur et al. (2021), BEIR: A Heterogeneous Benchmark for Zero-shot Evaluation of
+    Information Retrieval Models, NeurIPS Datasets and Benchmarks.
 """
 
 from __future__ import annotations
@@ -8,18 +10,20 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 
-ENCODING = "utf-8-sig"  # UTF-8; programs of Windows put a byte order mark before it
+JUDGEMENT = ["query-id", "corpus-id", "score"]
+ENCODING = "utf-8-sig"  # UTF-8; Windows programs put a byte order mark first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +36,16 @@ class Passage:
 
     @property
     def to_embed(self) -> str:
-        """The title on a line of its own, where there is one, then the text."""
+        """The title on a line of its own, if there is one, then the text."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked, and what answers it.
+    """A question and the passages that answer it.
 
     Args:
-        question_id: Tells it apart within its set.
+        question_id: Unique within its set.
         text: The question.
         grades: Row of the corpus → how relevant that passage is, > 0; at least one.
     """
@@ -52,7 +56,7 @@ class Question:
 
     @property
     def gold(self) -> frozenset[int]:
-        """The distinct rows of the corpus that answer the question, whatever their grade."""
+        """The distinct rows of the corpus that answer the question, of any grade."""
         return frozenset(self.grades)
 
 
@@ -73,7 +77,7 @@ class RetrievalSet:
     n_without_gold: int = 0
 
     def sample(self, n: int, seed: int = 0) -> RetrievalSet:
-        """Return the set with n random questions in their order, all where there are no more.
+        """Return the set with n random questions in their order, or all if there are no more.
 
         Raises:
             InvalidInputError: If `n` is not a whole number of at least 1.
@@ -93,15 +97,16 @@ def read_retrieval_set(
     Args:
         corpus: Rows {id, title, text}; the title may be missing.
         queries: Rows {question, gold}; `gold` has the ids of all passages that answer it.
-            "id" names a question, its place in the file ("1", "2", …) where there is none.
-        name: That of the folder that `corpus` is in if None.
+            "id" names a question. Default: its place in the file ("1", "2", …).
+        name: Default: the name of the folder that holds `corpus`.
 
     Raises:
         InvalidInputError: If a file is missing or empty, a row is not as above, two passages
-            or two questions have one id, or `gold` is empty or names what is not there.
+            or two questions have one id, or `gold` is empty or names a passage that is missing.
     """
-    passages = [as_passage(line) for line in lines_by_id(corpus, "id", "passages").values()]
+    passages = _read_passages(corpus, "id")
     row_of = rows_by_id(passages)
+    lines = _read_by_id(queries, "id", "questions", is_numbered=True)
     return RetrievalSet(
         name=Path(corpus).resolve().parent.name if name is None else name,
         passages=passages,
@@ -111,35 +116,123 @@ def read_retrieval_set(
                 text=line.text("question"),
                 grades=dict.fromkeys(_gold(line, row_of), 1.0),
             )
-            for question_id, line in lines_by_id(queries, "id", "questions", numbered=True).items()
+            for question_id, line in lines.items()
         ],
     )
 
 
-def lines_by_id(
-    path: str | Path, id_key: str, what: str, *, numbered: bool = False
-) -> dict[str, JsonLine]:
+def read_beir(folder: str | Path, split: str = "test") -> RetrievalSet:
+    """Return the questions of one split of a BEIR set, and the whole corpus.
+
+    Needs `corpus.jsonl` of {_id, title, text} and `queries.jsonl` of {_id, text}, each plain or
+    with .gz, and `qrels/<split>.tsv` with the header query-id, corpus-id, score. The split
+    has the questions that it judges. A score of at most 0 means "not relevant"; a question
+    with no higher one is left out and counted in `n_without_gold`.
+
+    Args:
+        folder: Its name becomes that of the set.
+        split: "test", "dev" or "train", if the set has it.
+
+    Raises:
+        InvalidInputError: If a file is missing or empty, a line is not as above, two
+            passages or queries have one id, a pair is judged twice, a judgement names a query
+            or passage that is missing, or no question has a relevant passage.
+    """
+    folder = Path(folder)
+    passages = _read_passages(_existing(folder, "corpus.jsonl"), "_id")
+    queries = _read_by_id(_existing(folder, "queries.jsonl"), "_id", "queries")
+    texts = {query_id: line.text("text") for query_id, line in queries.items()}
+    row_of = rows_by_id(passages)
+    path = folder / "qrels" / f"{split}.tsv"
+    if not path.exists():
+        found = sorted(one.stem for one in path.parent.glob("*.tsv"))
+        raise InvalidInputError(f"there is no {path}; splits there: {', '.join(found) or 'none'}")
+    scores: dict[str, dict[int, float]] = {}
+    for line in _judgements(path):
+        query_id, passage_id, score = (line.values[key] for key in JUDGEMENT)
+        if query_id not in texts:
+            raise line.error(f"there is no query {query_id!r}")
+        if passage_id not in row_of:
+            raise line.error(f"there is no passage {passage_id!r} in the corpus")
+        of_query = scores.setdefault(query_id, {})
+        if row_of[passage_id] in of_query:
+            raise line.error(f"the pair {query_id!r}, {passage_id!r} stands twice")
+        of_query[row_of[passage_id]] = score
+    questions = [
+        Question(question_id=query_id, text=texts[query_id], grades=grades)
+        for query_id, of_query in scores.items()
+        if (grades := {row: score for row, score in of_query.items() if score > 0})
+    ]
+    if not questions:
+        raise InvalidInputError(f"{path}: no query has a relevant passage (a score above 0)")
+    return RetrievalSet(
+        name=folder.resolve().name,
+        passages=passages,
+        questions=questions,
+        n_without_gold=len(scores) - len(questions),
+    )
+
+
+def _existing(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.exists():
+            return path
+    raise InvalidInputError(
+        f"{folder} has no {name} or {name}.gz: is it the folder of one set in BEIR's form?"
+    )
+
+
+def _judgements(path: Path) -> Iterator[Record]:
+    """Yield the lines below the header, each with two ids and a finite score."""
+    lines = read_lines(path)
+    _, header = next(lines, (1, ""))
+    if header.split("\t") != JUDGEMENT:
+        raise InvalidInputError(
+            f"{path}: the first line must be {', '.join(JUDGEMENT)}, with tabs between them, got "
+            f"{header[:80]!r}"
+        )
+    for number, text in lines:
+        cells: list[Any] = text.split("\t")
+        try:
+            cells[-1] = float(cells[-1])
+        except ValueError:
+            cells = []
+        line = Record(path=path, number=number, values=dict(zip(JUDGEMENT, cells, strict=False)))
+        if len(cells) != len(JUDGEMENT) or not math.isfinite(cells[-1]):
+            raise line.error(
+                f"must be an id, an id and a number, with tabs between them, got {text[:80]!r}"
+            )
+        yield line
+
+
+def _read_passages(path: str | Path, id_key: str) -> list[Passage]:
+    return [as_passage(line, id_key) for line in _read_by_id(path, id_key, "passages").values()]
+
+
+def _read_by_id(
+    path: str | Path, id_key: str, noun: str, *, is_numbered: bool = False
+) -> dict[str, Record]:
     """Return the objects of a file under their ids, in its order.
 
     Args:
         path: As `read_json_lines`.
         id_key: Under which a row has its id.
-        what: Names the rows in an error, in the plural.
-        numbered: Whether a row without an id is called by its place among the rows, from 1.
+        noun: Names the rows in an error, in the plural.
+        is_numbered: Whether the id of a row without one is its place among the rows, from 1.
 
     Raises:
         InvalidInputError: As `read_json_lines`, or if there is no row, two have one id, or one
-            has none and they are not numbered.
+            has none and `is_numbered` is False.
     """
-    found: dict[str, JsonLine] = {}
+    found: dict[str, Record] = {}
     for place, line in enumerate(read_json_lines(path), start=1):
-        unnamed = numbered and id_key not in line.values
-        row_id = str(place) if unnamed else line.identifier(id_key)
+        has_no_id = is_numbered and id_key not in line.values
+        row_id = str(place) if has_no_id else line.identifier(id_key)
         if row_id in found:
-            raise line.error(f"two {what} have one id, {row_id!r}")
+            raise line.error(f"two {noun} have one id, {row_id!r}")
         found[row_id] = line
     if not found:
-        raise InvalidInputError(f"{path} has no {what}")
+        raise InvalidInputError(f"{path} has no {noun}")
     return found
 
 
@@ -148,14 +241,14 @@ def rows_by_id(passages: Sequence[Passage]) -> dict[str, int]:
     return {passage.passage_id: i for i, passage in enumerate(passages)}
 
 
-def as_passage(line: JsonLine, id_key: str = "id") -> Passage:
+def as_passage(line: Record, id_key: str = "id") -> Passage:
     """Return the passage of one line."""
     return Passage(
         passage_id=line.identifier(id_key), title=line.text("title", ""), text=line.text("text")
     )
 
 
-def _gold(line: JsonLine, row_of: Mapping[str, int]) -> list[int]:
+def _gold(line: Record, row_of: Mapping[str, int]) -> list[int]:
     """Return the distinct rows of the gold passages in the order of the corpus."""
     named = line.values.get("gold")
     if not isinstance(named, list) or not named:
@@ -168,18 +261,18 @@ def _gold(line: JsonLine, row_of: Mapping[str, int]) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JsonLine:
-    """One object and where it stands: `number` counts from 1."""
+class Record:
+    """One row of a file and its place; `number` counts lines from 1."""
 
     path: Path
     number: int
     values: Mapping[str, Any]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return the text under a key, `default` where there is none.
+        """Return the text under a key, or `default` if there is none.
 
         Raises:
-            InvalidInputError: If there is no text and no default, or something else is there.
+            InvalidInputError: If there is no text and no default, or the value is no text.
         """
         value = self.values.get(key)
         if value is None and default is not None:
@@ -200,53 +293,55 @@ class JsonLine:
         """Return a value that was found under a key as an id.
 
         Raises:
-            InvalidInputError: If it is neither a whole number nor a text with something in it.
+            InvalidInputError: If it is neither a whole number nor a text that is not empty.
         """
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
             raise self.error(f"needs an id under {key!r}, got {value!r}")
         return str(value)
 
     def error(self, message: str) -> InvalidInputError:
-        """Return the error that says this of the line."""
+        """Return an error that begins with the line's place."""
         return InvalidInputError(f"{self.path}, line {self.number}: {message}")
 
 
-def read_json_lines(path: str | Path) -> Iterator[JsonLine]:
-    """Yield the objects of a file in its order; blank lines and a byte order mark are skipped.
+def read_json_lines(path: str | Path) -> Iterator[Record]:
+    """Yield the objects of a file in its order.
 
     Args:
-        path: Ends in .gz or .xz where it is compressed.
+        path: As `read_lines`.
 
     Raises:
-        InvalidInputError: If there is no such file, it cannot be decompressed or decoded, or
-            a line is no JSON object.
+        InvalidInputError: As `read_lines`, or if a line is no JSON object.
     """
     path = Path(path)
+    for number, text in read_lines(path):
+        try:
+            line = Record(path=path, number=number, values=json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"{path}, line {number}: no JSON: {error}") from error
+        if not isinstance(line.values, dict):
+            raise line.error(f"must be a JSON object, got {text[:50]!r}")
+        yield line
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file with their numbers from 1, without the blank ones.
+
+    Args:
+        path: UTF-8, with or without a byte order mark; compressed if it ends in .gz or .xz.
+
+    Raises:
+        InvalidInputError: If there is no such file, or it cannot be decompressed or decoded.
+    """
+    path = Path(path)
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     number = 0
     try:
-        with _opened(path) as lines:
+        with opener(path, "rt", encoding=ENCODING) as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield _parsed(path, number, line)
+                    yield number, line.rstrip("\n")
     except FileNotFoundError as error:
         raise InvalidInputError(f"there is no file {path}") from error
     except (OSError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError) as error:
         raise InvalidInputError(f"{path} cannot be read after line {number}: {error}") from error
-
-
-def _opened(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding=ENCODING)
-    if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding=ENCODING)
-    return path.open(encoding=ENCODING)
-
-
-def _parsed(path: Path, number: int, text: str) -> JsonLine:
-    try:
-        line = JsonLine(path=path, number=number, values=json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path}, line {number}: no JSON: {error}") from error
-    if not isinstance(line.values, dict):
-        raise line.error(f"must be a JSON object, got {text[:50]!r}")
-    return line

@@ -1,13 +1,13 @@
 """How much of what answers a question is among the first n chosen. All metrics are fractions.
 
-Choices are rows of the corpus in order of choice. In a corpus with several versions of a
-passage, all its versions are one row, and a row may so be chosen several times.
+Choices are rows of the corpus in order of choice. All versions of a passage are one row, which may
+thus be chosen several times.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +22,30 @@ METRICS = (
 )
 
 
+def all_metrics(
+    chosen: Sequence[int],
+    grades: Mapping[int, float],
+    n_versions: Mapping[int, int] | None = None,
+) -> dict[str, float]:
+    """Return every one of `METRICS` for one question.
+
+    "all_gold@n" is 1 if all gold passages are among the first n, else 0.
+
+    Args:
+        chosen: Rows in order of choice.
+        grades: Row → how relevant it is, > 0; at least one.
+        n_versions: Row → how many versions of it the corpus has. Default: 1 each.
+    """
+    versions = {row: 1 if n_versions is None else n_versions[row] for row in grades}
+    recalls = {cut: recall(chosen, grades, cut) for cut in CUTS}
+    return {
+        **{f"recall@{cut}": share for cut, share in recalls.items()},
+        **{f"all_gold@{cut}": float(share == 1) for cut, share in recalls.items()},
+        f"ndcg@{GAIN_CUT}": ndcg(chosen, grades, GAIN_CUT),
+        f"alpha_ndcg@{GAIN_CUT}": alpha_ndcg(chosen, versions, GAIN_CUT),
+    }
+
+
 def recall(chosen: Sequence[int], gold: Collection[int], cut: int) -> float:
     """Return the share of the gold passages of which a version is among the first `cut`.
 
@@ -33,13 +57,8 @@ def recall(chosen: Sequence[int], gold: Collection[int], cut: int) -> float:
     return len(set(chosen[:cut]) & set(gold)) / len(gold)
 
 
-def all_gold(chosen: Sequence[int], gold: Collection[int], cut: int) -> float:
-    """Return 1 where all gold passages are among the first `cut`, else 0; arguments as `recall`."""
-    return float(set(gold) <= set(chosen[:cut]))
-
-
 def ndcg(chosen: Sequence[int], grades: Mapping[int, float], cut: int) -> float:
-    """Return DCG over that of the ideal order, as trec_eval has it where no row is repeated.
+    """Return DCG over that of the ideal order, as trec_eval has it if no row is repeated.
 
     The i-th choice gains grade / log₂(i + 1). A further version of a passage takes up its place
     and gains nothing, so that the ideal order has every passage once.
@@ -52,13 +71,9 @@ def ndcg(chosen: Sequence[int], grades: Mapping[int, float], cut: int) -> float:
     References:
         Järvelin and Kekäläinen (2002), Cumulated gain-based evaluation of IR techniques, TOIS.
     """
-    seen: set[int] = set()
-    gains = []
-    for row in chosen[:cut]:
-        gains.append(0.0 if row in seen else float(grades.get(row, 0.0)))
-        seen.add(row)
-    ideal = sorted(grades.values(), reverse=True)[:cut]
-    return _discounted(gains) / _discounted(ideal)
+    left = dict(grades)
+    gains = [left.pop(row, 0.0) for row in chosen[:cut]]
+    return _discounted(gains) / _discounted(sorted(grades.values(), reverse=True)[:cut])
 
 
 def alpha_ndcg(
@@ -89,9 +104,8 @@ def alpha_ndcg(
     for row in chosen[:cut]:
         gains.append((1.0 - alpha) ** times[row] if row in n_versions else 0.0)
         times[row] += 1
-    ideal = (
-        (1.0 - alpha) ** t for n in n_versions.values() for t in range(min(n, cut))
-    )  # what each version gains after those before it
+    # What each version gains after those before it.
+    ideal = ((1.0 - alpha) ** t for n in n_versions.values() for t in range(min(n, cut)))
     return _discounted(gains) / _discounted(sorted(ideal, reverse=True)[:cut])
 
 
@@ -99,25 +113,3 @@ def _discounted(gains: Sequence[float]) -> float:
     """Return the sum of the gains, that of place i (from 1) over log₂(i + 1)."""
     places = np.arange(1, len(gains) + 1)
     return float(np.sum(np.asarray(gains, dtype=np.float64) / np.log2(places + 1)))
-
-
-def all_metrics(
-    chosen: Iterable[int],
-    grades: Mapping[int, float],
-    n_versions: Mapping[int, int] | None = None,
-) -> dict[str, float]:
-    """Return every one of `METRICS` for one question.
-
-    Args:
-        chosen: Rows in order of choice.
-        grades: Row → how relevant it is, > 0; at least one.
-        n_versions: Row → how many versions of it the corpus has; 1 each if None.
-    """
-    rows = list(chosen)
-    versions = {row: 1 if n_versions is None else n_versions[row] for row in grades}
-    return {
-        **{f"recall@{cut}": recall(rows, grades, cut) for cut in CUTS},
-        **{f"all_gold@{cut}": all_gold(rows, grades, cut) for cut in CUTS},
-        f"ndcg@{GAIN_CUT}": ndcg(rows, grades, GAIN_CUT),
-        f"alpha_ndcg@{GAIN_CUT}": alpha_ndcg(rows, versions, GAIN_CUT),
-    }

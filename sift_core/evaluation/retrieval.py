@@ -1,28 +1,26 @@
-"""How much of what answers a question do the first choices among some hundred candidates hold?
+"""How much of what answers a question is among the first chosen of some hundred candidates?
 
     retrieval_set = read_beir("scifact")  # or read_retrieval_set(corpus, queries)
     rows = evaluate_retrieval(retrieval_set.sample(300))
-    for table in retrieval_tables(rows):
-        print(table.as_text())
 
 Everything is searched exactly, in memory. Metrics are fractions; `metrics` defines them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, checked_positions
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.data import Question, RetrievalSet
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.methods import Method, as_methods, choose, default_methods
 from sift_core.evaluation.metrics import CUTS, METRICS, all_metrics
 from sift_core.evaluation.search import (
     N_CANDIDATES,
+    Pool,
     Versions,
     as_is,
     noisy_copies,
@@ -32,22 +30,78 @@ from sift_core.evaluation.search import (
 from sift_core.evaluation.statistics import mean
 from sift_core.progress import progress_bar
 from sift_core.protocols import Selector
-from sift_core.types import FloatArray
+from sift_core.selection.baselines import MMRSelector
+from sift_core.selection.context import ContextSelector
+from sift_core.selection.sift import SIFTSelector
+from sift_core.types import FloatArray, IntArray
 
 CONDITIONS = ("as is", "duplicates")
 N_VERSIONS = 4  # of every passage
+MMR_WEIGHTS = (0.5, 0.7, 0.9)  # λ of MMR: 1 is relevance alone
 OURS = "sift"  # the method whose paired differences are given ...
 RIVALS = ("nn", "mmr")  # ... to those whose names begin so
 
+Method: TypeAlias = Selector | Callable[[Pool, int], IntArray]
+"""A selector, or (pool, n) → up to n positions of the pool in order of choice."""
+
 Row: TypeAlias = dict[str, Any]
-Scores: TypeAlias = dict[str, FloatArray]  # metric → fractions (n,), one a question
+
+
+def default_methods() -> dict[str, Method]:
+    """Return the methods that need nothing but this library, under their names in the rows.
+
+    "nn" are the nearest neighbours, "sift" is the default for context (`ContextSelector`),
+    "sift_paper" the paper's SIFT with the linear kernel, without repeats; "mmr .7" is MMR with
+    that weight on relevance.
+    """
+    return {
+        "nn": nearest_neighbors,
+        "sift": ContextSelector(),
+        "sift_paper": SIFTSelector(),
+        **{f"mmr {short(w)}": MMRSelector(relevance_weight=w) for w in MMR_WEIGHTS},
+    }
+
+
+def nearest_neighbors(pool: Pool, n: int) -> IntArray:
+    """Return the n most similar, which a pool has first."""
+    return np.arange(min(n, len(pool.rows)))
+
+
+def short(number: float) -> str:
+    """Return ".7" for 0.7, as methods are named."""
+    return f"{number:g}".removeprefix("0")
+
+
+def choose(name: str, method: Method, pool: Pool, n: int) -> IntArray:
+    """Return what a method chooses from a pool, each position once, at its first place.
+
+    Args:
+        name: Names the method in an error.
+        method: What chooses.
+        pool: The candidates.
+        n: How many at most, at least 1.
+
+    Raises:
+        InvalidInputError: If it gives anything but at most n positions of the pool.
+    """
+    if isinstance(method, Selector):
+        chosen = method.select(pool.query, pool.embeddings, n).positions
+    else:
+        chosen = method(pool, n)
+    try:
+        positions = checked_positions(chosen, len(pool.rows)).tolist()
+    except InvalidInputError as error:
+        raise InvalidInputError(f"method {name!r}: {error}") from error
+    if len(positions) > n:
+        raise InvalidInputError(f"method {name!r} must choose at most {n}, got {len(positions)}")
+    return np.array(list(dict.fromkeys(positions)), dtype=np.intp)
 
 
 def evaluate_retrieval(
     sets: RetrievalSet | Iterable[RetrievalSet],
     *,
     cache: EmbeddingCache | None = None,
-    methods: Mapping[str, Method | Selector] | None = None,
+    methods: Mapping[str, Method] | None = None,
     conditions: Sequence[str] = CONDITIONS,
     n_versions: int = N_VERSIONS,
     n_candidates: int = N_CANDIDATES,
@@ -62,32 +116,37 @@ def evaluate_retrieval(
 
     Args:
         sets: One or several.
-        cache: Embeds what is not in it, with a bar or without as it was made; all-MiniLM-L6-v2 in
-            the library's folder if None.
-        methods: Name → selector or function; `default_methods()` if None.
+        cache: Embeds texts that it does not hold. It shows a bar if it was made to. Default:
+            all-MiniLM-L6-v2 in the library's folder.
+        methods: Name → selector or function. Default: `default_methods()`.
         conditions: "as is"; "duplicates": `n_versions` noisy copies of every embedding in place
-            of it.
-        n_versions: Of every passage where there are several, at least 1.
+            of it. Default: both.
+        n_versions: Number of copies in "duplicates", at least 1.
         n_candidates: How many of the nearest a method chooses from, at least 1.
         seed: Of the noise.
-        per_query: Whether rows also have what each question gave.
-        progress: Whether bars are shown.
+        per_query: Whether rows also have the metrics of each question. Default: False.
+        progress: Whether to show bars. Default: True.
 
     Returns:
         Rows with "set", "condition", "method", each metric of `METRICS` as the mean over the
-        questions, "ci" (metric → 90 % bootstrap interval over the questions, missing where
+        questions, "ci" (metric → 90 % bootstrap interval over the questions, missing if
         there is one question), "n_queries" and "values": "fractions". That of "sift" also has
         "differences": for "nn" and every method whose name begins with "mmr", metric →
         {"mean", "ci"} of "sift" minus it, question by question. With `per_query` "per_query"
         has "question_id" and each metric, lists with one entry a question.
 
     Raises:
-        InvalidInputError: If an argument is not as above, a method chooses what is not in the
-            pool, or the embedder fails in what `EmbeddingCache.embed` asks of it.
+        InvalidInputError: If an argument is not as above, a method chooses a position outside
+            of the pool, or the embedder breaks a rule of `EmbeddingCache.embed`.
         MissingDependencyError: If the library of the cache's model is not installed.
     """
     cache = EmbeddingCache(progress=progress) if cache is None else cache
-    compared = as_methods(default_methods() if methods is None else methods)
+    methods = default_methods() if methods is None else methods
+    if not methods or not all(isinstance(m, Selector) or callable(m) for m in methods.values()):
+        raise InvalidInputError(
+            f"`methods` must have at least one method, each a Selector or a function (pool, n) → "
+            f"positions, got {methods!r:.200}"
+        )
     n_candidates = as_count("n_candidates", n_candidates, minimum=1)
     n_versions = as_count("n_versions", n_versions, minimum=1)
     if isinstance(conditions, str) or not conditions or not set(conditions) <= set(CONDITIONS):
@@ -104,7 +163,7 @@ def evaluate_retrieval(
                 one.questions,
                 queries,
                 plain if condition == "as is" else noisy_copies(plain, n_versions, seed),
-                compared,
+                methods,
                 n_candidates=n_candidates,
                 per_query=per_query,
                 progress=progress,
@@ -136,18 +195,18 @@ def measure(
     """Return one row a method in one condition, as `evaluate_retrieval`.
 
     Args:
-        set_name: Of the questions.
+        set_name: Name of the questions' set.
         questions: n of them, at least one.
         queries: Their embeddings, unit rows, shape (n, d).
-        versions: What is searched.
+        versions: All that is searched.
         methods: At least one.
-        n_candidates: As there.
-        per_query: As there.
-        progress: As there.
+        n_candidates: How many of the nearest a method chooses from, at least 1.
+        per_query: Whether rows also have the metrics of each question. Default: False.
+        progress: Whether to show a bar. Default: True.
 
     Raises:
-        InvalidInputError: If a method chooses what is not in the pool, or the embeddings of
-            questions and passages have different dimensions.
+        InvalidInputError: If a method chooses a position outside of the pool, or the embeddings
+            of questions and passages have different dimensions.
     """
     if queries.shape[1] != versions.embeddings.shape[1]:
         raise InvalidInputError(
@@ -157,8 +216,8 @@ def measure(
     found: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     n_versions = np.bincount(versions.originals).tolist()
     searched = pools(queries, versions.embeddings, n_candidates)
-    what = f"{set_name}, {versions.condition}"
-    with progress_bar(len(questions), what, "questions", wanted=progress) as advance:
+    title = f"{set_name}, {versions.condition}"
+    with progress_bar(len(questions), title, "questions", wanted=progress) as advance:
         for question, pool in zip(questions, searched, strict=True):
             originals = versions.originals[pool.rows]
             available = {row: n_versions[row] for row in question.grades}
@@ -166,42 +225,44 @@ def measure(
                 chosen = originals[choose(name, method, pool, max(CUTS))]
                 found[name].append(all_metrics(chosen.tolist(), question.grades, available))
             advance(1)
-    scores: dict[str, Scores] = {
-        name: {metric: np.array([one[metric] for one in reached]) for metric in METRICS}
-        for name, reached in found.items()
-    }
-    ids = [question.question_id for question in questions]
+    scores = {name: np.array([[*one.values()] for one in every]).T for name, every in found.items()}
     return [
-        {"set": set_name, "condition": versions.condition, **_row(name, scores, ids, per_query)}
+        {
+            "set": set_name,
+            "condition": versions.condition,
+            "method": name,
+            **_row(scores, name),
+            "n_queries": len(questions),
+            "values": "fractions",
+            **({"per_query": _of_each(questions, scores[name])} if per_query else {}),
+        }
         for name in methods
     ]
 
 
-def _row(method: str, scores: Mapping[str, Scores], ids: list[str], per_query: bool) -> Row:
-    """Return what is said of one method; `scores` are all methods', for the differences."""
-    estimates = {metric: mean(values) for metric, values in scores[method].items()}
-    row: Row = {
-        "method": method,
-        **{metric: one.value for metric, one in estimates.items()},
-        "ci": {metric: [one.low, one.high] for metric, one in estimates.items() if one.n > 1},
-    }
+def _row(scores: Mapping[str, FloatArray], method: str) -> Row:
+    """Return means, intervals and, for `OURS`, differences; scores are (n_metrics, n) each."""
+    means = _means(scores[method])
+    row: Row = {metric: one["mean"] for metric, one in means.items()}
+    row["ci"] = {metric: one["ci"] for metric, one in means.items() if "ci" in one}
     if method == OURS:
         row["differences"] = {
-            rival: _difference(scores[OURS], theirs)
-            for rival, theirs in scores.items()
-            if rival != OURS and rival.startswith(RIVALS)
+            name: _means(scores[OURS] - theirs)
+            for name, theirs in scores.items()
+            if name != OURS and name.startswith(RIVALS)
         }
-    row |= {"n_queries": len(ids), "values": "fractions"}
-    if per_query:
-        values = {metric: reached.tolist() for metric, reached in scores[method].items()}
-        row["per_query"] = {"question_id": ids, **values}
     return row
 
 
-def _difference(ours: Scores, theirs: Scores) -> dict[str, Any]:
-    """Return metric → mean and interval of ours minus theirs, question by question."""
-    estimates = {metric: mean(ours[metric] - theirs[metric]) for metric in METRICS}
+def _means(scores: FloatArray) -> dict[str, dict[str, Any]]:
+    """Return metric → "mean", and "ci" if there are several questions."""
+    estimates = {metric: mean(values) for metric, values in zip(METRICS, scores, strict=True)}
     return {
         metric: {"mean": one.value, **({"ci": [one.low, one.high]} if one.n > 1 else {})}
         for metric, one in estimates.items()
     }
+
+
+def _of_each(questions: Sequence[Question], scores: FloatArray) -> dict[str, Any]:
+    ids = [question.question_id for question in questions]
+    return {"question_id": ids, **dict(zip(METRICS, scores.tolist(), strict=True))}

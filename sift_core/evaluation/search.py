@@ -1,4 +1,4 @@
-"""What is searched, as it is or with noisy copies of every embedding, and the exact search."""
+"""Exact search of a corpus, as it is or with noisy copies of every embedding."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from sift_core.types import FloatArray, IntArray
 N_CANDIDATES = 200  # the paper's K
 QUERIES_AT_ONCE = 64  # so that the matrix of similarities stays small
 UNIT = 1e-5  # a length this close to 1 is 1 up to rounding in float32
-NOISE_LENGTH = 0.3  # guess: of the direction added to a copy, cosine 1/√1.09 = .958
+NOISE_LENGTH = 0.3  # guess: of the direction added to a copy, cosine 1/√1.09 = 0.958
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Versions:
-    """Everything that a search can find in one condition.
+    """All embeddings that a search can find in one condition.
 
-    `condition` names it; `embeddings` (n, d) are float32 unit rows; `originals` (n,) has for
-    each of them the row of the corpus that it is a version of.
+    Args:
+        condition: Its name.
+        embeddings: float32 unit rows, shape (n, d).
+        originals: Row of the corpus that each is a version of, shape (n,).
     """
 
     condition: str
@@ -57,7 +59,12 @@ def noisy_copies(plain: Versions, n_copies: int, seed: int) -> Versions:
     """
     n_copies = as_count("n_copies", n_copies, minimum=1)
     generator = np.random.default_rng(seed)
-    copies = [_with_noise(plain.embeddings, generator) for _ in range(n_copies)]
+    copies = []
+    for _ in range(n_copies):
+        noise = generator.standard_normal(plain.embeddings.shape, dtype=np.float32)
+        noise *= NOISE_LENGTH / np.linalg.norm(noise, axis=1, keepdims=True)
+        noise += plain.embeddings
+        copies.append(noise / np.linalg.norm(noise, axis=1, keepdims=True))
     return Versions(
         condition=f"duplicates {n_copies}",
         embeddings=np.concatenate(copies),
@@ -65,20 +72,15 @@ def noisy_copies(plain: Versions, n_copies: int, seed: int) -> Versions:
     )
 
 
-def _with_noise(embeddings: FloatArray, generator: np.random.Generator) -> FloatArray:
-    noise = generator.standard_normal(embeddings.shape, dtype=np.float32)
-    noise *= NOISE_LENGTH / np.linalg.norm(noise, axis=1, keepdims=True)
-    noise += embeddings
-    copies: FloatArray = noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    return copies
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pool:
     """The candidates of one question, the most similar first.
 
-    `query` (d,) and `embeddings` (n, d) are float32 of unit length, `similarities` (n,) their
-    inner products; `rows` (n,) says where the candidates stand among all that was searched.
+    Args:
+        query: float32 of unit length, shape (d,).
+        embeddings: float32 unit rows, shape (n, d).
+        similarities: Inner products with the query, shape (n,).
+        rows: Position of each candidate among all that was searched, shape (n,).
     """
 
     query: FloatArray
@@ -117,30 +119,27 @@ def nearest(similarities: FloatArray, n: int) -> IntArray:
     if n == 0:
         return np.empty(0, dtype=np.intp)
     least = np.partition(similarities, -n)[-n]
-    positions = np.flatnonzero(similarities >= least)  # more than n where the least is tied
+    positions = np.flatnonzero(similarities >= least)  # more than n if the least is tied
     order = np.argsort(-similarities[positions], kind="stable")
     found: IntArray = positions[order[:n]]
     return found
 
 
-def unit_rows(embeddings: FloatArray, what: str) -> FloatArray:
-    """Return the rows with unit length; those of an embedder that gives such stay as they are.
+def unit_rows(embeddings: FloatArray, noun: str) -> FloatArray:
+    """Return the rows with unit length; rows that have it up to rounding stay as they are.
 
     Args:
         embeddings: Shape (n, d).
-        what: Names the rows in an error.
+        noun: Names a row in an error.
 
     Raises:
         InvalidInputError: If a row is all zeros.
     """
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
     if not lengths.all():
-        empty = int(np.argmin(lengths))
         raise InvalidInputError(
-            f"every embedding must have a direction, but that of {what} {empty} (from 0) is zero: "
-            f"is there something to embed?"
+            f"every embedding must have a direction, but that of {noun} {int(np.argmin(lengths))} "
+            f"(from 0) is zero: is there something to embed?"
         )
-    if np.abs(lengths - 1.0).max(initial=0.0) < UNIT:
-        return embeddings
-    scaled: FloatArray = embeddings / lengths
-    return scaled
+    is_unit = bool((np.abs(lengths - 1.0) < UNIT).all())
+    return embeddings if is_unit else embeddings / lengths

@@ -6,6 +6,7 @@ seed give the same interval.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +25,10 @@ class Estimate:
 
     Args:
         value: The mean.
-        standard_error: std(ddof=1) / sqrt(n); NaN where n is 1.
-        low: Lower end of the interval of `CONFIDENCE`; NaN as above.
+        standard_error: std(ddof=1) / sqrt(n); NaN if n is 1.
+        low: Lower end of the interval of `CONFIDENCE`; NaN if n is 1.
         high: Upper end.
-        n: How many independent values it is of.
+        n: Number of independent values.
     """
 
     value: float
@@ -35,6 +36,22 @@ class Estimate:
     low: float
     high: float
     n: int
+
+    def text(self, digits: int = 1, sign: str = "") -> str:
+        """Return "48.1 [41.0, 55.2]", with "–" for an interval or a value that is NaN.
+
+        Args:
+            digits: After the point, >= 0.
+            sign: "+" to write it before what is not negative. Default: no sign.
+        """
+        if math.isnan(self.value):
+            return "–"
+        # + 0.0 gives what rounds to -0 the sign +
+        value, low, high = (
+            f"{round(one, digits) + 0.0:{sign}.{digits}f}"
+            for one in (self.value, self.low, self.high)
+        )
+        return f"{value} [–]" if math.isnan(self.low) else f"{value} [{low}, {high}]"
 
 
 def mean(values: npt.ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Estimate:
@@ -59,26 +76,18 @@ def mean(values: npt.ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0
     n = array.size
     if n == 1:
         return Estimate(value=float(array[0]), standard_error=np.nan, low=np.nan, high=np.nan, n=1)
-    low, high = np.quantile(
-        _resampled_means(array, n_resamples, seed), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    )
+    generator = np.random.default_rng(seed)
+    block = max(1, _BLOCK // n)
+    resampled = [
+        array[generator.integers(n, size=(min(block, left), n))].mean(axis=1)
+        for left in range(n_resamples, 0, -block)
+    ]
+    ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    low, high = np.quantile(np.concatenate(resampled), ends).tolist()
     return Estimate(
         value=float(array.mean()),
         standard_error=float(array.std(ddof=1) / np.sqrt(n)),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         n=n,
     )
-
-
-def _resampled_means(
-    values: npt.NDArray[np.float64], n_resamples: int, seed: int
-) -> npt.NDArray[np.float64]:
-    """Return the means of n_resamples drawings of as many values, shape (n_resamples,)."""
-    generator = np.random.default_rng(seed)
-    block = max(1, _BLOCK // values.size)
-    means = [
-        values[generator.integers(values.size, size=(min(block, left), values.size))].mean(axis=1)
-        for left in range(n_resamples, 0, -block)
-    ]
-    return np.concatenate(means)

@@ -71,7 +71,7 @@ def test_questions_of_ones_own_are_asked(record):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--queries", "none.txt"], "cannot be read"),
+        (["--queries", "none.txt"], "there is no file"),
         (["--plot", "figure.gif"], "must name a file"),
         (["--store", "faiss:nowhere"], "no index at faiss:nowhere"),
         (["--embedder", "another"], "all-MiniLM-L6-v2"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sift_core.cli import run
+from sift_core.cli import eval_retrieval, run
 from sift_core.cli.application import app
 from sift_core.evaluation import embedding_cache
 
@@ -45,7 +45,44 @@ def test_rows_are_written_and_printed(files, tmp_path, capsys):
     assert record["rows"][0]["n_queries"] == 2
     assert record["configuration"]["candidates"] == 200
     assert sift_eval("retrieval", *files, *options, "--metrics", "ndcg@10") == 0
-    assert "ndcg@10 in points, as is" in capsys.readouterr().out
+    assert "ndcg@10 in points" in capsys.readouterr().out
+
+
+def test_a_table_marks_the_best_and_another_has_the_differences(files, capsys, monkeypatch):
+    rows = [
+        {"method": "nn", "condition": "as is", "recall@10": 0.8, "ci": {"recall@10": [0.75, 0.86]}},
+        {
+            "method": "sift",
+            "condition": "as is",
+            "recall@10": 0.9,
+            "ci": {},
+            "differences": {"nn": {"recall@10": {"mean": 0.1, "ci": [0.05, 0.15]}}},
+        },
+        {"method": "nn", "condition": "duplicates 4", "recall@10": 0.4, "ci": {}},
+        {
+            "method": "sift",
+            "condition": "duplicates 4",
+            "recall@10": 0.3,
+            "ci": {},
+            "differences": {"nn": {"recall@10": {"mean": -0.1}}},
+        },
+    ]
+    monkeypatch.setattr(
+        eval_retrieval,
+        "evaluate_retrieval",
+        lambda *_, **options: [{**row, "n_queries": 3} for row in rows],
+    )
+    assert sift_eval("retrieval", *files, "--metrics", "recall@10") == 0
+    printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert printed[:4] == [
+        "recall@10 in points",
+        "",
+        "method as is duplicates 4",
+        "nn 80.0 [75.0, 86.0] *40.0 [–]",
+    ]
+    assert "sift *90.0 [–] 30.0 [–]" in printed
+    assert "as is +10.0 [+5.0, +15.0]" in printed
+    assert "duplicates 4 -10.0 [–]" in printed
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from sift_core.cli import output
 from sift_core.cli.output import (
     Terminal,
     print_chunks,
+    print_table,
     shortened,
     source_of,
     sparkline,
@@ -99,3 +100,21 @@ def test_texts_are_shortened_to_lines_and_the_cut_shows(printed):
         "    five six seven eigh…",
     ]
     assert len(printed(pool, n_lines=0).splitlines()) == 1
+
+
+@pytest.mark.parametrize("columns", [None, "40"])
+def test_a_table_is_as_wide_as_it_needs_but_for_the_columns_of_a_terminal(
+    capsys, monkeypatch, columns
+):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    cells = ["*1.0 [0.5, 1.5]"] * 6
+    heads = ["method", *(f"rival {i}" for i in range(6))]
+    print_table(Terminal(), heads, [["[b]nn\x1b[2J", *cells]], title="A title")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:2] == ["A title", ""]
+    if columns:
+        assert max(map(len, lines)) <= 40
+    else:
+        assert lines[3].split("  ") == ["[b]nn[2J", *cells]

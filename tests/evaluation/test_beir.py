@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sift_core import InvalidInputError
-from sift_core.evaluation.beir import read_beir
+from sift_core.evaluation.data import read_beir
 
 CORPUS = [
     {"_id": "d1", "title": "A title", "text": "A text.", "metadata": {}},

@@ -9,9 +9,13 @@ import pytest
 from sift_core import InvalidInputError, NearestNeighborSelector
 from sift_core.evaluation.data import Passage, Question, RetrievalSet
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.methods import default_methods, nearest_neighbors
 from sift_core.evaluation.metrics import METRICS
-from sift_core.evaluation.retrieval import evaluate_retrieval, measure
+from sift_core.evaluation.retrieval import (
+    default_methods,
+    evaluate_retrieval,
+    measure,
+    nearest_neighbors,
+)
 from sift_core.evaluation.search import Versions
 from sift_core.testing import HashingEmbedder
 
@@ -166,9 +170,10 @@ def test_embeddings_of_any_length_are_compared_by_cosine(tmp_path):
         ({"conditions": []}, "`conditions` must be"),
         ({"conditions": "as is"}, "`conditions` must be"),
         ({"methods": {}}, "`methods` must have"),
+        ({"methods": {"own": "mmr"}}, "`methods` must have"),
         ({"n_candidates": 0}, "`n_candidates`"),
         ({"n_versions": 0}, "`n_versions`"),
-        ({"methods": {"own": lambda pool, n: [99]}}, "method 'own' must choose"),
+        ({"methods": {"own": lambda pool, n: [99]}}, "method 'own': `positions` must be"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(cache, options, message):
@@ -185,7 +190,7 @@ def test_embeddings_of_two_models_are_refused():
 def test_importing_it_imports_no_heavy_package():
     heavy = ("torch", "matplotlib", "ray", "lm_eval", "pandas", "scipy", "tqdm", "faiss")
     program = (
-        "import sys, sift_core.evaluation.retrieval, sift_core.evaluation.beir;"
+        "import sys, sift_core.evaluation.retrieval;"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -50,3 +50,18 @@ def test_one_value_has_no_error():
 def test_what_has_no_mean_is_refused(values):
     with pytest.raises(InvalidInputError, match="`values` must be"):
         statistics.mean(values)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "options", "text"),
+    [
+        (48.06, 41.0, {}, "48.1 [41.0, 50.0]"),
+        (0.481, 0.4, {"digits": 2}, "0.48 [0.40, 50.00]"),
+        (-0.04, -1.0, {"sign": "+"}, "+0.0 [-1.0, +50.0]"),
+        (2.5, math.nan, {}, "2.5 [–]"),
+        (math.nan, math.nan, {}, "–"),
+    ],
+)
+def test_an_estimate_is_written_with_its_interval(value, low, options, text):
+    estimate = statistics.Estimate(value=value, standard_error=0.1, low=low, high=50.0, n=2)
+    assert estimate.text(**options) == text

@@ -54,13 +54,7 @@ def with_interval(
     """
     if math.isnan(estimate.value):
         return missing()
-    # + 0.0 gives what rounds to -0 the sign +
-    value, low, high = (
-        f"{round(one, digits) + 0.0:{sign}.{digits}f}"
-        for one in (estimate.value, estimate.low, estimate.high)
-    )
-    interval = MISSING if math.isnan(estimate.low) else f"{low}, {high}"
-    return Cell(text=f"{value} [{interval}]", is_bold=is_bold, value=estimate)
+    return Cell(text=estimate.text(digits, sign), is_bold=is_bold, value=estimate)
 
 
 def difference(estimate: Estimate, *, digits: int = 1) -> Cell:

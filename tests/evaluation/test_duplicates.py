@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from sift_core.diagnosis.measuring import find_duplicates
-from tests.diagnosis.collections import noisy, orthogonal, sampled
+from sift_core.evaluation.diagnosis import find_duplicates
+from tests.evaluation.collections import noisy, orthogonal, sampled
 
 
 def test_the_share_of_near_duplicates_is_the_share_that_was_made():

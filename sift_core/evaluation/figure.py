@@ -6,17 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from sift_core.diagnosis.measuring import NEAR_DUPLICATE_COSINE, Diagnosis
-from sift_core.diagnosis.pools import N_SELECT
-from sift_core.diagnosis.verdict import counts_versions, wasted_places
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.evaluation.diagnosis import N_SELECT, Diagnosis
+from sift_core.explanation import COPY_COSINE
 
 SUFFIXES = (".pdf", ".png", ".svg")
-_COLOURS = ("#999999", "#0072B2")  # of Okabe and Ito, told apart by the colour-blind
+_COLOURS = ("#999999", "#0072B2")  # of Okabe and Ito, which the colour-blind can tell apart
 
 
 def save_figure(diagnosis: Diagnosis, path: str | Path) -> None:
-    """Draw for how many questions so many of ten places are wasted, and the nearest cosines.
+    """Draw how many questions waste how many of ten places, and the nearest cosines.
 
     Args:
         diagnosis: With questions, so of more than ten chunks.
@@ -40,17 +39,20 @@ def save_figure(diagnosis: Diagnosis, path: str | Path) -> None:
         raise MissingDependencyError("matplotlib", extra="eval") from error
     figure = Figure(figsize=(9, 3), layout="constrained")
     left, right = figure.subplots(ncols=2)
-    counted = zip(("nearest", "SIFT"), wasted_places(diagnosis), strict=True)
-    for i, (name, counts) in enumerate(counted):
-        heights = np.bincount(counts, minlength=N_SELECT)
+    tens = {
+        "nearest": [pool.nearest for pool in diagnosis.pools],
+        "SIFT": [pool.sift for pool in diagnosis.pools],
+    }
+    for i, (name, chosen) in enumerate(tens.items()):
+        heights = np.bincount([diagnosis.wasted(ten) for ten in chosen], minlength=N_SELECT)
         places = np.arange(len(heights)) + 0.4 * (i - 0.5)
         left.bar(places, heights, width=0.38, color=_COLOURS[i], label=name)
-    what = "versions" if counts_versions(diagnosis) else "repeats"
-    left.set_xlabel(f"{what} among {N_SELECT} chunks")
+    noun = "versions" if diagnosis.counts_versions else "repeats"
+    left.set_xlabel(f"{noun} among {N_SELECT} chunks")
     left.set_ylabel("questions")
     left.legend(frameon=False)
     right.hist(np.clip(diagnosis.duplicates.cosines, -1, 1), bins=40, color=_COLOURS[1])
-    right.axvline(NEAR_DUPLICATE_COSINE, color="black", linestyle="--", label="near-copies from")
+    right.axvline(COPY_COSINE, color="black", linestyle="--", label="near-copies from")
     right.legend(frameon=False, loc="upper left")
     right.set_xlabel("cosine to the nearest other chunk")
     right.set_ylabel("chunks")

@@ -1,8 +1,8 @@
 import numpy as np
 
-from sift_core.diagnosis.pools import measure_pool
+from sift_core.evaluation.diagnosis import measure_pool
 from sift_core.types import Query
-from tests.diagnosis.collections import noisy, orthogonal, sampled
+from tests.evaluation.collections import noisy, orthogonal, sampled
 
 
 def fetched(rows, query):

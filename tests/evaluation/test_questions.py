@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from sift_core.diagnosis.questions import read_questions, stand_in
 from sift_core.errors import InvalidInputError
+from sift_core.evaluation.questions import read_questions, stand_in
 
 
 def generator():
@@ -56,7 +56,7 @@ def test_of_ten_thousand_lines_a_random_choice_is_asked(tmp_path):
     ("name", "content", "message"),
     [
         ("empty.txt", b"\n \n", "has no question in it"),
-        ("latin.txt", b"How?\nWie gr\xfc\xdft man?\n", "cannot be read as text in UTF-8"),
+        ("latin.txt", b"How?\nWie gr\xfc\xdft man?\n", "cannot be read after line .*utf-8"),
         ("binary.txt", b"a\0b", "zero bytes"),
     ],
     ids=["empty", "latin", "binary"],
@@ -69,6 +69,9 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
-    for path in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(InvalidInputError, match="cannot be read"):
+    for path, message in (
+        (tmp_path / "none.txt", "there is no file"),
+        (tmp_path, "cannot be read"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
             read_questions(path, 50, generator())

@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from sift_core.evaluation.statistics import Estimate
-from sift_core.evaluation.table import (
+from benchmarks.table import (
     Table,
     difference,
     missing,
@@ -11,6 +10,7 @@ from sift_core.evaluation.table import (
     with_interval,
     word,
 )
+from sift_core.evaluation.statistics import Estimate
 
 
 def estimate(value, low=-1.0):

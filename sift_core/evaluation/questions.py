@@ -1,4 +1,4 @@
-"""The questions that a collection is diagnosed with: the user's own, or stand-ins from chunks."""
+"""The questions of a diagnosis: the user's own, or openings of chunks that stand in for them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
+from sift_core.evaluation.data import read_lines
 from sift_core.types import DocumentSample, Metadata
 
 LONGEST_STAND_IN = 200  # characters: longer than a question is. Guess.
@@ -56,25 +57,22 @@ class QuestionSet:
 def read_questions(
     path: str | Path, n_questions: int, generator: np.random.Generator
 ) -> QuestionSet:
-    """Return questions from a file, a random choice of them where there are more.
+    """Return questions from a file, a random choice of them if there are more.
 
     Args:
-        path: Text in UTF-8, one question a line. Blank lines and repeats do not count.
+        path: Text in UTF-8, one question a line; compressed if it ends in .gz or .xz. Blank lines
+            and repeats do not count.
         n_questions: How many at most, >= 1.
-        generator: What to draw with; the order of the file is kept.
+        generator: Draws the choice, which keeps the order of the file.
 
     Raises:
         InvalidInputError: If the file cannot be read, is not UTF-8, or has no question.
     """
     path = Path(path)
     n_questions = as_count("n_questions", n_questions, minimum=1)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} cannot be read as text in UTF-8: {error}") from error
-    if "\0" in text:
+    found = list(dict.fromkeys(line.strip() for _, line in read_lines(path)))
+    if any("\0" in line for line in found):
         raise InvalidInputError(f"{path} is no text: it holds zero bytes; pass one question a line")
-    found = list(dict.fromkeys(line for line in map(str.strip, text.splitlines()) if line))
     if not found:
         raise InvalidInputError(
             f"{path} has no question in it; write one a line, or leave the file out: sentences "
@@ -97,20 +95,18 @@ def stand_ins(sample: DocumentSample, n_questions: int) -> QuestionSet:
     Raises:
         InvalidInputError: If no chunk has a word.
     """
-    questions: list[Question] = []
-    for chunk_id, text, metadata in zip(
-        sample.document_ids, sample.texts, sample.metadata, strict=True
-    ):
-        opening = stand_in(text, metadata.get("heading"))
-        if opening and len(questions) < n_questions:
-            document = document_of(chunk_id, metadata)
-            questions.append(Question(text=opening, chunk_id=chunk_id, document=document))
+    chunks = zip(sample.document_ids, sample.texts, sample.metadata, strict=True)
+    questions = [
+        Question(text=opening, chunk_id=chunk_id, document=document_of(chunk_id, metadata))
+        for chunk_id, text, metadata in chunks
+        if (opening := stand_in(text, metadata.get("heading")))
+    ]
     if not questions:
         raise InvalidInputError(
             f"none of {len(sample)} sampled chunks has a word in it that could stand in for a "
             f"question; pass questions of your own (`questions`, --queries FILE)"
         )
-    return QuestionSet(questions=tuple(questions))
+    return QuestionSet(questions=tuple(questions[:n_questions]))
 
 
 def stand_in(text: str, heading: object = None) -> str:
@@ -119,8 +115,8 @@ def stand_in(text: str, heading: object = None) -> str:
     Args:
         text: The chunk. Marks of Markdown are left out; a sentence of fewer than
             `FEWEST_WORDS` words takes the next one with it.
-        heading: What the chunk's metadata has under "heading": a text, or the titles above
-            it, outermost first, of which the last is taken; anything else counts as none.
+        heading: The value of the chunk's metadata under "heading": a text, or the titles above
+            it, outermost first, of which the last is taken. Anything else counts as none.
     """
     lines = _FENCE.sub("", text).splitlines()
     if isinstance(heading, (list, tuple)) and heading:
@@ -129,21 +125,23 @@ def stand_in(text: str, heading: object = None) -> str:
     while lines and (not lines[0].strip() or _HEADING.match(lines[0])):
         first = _HEADING.match(lines.pop(0))
         title = first.group(1) if first else title
-    body = " ".join(_MARKS.sub(" ", " ".join(lines)).split())
     sentence = ""
-    for part in _SENTENCE_END.split(body):
+    for part in _SENTENCE_END.split(_unmarked(" ".join(lines))):
         sentence = f"{sentence} {part}".strip()
         if len(_WORD.findall(sentence)) >= FEWEST_WORDS:
             break
-    title = " ".join(_MARKS.sub(" ", title).split())
-    opening = f"{title}: {sentence}" if title and sentence else title or sentence
+    opening = ": ".join(part for part in (_unmarked(title), sentence) if part)
     if not _WORD.search(opening):
         return ""
     too_long = len(opening) > LONGEST_STAND_IN
     return opening[:LONGEST_STAND_IN].rsplit(" ", 1)[0] if too_long else opening
 
 
+def _unmarked(text: str) -> str:
+    return " ".join(_MARKS.sub(" ", text).split())
+
+
 def document_of(chunk_id: str, metadata: Metadata) -> str:
-    """Return the name of the document that a chunk is from; its own id where nobody knows."""
+    """Return the name of the document that a chunk is from, or its own id if there is none."""
     names = (metadata.get(key) for key in _DOCUMENT_KEYS)
     return next((name for name in names if isinstance(name, str) and name), chunk_id)
