@@ -16,7 +16,7 @@ from benchmarks.language_modeling.documents import Document, cut, read_documents
 from sift_core.answering import LanguageModel
 from sift_core.answering.calibrating import Example
 from sift_core.cli.models import load_embedder
-from sift_core.cli.settings import DEFAULT_EMBEDDER
+from sift_core.cli.options import DEFAULT_EMBEDDER
 from sift_core.evaluation.data import read_json_lines, read_retrieval_set
 from sift_core.protocols import Embedder
 from sift_core.sources import InMemorySource

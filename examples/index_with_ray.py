@@ -32,7 +32,7 @@ from ray.exceptions import RayError
 from sift_core import Document, Embedder, InvalidInputError, SiftError
 from sift_core.cli.index import chunker_for
 from sift_core.cli.models import load_embedder
-from sift_core.cli.settings import DEFAULT_EMBEDDER
+from sift_core.cli.options import DEFAULT_EMBEDDER
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress
 from sift_core.documents import Chunker, FoundFiles, find_files, read_found
 from sift_core.sources import QdrantSource, content_id

@@ -131,6 +131,6 @@ def _note(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _tell(kind: str, message: object) -> None:
-    from sift_core.cli.plain import one_line
+    from sift_core.cli.streams import one_line
 
     sys.stderr.write(f"{kind}: {one_line(str(message))}\n")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from sift_core.cli import raise_interrupts
-from sift_core.cli.plain import plain
 from sift_core.cli.settings import default_map, refuse_obeyed, settings_file, wrong_setting
+from sift_core.cli.streams import plain
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -84,9 +84,7 @@ class _UnloadedCommand(TyperCommand):
         application.command(self.name, cls=_Command, context_settings=context)(found)
         command: Any = typer.main.get_command(application)
         command.help = _unwrapped(command.help or "")
-        for option in command.params:
-            if not _is_option(option):
-                continue
+        for option in filter(_is_option, command.params):
             # The epilog of `sift --help` says once that every option has a variable of its own,
             # which goes before the one of all commands.
             option.show_envvar = option.envvar is not None

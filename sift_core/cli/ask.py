@@ -2,70 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.table import Table
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.policy import VariancePolicy
-from sift_core.cli.calibrations import engine_options
-from sift_core.cli.choice_flags import with_choice_flags
-from sift_core.cli.learning import LearningProgress
+from sift_core.cli import options as flags
+from sift_core.cli.calibrate import engine_options
+from sift_core.cli.learn import LearningProgress
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import (
-    LEGEND,
-    Terminal,
-    print_chunks,
-    print_json,
-    stderr_console,
-    stdout_console,
-    working,
-    write,
-)
-from sift_core.cli.plain import one_line, plain
-from sift_core.cli.settings import (
-    DEFAULT_ADAPTERS,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    AdaptersOption,
-    CalibrationOption,
-    CiteOption,
-    CondenseName,
-    CondenseOption,
-    DeviceOption,
-    DtypeName,
-    DtypeOption,
-    EffortName,
-    EffortOption,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    OffTopic,
-    OffTopicOption,
-    QueryOption,
-    StepsOption,
-    StoreOption,
-    question_from,
-)
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
-from sift_core.errors import InvalidInputError
+from sift_core.cli.output import LEGEND, Terminal, Working, print_chunks, print_json, write
+from sift_core.cli.stores import open_with_embedder
+from sift_core.cli.streams import one_line, plain
+from sift_core.errors import InvalidInputError, SiftError
 from sift_core.explanation import repeats_of
 from sift_core.options import ChoiceOptions
 from sift_core.types import AnswerMode, Message
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, AnswerStream, Choice
+    from sift_core.answering import AnswerEngine, AnswerStream
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 N_SOURCES = 10  # that are listed; a fine-tuning may have learned from fifty
+HISTORY_SHARE = 0.5  # of the window that history may take at most, so that chunks have room
+PROMPT = "? "
+HELP = (
+    "/sources  the texts that the last answer rests on\n"
+    "/reset    forget what was said\n"
+    "/quit     end, as Ctrl-D does; Ctrl-C stops an answer"
+)
+_COMMAND = re.compile(r"/[a-z]+")  # alone on its line: a question may begin with a path
 
 # Stage of `Answer.timings` → what a reader calls it, in the order of the work.
 _STAGES = {
@@ -78,19 +53,10 @@ _STAGES = {
     "generate": "generation",
 }
 
-
-class ModeName(str, Enum):
-    """Ways to answer."""
-
-    AUTO = "auto"
-    BASE = "base"
-    CONTEXT = "context"
-    FINE_TUNE = "fine_tune"
-    BOTH = "both"
-    MERGED = "merged"
+ModeName = Literal["auto", "base", "context", "fine_tune", "both", "merged"]
 
 
-@with_choice_flags(n_select="n_context")
+@flags.with_flags(n_select="n_context")
 def ask(
     question: Annotated[
         str | None,
@@ -98,29 +64,22 @@ def ask(
     ] = None,
     mode: Annotated[
         ModeName, typer.Option(help="How documents reach the model; auto chooses per question.")
-    ] = ModeName.AUTO,
-    model: ModelOption = DEFAULT_MODEL,
+    ] = "auto",
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
     chat: Annotated[
         bool, typer.Option("--chat", help="Go on asking: one question a line on stdin.")
     ] = False,
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
-    queries: QueryOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
+    queries: flags.QueryOption = None,
     *,
     options: ChoiceOptions,
-    effort: EffortOption = EffortName.BALANCED,
-    steps: StepsOption = None,
+    answers: flags.AnswerOptions,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Length of an answer at most, in tokens.")
     ] = 128,
-    cite: CiteOption = False,
-    on_off_topic: OffTopicOption = OffTopic.REFUSE,
-    condense: CondenseOption = CondenseName.JOIN,
-    adapters: AdaptersOption = DEFAULT_ADAPTERS,
-    calibration: CalibrationOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = DtypeName.AUTO,
-    json: JsonOption = False,
+    adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
+    json: flags.JsonOption = False,
 ) -> None:
     """Answer QUESTION from the index, and say from which chunks and why so.
 
@@ -133,44 +92,44 @@ def ask(
     question = _checked_question(question, chat=chat)
     if queries and chat:
         raise InvalidInputError("--query is for one question; leave out --chat, or --query")
-    with _retrieval(store, embedder, is_needed=mode is not ModeName.BASE) as (about, parts):
-        with working("Loading the language model …") as status:
+    about: dict[str, Any] = {"store": None, "embedder": None}
+    parts: dict[str, Any] = {}
+    with ExitStack() as stack:
+        if mode != "base":
+            opened = stack.enter_context(open_with_embedder(store, embedder))
+            about = {"store": str(opened.address), "embedder": opened.embedder.name}
+            parts = {"source": opened.source, "embedder": opened.embedder}
+        with Working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
             language_model = load_language_model(
-                model, device, dtype=dtype.value, console=status.console
+                model, answers.device, dtype=answers.dtype, console=status.console
             )
-            if mode is ModeName.MERGED:
+            if mode == "merged":
                 parts["adapters"] = ClusterAdapters.load(adapters, language_model)
-            elif mode is ModeName.AUTO:
-                address = StoreAddress.parse(store)
-                parts |= engine_options(address, calibration, adapters, language_model)
+            elif mode == "auto":
+                parts |= engine_options(
+                    opened.address, answers.calibration, adapters, language_model
+                )
             engine = AnswerEngine(
                 language_model=language_model,
                 options=options,
-                cite=cite,
-                on_off_topic=on_off_topic.value,
-                condense=condense.condense,
-                effort=effort.value,
-                n_steps=steps,
                 max_new_tokens=max_new_tokens,
+                **answers.for_engine(),
                 **parts,
             )
-        asking = Asking(
+        session = Session(
             engine=engine,
-            mode=mode.value,
+            mode=mode,
             queries=queries or (),
             about={**({"queries": queries} if queries else {}), **about, "model": model},
             as_json=json,
-            one_a_line=chat,
+            is_chat=chat,
         )
         if chat:
-            from sift_core.cli.chat import Chat
-
-            session = Chat(asking=asking)
-            if session.run(question) and not session.is_interactive:
+            if session.chat(question) and not sys.stdin.isatty():
                 raise typer.Exit(2)
-        elif asking.answer(str(question)) is None:
+        elif session.answer(str(question)) is None:
             raise typer.Exit(INTERRUPTED)
 
 
@@ -184,30 +143,10 @@ def _checked_question(question: str | None, *, chat: bool) -> str | None:
         )
     if question == "-" and chat:
         raise InvalidInputError("with --chat all of stdin is questions; leave out the -")
-    return question_from(question)
+    return flags.question_from(question)
 
 
-@contextmanager
-def _retrieval(
-    store: str, embedder: str | None, *, is_needed: bool
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Open the store and load the model of its vectors; without need neither of them.
-
-    Yields:
-        Their names for JSON, and the engine's arguments.
-    """
-    if not is_needed:
-        yield {"store": None, "embedder": None}, {}
-        return
-    address = StoreAddress.parse(store)
-    with open_store(address, embedder_name=embedder) as source:
-        loaded = embedder_of(source, address, embedder)
-        about = {"store": str(address), "embedder": loaded.name}
-        yield about, {"source": source, "embedder": loaded}
-
-
-@dataclass(kw_only=True)
-class Pace:
+class Pace(NamedTuple):
     """How fast an answer was written.
 
     Args:
@@ -215,12 +154,12 @@ class Pace:
         tokens_per_s: Of those after the first; None where there are none.
     """
 
-    first_token_s: float = 0.0
-    tokens_per_s: float | None = None
+    first_token_s: float
+    tokens_per_s: float | None
 
 
 @dataclass(kw_only=True, eq=False)
-class Asking:
+class Session:
     """Answers questions as the options of the command say, and prints the answers.
 
     Args:
@@ -229,53 +168,40 @@ class Asking:
         queries: As for `AnswerEngine.answer`.
         about: What the JSON of every answer has beside it, such as the store.
         as_json: Whether an answer is printed as JSON.
-        one_a_line: Whether that takes one line.
-        history: What was said before, oldest first.
+        is_chat: Whether questions follow one another: then the JSON of each takes one line.
     """
 
     engine: AnswerEngine
     mode: str
+    queries: Sequence[str]
     about: Mapping[str, Any]
     as_json: bool
-    one_a_line: bool
-    queries: Sequence[str] = ()
-    history: list[Message] = field(default_factory=list)
+    is_chat: bool
+    _history: list[Message] = field(default_factory=list, init=False)  # oldest first
+    _last: Answer | None = field(default=None, init=False)
 
     def answer(self, question: str) -> Answer | None:
         """Answer and print one question; return None where Ctrl-C stopped it."""
-        pace = Pace()
         try:
-            answer = self._written(question, pace)
+            answer, pace = self._written(question)
         except KeyboardInterrupt:
             sys.stderr.write("\nstopped\n")
             return None
         if self.as_json:
-            record = {"question": question, **self.about, **answer.as_dict(), **asdict(pace)}
-            print_json(record, one_a_line=self.one_a_line)
+            record = {"question": question, **self.about, **answer.as_dict(), **pace._asdict()}
+            print_json(record, one_a_line=self.is_chat)
         else:
             if answer.searched_for not in ((), (question,), tuple(self.queries)):
                 searched = " | ".join(map(one_line, answer.searched_for))
-                stdout_console().say(f"searched for: {searched}", style="dim")
-            _print_about(stdout_console(), answer, pace, cite=self.engine.cite)
+                Terminal().say(f"searched for: {searched}", style="dim")
+            _print_about(Terminal(), answer, pace, cite=self.engine.cite)
         return answer
 
-    def _written(self, question: str, pace: Pace) -> Answer:
-        """Return the answer, its text written to stdout as it comes, and note its pace."""
+    def _written(self, question: str) -> tuple[Answer, Pace]:
+        """Return the answer, its text written to stdout as it comes, and its pace."""
         started = first = time.perf_counter()
-        with working("Looking for chunks …") as status:
-            learning: list[LearningProgress] = []
-
-            def show_choice(choice: Choice) -> None:
-                status.update("Reading …" if choice.learned is None else "Fine-tuning …")
-                if choice.learned is not None:
-                    n = len(choice.learned)
-                    console = stderr_console()
-                    learning.append(LearningProgress(status=status, console=console, n_steps=n))
-
-            def show_loss(loss: float) -> None:
-                learning[-1].step(loss)
-
-            stream = self._stream(question, show_choice, show_loss)
+        with Working("Looking for chunks …") as status:
+            stream = self._stream(question, status)
             try:
                 piece = next(stream, None)
                 first = time.perf_counter()
@@ -292,19 +218,14 @@ class Asking:
                     write(text.rstrip())
                 piece = next(stream, None)
             answer = stream.answer()
-        pace.first_token_s = first - started
+        tokens_per_s = None
         if has_begun and answer.n_new_tokens > 1:
-            pace.tokens_per_s = (answer.n_new_tokens - 1) / (time.perf_counter() - first)
+            tokens_per_s = (answer.n_new_tokens - 1) / (time.perf_counter() - first)
         if not self.as_json:
             write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
-        return answer
+        return answer, Pace(first - started, tokens_per_s)
 
-    def _stream(
-        self,
-        question: str,
-        on_choice: Callable[[Choice], object],
-        on_loss: Callable[[float], object],
-    ) -> AnswerStream:
+    def _stream(self, question: str, status: Working) -> AnswerStream:
         """Return the answer while it is written; closing the stream ends learning and writing.
 
         Everything is computed in another thread, choosing included: Ctrl-C reaches the caller's
@@ -315,18 +236,116 @@ class Asking:
 
         def answer(go_on: Callable[[float], object], **options: Any) -> Answer:
             choice = self.engine.choose(
-                question, mode=self.mode, queries=self.queries, history=self.history
+                question, mode=self.mode, queries=self.queries, history=self._history
             )
             go_on(0.0)  # leaves by an exception where the stream is closed
-            on_choice(choice)
+            status.update("Reading …" if choice.learned is None else "Fine-tuning …")
+            progress = LearningProgress(status=status, n_steps=len(choice.learned or ()))
 
             def on_step(loss: float) -> None:
                 go_on(loss)
-                on_loss(loss)
+                progress.step(loss)
 
             return self.engine.answer_from(choice, on_step=on_step, **options)
 
         return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
+
+    def chat(self, first: str | None) -> int:
+        """Answer the first question, if any, and those on stdin; return how many failed."""
+        if sys.stdin.isatty() and not self.as_json:
+            Terminal(stderr=True).print(
+                "One question a line; /help lists the commands.", style="dim"
+            )
+        n_failed = 0
+        line = first if first is not None else self._next_line()
+        while line is not None and line.strip() != "/quit":
+            said = line.strip()
+            if _COMMAND.fullmatch(said):
+                self._command(said)
+            elif said:
+                n_failed += not self._turn(said)
+            line = self._next_line()
+        return n_failed
+
+    def _turn(self, question: str) -> bool:
+        """Answer a question; return whether that did not fail."""
+        if not sys.stdin.isatty() and not self.as_json:
+            write(f"{PROMPT}{question}\n")  # a person has typed it there already
+        try:
+            answer = self.answer(question)
+        except SiftError as error:  # of this question; the next one may do better
+            message = one_line(str(error))
+            if self.as_json:
+                print_json({"question": question, "error": message}, one_a_line=True)
+            Terminal(stderr=True).print(f"error: {message}", soft_wrap=True)
+            return False
+        if answer is not None:
+            if not self.as_json:
+                write("\n")
+            self._remember(question, answer)
+        return True
+
+    def _remember(self, question: str, answer: Answer) -> None:
+        """Keep a turn; the oldest go where history takes more than half of the model's window."""
+        self._last = answer
+        history, model = self._history, self.engine.language_model
+        history += [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer.text},
+        ]
+        n_before = len(history)
+        while history and len(model.prompt_ids(history)) > HISTORY_SHARE * model.window:
+            del history[:2]
+        if n_gone := (n_before - len(history)) // 2:
+            Terminal(stderr=True).print(
+                f"The {n_gone} oldest turns take too much of the window and are forgotten.",
+                style="dim",
+            )
+
+    def _command(self, command: str) -> None:
+        notes = Terminal(stderr=True)
+        if command == "/reset":
+            self._history.clear()
+            self._last = None
+            notes.print("Forgotten.", style="dim")
+        elif command == "/sources" and self._last is None:
+            notes.print("There is no answer yet.", style="dim")
+        elif command == "/sources" and self._last is not None:
+            console = notes if self.as_json else Terminal()
+            print_sources(console, self._last, in_full=True)
+        elif command == "/help":
+            notes.print(HELP)
+        else:
+            notes.print(f"There is no command {command}.\n{HELP}")
+
+    def _next_line(self) -> str | None:
+        """Return the next line; None at the end."""
+        while True:
+            try:
+                if not sys.stdin.isatty():
+                    return sys.stdin.readline() or None
+                return self._typed_line()
+            except EOFError:
+                sys.stderr.write("\n")
+                return None
+            except KeyboardInterrupt:
+                if not sys.stdin.isatty():
+                    raise
+                sys.stderr.write("\nCtrl-D or /quit ends the chat.\n")
+
+    def _typed_line(self) -> str:
+        if sys.stdout.isatty() and not self.as_json:
+            try:
+                import readline  # noqa: F401  # input() then has a history and can be edited
+            except ImportError:  # not on Windows
+                pass
+            return input(PROMPT)
+        sys.stderr.write(PROMPT)
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line
 
 
 def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -> None:
@@ -345,7 +364,10 @@ def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -
         about.add_row("learning", f"{said}, learned {learned}; {loss}")
     if answer.chunks is not None and len(answer.chunks):
         about.add_row("σ²", _certainty(answer.standard_deviation))
-    about.add_row("time", _times(answer))
+    taken = [
+        f"{_STAGES[key]} {answer.timings[key]:.2f} s" for key in _STAGES if key in answer.timings
+    ]
+    about.add_row("time", ", ".join(taken))
     speed = f"first token after {pace.first_token_s:.1f} s"
     if pace.tokens_per_s is not None:
         speed += f", then {pace.tokens_per_s:.0f} tokens a second"
@@ -397,11 +419,4 @@ def _certainty(sigma: float) -> str:
     return (
         f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what is uncertain about the "
         f"question{little}"
-    )
-
-
-def _times(answer: Answer) -> str:
-    timings = answer.timings
-    return ", ".join(
-        f"{name} {timings[key]:.2f} s" for key, name in _STAGES.items() if key in timings
     )

@@ -8,38 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sift_core.cli.calibrations import place_of
-from sift_core.cli.learning import EVERY_S
+from sift_core.cli import options as flags
+from sift_core.cli.learn import EVERY_S
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import print_json, print_table, stderr_console, stdout_console, working
-from sift_core.cli.settings import (
-    DEFAULT_ADAPTERS,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    AdaptersOption,
-    CalibrationOption,
-    DeviceOption,
-    DtypeName,
-    DtypeOption,
-    EffortName,
-    EffortOption,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    StoreOption,
-)
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
-from sift_core.evaluation.data import read_json_lines
+from sift_core.cli.output import Terminal, Working, print_json, print_table
+from sift_core.cli.stores import DEFAULT_COLLECTION, StoreAddress, open_with_embedder
+from sift_core.errors import InvalidInputError
 from sift_core.evaluation.statistics import mean
+from sift_core.types import AnswerMode
 
 if TYPE_CHECKING:
-    from sift_core.answering import Calibration
+    from sift_core.answering import Calibration, LanguageModel
 
 
 def calibrate(
-    store: StoreOption = DEFAULT_STORE,
-    model: ModelOption = DEFAULT_MODEL,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    embedder: flags.EmbedderOption = None,
     questions: Annotated[
         Path | None,
         typer.Option(
@@ -52,12 +37,12 @@ def calibrate(
     minutes: Annotated[
         float, typer.Option(min=0.1, help="After how many no other example begins.")
     ] = 10.0,
-    effort: EffortOption = EffortName.BALANCED,
-    adapters: AdaptersOption = DEFAULT_ADAPTERS,
-    calibration: CalibrationOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = DtypeName.AUTO,
-    json: JsonOption = False,
+    effort: flags.EffortOption = "balanced",
+    adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
+    calibration: flags.CalibrationOption = None,
+    device: flags.DeviceOption = None,
+    dtype: flags.DtypeOption = "auto",
+    json: flags.JsonOption = False,
 ) -> None:
     """Measure what reading and learning bring on this index; sift ask and sift serve go by it.
 
@@ -70,27 +55,23 @@ def calibrate(
     sift calibrate --questions answered.jsonl --minutes 20
     """
     pairs = [] if questions is None else _pairs(questions)
-    address = StoreAddress.parse(store)
-    place = place_of(address) if calibration is None else Path(calibration)
+    place = place_of(StoreAddress.parse(store)) if calibration is None else Path(calibration)
     found: list[Calibration] = []
     begun = time.monotonic()
-    with open_store(address, embedder_name=embedder) as source:
-        loaded = embedder_of(source, address, embedder)
-        with working("Loading the language model …") as status:
+    with open_with_embedder(store, embedder) as opened:
+        with Working("Loading the language model …") as status:
             from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
             from sift_core.answering.calibrating import LEAST_EXAMPLES
             from sift_core.answering.calibrating import calibrate as measure
 
-            language_model = load_language_model(
-                model, device, dtype=dtype.value, console=status.console
-            )
+            language_model = load_language_model(model, device, dtype=dtype, console=status.console)
             has_adapters = bool(pairs) and Path(adapters).is_dir()
             engine = AnswerEngine(
                 language_model=language_model,
-                source=source,
-                embedder=loaded,
+                source=opened.source,
+                embedder=opened.embedder,
                 adapters=ClusterAdapters.load(adapters, language_model) if has_adapters else None,
-                effort=effort.value,
+                effort=effort,
             )
             status.update("Measuring the machine …")
             last_line = [begun]
@@ -102,9 +83,9 @@ def calibrate(
                     found[:] = [so_far]
                 line = f"{n} of at most {examples} examples, {_minutes(begun)} of {minutes:g} min"
                 status.update(f"{line} …")
-                if not status.console.is_terminal and time.monotonic() - last_line[0] >= EVERY_S:
+                if not status.notes.is_terminal and time.monotonic() - last_line[0] >= EVERY_S:
                     last_line[0] = time.monotonic()
-                    stderr_console().say(line)
+                    status.notes.say(line)
 
             try:
                 measure(engine, n=examples, minutes=minutes, questions=pairs, on_example=keep)
@@ -112,12 +93,59 @@ def calibrate(
                 if not found:
                     raise
     if json:
-        print_json(_record(found[0], place, str(address)))
+        print_json(_record(found[0], place, str(opened.address)))
     else:
         _print(found[0], place, of="questions" if pairs else "passages", took=_minutes(begun))
 
 
+def place_of(address: StoreAddress) -> Path:
+    """Return where an index's calibration is kept unless another place is named: beside it.
+
+    That of a server is in the current folder.
+    """
+    end = "" if address.collection == DEFAULT_COLLECTION else f"-{address.collection}"
+    beside = ".sift" if address.is_server else address.location.rstrip("/\\")
+    return Path(f"{beside}-calibration{end}")
+
+
+def engine_options(
+    address: StoreAddress, named: str | None, adapters: str | None, language_model: LanguageModel
+) -> dict[str, Any]:
+    """Return an engine's `policy`, `cost_model` and `adapters`, as calibrated; none if nothing was.
+
+    Args:
+        address: The index.
+        named: File of a calibration; one beside the index is used if None, where it can be.
+        adapters: Where adapters may be; looked for where the calibration has mode "merged".
+        language_model: Answers.
+
+    Raises:
+        InvalidInputError: If the named one cannot be used.
+    """
+    place = place_of(address) if named is None else Path(named)
+    if named is None and not place.is_file():
+        return {}
+    from sift_core.answering import Calibration, ClusterAdapters
+
+    try:
+        found = Calibration.load(place, language_model)
+        options: dict[str, Any] = {"policy": found.policy, "cost_model": found.cost_model}
+        has_merged = any(way.mode is AnswerMode.MERGED for way in found.ways)
+        if has_merged and adapters is not None and Path(adapters).is_dir():
+            options["adapters"] = ClusterAdapters.load(adapters, language_model)
+        return options
+    except InvalidInputError as error:
+        if named is not None:
+            raise
+        Terminal(stderr=True).say(
+            f"{error}. Mode auto reads what fits, as without one.", style="dim"
+        )
+        return {}
+
+
 def _pairs(path: Path) -> list[tuple[str, str]]:
+    from sift_core.evaluation.data import read_json_lines
+
     return [(line.text("question"), line.text("answer")) for line in read_json_lines(path)]
 
 
@@ -149,7 +177,7 @@ def _record(found: Calibration, place: Path, store: str) -> dict[str, Any]:
 def _print(found: Calibration, place: Path, *, of: str, took: str) -> None:
     bits, seconds = found.bits_per_byte, found.seconds.mean(axis=0)
     base = bits[:, :1].mean()
-    console = stdout_console()
+    console = Terminal()
     print_table(
         console,
         ("way", "bits per byte", "saved, %", "seconds"),

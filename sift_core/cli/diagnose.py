@@ -11,15 +11,10 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from sift_core.cli.output import Terminal, print_json, print_table, stdout_console, working
-from sift_core.cli.settings import (
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    StoreOption,
-    refuse_obeyed,
-)
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.cli import options as flags
+from sift_core.cli.output import Terminal, Working, print_json, print_table
+from sift_core.cli.settings import refuse_obeyed
+from sift_core.cli.stores import open_with_embedder
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.evaluation.diagnosis import N_SELECT, Diagnosis, TopTen
 from sift_core.evaluation.diagnosis import diagnose as measured
@@ -33,8 +28,8 @@ _WIDEST = 110  # columns of text: longer lines are hard to read
 
 
 def diagnose(
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
     queries: Annotated[
         Path | None,
         typer.Option(
@@ -49,7 +44,7 @@ def diagnose(
         typer.Option(metavar="FILE", help="Draw a figure into this file (.png, .svg or .pdf)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all random draws.")] = 0,
-    json: JsonOption = False,
+    json: flags.JsonOption = False,
 ) -> None:
     """Say how redundant a collection is, and what SIFT would change.
 
@@ -59,16 +54,14 @@ def diagnose(
     sift diagnose --queries questions.txt --plot diagnosis.png
     sift diagnose --store qdrant:http://localhost:6333#docs --embedder BAAI/bge-small-en-v1.5
     """
-    address = StoreAddress.parse(store)
     if plot is not None:
         _check_figure(plot)
         refuse_obeyed(_MATPLOTLIB_SETTINGS, "matplotlib")
     questions = None
     if queries is not None:
         questions = read_questions(queries, sample, np.random.default_rng(seed))
-    with open_store(address, embedder_name=embedder) as source:
-        encoder = embedder_of(source, address, embedder)
-        with working("Reading the store …") as status:
+    with open_with_embedder(store, embedder) as (address, source, encoder):
+        with Working("Reading the store …") as status:
             diagnosis = measured(
                 source,
                 encoder,
@@ -98,7 +91,7 @@ def _check_figure(plot: Path) -> None:
 
 def _print(diagnosis: Diagnosis, recommendation: Recommendation, store: str) -> None:
     """Print the recommendation and then the numbers."""
-    console = stdout_console()
+    console = Terminal()
     width = min(console.width, _WIDEST)
     console.print(f"Diagnosis of {store}: {diagnosis.n_stored:,} chunks\n")
     console.print(recommendation.headline, style="bold", width=width)

@@ -19,17 +19,9 @@ import typer
 from packaging.requirements import Requirement
 
 from sift_core.answering.model.bundled import INSTALL, missing_packages
-from sift_core.cli.output import Terminal, print_json, stdout_console
-from sift_core.cli.settings import (
-    DEFAULT_EMBEDDER,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    StoreOption,
-    origin_of,
-)
+from sift_core.cli import options as flags
+from sift_core.cli.output import Terminal, print_json
+from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError
@@ -42,10 +34,10 @@ PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift", "sift-haystack")
 
 def doctor(
     context: typer.Context,
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
-    model: ModelOption = DEFAULT_MODEL,
-    json: JsonOption = False,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    json: flags.JsonOption = False,
 ) -> None:
     """Say what is installed, what is missing and how to install it, and which settings hold.
 
@@ -73,7 +65,7 @@ def doctor(
     if json:
         print_json(record)
     else:
-        _print(stdout_console(), record)
+        _print(Terminal(), record)
     if faults:
         raise typer.Exit(2)
 
@@ -84,13 +76,23 @@ def _devices(faults: list[str]) -> dict[str, str]:
     for name, devices in {"torch": _torch_devices, "faiss": _faiss_devices}.items():
         try:
             module = import_module(name)
-            found[name] = f"{module.__version__}, {devices(module)}"
+            found[name] = f"{module.__version__}, {devices(module) or 'no GPU'}"
         except ModuleNotFoundError:
             continue
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
             why = str(error).strip().splitlines()[0]
             faults.append(f"{name} is installed but does not import: {why}; reinstall it")
     return found
+
+
+def _torch_devices(torch: Any) -> str:
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return " + ".join([*names, "mps"] if torch.backends.mps.is_available() else names)
+
+
+def _faiss_devices(faiss: Any) -> str:
+    n_gpus = getattr(faiss, "get_num_gpus", int)()
+    return f"{n_gpus} GPUs" if n_gpus else ""
 
 
 def _computing() -> dict[str, str]:
@@ -120,17 +122,6 @@ def _index_precision(known: list[str] | None) -> str:
     if known is None:
         why = "the system does not tell the CPU's instructions"
     return f"int8 if that saves a third of float32's time when timed, because {why}"
-
-
-def _torch_devices(torch: Any) -> str:
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    names += ["mps"] if torch.backends.mps.is_available() else []
-    return " + ".join(names) or "no GPU"
-
-
-def _faiss_devices(faiss: Any) -> str:
-    n_gpus = getattr(faiss, "get_num_gpus", int)()
-    return f"{n_gpus} GPUs" if n_gpus else "no GPU"
 
 
 def _missing(faults: list[str]) -> dict[str, dict[str, Any]]:
@@ -217,7 +208,7 @@ def _store(store: str, embedder: str | None, faults: list[str]) -> dict[str, Any
 
 def _print(console: Terminal, record: dict[str, Any]) -> None:
     """Print one screen; no line is wrapped, so that commands can be copied."""
-    unset = {"embedder": f"the store's, {DEFAULT_EMBEDDER} for a new one"}
+    unset = {"embedder": f"the store's, {flags.DEFAULT_EMBEDDER} for a new one"}
     rows = {**record["versions"], **record["devices"], **record["computing"]}
     rows["settings"] = record["settings"].pop("file") or "no file"
     for name, told in record["settings"].items():

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from sift_core.cli.models import load_embedder
-from sift_core.cli.output import Terminal, print_json, print_table, stdout_console
-from sift_core.cli.settings import DEFAULT_EMBEDDER, JsonOption
+from sift_core.cli.options import DEFAULT_EMBEDDER, JsonOption
+from sift_core.cli.output import Terminal, print_json, print_table
 from sift_core.errors import ExperimentError, InvalidInputError
 from sift_core.evaluation.data import RetrievalSet, read_beir, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache, version_of
@@ -122,7 +122,7 @@ def retrieval_command(
     if as_json:
         print_json(record)
         return
-    console = stdout_console()
+    console = Terminal()
     for metric in tables_of:
         _print_metric(console, rows, metric)
     console.say(

@@ -1,59 +1,69 @@
-"""`sift index`: a store made equal to files and folders."""
+"""`sift index`: a store made equal to files and folders.
+
+What to read, write and delete is decided before the first write. What was read before is remembered
+beside a store in a folder. That speeds things up and decides nothing: a file counts as unchanged if
+its bytes are those of last time and the store still holds all its chunks.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sift_core.cli.index_plan import LEAST_TOKENS, FileMemory, Plan, refuse_to_drop, some_of
+import sift_core.documents
+from sift_core.cli import options as flags
 from sift_core.cli.models import check_recorded_embedder, load_embedder, load_index_embedder
-from sift_core.cli.output import (
-    Terminal,
-    counted,
-    print_json,
-    stderr_console,
-    stdout_console,
-    working,
-)
-from sift_core.cli.plain import one_line
-from sift_core.cli.settings import (
-    DEFAULT_EMBEDDER,
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    StoreOption,
-)
+from sift_core.cli.output import Terminal, Working, counted, print_json
 from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
+from sift_core.cli.streams import one_line
 from sift_core.documents import (
     Chunker,
     FileReading,
     FoundFiles,
-    IndexingReport,
+    SkipReason,
     find_files,
     index_documents,
     read_found,
 )
-from sift_core.documents.finding import FoundFile, SkippedPath
+from sift_core.documents.finding import FoundFile, SkipError, SkippedPath
+from sift_core.documents.reader import content_of
 from sift_core.errors import InvalidInputError
+from sift_core.files import seal, unseal, write_whole
 from sift_core.options import CHARACTERS_A_TOKEN
 from sift_core.protocols import DocumentIndex, Embedder
+from sift_core.sources import content_id
 
 if TYPE_CHECKING:
     from sift_core.cli.models import LoadedEmbedder
 
 MEGABYTE = 1_000_000
 MAX_TOKENS = 256  # of a chunk: what MiniLM reads, and about what a context of ten has room for
+LEAST_TOKENS = 16  # of a chunk, below which hardly a sentence fits. A guess.
 CHUNKS_A_WRITE = 64  # what a killed process loses at most
 N_WORDS_KEPT = 200_000
-IDS_A_REMOVAL = 1000
 LONGEST_WORD = 100  # characters; WordPiece makes one unknown token of a longer one
+MEMORY_NAME = "files.json"
+N_NAMES_SHOWN = 3
+NOT_NOW = (SkipReason.UNREADABLE, SkipReason.MISSING_PACKAGE)  # nothing is known of the file
+_PACKAGES = (  # whose next version may cut or read otherwise
+    "beautifulsoup4",
+    "markdownify",
+    "pypdf",
+    "semantic-text-splitter",
+    "sift-rerank",
+    "tokenizers",
+)
 
 
 def index(
@@ -61,8 +71,8 @@ def index(
         list[str],
         typer.Argument(metavar="PATH...", help="Files and folders", show_default=False),
     ],
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
     max_file_size: Annotated[
         float, typer.Option(metavar="MB", min=0, help="Leave out files that are larger.")
     ] = 50,
@@ -90,7 +100,7 @@ def index(
             "save a third of the time.",
         ),
     ] = False,
-    json: JsonOption = False,
+    json: flags.JsonOption = False,
 ) -> None:
     """Make a store hold the text of files and folders, in chunks.
 
@@ -109,7 +119,6 @@ def index(
     sift index docs --store qdrant:http://localhost:6333#handbook
     """
     started = time.perf_counter()
-    console = stderr_console()
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # we say what could not be read
     address = StoreAddress.parse(store)
     found = find_files(paths, max_bytes=round(max_file_size * MEGABYTE))
@@ -123,12 +132,11 @@ def index(
             if not prune:
                 refuse_to_drop(address, set(stored.values()), found)
         recorded = opened.source.embedder_name if opened else None
-        name = embedder or recorded or DEFAULT_EMBEDDER
+        name = embedder or recorded or flags.DEFAULT_EMBEDDER
         if recorded and recorded != embedder:
             check_recorded_embedder(recorded, str(address))
         memory = FileMemory(address, name, chunk_tokens=chunk_tokens)
         reading, model = _read(
-            console,
             memory.recall(found, stored),
             name,
             load=load_embedder if float32 else load_index_embedder,
@@ -137,7 +145,7 @@ def index(
         if not reading.documents and not memory.unchanged:
             raise _nothing_to_read(paths, reading.skipped)
         plan = Plan.of(reading, stored, memory.unchanged)
-        n_added, n_unchanged = 0, plan.n_chunks_unread
+        n_added = 0
         if model is not None:
             dimension = len(model.embed_query("dimension"))
             if opened is None:
@@ -146,22 +154,23 @@ def index(
                 )
             # Now, not after the first batch was embedded: it keeps others from writing.
             opened.source.prepare(embedder_name=name, dimension=dimension)
-            report = _write_new(console, plan, opened.source, reading, model)
-            n_added, n_unchanged = report.n_added, n_unchanged + report.n_unchanged
+            n_added = _write_new(plan, opened.source, reading, model)
         assert opened is not None  # else there was nothing to read
-        _delete_stale(plan, opened.source)
+        if plan.stale:
+            opened.source.remove(sorted(plan.stale))
+            opened.source.complete()
         memory.remember(reading)
     record = {
         "store": str(address),
         "embedder": name,
         "chunk_tokens": memory.chunk_tokens,
-        "n_files": plan.n_files,
-        "n_chunks": n_added + n_unchanged,
+        "n_files": len(plan.files),
+        "n_chunks": len(plan.wanted),
         "n_added": n_added,
-        "n_unchanged": n_unchanged,
+        "n_unchanged": len(plan.wanted) - n_added,
         "n_deleted": len(plan.stale),
-        "deleted_files": plan.deleted_files,
-        "kept_files": plan.kept_files,
+        "deleted_files": sorted(set(plan.stale.values()) - plan.files),
+        "kept_files": sorted(plan.kept_files),
         "skipped": [
             {"source": path.source, "reason": path.reason.name.lower(), "detail": path.detail}
             for path in reading.skipped
@@ -211,7 +220,6 @@ def _nothing_to_read(paths: Sequence[str], skipped: Iterable[SkippedPath]) -> In
 
 
 def _read(
-    console: Terminal,
     found: FoundFiles,
     embedder_name: str,
     *,
@@ -224,7 +232,7 @@ def _read(
     """
     if not found.files:
         return FileReading(documents=(), sources=(), skipped=found.skipped), None
-    with working(f"Loading the embedder {embedder_name} …") as status:
+    with Working(f"Loading the embedder {embedder_name} …") as status:
         loaded: list[LoadedEmbedder] = []
 
         def chunker() -> Chunker:  # called while the process that reads starts
@@ -237,46 +245,32 @@ def _read(
         try:
             return read_found(found, chunker, on_file=show), loaded[0]
         except KeyboardInterrupt:
-            console.print("Stopped while reading. The store is as it was.")
+            status.notes.print("Stopped while reading. The store is as it was.")
             raise typer.Exit(130) from None
 
 
-def _write_new(
-    console: Terminal,
-    plan: Plan,
-    source: DocumentIndex,
-    reading: FileReading,
-    embedder: Embedder,
-) -> IndexingReport:
-    """Embed and write what is new; say how far it came where it is interrupted."""
-    n_before = len(source.content_ids())
+def _write_new(plan: Plan, source: DocumentIndex, reading: FileReading, embedder: Embedder) -> int:
+    """Embed and write what is new; return how many chunks, or say it where it is interrupted."""
+    before = source.content_ids()
     try:
-        return index_documents(
+        report = index_documents(
             source, reading.documents, embedder, batch_size=CHUNKS_A_WRITE, delete_vanished=False
         )
     except KeyboardInterrupt:
-        n_stored = len(source.content_ids()) - n_before
-        console.print(
-            f"Stopped. {n_stored:,} of {plan.n_new:,} new chunks are stored, nothing was deleted; "
-            f"the same command goes on from there."
+        Terminal(stderr=True).print(
+            f"Stopped. {len(source.content_ids()) - len(before):,} of "
+            f"{len(plan.wanted - before):,} new chunks are stored, nothing was deleted; the same "
+            f"command goes on from there."
         )
         raise typer.Exit(130) from None
-
-
-def _delete_stale(plan: Plan, source: DocumentIndex) -> None:
-    """Delete the chunks that the files no longer have, a thousand at a time."""
-    stale = iter(sorted(plan.stale))
-    while ids := list(islice(stale, IDS_A_REMOVAL)):
-        source.remove(ids)
-    if plan.stale:
-        source.complete()
+    return report.n_added
 
 
 def _print_summary(
     record: dict[str, Any], address: StoreAddress, skipped: Sequence[SkippedPath]
 ) -> None:
     """Print what was done and left out, and what to do next."""
-    console = stdout_console()
+    console = Terminal()
     minutes, rest = divmod(round(record["seconds"]), 60)
     duration = f"{minutes} min {rest} s" if minutes else f"{record['seconds']:.1f} s"
     console.say(
@@ -306,3 +300,222 @@ def _reasons_of(skipped: Iterable[SkippedPath]) -> list[str]:
         f"{len(names)} {reason}: {some_of(names)}"
         for reason, names in sorted(found.items(), key=lambda entry: -len(entry[1]))
     ]
+
+
+class FileMemory:
+    """What was read into one store; empty where nothing is remembered, or of other readers.
+
+    The file has, for each file that was read, the digest of its bytes with the digest of its
+    chunks' content ids, or with the reason why it was left out.
+
+    It also has the length of chunks that was asked for last, which holds until another is.
+
+    Args:
+        address: The store. Nothing is kept for a server.
+        embedder_name: The model, by which chunks are cut.
+        chunk_tokens: The length that is asked for now; None for that of the last time.
+
+    Attributes:
+        chunk_tokens: The length of chunks at most; None where none was ever asked for.
+        unchanged: After `recall`, content ids of the chunks of every file that is stored as it is.
+    """
+
+    def __init__(
+        self, address: StoreAddress, embedder_name: str, *, chunk_tokens: int | None = None
+    ) -> None:
+        self._path = None if address.is_server else Path(address.location, MEMORY_NAME)
+        self._readers = {"embedder": embedder_name, "collection": address.collection, **_readers()}
+        self.chunk_tokens = chunk_tokens
+        self.unchanged: dict[str, frozenset[str]] = {}
+        self._files: dict[str, Any] = {}
+        self._seen: dict[str, str] = {}  # digests of the files found now
+        with suppress(OSError, ValueError):  # none yet, or damaged: everything is read
+            if self._path is not None and self._path.is_file():
+                kept = unseal(self._path.read_bytes(), MEMORY_NAME)
+                before = _chunk_tokens(kept, address)
+                self.chunk_tokens = chunk_tokens or before
+                if kept["readers"] == self._readers and self.chunk_tokens == before:
+                    self._files = kept["files"]
+
+    def recall(self, found: FoundFiles, stored: Mapping[str, str]) -> FoundFiles:
+        """Return the files that are new or changed, with all that is known to be left out.
+
+        Args:
+            found: Files, whose bytes are hashed.
+            stored: File of each stored chunk, by content id.
+        """
+        if self._path is None:
+            return found
+        ids_of: dict[str, set[str]] = {}
+        for key, source in stored.items():
+            ids_of.setdefault(source, set()).add(key)
+        to_read: list[FoundFile] = []
+        skipped = list(found.skipped)
+        for file in found.files:
+            self._seen[file.source] = _digest_of(file)
+            ids = frozenset(ids_of.get(file.source, ()))
+            match self._files.get(file.source):
+                case {"content": content} if content != self._seen[file.source]:
+                    to_read.append(file)
+                case {"chunks": chunks} if ids and chunks == _digest(ids):
+                    self.unchanged[file.source] = ids
+                case {"reason": reason, "detail": str(detail)} if (
+                    not ids and reason in SkipReason.__members__
+                ):
+                    left_out = SkipReason[reason]
+                    skipped.append(SkippedPath(source=file.source, reason=left_out, detail=detail))
+                case _:
+                    to_read.append(file)
+        return FoundFiles(files=tuple(to_read), skipped=tuple(skipped))
+
+    def remember(self, reading: FileReading) -> None:
+        """Keep what was read since `recall` and is stored now; a full disk is no error."""
+        if self._path is None:
+            return
+        ids_of: dict[str, set[str]] = {}
+        for document in reading.documents:
+            ids_of.setdefault(document.metadata["source"], set()).add(content_id(document))
+        files = {source: self._files[source] for source in self.unchanged}
+        for source, ids in ids_of.items():
+            files[source] = {"content": self._seen[source], "chunks": _digest(ids)}
+        for path in reading.skipped:
+            if path.reason not in NOT_NOW and (content := self._seen.get(path.source)):
+                files[path.source] = {
+                    "content": content,
+                    "reason": path.reason.name,
+                    "detail": path.detail,
+                }
+        record: dict[str, Any] = {"readers": self._readers, "files": files}
+        if self.chunk_tokens is not None:
+            record["chunk_tokens"] = self.chunk_tokens
+        with suppress(OSError):
+            write_whole(self._path, seal(record, MEMORY_NAME))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What makes a store equal to what was read.
+
+    Args:
+        wanted: Content ids of all chunks of files that could be read now, or did not change.
+        files: The files whose text these chunks are.
+        stale: File of each chunk to delete, by content id.
+        kept_files: Files that are stored, could not be read now, and keep their chunks.
+    """
+
+    wanted: frozenset[str]
+    files: frozenset[str]
+    stale: Mapping[str, str]
+    kept_files: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        reading: FileReading,
+        stored: Mapping[str, str],
+        unchanged: Mapping[str, frozenset[str]],
+    ) -> Plan:
+        """Return the plan.
+
+        A file or folder that could not be read now (rights, a disk that is away, a package that is
+        missing) has not vanished: what is stored of it stays.
+
+        Args:
+            reading: What was read.
+            stored: File of each stored chunk, by content id.
+            unchanged: Content ids of files that were not read, since they are stored as they are.
+        """
+        wanted = frozenset(map(content_id, reading.documents)).union(*unchanged.values())
+        unreadable = _unreadable(reading.skipped)
+        kept = frozenset(
+            file
+            for file in stored.values()
+            if file in unreadable or file.startswith(_folders(unreadable))
+        )
+        return cls(
+            wanted=wanted,
+            files=frozenset({*reading.sources, *unchanged}),
+            stale={
+                key: file for key, file in stored.items() if key not in wanted and file not in kept
+            },
+            kept_files=kept,
+        )
+
+
+def refuse_to_drop(address: StoreAddress, stored: Collection[str], found: FoundFiles) -> None:
+    """Refuse to delete what is stored of files that are merely not among the PATHs.
+
+    That is more often a mistake, and embedding them again takes its time.
+
+    Args:
+        address: The store.
+        stored: The files that it has chunks of.
+        found: What was found to read now.
+
+    Raises:
+        InvalidInputError: If a stored file is still there and not among those found, or none of
+            the stored ones is.
+    """
+    names = {file.source for file in found.files} | {path.source for path in found.skipped}
+    missing = sorted(set(stored) - names)
+    if stored and len(missing) == len(stored):
+        raise InvalidInputError(
+            f"nothing in the index at {address} is of these PATHs; it holds {some_of(missing)}, "
+            f"which would be deleted. Pass those PATHs as well, call it from the same folder as "
+            f"then (names are relative to it), or take another --store"
+        )
+    away = _folders(_unreadable(found.skipped))
+    outside = [file for file in missing if os.path.lexists(file) and not file.startswith(away)]
+    if outside:
+        raise InvalidInputError(
+            f"the PATHs leave out {some_of(outside)}, which the index at {address} holds and which "
+            f"{'is' if len(outside) == 1 else 'are'} still there. Pass those PATHs as well, or "
+            f"--prune to delete them from the index"
+        )
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Return names in one line: the first few, with how many more there are."""
+    shown = list(names)
+    more = len(shown) - N_NAMES_SHOWN
+    first = ", ".join(shown[:N_NAMES_SHOWN])
+    return f"{first} and {more:,} more" if more > 0 else first
+
+
+def _unreadable(skipped: Iterable[SkippedPath]) -> list[str]:
+    return [path.source for path in skipped if path.reason in NOT_NOW]
+
+
+def _folders(sources: Sequence[str]) -> tuple[str, ...]:
+    return tuple(source for source in sources if source.endswith("/"))
+
+
+def _chunk_tokens(kept: Mapping[str, Any], address: StoreAddress) -> int | None:
+    """Return the length of chunks that is remembered of this collection; None where none is."""
+    length = kept.get("chunk_tokens")
+    is_ours = kept["readers"].get("collection") == address.collection
+    return length if is_ours and isinstance(length, int) and length >= LEAST_TOKENS else None
+
+
+def _digest_of(file: FoundFile) -> str:
+    """Return the digest of a file's bytes; "" where it cannot be read, which its reader tells."""
+    try:
+        return sha256(content_of(file)).hexdigest()
+    except SkipError:
+        return ""
+
+
+def _digest(ids: Iterable[str]) -> str:
+    return sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def _readers() -> dict[str, str]:
+    """Return what decides how a file becomes chunks: our own modules and others' versions."""
+    own = sha256()
+    for path in sorted(Path(*sift_core.documents.__path__).glob("*.py")):
+        own.update(path.read_bytes())
+    versions = {"sources": own.hexdigest()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions

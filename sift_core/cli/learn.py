@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from sift_core.cli.learning import LearningProgress
+from sift_core.cli import options as flags
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import counted, print_json, stderr_console, stdout_console, working
-from sift_core.cli.settings import (
-    DEFAULT_ADAPTERS,
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    AdaptersOption,
-    DeviceOption,
-    DtypeName,
-    DtypeOption,
-    EmbedderOption,
-    JsonOption,
-    ModelOption,
-    StoreOption,
-)
-from sift_core.cli.stores import StoreAddress, open_store
-from sift_core.errors import InvalidInputError
+from sift_core.cli.output import Terminal, Working, counted, print_json
+from sift_core.cli.stores import StoreAddress, named_embedder, open_store
 
+LONG_S = 5.0  # a fine-tuning that takes longer says how long
+EVERY_S = 10.0  # in a pipe, where no line can be written over
 MOST_CHUNKS = 20_000  # guess: what is clustered at most, drawn at random
 
 
 def learn(
-    store: StoreOption = DEFAULT_STORE,
-    model: ModelOption = DEFAULT_MODEL,
-    embedder: EmbedderOption = None,
-    adapters: AdaptersOption = DEFAULT_ADAPTERS,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    embedder: flags.EmbedderOption = None,
+    adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
     clusters: Annotated[
         int,
         typer.Option(
@@ -45,9 +36,9 @@ def learn(
     chunks: Annotated[
         int, typer.Option(min=1, help="How many chunks are learned from in all at most.")
     ] = 1000,
-    device: DeviceOption = None,
-    dtype: DtypeOption = DtypeName.AUTO,
-    json: JsonOption = False,
+    device: flags.DeviceOption = None,
+    dtype: flags.DtypeOption = "auto",
+    json: flags.JsonOption = False,
 ) -> None:
     """Learn the index once, for `sift ask --mode merged`, which learns nothing at a question.
 
@@ -60,28 +51,19 @@ def learn(
     """
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder) as source:
-        name = source.embedder_name or embedder
-        if name is None:
-            raise InvalidInputError(
-                f"the store {address} does not say which model embedded its documents; pass it "
-                f"with --embedder"
-            )
-        with working("Reading the store …"):
+        name = named_embedder(source, address, embedder)
+        with Working("Reading the store …"):
             sample = source.sample(MOST_CHUNKS, np.random.default_rng(0))
-    with working("Loading the language model …") as status:
+    with Working("Loading the language model …") as status:
         from sift_core.answering import learn_clusters  # with torch
 
-        language_model = load_language_model(
-            model, device, dtype=dtype.value, console=status.console
-        )
+        language_model = load_language_model(model, device, dtype=dtype, console=status.console)
         status.update("Clustering …")
         progress: list[LearningProgress] = []
 
         def on_step(done: int, total: int, loss: float) -> None:
             if not progress:
-                n_steps = total - done + 1
-                console = stderr_console()
-                progress.append(LearningProgress(status=status, console=console, n_steps=n_steps))
+                progress.append(LearningProgress(status=status, n_steps=total - done + 1))
             progress[0].step(loss)
 
         found = learn_clusters(
@@ -93,13 +75,14 @@ def learn(
             n_chunks=chunks,
             on_step=on_step,
         )
+    n_learned = min(chunks, len(sample.texts))
     if json:
         print_json(
             {
                 "adapters": adapters,
                 "n_adapters": len(found.adapters),
                 "bytes": found.n_bytes,
-                "n_learned": min(chunks, len(sample.texts)),
+                "n_learned": n_learned,
                 "n_stored": sample.n_stored,
                 "store": str(address),
                 "model": model,
@@ -107,13 +90,48 @@ def learn(
             }
         )
         return
-    console = stdout_console()
-    n_learned = min(chunks, len(sample.texts))
+    console = Terminal()
     of = f"{n_learned:,} of " if n_learned < sample.n_stored else ""
     console.say(
         f"{counted(len(found.adapters), 'adapter')} learned from "
         f"{of}{counted(sample.n_stored, 'chunk')} in {Path(adapters)}; in use they take "
         f"{found.n_bytes / 2**20:,.0f} MiB of memory."
     )
-    where = "" if adapters == DEFAULT_ADAPTERS else f" --adapters {adapters}"
+    where = "" if adapters == flags.DEFAULT_ADAPTERS else f" --adapters {adapters}"
     console.say(f'Next: sift ask "…" --mode merged{where}')
+
+
+@dataclass(kw_only=True)
+class LearningProgress:
+    """Tells of each training step: the line of a terminal, and in a pipe a line now and then.
+
+    Args:
+        status: The line; where it is none of a terminal, its console gets whole lines.
+        n_steps: How many steps there will be, unless time is over before.
+        clock: Seconds.
+    """
+
+    status: Working
+    n_steps: int
+    clock: Callable[[], float] = time.monotonic
+    _n: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self._said_at = self.clock()
+
+    def step(self, loss: float) -> None:
+        """Note a step that was taken, with the loss before it in nats a token."""
+        self._n += 1
+        now = self.clock()
+        left = (now - self._started) / self._n * (self.n_steps - self._n)
+        self.status.update(
+            f"Fine-tuning: step {self._n} of {self.n_steps}, about {left:.0f} s left, loss "
+            f"{loss:.2f} nats a token …"
+        )
+        if self.status.notes.is_terminal:
+            return
+        if self._n == 1 and left > LONG_S:
+            self.status.notes.say(f"Fine-tuning on {self.n_steps} chunks: about {left:.0f} s.")
+        elif self._n > 1 and now - self._said_at >= EVERY_S:
+            self._said_at = now
+            self.status.notes.say(f"  step {self._n} of {self.n_steps}, about {left:.0f} s left")

@@ -16,8 +16,8 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from sift_core.answering.model.bundled import INSTALL, PACKAGE, SMOLLM2, packaged_place
-from sift_core.cli.output import stderr_console
-from sift_core.cli.settings import DEFAULT_EMBEDDER
+from sift_core.cli.options import DEFAULT_EMBEDDER
+from sift_core.cli.output import Terminal
 from sift_core.errors import InvalidInputError, MissingDependencyError, SiftError
 from sift_core.files import measured_once
 from sift_core.processor import n_threads
@@ -136,7 +136,7 @@ def _by_onnx_runtime(name: str, precision: Precision) -> OnnxEmbedder | None:
             return None
         if not exported_path(folder).is_file():
             told = f"Preparing the embedder {name} for ONNX Runtime: half a minute, this once."
-            stderr_console().print(told, soft_wrap=True)
+            Terminal(stderr=True).print(told, soft_wrap=True)
             _quieten_transformers()
         return OnnxEmbedder(name, precision=precision)
     except MissingDependencyError:
@@ -172,7 +172,7 @@ def load_language_model(
 
     def tell(folder: Path) -> None:
         told = f"Converting the bundled model {name} to {folder}: half a minute, this once."
-        (console or stderr_console()).print(told, soft_wrap=True)
+        (console or Terminal(stderr=True)).print(told, soft_wrap=True)
 
     _quieten_transformers()
     with warnings.catch_warnings():  # of what a reader of the answer can do nothing about

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sift_core.cli.plain import one_line, plain
-from sift_core.cli.streams import undecorated
+from sift_core.cli.streams import one_line, plain, undecorated
 from sift_core.errors import MissingDependencyError
 from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, repeats_of
+from sift_core.places import document_of
 from sift_core.types import CandidatePool
 
 try:
@@ -31,9 +31,6 @@ LEGEND = (
 )
 LEAST_TITLE = 12  # columns, below which the stump of a heading says nothing
 
-# How files of other indexers call what `sift index` calls "source".
-_SOURCE_KEYS = ("source", "file_path", "path", "file_name", "url", "title")
-
 # A chunk of Markdown often begins with its headings, which stand in the line above it already.
 _HEADING_LINES = re.compile(r"\A(?:\s*#{1,6}\s.*\n)+")
 
@@ -41,15 +38,17 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 class Terminal(Console):
-    """A console without markup, on which no text that is printed can steer the terminal."""
+    """A console without markup, on which no text that is printed can steer the terminal.
+
+    It has no colours in a pipe or with NO_COLOR set.
+
+    Args:
+        stderr: Whether it is for notes and status lines rather than for results.
+    """
 
     def __init__(self, *, stderr: bool = False) -> None:
         file = undecorated(sys.stderr if stderr else sys.stdout)
         super().__init__(file=file, highlight=False, emoji=False, markup=False)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Return a text as it is printed."""
-        return super().render_str(plain(text), **options)
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """Yield the pieces of what is printed: clean, and without links, which Rich may find."""
@@ -69,34 +68,24 @@ class Terminal(Console):
         return self.is_terminal or "COLUMNS" in os.environ
 
 
-def stdout_console() -> Terminal:
-    """Return the console for results: no colours in a pipe or with NO_COLOR set."""
-    return Terminal()
-
-
-def stderr_console() -> Terminal:
-    """Return the console for notes and status lines, which is silent about status in a pipe."""
-    return Terminal(stderr=True)
-
-
 class Working(Status):
-    """A line on stderr that says what takes its time, and vanishes; none in a pipe."""
+    """A line on stderr that says what takes its time, and vanishes; none in a pipe.
+
+    Attributes:
+        notes: The console of the line. What it prints meanwhile stands above the line.
+    """
 
     def __init__(self, text: str) -> None:
-        super().__init__(_unmarked(text), console=stderr_console())
+        self.notes = Terminal(stderr=True)
+        super().__init__(Text(one_line(text)), console=self.notes)
+
+    def __enter__(self) -> Working:
+        super().__enter__()
+        return self
 
     def update(self, status: Any = None, **options: Any) -> None:
         """Say something else: a text, none of which is markup."""
-        super().update(_unmarked(status), **options)
-
-
-def _unmarked(text: str) -> Text:
-    return Text(one_line(text))
-
-
-def working(text: str) -> Working:
-    """Return a line that says what takes its time, to be shown by `with`."""
-    return Working(text)
+        super().update(Text(one_line(status)), **options)
 
 
 def write(text: str) -> None:
@@ -173,8 +162,7 @@ def source_of(metadata: Mapping[str, Any], document_id: str, width: int) -> str:
         width: Columns that it takes at most. Where not all fits, the outer headings go first, and
             the file last.
     """
-    named = (metadata.get(key) for key in _SOURCE_KEYS)
-    file = next((name for name in named if isinstance(name, str) and name), document_id)
+    file = document_of(metadata) or document_of(metadata, "title") or document_id
     if document_id.startswith(f"{file}#"):
         file = document_id
     heading = metadata.get("heading") or ()

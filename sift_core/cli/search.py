@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
 from sift_core.choice import search as search_source
-from sift_core.cli.choice_flags import with_choice_flags
+from sift_core.cli import options as flags
 from sift_core.cli.output import (
     LEGEND,
     Terminal,
@@ -22,52 +21,35 @@ from sift_core.cli.output import (
     print_json,
     source_of,
     sparkline,
-    stdout_console,
 )
-from sift_core.cli.settings import (
-    DEFAULT_STORE,
-    EmbedderOption,
-    JsonOption,
-    QueryOption,
-    StoreOption,
-    question_from,
-)
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.cli.stores import open_with_embedder
 from sift_core.comparison import TITLES, compare_methods
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained, repeats_of
 from sift_core.options import ChoiceOptions, token_counter
 from sift_core.protocols import CandidateSource
-from sift_core.selection.select import selector_from_settings
+from sift_core.selection.select import KernelName, selector_from_settings
 from sift_core.sources.oversampling import OversamplingSource
 from sift_core.sources.several_queries import queries_of
 
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
-class KernelName(str, Enum):
-    """Kernels that the command line knows."""
-
-    AUTO = "auto"
-    RBF = "rbf"
-    LINEAR = "linear"
-
-
-@with_choice_flags(n_select="n_select")
+@flags.with_flags(n_select="n_select")
 def search(
     question: Annotated[
         str,
         typer.Argument(metavar="QUESTION", help='What to look for; "-" reads it from stdin.'),
     ],
-    queries: QueryOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    embedder: EmbedderOption = None,
+    queries: flags.QueryOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    embedder: flags.EmbedderOption = None,
     *,
     options: ChoiceOptions,
     kernel: Annotated[
         KernelName,
         typer.Option(help="auto reads its scales from the candidates; linear is the paper's."),
-    ] = KernelName.AUTO,
+    ] = "auto",
     noise_variance: Annotated[
         float | None,
         typer.Option(
@@ -82,7 +64,7 @@ def search(
         bool,
         typer.Option("--adaptive", help="Fetch more where the candidates repeat one another."),
     ] = False,
-    json: JsonOption = False,
+    json: flags.JsonOption = False,
 ) -> None:
     """Print the chunks that together say most about QUESTION.
 
@@ -93,17 +75,25 @@ def search(
     sift search "Stream it, async or not?" --query "Stream a response" --query "async or def?"
     sift search - --json < question.txt
     """
-    question = question_from(question)
+    question = flags.question_from(question)
     if options.n_candidates < options.n_select:
         raise InvalidInputError(
             f"--candidates must be >= --n-select, got {options.n_candidates} and {options.n_select}"
         )
-    _check_comparison(options, queries, compare=compare)
-    selector = selector_from_settings(kernel=kernel.value, noise_variance=noise_variance)
+    if compare and queries:
+        raise InvalidInputError(
+            "--compare sets SIFT beside methods that take one question; leave out --query, or "
+            "--compare"
+        )
+    if compare and options.rules:
+        rules = ", ".join(f"--{name.replace('_', '-')}" for name in options.rules)
+        raise InvalidInputError(
+            f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
+            f"--compare"
+        )
+    selector = selector_from_settings(kernel=kernel, noise_variance=noise_variance)
     options = replace(options, selector=selector)
-    address = StoreAddress.parse(store)
-    with open_store(address, embedder_name=embedder) as source:
-        model = embedder_of(source, address, embedder)
+    with open_with_embedder(store, embedder) as (address, source, model):
         query = queries_of(queries or [question], model)
         options = replace(options, count_tokens=token_counter(model))
         fetched: CandidateSource = source
@@ -117,38 +107,15 @@ def search(
         "embedder": model.name,
         "n_candidates": len(chosen.pool),
     }
-    if not compare and json:
-        print_json({**asked, **chosen.as_dict()})
-    elif not compare:
-        _print_search(stdout_console(), chosen)
-    else:
+    if compare:
         columns = compare_methods(chosen, options.n_select)
-        if json:
-            records = {name: column.as_dict() for name, column in columns.items()}
-            print_json({**asked, "columns": records})
-        else:
-            _print_comparison(stdout_console(), columns)
-
-
-def _check_comparison(
-    options: ChoiceOptions, queries: Sequence[str] | None, *, compare: bool
-) -> None:
-    """Refuse to compare with methods that cannot do what is asked for.
-
-    Raises:
-        InvalidInputError: If so.
-    """
-    if compare and queries:
-        raise InvalidInputError(
-            "--compare sets SIFT beside methods that take one question; leave out --query, or "
-            "--compare"
-        )
-    if compare and options.rules:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options.rules)
-        raise InvalidInputError(
-            f"--compare sets SIFT beside methods that keep no rules; leave out {flags}, or "
-            f"--compare"
-        )
+        records = {name: column.as_dict() for name, column in columns.items()}
+    if json:
+        print_json({**asked, **({"columns": records} if compare else chosen.as_dict())})
+    elif compare:
+        _print_comparison(Terminal(), columns)
+    else:
+        _print_search(Terminal(), chosen)
 
 
 def _print_search(console: Terminal, chosen: Chosen) -> None:

@@ -5,36 +5,17 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sift_core.cli.calibrations import engine_options
-from sift_core.cli.choice_flags import with_choice_flags
+from sift_core.cli import options as flags
+from sift_core.cli.calibrate import engine_options
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import stderr_console, working
-from sift_core.cli.settings import (
-    DEFAULT_MODEL,
-    DEFAULT_STORE,
-    CalibrationOption,
-    CiteOption,
-    CondenseName,
-    CondenseOption,
-    DeviceOption,
-    DtypeName,
-    DtypeOption,
-    EffortName,
-    EffortOption,
-    EmbedderOption,
-    ModelOption,
-    OffTopic,
-    OffTopicOption,
-    StepsOption,
-    StoreOption,
-)
-from sift_core.cli.stores import StoreAddress, embedder_of, open_store
+from sift_core.cli.output import Terminal, Working
+from sift_core.cli.stores import open_with_embedder
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.options import ChoiceOptions
 from sift_core.service.settings import KEY_VARIABLE, key_of
@@ -43,21 +24,91 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from sift_core.answering import AnswerEngine, VllmServer
-    from sift_core.answering.condensing import Condense
-    from sift_core.answering.model.number_type import NumberType
     from sift_core.service import ServiceSettings
 
-MAX_NEW_TOKENS, VLLM_MAX_RANK = 256, 16
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
 
-@with_choice_flags(n_select="n_context")
+@dataclass(frozen=True, kw_only=True)
+class AppOptions:
+    """What a service has beside index and model; each field is a flag."""
+
+    adapters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of the adapters that sift learn made; with them there is the mode merged.",
+            show_default=False,
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
+    ] = 256
+    vllm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A running vLLM that writes the answers; choosing and learning stay here. Its key "
+            f"is read from {VLLM_KEY_VARIABLE}.",
+            show_default=False,
+        ),
+    ] = None
+    vllm_folder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where what was learned is written for vLLM, at the same path there.",
+            show_default=False,
+        ),
+    ] = None
+    vllm_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model as given to `vllm serve`; that of --model if left out.",
+            show_default=False,
+        ),
+    ] = None
+    vllm_max_rank: Annotated[
+        int, typer.Option(min=1, help="As given to `vllm serve --max-lora-rank`.")
+    ] = 16
+
+    def server(self, model: str) -> VllmServer | None:
+        """Return the vLLM that writes the answers; None without one.
+
+        Args:
+            model: The language model, which vLLM serves unless `vllm_model` names another.
+
+        Raises:
+            InvalidInputError: If there is no folder for what is learned, or the URL is none.
+        """
+        if self.vllm is None:
+            return None
+        if self.vllm_folder is None:
+            raise InvalidInputError(
+                "--vllm needs --vllm-folder: a folder, at the same path for vLLM and readable for "
+                "it, where what was learned is written; /dev/shm/sift for instance"
+            )
+        from sift_core.answering import VllmServer
+        from sift_core.service import ServiceSettings
+
+        return VllmServer(
+            self.vllm,
+            base_model=self.vllm_model or model,
+            folder=self.vllm_folder,
+            max_lora_rank=self.vllm_max_rank,
+            n_kept=ServiceSettings.n_sessions,
+            api_key=key_of(VLLM_KEY_VARIABLE),
+        )
+
+
+@flags.with_flags(n_select="n_context", app=AppOptions)
 def serve(
-    store: StoreOption = DEFAULT_STORE,
-    model: ModelOption = DEFAULT_MODEL,
-    embedder: EmbedderOption = None,
+    store: flags.StoreOption = flags.DEFAULT_STORE,
+    model: flags.ModelOption = flags.DEFAULT_MODEL,
+    embedder: flags.EmbedderOption = None,
     host: Annotated[
         str, typer.Option(help="Address to listen at; others than the loopback need a key.")
     ] = "127.0.0.1",
@@ -84,23 +135,8 @@ def serve(
     ] = None,
     *,
     options: ChoiceOptions,
-    cite: CiteOption = False,
-    on_off_topic: OffTopicOption = OffTopic.REFUSE,
-    condense: CondenseOption = CondenseName.JOIN,
-    effort: EffortOption = EffortName.BALANCED,
-    adapters: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Of the adapters that sift learn made; with them there is the mode merged.",
-            show_default=False,
-        ),
-    ] = None,
-    calibration: CalibrationOption = None,
-    steps: StepsOption = None,
-    max_new_tokens: Annotated[
-        int, typer.Option(min=1, help="Length of an answer where a request says none, in tokens.")
-    ] = MAX_NEW_TOKENS,
+    answers: flags.AnswerOptions,
+    app: AppOptions,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds after which an answer ends with what there is.")
     ] = 300.0,
@@ -112,36 +148,6 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = DtypeName.AUTO,
-    vllm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A running vLLM that writes the answers; choosing and learning stay here. Its key "
-            f"is read from {VLLM_KEY_VARIABLE}.",
-            show_default=False,
-        ),
-    ] = None,
-    vllm_folder: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where what was learned is written for vLLM, at the same path there.",
-            show_default=False,
-        ),
-    ] = None,
-    vllm_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The model as given to `vllm serve`; that of --model if left out.",
-            show_default=False,
-        ),
-    ] = None,
-    vllm_max_rank: Annotated[
-        int, typer.Option(min=1, help="As given to `vllm serve --max-lora-rank`.")
-    ] = VLLM_MAX_RANK,
 ) -> None:
     """Serve the index and the model to clients of OpenAI's, Cohere's, Jina's and TEI's APIs.
 
@@ -156,7 +162,7 @@ def serve(
         no_auth=no_auth,
         model_name=model_name,
         timeout=timeout,
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=app.max_new_tokens,
         origins=(allow_origin or "").replace(",", " ").split(),
     )
     with (
@@ -167,48 +173,24 @@ def serve(
             model=None if no_model else model,
             embedder=embedder,
             options=options,
-            cite=cite,
-            on_off_topic=on_off_topic.value,
-            condense=condense.condense,
-            adapters=adapters,
-            calibration=calibration,
-            effort=effort.value,
-            steps=steps,
-            max_new_tokens=max_new_tokens,
-            device=device,
-            dtype=dtype.value,
-            vllm=vllm,
-            vllm_folder=vllm_folder,
-            vllm_model=vllm_model,
-            vllm_max_rank=vllm_max_rank,
-        ) as app,
+            answers=answers,
+            app=app,
+        ) as service,
     ):
-        _run(app, host, listener)
+        _run(service, host, listener)
 
 
-@with_choice_flags(n_select="n_context", is_command=False)
+@flags.with_flags(n_select="n_context", app=AppOptions, is_command=False)
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
     *,
-    store: str = DEFAULT_STORE,
-    model: str | None = DEFAULT_MODEL,
+    store: str = flags.DEFAULT_STORE,
+    model: str | None = flags.DEFAULT_MODEL,
     embedder: str | None = None,
     options: ChoiceOptions,
-    cite: bool = False,
-    on_off_topic: str = OffTopic.REFUSE.value,
-    condense: Condense | None = "join",
-    adapters: str | None = None,
-    calibration: str | None = None,
-    effort: str = EffortName.BALANCED.value,
-    steps: int | None = None,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    device: str | None = None,
-    dtype: NumberType = "auto",
-    vllm: str | None = None,
-    vllm_folder: str | None = None,
-    vllm_model: str | None = None,
-    vllm_max_rank: int = VLLM_MAX_RANK,
+    answers: flags.AnswerOptions,
+    app: AppOptions,
 ) -> Iterator[FastAPI]:
     """Open the store, load the models, and yield the service over them.
 
@@ -218,67 +200,50 @@ def opened_app(
         model: Id or folder; None for a service that ranks, searches and embeds alone.
         embedder: What to embed with; None for what the index names.
         options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
-            by name, as the flags of `sift serve`.
-        cite: Whether chunks are numbered and marks asked for, unless a request says otherwise.
-        on_off_topic: As in `AnswerEngine`.
-        condense: As in `AnswerEngine`.
-        adapters: Folder of what `sift learn` made, for mode "merged"; None for no such mode.
-        calibration: File of what `sift calibrate` found; that beside the index if None.
-        effort: As in `AnswerEngine`, where a request says nothing.
-        steps: Training steps of a fine-tuning in its place; None for those of `effort`.
-        max_new_tokens: Length of an answer where a request says none.
-        device: As in torch; the fastest there is if None.
-        dtype: Number type of the model, as for `LanguageModel.from_pretrained`.
-        vllm: URL of a vLLM that writes the answers; None for none.
-        vllm_folder: Where what was learned is written for it.
-        vllm_model: The model as it was given to it; `model` if None.
-        vllm_max_rank: As given to it.
+            by name, as the flags of `sift serve`, like the next two.
+        answers: How the model is loaded, learns and answers, unless a request says otherwise.
+        app: Adapters, the length of answers, and a vLLM that writes them.
 
     Raises:
         SiftError: If there is no such store, model or server, or they do not go together.
     """
     from sift_core.service import create_app  # first: it may not be installed
 
-    address = StoreAddress.parse(store)
     with ExitStack() as stack:
-        server = None
-        if vllm is not None:
-            if model is None:
-                raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
-            server = _vllm(vllm, vllm_model or model, vllm_folder, vllm_max_rank)
+        if model is None and app.vllm is not None:
+            raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
+        server = None if model is None else app.server(model)
+        if server is not None:
             stack.enter_context(server).check()
-        source = stack.enter_context(open_store(address, embedder_name=embedder))
-        vectors = embedder_of(source, address, embedder)
+        opened = stack.enter_context(open_with_embedder(store, embedder))
         engine: AnswerEngine | None = None
         if model is not None:
             if settings.model_name is None:
                 name = PurePath(model).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
-            with working("Loading the language model …") as status:
+            with Working("Loading the language model …") as status:
                 from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
 
                 language_model = load_language_model(
-                    model, device, dtype=dtype, console=status.console
+                    model, answers.device, dtype=answers.dtype, console=status.console
                 )
-                calibrated = engine_options(address, calibration, None, language_model)
-                if adapters is not None:
-                    calibrated["adapters"] = ClusterAdapters.load(adapters, language_model)
+                calibrated = engine_options(
+                    opened.address, answers.calibration, None, language_model
+                )
+                if app.adapters is not None:
+                    calibrated["adapters"] = ClusterAdapters.load(app.adapters, language_model)
                 engine = AnswerEngine(
                     language_model=language_model,
-                    **calibrated,
-                    source=source,
-                    embedder=vectors,
+                    source=opened.source,
+                    embedder=opened.embedder,
                     options=options,
-                    cite=cite,
-                    on_off_topic=on_off_topic,
-                    condense=condense,
-                    effort=effort,
-                    n_steps=steps,
-                    max_new_tokens=max_new_tokens,
+                    max_new_tokens=app.max_new_tokens,
+                    **answers.for_engine(),
+                    **calibrated,
                 )
                 if server is not None:
-                    engine = _generating_in(engine, server, vllm_max_rank)
-        yield create_app(engine, source=source, embedder=vectors, settings=settings)
+                    engine = _generating_in(engine, server, app.vllm_max_rank)
+        yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
 
 
 def _settings(
@@ -316,30 +281,6 @@ def _settings(
         max_new_tokens=max(max_new_tokens, ServiceSettings.max_new_tokens),
         allowed_origins=tuple(origins),
         allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else (),
-    )
-
-
-def _vllm(url: str, base_model: str, folder: str | None, max_rank: int) -> VllmServer:
-    """Return the server that writes the answers.
-
-    Raises:
-        InvalidInputError: If there is no folder for what is learned, or the URL is none.
-    """
-    if folder is None:
-        raise InvalidInputError(
-            "--vllm needs --vllm-folder: a folder, at the same path for vLLM and readable for it, "
-            "where what was learned is written; /dev/shm/sift for instance"
-        )
-    from sift_core.answering import VllmServer
-    from sift_core.service import ServiceSettings
-
-    return VllmServer(
-        url,
-        base_model=base_model,
-        folder=folder,
-        max_lora_rank=max_rank,
-        n_kept=ServiceSettings.n_sessions,
-        api_key=key_of(VLLM_KEY_VARIABLE),
     )
 
 
@@ -402,7 +343,7 @@ def _run(app: Any, host: str, listener: Any) -> None:
     )
     name = f"[{host}]" if ":" in host else host
     at = f"http://{name}:{listener.getsockname()[1]}"
-    stderr_console().say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
+    Terminal(stderr=True).say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
 
     class Server(uvicorn.Server):
         def handle_exit(self, *signal: Any) -> None:

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from sift_core.cli.models import check_recorded_embedder, load_embedder
-from sift_core.cli.output import working
-from sift_core.cli.settings import DEFAULT_STORE
+from sift_core.cli.options import DEFAULT_STORE
+from sift_core.cli.output import Working
 from sift_core.errors import CandidateSourceError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -205,30 +205,59 @@ def open_for_writing(
         )
 
 
-def embedder_of(
-    source: FaissSource | QdrantSource, address: StoreAddress, name: str | None = None
-) -> LoadedEmbedder:
-    """Return the model that embedded an opened store's documents, loaded.
+class OpenedIndex(NamedTuple):
+    """An index that is searched.
 
     Args:
-        source: From `open_store`, which has compared it with what the caller asked for.
-        address: Where it is, for messages.
-        name: What the user asked for: what to load where the store names none.
+        address: Where it is.
+        source: The store.
+        embedder: The model that embedded its documents, loaded.
+    """
+
+    address: StoreAddress
+    source: FaissSource | QdrantSource
+    embedder: LoadedEmbedder
+
+
+@contextmanager
+def open_with_embedder(store: str, embedder: str | None) -> Iterator[OpenedIndex]:
+    """Open the index that `--store` and `--embedder` mean, and load its embedder.
+
+    Args:
+        store: Its address.
+        embedder: The model that the user named; None for the recorded one.
 
     Raises:
-        InvalidInputError: If nobody said which model that is, there is no such model, or the store
-            alone names one that was not used on this machine before.
+        CandidateSourceError: If the store fails or its folder is in use.
+        InvalidInputError: If there is no such index, it was made by another embedder, nobody said
+            by which, there is no such model, or the store alone names one that was not used on
+            this machine before.
     """
-    recorded = source.embedder_name or name
-    if recorded is None:
+    address = StoreAddress.parse(store)
+    with open_store(address, embedder_name=embedder) as source:
+        name = named_embedder(source, address, embedder)
+        if name != embedder:
+            check_recorded_embedder(name, str(address))
+        with Working(f"Loading the embedder {name} …"):
+            loaded = load_embedder(name)
+        yield OpenedIndex(address, source, loaded)
+
+
+def named_embedder(
+    source: FaissSource | QdrantSource, address: StoreAddress, asked: str | None
+) -> str:
+    """Return the name of the model that embedded an opened store's documents.
+
+    Raises:
+        InvalidInputError: If neither the store nor the user names one.
+    """
+    name = source.embedder_name or asked
+    if name is None:
         raise InvalidInputError(
             f"the store {address} does not say which model embedded its documents; pass it with "
             f"--embedder"
         )
-    if recorded != name:
-        check_recorded_embedder(recorded, str(address))
-    with working(f"Loading the embedder {recorded} …"):
-        return load_embedder(recorded)
+    return name
 
 
 def _check_url(kind: str, url: str, collection: str) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sift_core.cli import index as index_module
-from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
-from sift_core.cli.index_plan import MEMORY_NAME
+from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, MEMORY_NAME, chunker_for
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import reader
 from sift_core.files import seal
@@ -46,7 +45,7 @@ def loads(monkeypatch, elsewhere):
     monkeypatch.setattr(index_module, "load_index_embedder", load)
     monkeypatch.setattr(index_module, "load_embedder", lambda name: load(f"{name} in float32"))
     monkeypatch.setattr(index_module, "check_recorded_embedder", lambda *_: None)
-    monkeypatch.setattr(index_module, "DEFAULT_EMBEDDER", SmallEmbedder(32).name)
+    monkeypatch.setattr(index_module.flags, "DEFAULT_EMBEDDER", SmallEmbedder(32).name)
     return names
 
 

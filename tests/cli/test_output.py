@@ -9,7 +9,7 @@ from sift_core.cli.output import (
     source_of,
     sparkline,
 )
-from sift_core.cli.plain import one_line, plain
+from sift_core.cli.streams import one_line, plain
 from tests.pools import pool_of, turned
 
 

@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from sift_core.cli import run
-from sift_core.cli.output import Terminal, stderr_console, working
+from sift_core.cli.output import Terminal, Working
 from sift_core.cli.streams import CleanStream, undecorated
 from sift_core.errors import CandidateSourceError
 from sift_core.progress import progress_bar
@@ -111,7 +111,7 @@ def test_what_libraries_write_is_cleaned_too(capsys):
 def test_a_status_line_takes_no_markup_and_no_escapes(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", CleanStream(screen, has_results=False))
-    with working(f"Read [/b] [link=http://evil]x[/link] {HOSTILE}") as status:
+    with Working(f"Read [/b] [link=http://evil]x[/link] {HOSTILE}") as status:
         status.update(f"Read docs/a[/b].md {HOSTILE} …")
         # Rich takes what others write meanwhile, and reads links out of it.
         sys.stderr.write("\x1b]8;;http://evil\x1b\\a note\x1b]8;;\x1b\\\n")
@@ -127,7 +127,7 @@ def test_our_own_colours_and_bars_reach_the_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stderr", CleanStream(screen, has_results=False))
-    stderr_console().print("bold", style="bold")
+    Terminal(stderr=True).print("bold", style="bold")
     with progress_bar(2, "a\x1b[2Jb", "steps") as advance:
         advance(2)
     assert undecorated(sys.stderr).write("x") == 1
@@ -137,7 +137,7 @@ def test_our_own_colours_and_bars_reach_the_terminal(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     screen.truncate(0)
-    stderr_console().print("plain", style="red")
+    Terminal(stderr=True).print("plain", style="red")
     assert "\x1b[31m" not in screen.getvalue()
 
 

@@ -74,8 +74,10 @@ class SIFTRetriever(BaseRetriever):
             the store does not give. Default: none.
         embed_model: Embeds queries. Default: the index's own model.
         callback_manager, verbose: As in LlamaIndex. Default: the index's manager, and no output.
-        node_ids, doc_ids, vector_store_query_mode, alpha, sparse_top_k, hybrid_top_k,
-        vector_store_kwargs: As in `index.as_retriever`, if the store can take them into account.
+        node_ids, doc_ids, vector_store_query_mode: As in `index.as_retriever`, if the store can
+            take them into account.
+        alpha, sparse_top_k, hybrid_top_k, vector_store_kwargs: As in `index.as_retriever`, for
+            hybrid searches.
         **options: Fields of `sift_core.ChoiceOptions` by name, as in `SIFTReranker`.
 
     Raises:

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from sift_core.cli.learning import LearningProgress
-from sift_core.cli.output import stderr_console, working
+from sift_core.cli.learn import LearningProgress
+from sift_core.cli.output import Working
 
 
 @pytest.fixture
@@ -16,10 +16,8 @@ def told(monkeypatch):
         written = io.StringIO()
         monkeypatch.setattr("sys.stderr", written)
         now = [0.0]
-        with working("Fine-tuning …") as status:
-            progress = LearningProgress(
-                status=status, console=stderr_console(), n_steps=n_steps, clock=lambda: now[0]
-            )
+        with Working("Fine-tuning …") as status:
+            progress = LearningProgress(status=status, n_steps=n_steps, clock=lambda: now[0])
             for _ in range(n_steps):
                 now[0] += seconds
                 progress.step(2.5)

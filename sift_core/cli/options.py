@@ -1,0 +1,244 @@
+"""Flags that several commands have, and their defaults."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.checks import check_question
+from sift_core.errors import MissingDependencyError
+from sift_core.options import ChoiceOptions, help_of
+from sift_core.protocols import Selector
+
+try:
+    import typer
+except ImportError as error:
+    raise MissingDependencyError("typer", extra="cli") from error
+
+T = TypeVar("T")
+
+DEFAULT_STORE = "faiss:.sift"
+DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
+DEFAULT_MODEL = SMOLLM2
+DEFAULT_ADAPTERS = ".sift-adapters"
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+EffortName = Literal["quick", "balanced", "thorough"]
+
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        envvar="SIFT_STORE",
+        metavar="ADDRESS",
+        help="faiss:FOLDER, qdrant:FOLDER or qdrant:URL; #NAME at the end names a collection of "
+        "Qdrant. A server's key is read from QDRANT_API_KEY.",
+    ),
+]
+EmbedderOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="SIFT_EMBEDDER",
+        metavar="NAME",
+        help="A sentence-transformers model: name on the hub, or folder. If left out, the one "
+        f"that the store was made with; {DEFAULT_EMBEDDER} for a new store.",
+    ),
+]
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        envvar="SIFT_MODEL",
+        metavar="NAME",
+        help="A causal language model of transformers: name on the hub, or folder. The default is "
+        "installed as a package, without a hub.",
+    ),
+]
+QueryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--query",
+        help="What is looked for in place of QUESTION: a part, or a rewrite; may come several "
+        "times.",
+    ),
+]
+EffortOption = Annotated[
+    EffortName,
+    typer.Option(help="How much a fine-tuning learns at most: 5, 12 or 50 steps."),
+]
+AdaptersOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FOLDER",
+        help="Where the adapters are that sift learn makes for the mode merged.",
+    ),
+]
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where what sift calibrate finds is kept; beside the index if left out.",
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda, mps; the fastest there is if left out.", show_default=False),
+]
+DtypeOption = Annotated[
+    DtypeName,
+    typer.Option(
+        help="Number type of the model. auto takes the fastest on a CPU (sift doctor says which), "
+        "and that of the stored weights on a GPU."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """How `sift ask` and `sift serve` answer; each field is a flag."""
+
+    effort: EffortOption = "balanced"
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Training steps of a fine-tuning, with the paper's rate, in place of --effort.",
+            show_default=False,
+        ),
+    ] = None
+    cite: Annotated[
+        bool,
+        typer.Option(
+            "--cite", help="Number the chunks, and ask for marks: [1] is the first source."
+        ),
+    ] = False
+    on_off_topic: Annotated[
+        Literal["refuse", "base"],
+        typer.Option(
+            help="What mode auto does where the index says nothing on a question: says so, or "
+            "lets the model answer from what it knows.",
+        ),
+    ] = "refuse"
+    condense: Annotated[
+        Literal["join", "model", "off"],
+        typer.Option(
+            help="What a question that follows others is searched for: together with the one "
+            "before it and by itself, as the model rewrites it, or by itself alone.",
+        ),
+    ] = "join"
+    calibration: CalibrationOption = None
+    device: DeviceOption = None
+    dtype: DtypeOption = "auto"
+
+    def for_engine(self) -> dict[str, Any]:
+        """Return those that `AnswerEngine` takes, as it takes them."""
+        return {
+            "effort": self.effort,
+            "n_steps": self.steps,
+            "cite": self.cite,
+            "on_off_topic": self.on_off_topic,
+            "condense": None if self.condense == "off" else self.condense,
+        }
+
+
+# Options of a choice whose flag has another name. It is the name in a settings file, too.
+_NAMES = {"n_candidates": "candidates"}
+
+
+def with_flags(
+    *, n_select: str, is_command: bool = True, **more: type[Any]
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Return a decorator: a parameter that is a group of options becomes a flag for each of them.
+
+    The groups are `options`, of `ChoiceOptions`, and `answers`, of `AnswerOptions`. Options that
+    are functions or objects have no flag. A caller in Python may leave flags out, or pass a group
+    in place of its flags.
+
+    Args:
+        n_select: Name of the parameter for `ChoiceOptions.n_select`; its flag has the short form
+            -n.
+        is_command: Whether Typer reads the function: then its annotations are evaluated.
+        **more: Other groups by the names of their parameters, dataclasses as `AnswerOptions` is.
+    """
+    chosen = {
+        one.name: {"n_select": n_select, **_NAMES}.get(one.name, one.name)
+        for one in fields(ChoiceOptions)
+        if not one.metadata.get("is_live")
+    }
+    known: dict[str, tuple[type[Any], dict[str, str]]] = {"options": (ChoiceOptions, chosen)}
+    more["answers"] = AnswerOptions
+    for group, kind in more.items():
+        known[group] = kind, {one.name: one.name for one in fields(kind)}
+
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(command, eval_str=is_command)
+        groups = {name: known[name] for name in signature.parameters if name in known}
+        parameters: list[inspect.Parameter] = []
+        for one in signature.parameters.values():
+            parameters += _flags(*groups[one.name]) if one.name in groups else [one]
+
+        @wraps(command)
+        def run(*arguments: Any, **given: Any) -> T:
+            for group, (kind, names) in groups.items():
+                flags = {field: given.pop(name) for field, name in names.items() if name in given}
+                given.setdefault(group, kind(**flags))
+            return command(*arguments, **given)
+
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # as typer reads it
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def question_from(argument: str) -> str:
+    """Return the question that an argument means: itself, or what stdin has for "-".
+
+    Raises:
+        InvalidInputError: If it is empty.
+    """
+    question = sys.stdin.read().strip() if argument == "-" else argument
+    check_question(question)
+    return question
+
+
+def _flags(kind: type[Any], names: Mapping[str, str]) -> list[inspect.Parameter]:
+    """Return a parameter for each field that has a flag."""
+    here = {"Callable": Callable, "Selector": Selector}
+    hints = get_type_hints(kind, localns=here, include_extras=True)
+    if kind is ChoiceOptions:  # declared without knowledge of Typer
+        hints |= {name: Annotated[hints[name], _choice_flag(name, names)] for name in names}
+    return [
+        inspect.Parameter(
+            names[one.name],
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=hints[one.name],
+        )
+        for one in fields(kind)
+        if one.name in names
+    ]
+
+
+def _choice_flag(field: str, names: Mapping[str, str]) -> Any:
+    """Return what Typer needs of a flag: its name, help and least value."""
+    option = ChoiceOptions.__dataclass_fields__[field]
+
+    def flag_of(name: str) -> str:
+        return f"--{names.get(name, name).replace('_', '-')}"
+
+    short = ["-n"] if field == "n_select" else []
+    return typer.Option(
+        *short,
+        flag_of(field),
+        min=option.metadata.get("minimum"),
+        metavar="KEY" if str(option.type).startswith("str") else None,
+        help=re.sub(r"`(\w+)`", lambda found: flag_of(found[1]), help_of(field)),
+        show_default=False,
+    )
