@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sift_core.cli import run
+from sift_core.cli import eval_retrieval, run
 from sift_core.cli.application import app
 from sift_core.evaluation import embedding_cache
 
@@ -62,6 +62,16 @@ def test_rows_are_written_and_printed(files, tmp_path, capsys):
 def test_what_cannot_be_measured_is_refused(arguments, message, capsys):
     assert sift_eval("retrieval", *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("pays_after", "n_calls"), [(3, 1), (4, 0)])
+def test_the_compiled_loops_are_loaded_for_many_questions(files, monkeypatch, pays_after, n_calls):
+    pytest.importorskip("sentence_transformers", reason="embeds with MiniLM")
+    calls = []
+    monkeypatch.setattr(eval_retrieval, "load_compiled", lambda: calls.append(1))
+    monkeypatch.setattr(eval_retrieval, "_COMPILING_PAYS", pays_after)
+    assert sift_eval("retrieval", *files, "--methods", "nn", "--conditions", "as-is") == 0
+    assert len(calls) == n_calls
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl/rows.json", "."])
