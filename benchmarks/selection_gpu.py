@@ -73,7 +73,7 @@ def measure(report: Report, *, repetitions: int = 21) -> None:
         "share_of_float32_limit": flops / limits["float32_flops_a_second"] / seconds,
         "share_of_tf32_limit": flops / limits["tf32_flops_a_second"] / seconds,
         "compared": N_CHECKED,
-        "same_as_cpu": same_as_cpu(call(), queries, candidates),
+        "same_as_cpu": same_as_cpu(call()[0], queries, candidates),
     }
     report.rows.append(row)
     for name, value in row.items():
@@ -145,17 +145,14 @@ def same_as_cpu(found: Any, queries: Any, candidates: Any, n_select: int = N_SEL
     """Return for how many of the first queries `SIFTSelector` chooses the same on the CPU.
 
     Args:
-        found: A list of Selection, or something with `positions`, or a tensor (b, n_select).
+        found: Positions, tensor (b, n_select).
         queries: Tensor (b, d).
         candidates: Tensor (b, n, d).
         n_select: How many were chosen.
     """
     selector = SIFTSelector.for_fine_tuning()
-    rows = getattr(found, "positions", found)
     same = 0
     for i in range(min(N_CHECKED, len(queries))):
-        row = getattr(rows[i], "positions", rows[i])
-        positions = row.cpu().numpy() if hasattr(row, "cpu") else np.asarray(row)
         ours = selector.select(queries[i].cpu().numpy(), candidates[i].cpu().numpy(), n_select)
-        same += np.array_equal(positions, ours.positions)
+        same += np.array_equal(found[i].cpu().numpy(), ours.positions)
     return same

@@ -14,8 +14,7 @@ from sift_core.checks import as_count, as_number, check_flag, check_text, shown
 from sift_core.dates import by_date
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
-from sift_core.selection.limits import check_takes_limits
-from sift_core.selection.preference import check_takes_preference
+from sift_core.selection.limits import check_takes_limits, check_takes_preference
 from sift_core.types import CandidatePool, FloatArray
 
 __all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`

@@ -20,7 +20,7 @@ from sift_core.types import FloatArray, IntArray, Selection, StopReason
 class NearestNeighborSelector:
     """Chooses the candidates with the largest cosine, as plain retrieval does.
 
-    Its variances are those of the paper's setting; `posterior_variances` gives any other.
+    Its variances are those of the paper's setting. `posterior_variances` computes others.
     """
 
     def select(
@@ -33,8 +33,8 @@ class NearestNeighborSelector:
     ) -> Selection:
         """Return the `n_select` nearest of `candidates` (n, d) to `query` (d,), nearest first.
 
-        The most relevant first where `relevance` (n,) is given. Ties go to the lowest
-        position; none is chosen twice.
+        With `relevance` (n,), return the most relevant first. Ties go to the lowest position.
+        No candidate is chosen twice.
 
         Raises:
             InvalidInputError: As `SIFTSelector.select`.
@@ -50,13 +50,14 @@ class NearestNeighborSelector:
 
 @dataclass(frozen=True, kw_only=True)
 class MMRSelector:
-    """Chooses by maximal marginal relevance: near to the query, unlike what was chosen.
+    """Chooses by maximal marginal relevance: near to the query, unlike the earlier choices.
 
     argmax w · cos(q, x) - (1 - w) · max cos(x, x_j) over the earlier choices x_j. Its variances
     are those of the paper's setting.
 
     Args:
-        relevance_weight: w in [0, 1]. 1 is nearest neighbours; larger is closer to the query.
+        relevance_weight: w in [0, 1]. Larger values choose closer to the query; 1 chooses the
+            nearest neighbours. Default: 0.7.
 
     Raises:
         InvalidInputError: If the weight is out of its range.
@@ -81,9 +82,9 @@ class MMRSelector:
     ) -> Selection:
         """Return `n_select` of `candidates` (n, d) for `query` (d,), none twice.
 
-        Takes O(n_select · n · d) time. The first is the most relevant one, whatever the weight.
-        Ties go to the lowest position. With `relevance` (n,) the i-th most relevant takes the
-        i-th largest cosine.
+        Takes O(n_select · n · d) time. The first choice is the most relevant candidate. Ties go
+        to the lowest position. With `relevance` (n,), the i-th most relevant takes the i-th
+        largest cosine.
 
         Raises:
             InvalidInputError: As `SIFTSelector.select`.
@@ -95,17 +96,13 @@ class MMRSelector:
         if relevance is not None:
             nearness = in_the_order_of(relevance, nearness)
         redundancy = np.full(len(rows), -np.inf)  # largest cosine with one of the chosen
-        is_free = np.ones(len(rows), dtype=bool)
         positions: list[int] = []
-        weight = self.relevance_weight
-        while len(positions) < min(n_select, len(rows)):
-            marginal = nearness
-            if positions:
-                marginal = weight * nearness - (1.0 - weight) * redundancy
-            position = first_largest(np.where(is_free, marginal, -np.inf))
-            positions.append(position)
-            is_free[position] = False
-            np.maximum(redundancy, rows @ rows[position], out=redundancy)
+        marginal, weight = nearness, self.relevance_weight
+        for _ in range(min(n_select, len(rows))):
+            positions.append(first_largest(marginal))
+            np.maximum(redundancy, rows @ rows[positions[-1]], out=redundancy)
+            marginal = weight * nearness - (1.0 - weight) * redundancy
+            marginal[positions] = -np.inf
         return _selection(query, candidates, np.array(positions, dtype=np.intp), n_select)
 
 

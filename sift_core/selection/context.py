@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import compress
 
 import numpy as np
 
 from sift_core.checks import checked_arrays, checked_rows, checked_weights, is_matrix
 from sift_core.errors import InvalidInputError
 from sift_core.selection.backend import compiled_for
-from sift_core.selection.greedy import GreedySelector, Problem, Turns
+from sift_core.selection.greedy import GreedySelector, Rules
 from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
-from sift_core.selection.limits import Limits, limits_of, number_to_select
+from sift_core.selection.limits import Limits, limits_of, number_to_select, one_each
 from sift_core.selection.near_duplicates import (
     LIKELY_NEAR,
     distances_to_earlier,
@@ -28,7 +28,6 @@ from sift_core.selection.near_duplicates import (
     preferred_of_each,
 )
 from sift_core.selection.posterior import Posterior
-from sift_core.selection.preference import Preference, preference_of
 from sift_core.selection.region import (
     most_relevant_first,
     ranks_of,
@@ -46,32 +45,96 @@ MAX_REGION = 500
 KERNEL_DECAY = 4.0
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnitRows:
+    """The candidates as NumPy reads them. `compiled.CompiledRows` reads them as they came.
+
+    Args:
+        rows: Unit vectors, shape (n, d), float64.
+        nearness: Cosines with the queries, shape (m, n).
+        seen: Unit vectors that were seen before, shape (k, d). Default: none.
+    """
+
+    rows: FloatArray
+    nearness: FloatArray
+    seen: FloatArray | None = None
+
+    def take(self, order: IntArray) -> UnitRows:
+        """Return the rows at some positions, in that order."""
+        return replace(self, rows=self.rows[order], nearness=self.nearness[:, order])
+
+    def cosines(self, n: int) -> tuple[FloatArray, FloatArray]:
+        """Return the cosines among the first n rows, and the largest of each with an earlier one.
+
+        Shapes (n, n) and (n,). n is the number of rows if that is smaller.
+        """
+        found = self.rows[:n] @ self.rows[:n].T
+        return found, nearest_earlier(found)
+
+    def cosines_with_seen(self, n: int) -> FloatArray | None:
+        """Return the cosines of the first n rows with those seen before, shape (n, k)."""
+        return None if self.seen is None else self.rows[:n] @ self.seen.T
+
+    def choose(
+        self,
+        selector: GreedySelector,
+        kernel: RBFKernel,
+        cosines: FloatArray,
+        targets: IntArray,
+        weights: FloatArray,
+        rules: Rules,
+    ) -> Selection:
+        """Return the choices.
+
+        Args:
+            selector: Its noise variance and stops.
+            kernel: How much one candidate tells about another.
+            cosines: Among the first candidates, as `cosines` returned them.
+            targets: Positions of the targets among the candidates, shape (t,).
+            weights: Weight of each target, shape (t,), summing to 1.
+            rules: What the choice must obey.
+        """
+
+        def prior() -> Posterior:
+            return Posterior.prior(
+                kernel,
+                selector.noise_variance,
+                self.rows[targets],
+                self.rows,
+                weights=weights,
+                conditioned_on=self.seen,
+            )
+
+        return selector._chosen(prior, rules)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ContextSelector(GreedySelector):
     """Chooses the candidates that together tell most about the neighbourhood of the query.
 
-    The default for text in a prompt: where nothing repeats it keeps the recall of nearest
-    neighbours, where much does it takes each distinct chunk once. Exact SIFT with several targets:
+    The default for text in a prompt. If nothing repeats, it keeps the recall of nearest
+    neighbours. If much repeats, it takes each distinct chunk once. Exact SIFT with several targets:
 
-    1. Near-duplicates of one chunk count once. u is measured on the pool itself, so that it
-       means the same for every embedding model; how small u is between near-duplicates is
-       read from the pool (`near_duplicates.near_duplicate_radius`). The most relevant one
-       stands for all, or the one that is preferred; the others are chosen only when nothing
-       else is left.
-    2. What is to become certain is not the query alone but the candidates near it: the
-       targets are the distinct chunks, weighted by exp(-2 z) where their relevance is z standard
-       deviations (of the pool's distinct chunks) below the best; that of near-duplicates is the
-       best of theirs. A prior `weight` is a factor of it. Of several queries each has such a
-       region, and choices are for one after the other, given all that was chosen (decision 0025).
+    1. Near-duplicates of one chunk count once. u is measured on the pool itself, so it means the
+       same for every embedding model. The pool also shows how small u is between near-duplicates
+       (`near_duplicates.near_duplicate_radius`). The most relevant or preferred one stands for
+       all. The others are chosen only when nothing else is left.
+    2. The targets are the distinct chunks near the query. A target counts exp(-2 z) if its
+       relevance is z standard deviations (of the pool's distinct chunks) below the best. Its
+       prior `weight` is another factor. Each of several queries has its own region, and choices
+       are for one query after the other, given all earlier choices (decision 0025).
     3. Choices minimise the sum of the targets' posterior variances under the RBF kernel
        exp(-4 u), which is 1 before the first choice.
 
     Args:
-        noise_variance: λ > 0. Larger values allow more overlap.
-        alpha: As in `SIFTSelector`, with σ² the weighted mean variance of the region.
-        max_variance: Likewise, in (0, 1): how much of the region may stay untold.
-        min_gain: Likewise.
-        backend: Likewise.
+        noise_variance: λ > 0. Larger values allow more overlap. Default: 0.2.
+        alpha: Stop before the first step n at which σ_n > 1 / (alpha · n). σ² is the weighted
+            mean variance of the region. Default: never.
+        max_variance: Stop as soon as σ² is at most this, in (0, 1). Default: never.
+        min_gain: Stop before a choice that would lower σ² by less than this. Default: never.
+        backend: "numba" runs compiled loops and "numpy" never does. "auto" starts with NumPy and
+            switches to compiled loops when they are available (`load_compiled`). The choices are
+            the same. Default: "auto".
 
     Raises:
         InvalidInputError: If a number is out of its range.
@@ -106,38 +169,34 @@ class ContextSelector(GreedySelector):
 
         Args:
             query: Shape (d,), or several, shape (m, d): the parts of a question or its rewrites.
-                The region of each is to become certain. Most relevant is then what has the best
-                rank for any of them, the i-th of one as relevant as the i-th of another.
+                Of several queries, the best rank of a candidate for any of them is its relevance.
             candidates: Shape (n, d), of all queries together. n may be 0.
-            n_select: How many to choose at most, >= 0. None, with a budget, for as many as
-                that allows.
-            relevance: What another ranker thinks of each candidate, shape (n,), higher is
-                better: a cross-encoder's scores, fused ranks. Only their order counts: the
-                i-th best takes the place of the i-th largest cosine. They weigh the
-                targets and leave the kernel as it is, which so stays positive semidefinite.
-                Of several queries one row each, shape (m, n), or one order for all.
-            weights: Of several queries, which share of the choices each has, shape (m,), >= 0;
-                all alike if None.
-            conditioned_on: Embeddings of what was shown before, shape (m, d). Candidates that
-                are near-duplicates of them come last.
-            costs: What each candidate costs, shape (n,), > 0, in any unit, for instance tokens;
-                with `budget`.
-            budget: What the choices may cost together, > 0. Of those that still fit, the one
-                with the largest gain over √cost is next, or first the best single one where
-                it alone is worth more than all of these (decision 0020: what that guarantees).
-            groups: The group of each candidate, n names or numbers, for instance of
-                documents; with `max_per_group`.
+            n_select: How many to choose at most, >= 0. Default: as many as the budget allows.
+            relevance: Scores of another ranker, shape (n,), higher is better, for example of a
+                cross-encoder. Only their order counts: the i-th best candidate takes the i-th
+                largest cosine. They change the weights of the targets and not the kernel. For
+                several queries one row each, shape (m, n), or one order for all. Default: cosines.
+            weights: Share of the choices for each of several queries, shape (m,), >= 0.
+                Default: equal shares.
+            conditioned_on: Embeddings that were seen before, shape (m, d). Candidates that are
+                near-duplicates of them come last. Default: none.
+            costs: Cost of each candidate, shape (n,), > 0, in any unit, for example tokens.
+                Needs `budget`. Default: no budget.
+            budget: What the choices may cost together, > 0. The next choice has the largest gain
+                over √cost of those that still fit. The best single candidate goes first if it
+                gains more than all of these (decision 0020 has the guarantee).
+            groups: The group of each candidate, n names or numbers, for example of documents.
+                Needs `max_per_group`. Default: no groups.
             max_per_group: How many of one group at most, >= 1.
-            prefer: Which of several near-duplicates to choose, shape (n,), for instance dates
-                in seconds: the highest stands for all, ties go to the more relevant, then to the
-                lower position. Only their order counts. The most relevant one if None.
-                Among the most relevant 500; what is closer than u = .15 then is a
-                near-duplicate in any pool (decision 0021).
-            weight: What each candidate counts beforehand, shape (n,), > 0, for instance trust or
-                recency. Multiplies its weight as a target, so that the region moves towards
-                what counts more; halving it does as much as .35 standard deviations less
-                relevance. Only ratios matter. Near-duplicates have the weight of the one that
-                stands for them. All alike if None. (`weights` are of queries.)
+            prefer: Which of several near-duplicates to choose, shape (n,), for example dates in
+                seconds: the highest. Only their order counts. Ties go to the more relevant, then
+                to the lower position. Applies to the 500 most relevant, and takes whatever is
+                closer than u = 0.15 for near-duplicates (decision 0021). Default: the most
+                relevant.
+            weight: Prior weight of each candidate, shape (n,), > 0, for example trust or recency.
+                Only ratios matter: half the weight counts like 0.35 standard deviations less
+                relevance. Near-duplicates have the weight of the one that stands for them.
+                Default: equal weights.
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region, or
@@ -145,7 +204,7 @@ class ContextSelector(GreedySelector):
 
         Raises:
             InvalidInputError: If shapes do not fit, a number is not finite, a vector is
-                all zero, `n_select` is not a count, or a limit cannot be one.
+                all zero, `n_select` is not a count, or a limit is out of range.
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
         points, candidates = checked_arrays(query, candidates)
@@ -153,27 +212,32 @@ class ContextSelector(GreedySelector):
         orders = _orders(relevance, len(points))
         if not (counts := shares > 0).all():
             points, shares = points[counts], shares[counts]
-            orders = [orders[i] for i in np.flatnonzero(counts)] if orders else []
-        shares = shares / shares.sum()
+            orders = list(compress(orders, counts))
+        n = len(candidates)
         limits = limits_of(
-            len(candidates), costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
+            n, costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
         )
-        preference = preference_of(len(candidates), prefer=prefer, weight=weight)
-        n_select = number_to_select(n_select, len(candidates), limits, repeats=False)
-        pool = self._read(points, candidates, n_select, conditioned_on)
-        nearness = _ranked(pool.nearness, orders)
-        if len(candidates) == 0:
+        prefer = None if prefer is None else one_each("prefer", prefer, n)
+        if weight is not None:
+            advice = "; leave out candidates that are not to be chosen"
+            weight = one_each("weight", weight, n, above=0, advice=advice)
+        n_select = number_to_select(n_select, n, limits, repeats=False)
+        rows = self._read(points, candidates, n_select, conditioned_on)
+        nearness = _ranked(rows.nearness, orders)
+        if n == 0:
             reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
             nothing = np.empty(0, dtype=np.intp)
             return Selection(positions=nothing, variances=np.ones(1), stop_reason=reason)
         order = most_relevant_first(ranks_of(nearness))
-        if (order == np.arange(len(order))).all():  # as stores answer: saves a copy
-            return self._select_sorted(pool, nearness, shares, n_select, limits, preference)
-        limits = None if limits is None else limits.take(order)
-        selection = self._select_sorted(
-            pool.take(order), nearness[:, order], shares, n_select, limits, preference.take(order)
-        )
-        return replace(selection, positions=order[selection.positions])
+        is_sorted = bool((order == np.arange(n)).all())  # as stores answer: saves a copy
+        if not is_sorted:
+            rows, nearness = rows.take(order), nearness[:, order]
+            limits = None if limits is None else limits.take(order)
+            prefer = None if prefer is None else prefer[order]
+            weight = None if weight is None else weight[order]
+        shares = shares / shares.sum()
+        found = self._select_sorted(rows, nearness, shares, n_select, limits, prefer, weight)
+        return found if is_sorted else replace(found, positions=order[found.positions])
 
     def _read(
         self,
@@ -181,131 +245,62 @@ class ContextSelector(GreedySelector):
         candidates: FloatArray,
         n_select: int,
         conditioned_on: FloatArray | None,
-    ) -> _Rows:
+    ) -> UnitRows:
         """Return the candidates (n, d) as the backend reads them; `points` are queries (m, d)."""
         seen = None
         if conditioned_on is not None:
             seen = unit_rows(checked_rows("conditioned_on", conditioned_on, points.shape[1]))
-        if seen is None or not len(seen):
-            compiled = compiled_for(self.backend, candidates)
+        has_seen = seen is not None and len(seen) > 0
+        compiled = None if has_seen else compiled_for(self.backend, candidates)
+        if compiled is not None:
             n_choices = min(n_select, len(candidates))
-            if compiled is not None and compiled.can_read(points, candidates, n_choices):
-                found: _Rows | None = compiled.CompiledRows.of(points, candidates)
-                if found is not None:
-                    return found
+            found: UnitRows | None = compiled.read(points, candidates, n_choices)
+            if found is not None:
+                return found
         rows = unit_rows(candidates)
-        return _UnitRows(rows=rows, nearness=_products(rows, points), seen=seen)
+        return UnitRows(rows=rows, nearness=_products(rows, points), seen=seen)
 
     def _select_sorted(
         self,
-        rows: _Rows,
+        rows: UnitRows,
         nearness: FloatArray,
         shares: FloatArray,
         n_select: int,
         limits: Limits | None,
-        preference: Preference,
+        prefer: FloatArray | None,
+        weight: FloatArray | None,
     ) -> Selection:
         """Return the choices among candidates (n, d) that come most relevant first."""
         cosines, nearest = rows.cosines(MAX_REGION)
         n_near = len(cosines)
         ranks = ranks_of(nearness)
         typical = typical_distance_of_each(cosines, ranks[:, :n_near])
-        shown = rows.shown(n_near)
-        distance = distances_to_earlier(nearest, typical, shown)
+        with_seen = rows.cosines_with_seen(n_near)
+        distance = distances_to_earlier(nearest, typical, with_seen)
         radius = near_duplicate_radius(distance)
-        is_new = distance > (radius if preference.prefer is None else max(radius, LIKELY_NEAR))
-        if not is_new.any():  # all of it was shown before, and differs by relevance alone
+        is_new = distance > (radius if prefer is None else max(radius, LIKELY_NEAR))
+        if not is_new.any():  # all of it was seen before, and differs by relevance alone
             is_new[:] = True
         # Of near-duplicates one, in the order of `relevance`.
         taken: IntArray = np.flatnonzero(is_new)
         relevance, ranks = nearness[:, taken], ranks[:, taken]
-        if preference.prefer is not None:
-            first = first_of_class(cosines, is_new, shown)
-            taken = preferred_of_each(first, preference.prefer[:n_near])
-        known = None if preference.weight is None else preference.weight[taken]
-        of_each = region_weights(n_near, taken, relevance, ranks, known)
+        if prefer is not None:
+            taken = preferred_of_each(first_of_class(cosines, is_new, with_seen), prefer[:n_near])
+        weight = None if weight is None else weight[taken]
+        of_each = region_weights(n_near, taken, relevance, ranks, weight)
         weights = of_each[0] if len(of_each) == 1 else shares @ of_each
         targets = np.flatnonzero(weights)
-        tiers = np.ones(nearness.shape[1], dtype=np.int8)
-        tiers[taken] = 0
-        turns = None
-        if len(of_each) > 1:
-            order = turns_of(shares, min(n_select, len(tiers)))
-            turns = Turns(weights=of_each[:, targets], order=order)
+        priorities = np.ones(nearness.shape[1], dtype=np.int8)
+        priorities[taken] = 0
+        step_weights = None
+        if len(of_each) > 1:  # one query after the other
+            order = turns_of(shares, min(n_select, len(priorities)))
+            step_weights = of_each[:, targets][order]
         kernel = RBFKernel(length_scale=(typical / KERNEL_DECAY) ** 0.5)
-        problem = Problem(
-            kernel=kernel,
-            cosines=cosines,
-            targets=targets,
-            weights=weights[targets],
-            tiers=tiers,
-            n_select=n_select,
-            limits=limits,
-            turns=turns,
+        rules = Rules(
+            n_select=n_select, priorities=priorities, limits=limits, step_weights=step_weights
         )
-        return rows.choose(self, problem)
-
-
-class _Rows(Protocol):
-    """Candidates as one backend reads them: `_UnitRows`, or `compiled.CompiledRows`."""
-
-    @property
-    def nearness(self) -> FloatArray:
-        """Cosines with the queries, shape (m, n)."""
-
-    def take(self, order: IntArray) -> _Rows:
-        """Return the rows at some positions, in that order."""
-
-    def cosines(self, n: int) -> tuple[FloatArray, FloatArray]:
-        """Return those among the first n rows, and the largest of each with an earlier one.
-
-        Shapes (n, n) and (n,); n is the number of rows if that is smaller.
-        """
-
-    def shown(self, n: int) -> FloatArray | None:
-        """Return the cosines of the first n rows with what was shown before, shape (n, m)."""
-
-    def choose(self, selector: ContextSelector, problem: Problem) -> Selection:
-        """Return the choices."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _UnitRows:
-    """Candidates of unit length in float64, shape (n, d); `seen` (m, d) likewise, or None."""
-
-    rows: FloatArray
-    nearness: FloatArray
-    seen: FloatArray | None
-
-    def take(self, order: IntArray) -> _UnitRows:
-        return replace(self, rows=self.rows[order], nearness=self.nearness[:, order])
-
-    def cosines(self, n: int) -> tuple[FloatArray, FloatArray]:
-        found = self.rows[:n] @ self.rows[:n].T
-        return found, nearest_earlier(found)
-
-    def shown(self, n: int) -> FloatArray | None:
-        return None if self.seen is None else self.rows[:n] @ self.seen.T
-
-    def choose(self, selector: ContextSelector, problem: Problem) -> Selection:
-        def prior() -> Posterior:
-            return Posterior.prior(
-                problem.kernel,
-                selector.noise_variance,
-                self.rows[problem.targets],
-                self.rows,
-                weights=problem.weights,
-                conditioned_on=self.seen,
-            )
-
-        return selector._chosen(
-            prior,
-            problem.n_select,
-            allow_repeats=False,
-            limits=problem.limits,
-            tiers=problem.tiers,
-            turns=problem.turns,
-        )
+        return rows.choose(self, kernel, cosines, targets, weights[targets], rules)
 
 
 def distinct(
@@ -317,13 +312,13 @@ def distinct(
 ) -> IntArray:
     """Return the positions of the candidates that are not near-duplicates of a more relevant one.
 
-    With `prefer`, of each of these the near-duplicate that is preferred.
+    With `prefer`, the preferred one of each class of near-duplicates. `ContextSelector` chooses
+    the others only when nothing else is left.
 
-    What there is to choose from: `ContextSelector` chooses the others only when nothing else is
-    left. They are told apart as it does, with two differences. All candidates are looked at,
-    not only the most relevant 500; the radius is read from those. And two chunks are taken
-    to be usually at least as unlike as a candidate is to the query: in a pool that is one
-    text many times over the mean distance is that of near-duplicates, and would make them
+    It finds near-duplicates as `ContextSelector` does, with two differences. It looks at all
+    candidates, and reads the radius from the 500 most relevant. And it takes two usual chunks
+    to be at least as unlike as a candidate is to the query. Otherwise, in a pool of one text
+    many times over, the mean distance would be that of near-duplicates, and they would count as
     distinct.
 
     Takes O(n · (r + m) · d) time for m distinct chunks, r = min(n, 500): 1 ms for 200 candidates
@@ -332,8 +327,10 @@ def distinct(
     Args:
         query: Shape (d,), or several, shape (m, d).
         candidates: Shape (n, d). n may be 0.
-        relevance: As in `ContextSelector.select`.
-        prefer: Likewise.
+        relevance: Scores of another ranker, shape (n,), higher is better. For several queries
+            one row each, shape (m, n), or one order for all. Default: cosines.
+        prefer: Which near-duplicate to return, shape (n,): the highest. Default: the most
+            relevant.
 
     Returns:
         Shape (m,), m <= n, most relevant first.
@@ -342,7 +339,7 @@ def distinct(
         InvalidInputError: If shapes do not fit, a number is not finite, or a vector is all zero.
     """
     points, candidates = checked_arrays(query, candidates)
-    preference = preference_of(len(candidates), prefer=prefer)
+    prefer = None if prefer is None else one_each("prefer", prefer, len(candidates))
     rows: FloatArray = unit_rows(candidates)
     nearness = _ranked(_products(rows, points), _orders(relevance, len(points)))
     ranks = ranks_of(nearness)
@@ -353,12 +350,9 @@ def distinct(
     near = rows[:MAX_REGION]
     typical = typical_distance_of_each(near @ near.T, ranks[:, order[:MAX_REGION]])
     typical = max(typical, 1.0 - float(nearness[:MAX_REGION].mean()))
-    first = first_of_each(
-        rows, typical, n_read=MAX_REGION, with_classes=preference.prefer is not None
-    )
-    if preference.prefer is not None:
-        return order[preferred_of_each(first, preference.prefer[order])]
-    return order[first >= 0]
+    has_classes = prefer is not None
+    first = first_of_each(rows, typical, n_read=MAX_REGION, with_classes=has_classes)
+    return order[first >= 0 if prefer is None else preferred_of_each(first, prefer[order])]
 
 
 def _products(rows: FloatArray, points: FloatArray) -> FloatArray:
@@ -370,7 +364,7 @@ def _products(rows: FloatArray, points: FloatArray) -> FloatArray:
 
 
 def _orders(relevance: FloatArray | None, n_queries: int) -> list[FloatArray]:
-    """Return what another ranker, asked (n,) or (m, n), thinks for each query; empty for None."""
+    """Return the scores of another ranker for each query; empty if there are none."""
     if relevance is None:
         return []
     has_rows = is_matrix(relevance) and (n_queries > 1 or len(relevance) == 1)
@@ -383,7 +377,7 @@ def _orders(relevance: FloatArray | None, n_queries: int) -> list[FloatArray]:
 
 
 def _ranked(nearness: FloatArray, orders: list[FloatArray]) -> FloatArray:
-    """Return cosines (m, n) in the order of what another ranker thinks for each query."""
+    """Return cosines (m, n) in the order of the scores of another ranker for each query."""
     if not orders:
         return nearness
     return np.stack([in_the_order_of(own, row) for own, row in zip(orders, nearness, strict=True)])

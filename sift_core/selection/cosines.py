@@ -27,23 +27,16 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
         nearest: FloatArray = np.max(each, axis=0)
         return nearest
     query = as_finite_array("query", query, n_dimensions=1)
-    cosines = _compiled(query, embeddings)
-    if cosines is None:
+    compiled, rows = loaded(), None
+    is_contiguous = isinstance(embeddings, np.ndarray) and embeddings.flags.c_contiguous
+    if compiled is not None and is_contiguous:
+        rows = compiled.read(query[np.newaxis], embeddings, 0)
+    if rows is None:
         cosines = _in_numpy(query, checked_rows("embeddings", embeddings, len(query)))
+    else:
+        cosines = rows.nearness[0]
     clipped: FloatArray = np.minimum(np.maximum(cosines, -1.0), 1.0)
     return clipped.astype(np.float32)
-
-
-def _compiled(query: FloatArray, embeddings: FloatArray) -> FloatArray | None:
-    """Return the cosines in float64, None where only NumPy can tell them, or what is wrong."""
-    compiled = loaded()
-    if compiled is None:
-        return None
-    points = query[np.newaxis]
-    if not compiled.can_read(points, embeddings, 0) or not embeddings.flags.c_contiguous:
-        return None
-    rows = compiled.CompiledRows.of(points, embeddings)
-    return None if rows is None else rows.nearness[0]
 
 
 def _in_numpy(query: FloatArray, embeddings: FloatArray) -> FloatArray:

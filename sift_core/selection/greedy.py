@@ -1,4 +1,4 @@
-"""The greedy loop that the selectors share: when to stop, and what may be chosen next."""
+"""The greedy loop that the selectors share: what may be chosen next, and when to stop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import numpy as np
 from sift_core.checks import as_count, as_number, shown
 from sift_core.errors import InvalidInputError
 from sift_core.selection.backend import Backend
-from sift_core.selection.kernels import RBFKernel
-from sift_core.selection.limits import CHOSEN, Allowance, Limits, Tiers
+from sift_core.selection.limits import CLOSED, Limits, Priorities
 from sift_core.selection.posterior import Posterior, check_noise_variance
-from sift_core.types import FloatArray, IntArray, Selection, StopReason
+from sift_core.types import BoolArray, FloatArray, Selection, StopReason
 
 # Objectives closer than this, relative to the largest, count as tied. Guess: a few
 # hundred roundings of float64, so that copies of a vector tie whatever order BLAS sums in.
@@ -23,73 +22,110 @@ TIE_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Turns:
-    """Whose region each choice is for, where there are several questions.
+class Rules:
+    """What a choice among n candidates must obey.
 
     Args:
-        weights: What each target counts for each question, shape (m, t), rows summing to 1.
-        order: The question of each choice by number, shape (k,), at least one a choice.
+        n_select: How many to choose at most, >= 0.
+        priorities: Shape (n,). Candidates of a lower number go first, whatever their gain.
+            `CLOSED` is never chosen.
+        allow_repeats: Whether a candidate may be chosen again. Default: no.
+        limits: The budget and the cap per group. Default: none.
+        step_weights: Weights of the t targets that rank the candidates at each step, shape (k, t),
+            k >= the number of choices. The stops use the posterior's weights. Default: those.
     """
 
-    weights: FloatArray
-    order: IntArray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Problem:
-    """What to choose where some of the candidates are the targets.
-
-    Args:
-        kernel: How much one candidate tells about another.
-        cosines: Among the first candidates, shape (m, m), m <= n.
-        targets: Positions of the targets, shape (t,).
-        weights: What each counts, shape (t,), summing to 1.
-        tiers: As in `GreedySelector._choose`, shape (n,). Changed in place.
-        n_select: How many to choose, >= 0.
-        limits: Within which to choose.
-        turns: Whose region each choice is for; None for all of `weights` at every choice.
-    """
-
-    kernel: RBFKernel
-    cosines: FloatArray
-    targets: IntArray
-    weights: FloatArray
-    tiers: Tiers
     n_select: int
-    limits: Limits | None
-    turns: Turns | None = None
+    priorities: Priorities
+    allow_repeats: bool = False
+    limits: Limits | None = None
+    step_weights: FloatArray | None = None
+
+
+class Conditioned(Protocol):
+    """A model that the loop conditions on its choices: `Posterior`, or that of `lazy`."""
+
+    variances: list[float]
+
+    def observe(self, position: int) -> None:
+        """Condition on a noisy observation of one candidate, and append the variance left."""
+
+
+Best = Callable[[BoolArray, int], tuple[int, float]]
+"""(candidates that are open, shape (n,); number of the step, from 0) → position and gain."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreedySelector(ABC):
-    """What the greedy selectors have in common. Holds settings alone: safe in threads.
-
-    `SIFTSelector` says what the settings mean.
-    """
+class Stops:
+    """The noise variance λ and the three stops. `SIFTSelector` explains them."""
 
     noise_variance: float = 0.1
     alpha: float | None = None
     max_variance: float | None = None
     min_gain: float | None = None
-    backend: Backend = "auto"
 
     def __post_init__(self) -> None:
         check_noise_variance(self.noise_variance)
-        check_stops(self)
+        for name in ("alpha", "max_variance", "min_gain"):
+            value = getattr(self, name)
+            if value is not None:
+                as_number(name, value, above=0, maximum=np.inf)
+
+    def _choose(self, posterior: Conditioned, best: Best, rules: Rules) -> StopReason:
+        """Add choices to `posterior`, which is changed in place, and return why they ended."""
+        priorities, limits = rules.priorities.copy(), rules.limits
+        if limits is not None:
+            left, rooms = limits.budget, limits.rooms.copy()
+        has_refused = False
+        for step in range(rules.n_select):
+            variance = posterior.variances[-1]
+            if self.max_variance is not None and variance <= self.max_variance:
+                return StopReason.MAX_VARIANCE
+            if limits is not None:
+                has_refused |= limits.close(priorities, left, rooms)
+            first = priorities.min(initial=CLOSED)
+            if first == CLOSED:
+                return StopReason.LIMITS if has_refused else StopReason.POOL_EXHAUSTED
+            position, gain = best(priorities == first, step)
+            if (reason := self._reason_to_stop(step, variance, gain)) is not None:
+                return reason
+            if not rules.allow_repeats:
+                priorities[position] = CLOSED
+            if limits is not None:
+                left -= float(limits.costs[position])
+                if len(rooms):
+                    rooms[limits.groups[position]] -= 1
+            posterior.observe(position)
+        return StopReason.N_SELECT
+
+    def _reason_to_stop(self, step: int, variance: float, gain: float) -> StopReason | None:
+        """Return why not to make the choice of a step, which would lower `variance` by `gain`."""
+        if self.min_gain is not None and gain < self.min_gain:
+            return StopReason.MIN_GAIN
+        left = max(variance - gain, 0.0)
+        if self.alpha is not None and left**0.5 > 1.0 / (self.alpha * (step + 1)):
+            return StopReason.ALPHA  # paper, section 6: stop *before* this step
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreedySelector(Stops, ABC):
+    """The settings and the batches of `SIFTSelector` and `ContextSelector`.
+
+    A selector holds settings alone, so any number of threads may use it.
+    """
+
+    backend: Backend = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not (isinstance(self.backend, str) and self.backend in get_args(Backend)):
             raise InvalidInputError(
                 f"`backend` must be 'auto', 'numpy' or 'numba', got {shown(self.backend)}"
             )
 
     @abstractmethod
-    def select(
-        self,
-        query: FloatArray,
-        candidates: FloatArray,
-        n_select: int,
-        *,
-        relevance: FloatArray | None = None,
-    ) -> Selection:
+    def select(self, query: FloatArray, candidates: FloatArray, n_select: int) -> Selection:
         """Return the choices for one query; see the subclass."""
 
     def select_batch(
@@ -107,7 +143,7 @@ class GreedySelector(ABC):
             candidates: Shape (b, n, d), or b arrays (n_i, d) where pools differ in length.
             n_select: How many to choose for each, >= 0.
             n_threads: Queries worked on at a time. More than 1 pays with the compiled
-                backend, which leaves Python's lock.
+                backend, which releases Python's lock. Default: 1.
 
         Raises:
             InvalidInputError: If the numbers of queries and pools differ, or as `select`.
@@ -129,141 +165,59 @@ class GreedySelector(ABC):
         with ThreadPoolExecutor(n_threads) as executor:
             return list(executor.map(self.select, queries, candidates, counts))
 
-    def _chosen(
-        self,
-        prior: Callable[[], Posterior],
-        n_select: int,
-        *,
-        allow_repeats: bool,
-        limits: Limits | None,
-        tiers: Tiers | None = None,
-        turns: Turns | None = None,
-    ) -> Selection:
-        """Return the choices from a fresh `prior()`, within limits if there are any.
-
-        By gain for the cost, or beginning with the best single choice where that alone is better.
-        `tiers` are as in `_choose` and changed in place; None for a single one.
-        """
+    def _chosen(self, prior: Callable[[], Posterior], rules: Rules) -> Selection:
+        """Return the choices in NumPy from a fresh `prior()`, which is called once or twice."""
         posterior = prior()
-        tiers = np.zeros(posterior.n, dtype=np.int8) if tiers is None else tiers
-        if limits is None or n_select == 0:
-            reason = self._choose(
-                posterior, n_select, tiers, allow_repeats=allow_repeats, turns=turns
-            )
-            return posterior.as_selection(reason)
-        gains, fresh = posterior.gains(), tiers.copy()
-        single = limits.best_single(gains, tiers)
-        reason = self._choose(
-            posterior, n_select, tiers, allow_repeats=allow_repeats, limits=limits, turns=turns
-        )
-        found = posterior.as_selection(reason)
-        if single is None or not is_better(gains[single], found):
-            return found
-        posterior = prior()
-        reason = self._choose(
-            posterior,
-            n_select,
-            fresh,
-            allow_repeats=allow_repeats,
-            limits=limits,
-            turns=turns,
-            first=single,
-        )
-        return posterior.as_selection(reason)
+        if rules.limits is None:
+            return self._added(posterior, rules)
+        gains = posterior.gains()
+        found = self._added(posterior, rules)
+        single = better_alone(rules.limits, gains, rules.priorities, found)
+        return found if single is None else self._added(prior(), rules, first=single)
 
-    def _choose(
-        self,
-        posterior: Posterior,
-        n_select: int,
-        tiers: Tiers,
-        *,
-        allow_repeats: bool,
-        limits: Limits | None = None,
-        turns: Turns | None = None,
-        first: int | None = None,
-    ) -> StopReason:
-        """Add choices to `posterior` and return why they ended.
+    def _added(self, posterior: Posterior, rules: Rules, first: int | None = None) -> Selection:
+        """Return the choices that are added to `posterior`, the first of them given or the best."""
+        prices = None if rules.limits is None else rules.limits.prices
 
-        Args:
-            posterior: Changed in place.
-            n_select: How many at most.
-            tiers: Shape (n,). Candidates of a lower tier go first, whatever their gain.
-                Changed in place: the tier of a choice becomes `CHOSEN` without repeats.
-            allow_repeats: Whether a choice stays in its tier.
-            limits: Within which to choose, by gain over `prices`.
-            turns: Whose gain each choice goes by; the stops go by that of all.
-            first: The first choice, whatever that is of it; the largest if None.
-        """
-        allowance = None if limits is None else Allowance(limits)
-        prices = None if limits is None else limits.prices
-        for n in range(1, n_select + 1):
-            if is_certain(self, posterior.variances[-1]):
-                return StopReason.MAX_VARIANCE
-            if allowance is not None:
-                allowance.close(tiers)
-            tier = tiers.min(initial=CHOSEN)
-            if tier == CHOSEN:
-                is_limited = allowance is not None and allowance.has_refused
-                return StopReason.LIMITS if is_limited else StopReason.POOL_EXHAUSTED
+        def best(is_open: BoolArray, step: int) -> tuple[int, float]:
             gains = posterior.gains()
-            own = gains if turns is None else posterior.gains(turns.weights[turns.order[n - 1]])
-            worth = own if prices is None else own / prices
-            position = first_largest(np.where(tiers == tier, worth, -np.inf))
-            if first is not None and n == 1:
-                position = first
-            gain = float(gains[position])
-            if (reason := why_not(self, n, posterior.variances[-1], gain)) is not None:
-                return reason
-            if not allow_repeats:
-                tiers[position] = CHOSEN
-            if allowance is not None:
-                allowance.pay(position)
-            posterior.observe(position)
-        return StopReason.N_SELECT
+            if first is not None and step == 0:
+                return first, float(gains[first])
+            worth = gains
+            if rules.step_weights is not None:
+                worth = posterior.gains(rules.step_weights[step])
+            if prices is not None:
+                worth = worth / prices
+            position = first_largest(np.where(is_open, worth, -np.inf))
+            return position, float(gains[position])
+
+        return posterior.as_selection(self._choose(posterior, best, rules))
 
 
-class Stops(Protocol):
-    """When a selector ends early; None for never. `SIFTSelector` says what they mean."""
+def better_alone(
+    limits: Limits, gains: FloatArray, priorities: Priorities, found: Selection
+) -> int | None:
+    """Return the candidate within the budget that alone gains more than all those found.
 
-    @property
-    def alpha(self) -> float | None:
-        """Stop before the n-th choice where σ_n > 1 / (alpha n)."""
+    Gain over cost may miss it: a short chunk that tells little goes before a long one that
+    tells all.
 
-    @property
-    def max_variance(self) -> float | None:
-        """Stop where so little variance is left."""
+    Args:
+        limits: Of the n candidates.
+        gains: Before the first choice, shape (n,).
+        priorities: As in `Rules`. Only candidates of the lowest number count.
+        found: What was chosen by gain over cost.
 
-    @property
-    def min_gain(self) -> float | None:
-        """Stop before a choice that would lower it by less."""
-
-
-def check_stops(stops: Stops) -> None:
-    """Refuse what is no positive number."""
-    for name in ("alpha", "max_variance", "min_gain"):
-        value = getattr(stops, name)
-        if value is not None:
-            as_number(name, value, above=0, maximum=np.inf)
-
-
-def is_certain(stops: Stops, variance: float) -> bool:
-    """Return whether so little variance is left that nothing more is to be chosen."""
-    return stops.max_variance is not None and variance <= stops.max_variance
-
-
-def why_not(stops: Stops, n: int, variance: float, gain: float) -> StopReason | None:
-    """Return why the n-th choice, which would lower `variance` by `gain`, is not to be made."""
-    if stops.min_gain is not None and gain < stops.min_gain:
-        return StopReason.MIN_GAIN
-    left = max(variance - gain, 0.0)
-    if stops.alpha is not None and left**0.5 > 1.0 / (stops.alpha * n):
-        return StopReason.ALPHA  # paper, section 6: stop *before* this step
-    return None
-
-
-def is_better(gain: float, found: Selection) -> bool:
-    """Tell whether one choice alone would lower the variance by more than all those found."""
-    return bool(gain > float(found.variances[0] - found.variances[-1]) * (1.0 + TIE_TOLERANCE))
+    Returns:
+        Its position, or None if there is none.
+    """
+    fits = (limits.costs <= limits.budget) & (priorities < CLOSED)
+    if not fits.any() or (limits.costs == limits.costs[0]).all():
+        return None
+    fits &= priorities == priorities[fits].min()
+    best = int(np.argmax(np.where(fits, gains, -np.inf)))
+    gained = float(found.variances[0] - found.variances[-1])
+    return best if gains[best] > gained * (1.0 + TIE_TOLERANCE) else None
 
 
 def first_largest(values: FloatArray) -> int:

@@ -11,12 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from sift_core.checks import (
-    as_number,
-    check_flag,
-    checked_relevance,
-    shown,
-)
+from sift_core.checks import as_number, check_flag, checked_relevance, shown
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray
 

@@ -1,8 +1,9 @@
-"""What a choice may come to: so much cost in all, so many of one group."""
+"""Limits of a choice: a budget for its costs, and a cap per group."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -14,9 +15,9 @@ from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.types import FloatArray, IntArray
 
-Tiers: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.int8]]
+Priorities: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.int8]]
+CLOSED = 127  # the priority of a candidate that may not be chosen (again)
 LARGEST_BUDGET = 2**53  # tokens: more than any texts have, and a float yet
-CHOSEN = 127  # the tier of what may not be chosen (again)
 LARGEST_RATIO = 1e12  # of two costs: gains over costs stay far from where float64 ends
 COST_POWER = 0.5  # of a cost, that a gain is divided by: decision 0020
 ROUNDING = 1e-12  # of a sum of costs, relative to the budget
@@ -24,77 +25,46 @@ ROUNDING = 1e-12  # of a sum of costs, relative to the budget
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Limits:
-    """A budget, a cap per group, or both; see `limits_of` for the checked way to make them.
+    """A budget, a cap per group, or both. `limits_of` makes and checks them.
 
     Args:
-        costs: What each candidate costs, shape (n,), float64; the dearest 1.
-        budget: What the choices may cost together, in the same unit; None without a budget.
-        groups: The group of each candidate by number, shape (n,), from 0; empty without groups.
-        max_per_group: How many of one group may be chosen.
+        costs: Cost of each candidate, shape (n,), float64, in units of the highest.
+        budget: What the choices may cost together, in the same unit, with room for the
+            rounding of their sum. Infinite without a budget.
+        groups: The group of each candidate by number, shape (n,), from 0. Empty without groups.
+        rooms: How many may be chosen of each group, shape (g,). Empty without groups.
     """
 
     costs: FloatArray
-    budget: float | None
+    budget: float
     groups: IntArray
-    max_per_group: int
+    rooms: IntArray
 
     def take(self, order: IntArray) -> Limits:
         """Return the limits of the candidates at some positions, in that order."""
         groups = self.groups[order] if len(self.groups) else self.groups
         return replace(self, costs=self.costs[order], groups=groups)
 
-    def rooms(self) -> IntArray:
-        """Return how many may be chosen of each group before the first choice, shape (g,)."""
-        room = min(self.max_per_group, np.iinfo(np.int64).max)
-        return np.full(int(self.groups.max(initial=-1)) + 1, room, dtype=np.int64)
+    def close(self, priorities: Priorities, left: float, rooms: IntArray) -> bool:
+        """Close the candidates that no longer fit, in place; return whether there were any.
+
+        Args:
+            priorities: Shape (n,). Changed in place.
+            left: What is left of the budget.
+            rooms: What is left of `rooms`, shape (g,).
+        """
+        refused = self.costs > left
+        if len(rooms):
+            refused |= rooms[self.groups] == 0
+        refused &= priorities < CLOSED
+        priorities[refused] = CLOSED
+        return bool(refused.any())
 
     @property
     def prices(self) -> FloatArray:
-        """What gains are divided by, shape (n,): the square roots of the costs."""
+        """The square roots of the costs, shape (n,). Gains are divided by them."""
         prices: FloatArray = self.costs**COST_POWER
         return prices
-
-    @property
-    def spendable(self) -> float:
-        """The budget, and what the rounding of its sum may come to; infinite without one."""
-        return np.inf if self.budget is None else self.budget * (1.0 + ROUNDING)
-
-    def best_single(self, gains: FloatArray, tiers: Tiers) -> int | None:
-        """Return what is best alone within the budget, of the lowest tier; None for nothing.
-
-        Density may miss it: a short chunk that tells little goes before a long one that tells all.
-        """
-        fits = (self.costs <= self.spendable) & (tiers < CHOSEN)
-        if not fits.any() or (self.costs == self.costs[0]).all():
-            return None
-        fits &= tiers == tiers[fits].min()
-        return int(np.argmax(np.where(fits, gains, -np.inf)))
-
-
-class Allowance:
-    """What the limits still allow in one selection."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._left = limits.spendable
-        self._rooms = limits.rooms()
-        self.has_refused = False
-
-    def close(self, tiers: Tiers) -> None:
-        """Put what is no longer allowed into the tier of the chosen; that it stays."""
-        limits = self._limits
-        refused = limits.costs > self._left
-        if len(limits.groups):
-            refused |= self._rooms[limits.groups] == 0
-        refused &= tiers < CHOSEN
-        self.has_refused |= bool(refused.any())
-        tiers[refused] = CHOSEN
-
-    def pay(self, position: int) -> None:
-        """Count a choice."""
-        self._left -= float(self._limits.costs[position])
-        if len(self._limits.groups):
-            self._rooms[self._limits.groups[position]] -= 1
 
 
 def limits_of(
@@ -105,15 +75,16 @@ def limits_of(
     groups: Sequence[Hashable] | IntArray | None = None,
     max_per_group: int | None = None,
 ) -> Limits | None:
-    """Return checked limits of n candidates; None where nothing is limited.
+    """Check the limits of n candidates; return None if nothing is limited.
 
     Args:
         n: How many candidates there are.
-        costs: Shape (n,), > 0 and within 1e12 times the smallest, of any unit, for instance
-            tokens; with `budget`.
-        budget: > 0, in the same unit; with `costs`.
-        groups: n names or numbers, for instance of documents; with `max_per_group`.
-        max_per_group: >= 1; with `groups`.
+        costs: Cost of each candidate, shape (n,), > 0, in any unit, for instance tokens. The
+            highest is at most 1e12 times the lowest. Needs `budget`. Default: no budget.
+        budget: What the choices may cost together, > 0, in the same unit. Needs `costs`.
+        groups: The group of each candidate, n names or numbers, for instance of documents.
+            Needs `max_per_group`. Default: no groups.
+        max_per_group: How many of one group may be chosen, >= 1. Needs `groups`.
 
     Raises:
         InvalidInputError: If one comes without the other, there are not n, or one is out of range.
@@ -127,37 +98,49 @@ def limits_of(
             raise InvalidInputError(f"`{present}` limits nothing without `{absent}`; pass both")
     if costs is None and groups is None:
         return None
-    prices = np.ones(n) if costs is None else _checked_costs(costs, n)
-    dearest = float(prices.max(initial=0.0)) or 1.0
-    return Limits(
-        costs=prices / dearest,
-        budget=None if budget is None else as_number("budget", budget, above=0) / dearest,
-        groups=np.empty(0, dtype=np.int64) if groups is None else _numbered(groups, n),
-        max_per_group=(
-            n if max_per_group is None else as_count("max_per_group", max_per_group, minimum=1)
-        ),
-    )
-
-
-def _checked_costs(costs: FloatArray, n: int) -> FloatArray:
-    costs = as_finite_array("costs", costs, n_dimensions=1).astype(np.float64)
-    if len(costs) != n:
-        raise InvalidInputError(
-            f"`costs` must have one number a candidate: {n} candidate(s), {len(costs)} number(s)"
-        )
-    if not (costs > 0).all():
-        first = int(np.argmin(costs > 0))
-        raise InvalidInputError(f"`costs` must be > 0, got {costs[first]:g} at {first}")
-    if n and not costs.min() >= costs.max() / LARGEST_RATIO:
+    checked = np.ones(n) if costs is None else one_each("costs", costs, n, above=0)
+    highest, spendable = float(checked.max(initial=0.0)) or 1.0, np.inf
+    if n and not checked.min() >= highest / LARGEST_RATIO:
         raise InvalidInputError(
             f"`costs` must be within a factor of {LARGEST_RATIO:g} of each other, got "
-            f"{costs.min():g} to {costs.max():g}"
+            f"{checked.min():g} to {highest:g}"
         )
-    return costs
+    if budget is not None:
+        spendable = as_number("budget", budget, above=0) / highest * (1.0 + ROUNDING)
+        spendable = min(spendable, sys.float_info.max)  # infinite is without a budget
+    numbers: IntArray = np.empty(0, dtype=np.int64)
+    rooms: IntArray = np.empty(0, dtype=np.int64)
+    if groups is not None:
+        numbers = _numbered(groups, n)
+        room = min(as_count("max_per_group", max_per_group, minimum=1), np.iinfo(np.int64).max)
+        rooms = np.full(len(set(numbers.tolist())), room, dtype=np.int64)
+    return Limits(costs=checked / highest, budget=spendable, groups=numbers, rooms=rooms)
+
+
+def one_each(
+    name: str, values: FloatArray, n: int, *, above: float = -np.inf, advice: str = ""
+) -> FloatArray:
+    """Return one finite number a candidate, shape (n,), as a new float64 array.
+
+    Raises:
+        InvalidInputError: If there are not n numbers, or one is not finite or not `above`. The
+            message on the last ends with `advice`.
+    """
+    values = as_finite_array(name, values, n_dimensions=1).astype(np.float64)
+    if len(values) != n:
+        raise InvalidInputError(
+            f"`{name}` must have one number a candidate: {n} candidate(s), {len(values)} number(s)"
+        )
+    if not (values > above).all():
+        first = int(np.argmin(values > above))
+        raise InvalidInputError(
+            f"`{name}` must be > {above:g}, got {values[first]:g} at {first}{advice}"
+        )
+    return values
 
 
 def _numbered(groups: Sequence[Hashable] | IntArray, n: int) -> IntArray:
-    """Return the groups by number, in the order in which they first come, shape (n,)."""
+    """Number the groups from 0 in order of appearance, shape (n,)."""
     if isinstance(groups, str):
         raise InvalidInputError("`groups` must have one name a candidate, got one text")
     names = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
@@ -175,15 +158,15 @@ def _numbered(groups: Sequence[Hashable] | IntArray, n: int) -> IntArray:
 
 
 def number_to_select(n_select: int | None, n: int, limits: Limits | None, *, repeats: bool) -> int:
-    """Return how many of n to choose: as asked for, or one more than there are.
+    """Return `n_select` as an int; if it is None and a budget ends the choice, n + 1.
 
     Raises:
-        InvalidInputError: If `n_select` is no count, or None where no budget ends the choice:
-            with repeats a cheap candidate could be chosen without end.
+        InvalidInputError: If `n_select` is not a count. If it is None without a budget, or with
+            repeats: a cheap candidate could be chosen again and again.
     """
     if n_select is not None:
         return as_count("n_select", n_select, minimum=0)
-    if repeats or limits is None or limits.budget is None:
+    if repeats or limits is None or np.isinf(limits.budget):
         raise InvalidInputError(
             "`n_select` must be a whole number, got None; it may be left out only without repeats "
             "and with `costs` and `budget`"
@@ -192,29 +175,30 @@ def number_to_select(n_select: int | None, n: int, limits: Limits | None, *, rep
 
 
 def check_takes_limits(selector: Selector) -> None:
-    """Refuse a selector whose `select` takes no budget and no groups.
+    """Check that the `select` of a selector takes a budget and groups.
 
     Raises:
-        InvalidInputError: If so.
+        InvalidInputError: If it does not.
     """
-    check_takes(
-        selector,
-        {"costs", "budget", "groups", "max_per_group"},
-        "a limit on tokens or documents",
-        ["ContextSelector", "SIFTSelector"],
-    )
+    names = {"costs", "budget", "groups", "max_per_group"}
+    able = "ContextSelector's and SIFTSelector's do"
+    _check_takes(selector, names, "a limit on tokens or documents", able)
 
 
-def check_takes(selector: Selector, names: set[str], what: str, able: Sequence[str]) -> None:
-    """Refuse a selector whose `select` lacks some of the arguments that `what` needs.
+def check_takes_preference(selector: Selector) -> None:
+    """Check that the `select` of a selector takes `prefer` and `weight`.
 
     Raises:
-        InvalidInputError: If so; it names those that are `able`.
+        InvalidInputError: If it does not.
     """
+    able = "ContextSelector's does"
+    _check_takes(selector, {"prefer", "weight"}, "the newest version, or recency,", able)
+
+
+def _check_takes(selector: Selector, names: set[str], what: str, able: str) -> None:
     lacking = names - inspect.signature(selector.select).parameters.keys()
     if lacking:
-        whose = " and ".join(f"{name}'s" for name in able)
         raise InvalidInputError(
             f"{what} needs a selector whose `select` takes {', '.join(sorted(lacking))}, as "
-            f"{whose} {'do' if len(able) > 1 else 'does'}; got {type(selector).__name__}"
+            f"{able}; got {type(selector).__name__}"
         )

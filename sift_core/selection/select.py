@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from sift_core.checks import check_flag, shown
 from sift_core.errors import InvalidInputError
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
-from sift_core.selection.preference import check_takes_preference
+from sift_core.selection.limits import check_takes_preference
 from sift_core.selection.sift import SIFTSelector
 from sift_core.types import FloatArray, IntArray, Selection
 
@@ -117,17 +117,9 @@ def select(
     selector = selector_from_settings(
         kernel=kernel, noise_variance=noise_variance, allow_repeats=allow_repeats, alpha=alpha
     )
-    known = {"prefer": prefer, "weight": weight}
-    known = {name: values for name, values in known.items() if values is not None}
-    if known:
+    given: dict[str, Any] = {"prefer": prefer, "weight": weight}
+    given = {name: values for name, values in given.items() if values is not None}
+    if given:
         check_takes_preference(selector)
-    return selector.select(
-        query,
-        candidates,
-        n_select,
-        costs=costs,
-        budget=budget,
-        groups=groups,
-        max_per_group=max_per_group,
-        **known,
-    )
+    given |= {"costs": costs, "budget": budget, "groups": groups, "max_per_group": max_per_group}
+    return selector.select(query, candidates, n_select, **given)

@@ -13,7 +13,7 @@ import numpy as np
 
 from sift_core.checks import check_flag, checked_weights
 from sift_core.selection.backend import compiled_for
-from sift_core.selection.greedy import GreedySelector
+from sift_core.selection.greedy import GreedySelector, Rules
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.selection.limits import limits_of, number_to_select
 from sift_core.selection.posterior import Posterior
@@ -26,24 +26,24 @@ class SIFTSelector(GreedySelector):
 
     The paper's method: SIFT(λ), and Adaptive SIFT with `alpha`. To choose text for a prompt
     take `ContextSelector`, which keeps the recall of nearest neighbours (decision 0006).
-    Holds settings alone, so one selector may serve any number of threads.
+    Holds settings alone, so any number of threads may use one selector.
 
     Args:
-        kernel: How much one text tells about another.
-        noise_variance: λ > 0 in squared kernel units. Larger values trust a single text
-            less and so choose closer to the query and allow more overlap. None for the
-            paper's 0.01, or 0.1 with an `RBFKernel` (decision 0002).
-        allow_repeats: Whether a candidate may be chosen again. Worth it for training
-            steps, useless in a prompt.
-        alpha: Adaptive stop: end before the first step n at which σ_n > 1 / (alpha · n).
-            Larger values stop earlier. None never stops.
-        max_variance: Stop as soon as the variance is at most this. None never stops.
+        kernel: How much one text tells about another. Default: `LinearKernel()`.
+        noise_variance: λ > 0 in squared kernel units. Larger values trust a single text less:
+            they choose closer to the query and allow more overlap. Default: the paper's 0.01,
+            or 0.1 with an `RBFKernel` (decision 0002).
+        allow_repeats: Whether a candidate may be chosen again. Repeats help in training and not
+            in a prompt. Default: no.
+        alpha: Stop before the first step n at which σ_n > 1 / (alpha · n). Larger values stop
+            earlier. Default: never.
+        max_variance: Stop as soon as the variance is at most this. Default: never.
         min_gain: Stop before a choice that would lower the variance by less than this.
-            None never stops.
-        backend: "numba" runs compiled code (the extra `fast`; kernels of this package, float32
-            and float64), "numpy" never does, "auto" does where Numba is installed, once selections
-            have taken as long as loading it takes, or after `load_compiled`. The choices are the
-            same.
+            Default: never.
+        backend: "numba" runs compiled loops (the extra `fast`; kernels of this package, float32
+            and float64) and "numpy" never does. "auto" starts with NumPy and switches to compiled
+            loops when they are available (`load_compiled`). The choices are the same.
+            Default: "auto".
 
     Raises:
         InvalidInputError: If a number is out of its range.
@@ -86,25 +86,25 @@ class SIFTSelector(GreedySelector):
         """Return the choices for one query.
 
         Takes O(n_select · n · (d + n_select + t)) time and O(n · (d + n_select + t)) memory
-        for t targets. Ties go to the lowest position. All arithmetic is in float64; float32
-        embeddings are read as they are, since their products are exact there.
+        for t targets. Ties go to the lowest position. All arithmetic is in float64. float32
+        embeddings are read as they are, since their products are exact in float64.
 
         Args:
             query: Shape (d,), or several targets, shape (t, d), whose variances are summed.
             candidates: Shape (n, d). n may be 0.
             n_select: How many to choose at most, >= 0. More than n are chosen only with
-                repeats. None, with a budget and without repeats, for as many as that allows.
-            relevance: Disregarded; the query alone is the target. `ContextSelector` goes by it.
-            weights: What the variance of each target counts, shape (t,), >= 0; 1 if None.
-            conditioned_on: Embeddings of what was seen before, shape (m, d), for instance
-                shown earlier in a conversation. Takes O(m · n · (d + m)) more.
-            costs: What each candidate costs, shape (n,), > 0, in any unit, for instance tokens;
-                with `budget`.
-            budget: What the choices may cost together, > 0. Of those that still fit, the one
-                with the largest gain over √cost is next, or first the best single one where
-                it alone is worth more than all of these (decision 0020: what that guarantees).
-            groups: The group of each candidate, n names or numbers, for instance of
-                documents; with `max_per_group`.
+                repeats. Default: as many as the budget allows, without repeats.
+            relevance: Has no effect: the query alone is the target.
+            weights: Weight of each target's variance, shape (t,), >= 0. Default: 1.
+            conditioned_on: Embeddings that were seen before, shape (m, d), for example earlier in
+                a conversation. Takes O(m · n · (d + m)) more. Default: none.
+            costs: Cost of each candidate, shape (n,), > 0, in any unit, for example tokens.
+                Needs `budget`. Default: no budget.
+            budget: What the choices may cost together, > 0. The next choice has the largest gain
+                over √cost of those that still fit. The best single candidate goes first if it
+                gains more than all of these (decision 0020 has the guarantee).
+            groups: The group of each candidate, n names or numbers, for example of documents.
+                Needs `max_per_group`. Default: no groups.
             max_per_group: How many of one group at most, >= 1.
 
         Returns:
@@ -112,7 +112,7 @@ class SIFTSelector(GreedySelector):
 
         Raises:
             InvalidInputError: If shapes do not fit, a number is not finite, a vector is
-                all zero, `n_select` is not a count, or a limit cannot be one.
+                all zero, `n_select` is not a count, or a limit is out of range.
             NumericalError: If the kernel's values are too large for float64.
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
@@ -120,24 +120,19 @@ class SIFTSelector(GreedySelector):
         limits = limits_of(
             n, costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
         )
-        n_select = number_to_select(n_select, n, limits, repeats=self.allow_repeats)
+        rules = Rules(
+            n_select=number_to_select(n_select, n, limits, repeats=self.allow_repeats),
+            priorities=np.zeros(n, dtype=np.int8),
+            allow_repeats=self.allow_repeats,
+            limits=limits,
+        )
         compiled = compiled_for(self.backend, candidates)
-        decay = _decay_of(self.kernel)
-        if compiled is not None and decay is not None and conditioned_on is None:
-            targets = _as_rows(query)
-            if targets is not None and compiled.can_read(targets, candidates, n_select):
-                found: Selection | None = compiled.select_rows(
-                    self,
-                    targets,
-                    candidates,
-                    checked_weights(weights, len(targets)),
-                    n_select,
-                    decay=decay,
-                    allow_repeats=self.allow_repeats,
-                    limits=limits,
-                )
-                if found is not None:
-                    return found
+        if compiled is not None and conditioned_on is None and _is_compiled(self.kernel):
+            rows = compiled.read(_as_rows(query), candidates, rules.n_select)
+            if rows is not None:
+                checked = checked_weights(weights, len(rows.nearness))
+                found: Selection = rows.choose_for_queries(self, self.kernel, checked, rules)
+                return found
 
         def prior() -> Posterior:
             return Posterior.prior(
@@ -149,11 +144,11 @@ class SIFTSelector(GreedySelector):
                 conditioned_on=conditioned_on,
             )
 
-        return self._chosen(prior, n_select, allow_repeats=self.allow_repeats, limits=limits)
+        return self._chosen(prior, rules)
 
 
 def _length(candidates: FloatArray) -> int:
-    """Return the number of candidates; 0 of what has none and will be refused."""
+    """Return the number of candidates; 0 if there is no length, which is refused later."""
     try:
         return len(candidates)
     except TypeError:
@@ -161,7 +156,7 @@ def _length(candidates: FloatArray) -> int:
 
 
 def _as_rows(query: FloatArray) -> FloatArray | None:
-    """Return a vector as a matrix of one row; None for what is no vector and no matrix."""
+    """Return a vector as a matrix of one row; None if it is neither a vector nor a matrix."""
     try:
         rows = np.asarray(query)
     except (TypeError, ValueError, RuntimeError):  # rows of different lengths, torch's tensors
@@ -169,13 +164,6 @@ def _as_rows(query: FloatArray) -> FloatArray | None:
     return np.atleast_2d(rows) if rows.ndim else None
 
 
-def _decay_of(kernel: Kernel) -> float | None:
-    """Return the number by which compiled code knows a kernel; None for others.
-
-    Exact types: a subclass may compute something else.
-    """
-    if type(kernel) is RBFKernel:
-        return kernel.decay
-    if type(kernel) is LinearKernel and kernel.normalize:
-        return 0.0
-    return None
+def _is_compiled(kernel: Kernel) -> bool:
+    """Return whether compiled code knows a kernel. A subclass may compute something else."""
+    return type(kernel) is RBFKernel or (type(kernel) is LinearKernel and kernel.normalize)

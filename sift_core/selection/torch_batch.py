@@ -6,14 +6,11 @@ The recursion of `sift_core.selection.posterior` with a batch axis in front. Pap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.selection.greedy import TIE_TOLERANCE
 from sift_core.selection.kernels import LinearKernel, RBFKernel
 from sift_core.selection.posterior import check_noise_variance
-from sift_core.types import Selection, StopReason
 
 try:
     import torch
@@ -21,40 +18,8 @@ try:
 except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
 
-NO_CHOICE = -1  # in `positions`, once a query's pool has run out
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TorchSelection:
-    """What was chosen for every query of a batch, on the device where it was computed.
-
-    Args:
-        positions: Shape (b, N), int64, rows of each query's candidates in order of choice;
-            -1 after the last choice where a pool ran out.
-        variances: Shape (b, N + 1), float64, σ² at each query before the first and after
-            every choice; constant after the last one.
-    """
-
-    positions: Tensor
-    variances: Tensor
-
-    def __len__(self) -> int:
-        """Return the number of queries."""
-        return len(self.positions)
-
-    def selections(self) -> list[Selection]:
-        """Return one `Selection` a query, on the CPU; waits for the device."""
-        rows, variances = self.positions.cpu().numpy(), self.variances.cpu().numpy()
-        return [
-            Selection(
-                positions=chosen[:k].copy(),
-                variances=falling[: k + 1].copy(),
-                stop_reason=StopReason.N_SELECT if k == len(chosen) else StopReason.POOL_EXHAUSTED,
-            )
-            for chosen, falling, k in zip(rows, variances, (rows >= 0).sum(axis=1), strict=True)
-        ]
-
-
+@torch.no_grad()  # autocast changes nothing here: it leaves float64 as it is
 def select_batch(
     queries: Tensor,
     candidates: Tensor,
@@ -63,83 +28,73 @@ def select_batch(
     kernel: LinearKernel | RBFKernel | None = None,
     noise_variance: float = 0.01,
     allow_repeats: bool = True,
-    mask: Tensor | None = None,
-) -> TorchSelection:
+) -> tuple[Tensor, Tensor]:
     """Return for every query what `SIFTSelector` would choose, by tensor operations alone.
 
-    Takes O(b · N · n · (d + N)) time and O(b · n · (d + N)) memory, in float64. Inside the loop
-    over choices the host never waits for the device. Meant for GPUs: on a CPU `SIFTSelector`
-    with Numba takes a fraction of the time. Ties within rounding go to the lowest position.
-    Holds no state, so any number of threads may call it.
+    Takes O(b · N · n · (d + N)) time and O(b · n · (d + N)) memory, in float64. The loop over
+    choices never waits for the device. Meant for GPUs: on a CPU `SIFTSelector` with Numba takes
+    a fraction of the time. Ties within rounding go to the lowest position. Safe in threads.
 
     Args:
         queries: Shape (b, d).
         candidates: Shape (b, n, d), on the same device. n may be 0.
-        n_select: How many to choose for each query, >= 0. A pool gives more than it has
-            only with repeats.
-        kernel: On unit vectors; `LinearKernel()` if None.
-        noise_variance: λ > 0. Below about 1e-6 exact copies no longer surely tie, since a
-            batch of products may round them differently.
-        allow_repeats: Whether a candidate may be chosen again.
-        mask: Shape (b, n), bool: the rows that exist, for pools of unequal size. The others
-            may hold anything. All if None.
+        n_select: How many to choose for each query, >= 0. N is this number, or n without
+            repeats if n is smaller. N is 0 if n is.
+        kernel: On unit vectors. Default: `LinearKernel()`.
+        noise_variance: λ > 0. Below about 1e-6 exact copies may no longer tie, since a batch
+            of products may round them differently. Default: 0.01.
+        allow_repeats: Whether a candidate may be chosen again. Default: yes.
+
+    Returns:
+        Positions, shape (b, N), int64, rows of each query's candidates in order of choice. And
+        variances, shape (b, N + 1), float64, σ² at each query before the first and after every
+        choice. Both are on the device of the candidates.
 
     Raises:
         InvalidInputError: If an argument is out of range, shapes or devices do not fit, a
-            number is not finite, or a vector is all zero. Waits for the device once.
+            number is not finite, or a vector is all zero. Waits for the device twice.
     """
     kernel = LinearKernel() if kernel is None else kernel
+    if not (type(kernel) is RBFKernel or (type(kernel) is LinearKernel and kernel.normalize)):
+        raise InvalidInputError(f"`kernel` must be LinearKernel() or an RBFKernel, got {kernel!r}")
     n_select = as_count("n_select", n_select, minimum=0)
     check_noise_variance(noise_variance)
-    _check(queries, candidates, mask, kernel)
-    # Autocast would take products in half precision.
-    with torch.no_grad(), torch.autocast(candidates.device.type, enabled=False):
-        mask = torch.ones_like(candidates[..., 0], dtype=torch.bool) if mask is None else mask
-        targets = _unit_rows("queries", queries)
-        features = _unit_rows("candidates", candidates.masked_fill(~mask[..., None], 1))
-        return _choose(targets, features, mask, n_select, kernel, noise_variance, allow_repeats)
-
-
-def _choose(
-    targets: Tensor,
-    features: Tensor,
-    mask: Tensor,
-    n_select: int,
-    kernel: LinearKernel | RBFKernel,
-    noise_variance: float,
-    allow_repeats: bool,
-) -> TorchSelection:
+    targets = _unit_rows("queries", queries, n_dimensions=2)
+    features = _unit_rows("candidates", candidates, n_dimensions=3)
     b, n, d = features.shape
+    if targets.shape != (b, d) or targets.device != features.device:
+        raise InvalidInputError(
+            f"`queries` must have shape {(b, d)} on {features.device} for `candidates` of shape "
+            f"{(b, n, d)}, got {tuple(targets.shape)} on {targets.device}"
+        )
     n_steps = n_select if allow_repeats and n else min(n_select, n)
-    diagonal = torch.ones_like(features[..., 0])  # (b, n), k_j(x, x)
+    diagonal = features.new_ones((b, n))  # k_j(x, x)
     query_row = _kernel(kernel, features, targets)  # (b, n), k_j(x*, x)
     factor = features.new_empty((b, n_steps, n))  # rows of the partial Cholesky factor
-    positions = features.new_full((b, n_select), NO_CHOICE, dtype=torch.int64)
-    variances = features.new_ones((b, n_select + 1))
+    positions = torch.empty((b, n_steps), dtype=torch.int64, device=features.device)
+    variances = features.new_ones((b, n_steps + 1))
     numbers = torch.arange(n, device=features.device)
-    is_open = mask.clone()
+    is_closed = torch.zeros_like(diagonal, dtype=torch.bool)
     for step in range(n_steps):
-        gains = (query_row.square() / (diagonal + noise_variance)).where(is_open, -torch.inf)
-        largest = gains.amax(1, keepdim=True)
+        gains = query_row.square() / (diagonal + noise_variance)
+        gains = gains.masked_fill(is_closed, -torch.inf)
+        enough = gains.amax(1, keepdim=True) * (1 - TIE_TOLERANCE)
         # Not argmax, which names any one of several equals where it runs in parallel.
-        pick = torch.where(gains >= largest * (1 - TIE_TOLERANCE), numbers, n - 1)
-        pick = pick.amin(1, keepdim=True)  # (b, 1)
-        is_left = largest >= 0  # a pool that ran out records and changes nothing
+        pick = torch.where(gains >= enough, numbers, n - 1).amin(1, keepdim=True)  # (b, 1)
         points = features.gather(1, pick[..., None].expand(b, 1, d)).squeeze(1)
-        earlier = factor[:, :step]
-        loads = earlier.gather(2, pick[:, None].expand(b, step, 1))
-        column = _kernel(kernel, features, points) - (loads * earlier).sum(1)
-        scale = (diagonal.gather(1, pick) + noise_variance).rsqrt() * is_left
+        loads = factor[:, :step].gather(2, pick[:, None].expand(b, step, 1))
+        column = _kernel(kernel, features, points) - (loads * factor[:, :step]).sum(1)
+        scale = (diagonal.gather(1, pick) + noise_variance).rsqrt()
         row = column * scale
+        load = query_row.gather(1, pick) * scale  # its square is the gain
         factor[:, step] = row
-        weight = query_row.gather(1, pick) * scale  # its square is the gain
-        query_row = query_row - row * weight
+        query_row = query_row - row * load
         diagonal = (diagonal - row.square()).clamp_(min=0)  # rounding may cross zero
-        positions[:, step : step + 1] = torch.where(is_left, pick, NO_CHOICE)
-        variances[:, step + 1 :] = (variances[:, step : step + 1] - weight.square()).clamp_(min=0)
+        positions[:, step] = pick[:, 0]
+        variances[:, step + 1] = (variances[:, step] - load[:, 0].square()).clamp_(min=0)
         if not allow_repeats:
-            is_open.scatter_(1, pick, False)
-    return TorchSelection(positions=positions, variances=variances)
+            is_closed.scatter_(1, pick, True)
+    return positions, variances
 
 
 def _kernel(kernel: LinearKernel | RBFKernel, features: Tensor, points: Tensor) -> Tensor:
@@ -150,49 +105,16 @@ def _kernel(kernel: LinearKernel | RBFKernel, features: Tensor, points: Tensor) 
     return ((products.clamp(max=1) - 1) * kernel.decay).exp()
 
 
-def _unit_rows(name: str, vectors: Tensor) -> Tensor:
+def _unit_rows(name: str, vectors: Tensor, *, n_dimensions: int) -> Tensor:
     """Return the vectors in float64 at unit length; refuse those without a direction."""
-    rows = vectors.double()
-    largest = rows.abs().amax(-1, keepdim=True)
-    if not bool(((largest > 0) & largest.isfinite()).all()):
+    if not isinstance(vectors, Tensor) or vectors.is_complex() or vectors.ndim != n_dimensions:
         raise InvalidInputError(
-            f"`{name}` must be finite and not all zero, got a vector that is not; "
-            f"was an empty text embedded?"
+            f"`{name}` must be a real torch tensor of {n_dimensions} dimensions"
         )
+    rows = vectors.double()
+    largest = rows.abs().amax(-1, keepdim=True) if rows.shape[-1] else rows.new_zeros(1)
+    if not bool(((largest > 0) & largest.isfinite()).all()):
+        raise InvalidInputError(f"`{name}` must be finite and not all zero; was a text empty?")
     rows = rows / largest  # squares of very small or large numbers would leave the range
     length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     return rows / length
-
-
-def _check(queries: Tensor, candidates: Tensor, mask: Tensor | None, kernel: object) -> None:
-    """Refuse what does not fit together; looks at no number."""
-    if not (type(kernel) is RBFKernel or (type(kernel) is LinearKernel and kernel.normalize)):
-        raise InvalidInputError(
-            f"`kernel` must be a LinearKernel() or an RBFKernel, got {kernel!r}; SIFTSelector "
-            f"takes any kernel"
-        )
-    for name, tensor, n_dimensions in (("queries", queries, 2), ("candidates", candidates, 3)):
-        if not isinstance(tensor, Tensor) or tensor.is_complex() or tensor.ndim != n_dimensions:
-            got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise InvalidInputError(
-                f"`{name}` must be a real torch tensor of {n_dimensions} dimensions, got {got}"
-            )
-    b, d = queries.shape
-    shape, device = tuple(candidates.shape), candidates.device
-    if d == 0 or shape[0] != b or shape[2] != d:
-        raise InvalidInputError(
-            f"`candidates` must have shape ({b}, n, {d}) for `queries` of {(b, d)} with d >= 1, "
-            f"got {shape}; were both made by one model?"
-        )
-    if queries.device != device:
-        raise InvalidInputError(
-            f"`queries` must be on {device} like the candidates, got {queries.device}"
-        )
-    if mask is not None and (
-        not isinstance(mask, Tensor)
-        or (mask.dtype, mask.shape, mask.device) != (torch.bool, shape[:2], device)
-    ):
-        raise InvalidInputError(
-            f"`mask` must be a torch tensor of bool with shape {shape[:2]} on {device}, got "
-            f"{mask!r:.80}"
-        )

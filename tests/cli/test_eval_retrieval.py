@@ -101,6 +101,16 @@ def test_what_cannot_be_measured_is_refused(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("pays_after", "n_calls"), [(3, 1), (4, 0)])
+def test_the_compiled_loops_are_loaded_for_many_questions(files, monkeypatch, pays_after, n_calls):
+    pytest.importorskip("sentence_transformers", reason="embeds with MiniLM")
+    calls = []
+    monkeypatch.setattr(eval_retrieval, "load_compiled", lambda: calls.append(1))
+    monkeypatch.setattr(eval_retrieval, "_COMPILING_PAYS", pays_after)
+    assert sift_eval("retrieval", *files, "--methods", "nn", "--conditions", "as-is") == 0
+    assert len(calls) == n_calls
+
+
 @pytest.mark.parametrize("name", ["corpus.jsonl/rows.json", "."])
 def test_a_file_that_cannot_be_written_is_told_before_the_work(files, name, tmp_path, capsys):
     assert sift_eval("retrieval", *files, "--results", tmp_path / name) != 0

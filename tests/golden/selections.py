@@ -31,6 +31,7 @@ from sift_core import (
     select,
 )
 from sift_core.selection.context import distinct
+from sift_core.types import Selection, StopReason
 
 N_POOLS = 200
 WIDE_POOLS = range(N_POOLS, N_POOLS + 4)  # more candidates than the region of `ContextSelector`
@@ -244,14 +245,15 @@ def torch_batch(pools):
 
     from sift_core.selection.torch_batch import select_batch as select_on_tensors
 
-    return [
-        select_on_tensors(
-            torch.from_numpy(pool.query)[None],
-            torch.from_numpy(pool.candidates)[None],
-            pool.n_select,
-        ).selections()[0]
-        for pool in pools
-    ]
+    found = []
+    for pool in pools:
+        query, candidates = torch.from_numpy(pool.query), torch.from_numpy(pool.candidates)
+        positions, variances = select_on_tensors(query[None], candidates[None], pool.n_select)
+        is_complete = len(positions[0]) == pool.n_select
+        reason = StopReason.N_SELECT if is_complete else StopReason.POOL_EXHAUSTED
+        positions, variances = positions[0].numpy(), variances[0].numpy()
+        found.append(Selection(positions=positions, variances=variances, stop_reason=reason))
+    return found
 
 
 def recorded(selection, *, in_full=True):

@@ -168,14 +168,12 @@ def test_arrays_of_floats_do_run_compiled(dtype):
     rng = np.random.default_rng(0)
     query, candidates = rng.standard_normal((1, 8)), rng.standard_normal((9, 8)).astype(dtype)
     for array in (candidates, np.asfortranarray(candidates), candidates[::-1], candidates[:0]):
-        assert compiled.can_read(query, array, 5)
-        chosen = compiled.select_rows(
-            SIFTSelector(), query, array, np.ones(1), 5, decay=0.0, allow_repeats=False
+        assert compiled.read(query, array, 5) is not None
+        chosen, expected = (
+            SIFTSelector(backend=backend).select(query, array, 5).positions.tolist()
+            for backend in ("numba", "numpy")
         )
-        assert (
-            chosen.positions.tolist()
-            == SIFTSelector(backend="numpy").select(query, array, 5).positions.tolist()
-        )
+        assert chosen == expected
 
 
 @pytest.mark.parametrize(
@@ -197,7 +195,7 @@ def test_arrays_of_floats_do_run_compiled(dtype):
     ],
 )
 def test_what_compiled_code_cannot_read_is_left_to_numpy(query, candidates, n_select):
-    assert not compiled.can_read(query, candidates, n_select)
+    assert compiled.read(query, candidates, n_select) is None
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf, 1e-300, 1e200, 5e-324])
@@ -205,11 +203,10 @@ def test_what_compiled_code_cannot_read_is_left_to_numpy(query, candidates, n_se
 def test_lengths_that_lose_digits_when_squared_are_left_to_numpy(value, row):
     candidates = np.ones((3, 4))
     candidates[row] = value
-    settings_ = {"decay": 0.0, "allow_repeats": False}
-    good, weights = np.ones((3, 4)), np.ones(3)
-    for arrays in ((good, candidates), (candidates, good)):
-        found = compiled.select_rows(SIFTSelector(), *arrays, weights, 2, **settings_)
-        assert found is None
+    good = np.ones((3, 4))
+    assert compiled.read(good, good, 2) is not None
+    for queries, rows in ((good, candidates), (candidates, good)):
+        assert compiled.read(queries, rows, 2) is None
 
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-130, 1e130, 1e200])
