@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from sift_core.dates import by_date
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions, estimated_tokens
@@ -21,12 +23,15 @@ from sift_core.places import Place
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource
 from sift_core.selection.context import ContextSelector
+from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.limits import LARGEST_BUDGET
+from sift_core.selection.words import joined, pool_words
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
 from sift_core.text_overlap import select_texts
-from sift_core.types import CandidatePool, Query, Selection
+from sift_core.types import CandidatePool, FloatArray, Query, Selection
 
 DEFAULTS = ChoiceOptions()
+WORDS_IN_RELEVANCE = 0.6  # of `words`: decision 0034
 _SELECTOR = ContextSelector()
 
 
@@ -55,19 +60,20 @@ def choose(
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
+    points, candidates, relevance = _with_words(pool, query, options)
     selection = select_texts(
         options.selector or _SELECTOR,
-        query.vectors,
-        pool.embeddings,
+        points,
+        candidates,
         options.n_select,
         text_of=pool.texts.__getitem__,
-        relevance=pool.relevance,
+        relevance=relevance,
         **_token_budget(pool, options),
         **_document_groups(places, options),
         **_preference_for_new(pool, options),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
-    return Chosen(query=query, pool=pool, passages=passages, **vars(selection))
+    return Chosen(query=query, pool=pool, passages=passages, relevance=relevance, **vars(selection))
 
 
 async def achoose(
@@ -152,6 +158,33 @@ async def asearch(
         with timed(timings, "select"):
             chosen = await in_thread(partial(choose, pool, query, options, room=room))
     return replace(chosen, timings=timings)
+
+
+def _with_words(
+    pool: CandidatePool, query: Query, options: ChoiceOptions
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Return the question, candidates and relevance that the selector goes by.
+
+    With `words` their products are cosines of embeddings and words together. A pool's own relevance
+    stays as it is.
+    """
+    if options.words == 0 or not len(pool):
+        return query.vectors, pool.embeddings, pool.relevance
+    questions = [query, *query.also]
+    words = pool_words(
+        list(pool.texts),
+        [one.text for one in questions],
+        headings=[pool.heading(row) for row in range(len(pool))],
+    )
+    vectors = joined(pool.embeddings, query.vectors, words, options.words)
+    relevance = pool.relevance
+    if relevance is None:
+        share = WORDS_IN_RELEVANCE * options.words
+        cosines = [cosine_similarities(one.vector, pool.embeddings) for one in questions]
+        relevance = (1 - share) * np.stack(cosines) + share * words.question
+    if query.also:
+        return vectors.questions, vectors.candidates, relevance
+    return vectors.questions[0], vectors.candidates, np.atleast_2d(relevance)[0]
 
 
 def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:

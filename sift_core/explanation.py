@@ -74,12 +74,15 @@ class Chosen(Selection):
         query: The question.
         pool: The candidates.
         passages: What each pick is made of, in order of choice.
+        relevance: What the selector took for the candidates' relevance, shape (n,), or (m, n) of m
+            queries. Default: the pool's, or else the cosines.
         timings: Seconds of "fetch" and "select"; empty from `choose`.
     """
 
     query: Query
     pool: CandidatePool
     passages: Sequence[Passage]
+    relevance: FloatArray | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -107,7 +110,8 @@ class Chosen(Selection):
     def picks(self) -> tuple[Pick, ...]:
         """Why each was chosen, in order of choice. Costs O(k² · d) for k picks."""
         pool, rows = self.pool, self.positions
-        relevance = pool.similarities if pool.relevance is None else pool.relevance
+        given = pool.relevance if self.relevance is None else self.relevance
+        relevance = pool.similarities if given is None else np.atleast_2d(given).max(axis=0)
         unit = unit_rows(pool.embeddings[rows])
         largest = (unit @ unit.T).max(axis=1, where=is_earlier(len(rows)), initial=-1.0)
         redundancy = [None, *np.minimum(largest[1:], 1.0).tolist()]  # rounding may exceed 1

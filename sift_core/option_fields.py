@@ -23,6 +23,7 @@ __all__ = ["ChoiceFields"]
 
 M = TypeVar("M", bound="OptionsModel")
 LONGEST_KEY = 200  # characters of a metadata key
+_BOUNDS = {"minimum": "ge", "maximum": "le", "above": "gt"}  # as Pydantic calls them
 LIVE = tuple(one.name for one in fields(ChoiceOptions) if one.metadata.get("is_live"))
 
 
@@ -88,9 +89,9 @@ def _field(option: Option[Any], nullable: bool, changes: Mapping[str, Any]) -> t
     scope = {"Callable": Callable, "Selector": Selector}
     hint = get_type_hints(ChoiceOptions, localns=scope)[option.name]
     arguments: dict[str, Any] = {"description": help_of(option.name)}
-    arguments |= {"ge": option.metadata["minimum"]} if "minimum" in option.metadata else {}
-    arguments |= {"gt": option.metadata["above"]} if "above" in option.metadata else {}
-    if hint == float | None:
+    bounds = [key for key in _BOUNDS if key in option.metadata]
+    arguments |= {_BOUNDS[key]: option.metadata[key] for key in bounds}
+    if hint in (float, float | None):
         arguments["allow_inf_nan"] = False
     elif hint == str | None:
         arguments["max_length"] = LONGEST_KEY
@@ -106,6 +107,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; the fields are made bel
     class ChoiceFields(OptionsModel):
         """The options of a choice as fields, without how many are chosen and fetched."""
 
+        words: float = 0.0
         max_tokens: int | None = None
         max_per_document: int | None = None
         newest: str | None = None

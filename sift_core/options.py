@@ -19,6 +19,7 @@ from sift_core.types import CandidatePool, FloatArray
 
 __all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
 
+_BOUNDS = ("above", "minimum", "maximum")
 CHARACTERS_A_TOKEN = 4  # about what tokenizers take of the texts that they were trained on
 
 
@@ -32,6 +33,8 @@ class ChoiceOptions:
     Args:
         n_select: Choose at most this many chunks, >= 1. Default: 10.
         n_candidates: Fetch this many candidates to choose from, >= 1. Default: 200.
+        words: Share of words, beside embeddings, in what makes chunks alike and relevant, from 0 to
+            1. Words that are rare among the candidates count most. Default: 0, embeddings alone.
         max_tokens: Let the chosen chunks have at most this many tokens together, >= 1. No text is
             truncated: of the chunks that still fit, the one that adds most for its length is
             next. Default: no limit.
@@ -57,6 +60,7 @@ class ChoiceOptions:
 
     n_select: int = field(default=10, metadata={"minimum": 1})
     n_candidates: int = field(default=200, metadata={"minimum": 1})
+    words: float = field(default=0.0, metadata={"minimum": 0, "maximum": 1})
     max_tokens: int | None = field(default=None, metadata={"minimum": 1, "is_rule": True})
     max_per_document: int | None = field(default=None, metadata={"minimum": 1, "is_rule": True})
     newest: str | None = field(default=None, metadata={"is_rule": True})
@@ -106,6 +110,7 @@ class ChoiceKeywords(TypedDict, total=False):
     How many chunks are chosen and fetched is missing, since frameworks have their own words for it.
     """
 
+    words: float
     max_tokens: int | None
     max_per_document: int | None
     newest: str | None
@@ -130,9 +135,7 @@ def _check(option: Field[Any], value: object) -> None:
     elif kind.startswith("int"):
         as_count(name, value, minimum=option.metadata["minimum"])
     elif kind.startswith("float"):
-        bounds = {
-            key: option.metadata[key] for key in ("above", "minimum") if key in option.metadata
-        }
+        bounds = {key: option.metadata[key] for key in _BOUNDS if key in option.metadata}
         as_number(name, value, **bounds)
     elif name == "selector" and not isinstance(value, Selector):
         raise InvalidInputError(f"`selector` must have a method `select`, got {shown(value)}")

@@ -269,6 +269,15 @@ class CandidatePool:
         """
         return place_of(self.metadata[row], document_key)
 
+    def heading(self, row: int) -> str:
+        """Return the title and headings of a row's chunk by its metadata; empty without any.
+
+        They stand under "title" and "heading", which may be a list, as `sift index` writes them.
+        """
+        found = [self.metadata[row].get(key) for key in ("title", "heading")]
+        parts = [one if isinstance(one, list | tuple) else [one] for one in found]
+        return " ".join(str(part) for some in parts for part in some if part)
+
     def as_read(self, row: int, text: str) -> str:
         """Return what a model reads of a text in the place of a row's, of which tokens are counted.
 

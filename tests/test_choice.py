@@ -240,3 +240,73 @@ def test_a_selector_without_rules_is_taken_as_it_is():
     chosen = choose(make_pool(), QUERY, ChoiceOptions(n_select=3, selector=MMRSelector()))
     expected = MMRSelector().select(QUERY.vectors, ROWS, 3)
     assert chosen.positions.tolist() == expected.positions.tolist()
+
+
+INVOICES = [f"Invoice {1000 + row}: pay 50 euros for cleaning until May." for row in range(60)]
+
+
+def invoices(**columns):
+    """Return a pool whose embeddings hardly differ, as those of templated chunks."""
+    rows = 1.0 + 0.02 * np.random.default_rng(0).standard_normal((len(INVOICES), 16))
+    query = np.ones(16)
+    cosines = rows @ query / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
+    pool = CandidatePool(
+        document_ids=[str(row) for row in range(len(INVOICES))],
+        texts=INVOICES,
+        embeddings=rows,
+        similarities=np.minimum(cosines, 1.0),
+        **columns,
+    )
+    return pool, Query(text="What does invoice 1037 ask for?", embedding=query)
+
+
+def test_words_find_the_number_that_embeddings_do_not_tell_apart():
+    pool, query = invoices()
+    assert choose(pool, query).positions[0] != 37
+    chosen = choose(pool, query, ChoiceOptions(words=0.7))
+    assert chosen.positions[0] == 37
+    assert chosen.picks[0].relevance > chosen.picks[1].relevance
+    assert chosen.picks[0].similarity == pool.similarities[37]  # still of embeddings alone
+
+
+def test_words_of_a_title_count():
+    titles = [{"title": "Harbour" if row == 21 else "Notice"} for row in range(len(INVOICES))]
+    pool, query = invoices(metadata=titles)
+    query = replace(query, text="harbour")
+    assert choose(pool, query, ChoiceOptions(words=0.7)).positions[0] == 21
+    headings = replace(pool, metadata=[{"heading": ["A", one["title"]]} for one in titles])
+    assert headings.heading(21) == "A Harbour"
+    assert choose(headings, query, ChoiceOptions(words=0.7)).positions[0] == 21
+
+
+def test_another_rankers_relevance_stays_as_it_is():
+    order = np.arange(len(INVOICES), dtype=float)
+    pool, query = invoices(relevance=order)
+    chosen = choose(pool, query, ChoiceOptions(words=0.7, n_select=1))
+    assert chosen.picks[0].relevance == order[chosen.positions[0]]
+
+
+def test_words_of_several_queries_have_their_turns():
+    pool, query = invoices()
+    other = Query(text="and invoice 1012?", embedding=query.vector)
+    chosen = choose(pool, replace(query, also=[other]), ChoiceOptions(words=0.7, n_select=2))
+    assert set(chosen.positions.tolist()) == {37, 12}
+
+
+@pytest.mark.parametrize("text", ["", "…", "none of these words"])
+def test_a_question_without_words_of_the_pool_goes_by_its_embedding(text):
+    pool, query = invoices()
+    pool = replace(pool, texts=[""] * len(pool))
+    chosen = choose(pool, replace(query, text=text), ChoiceOptions(words=0.7))
+    assert chosen.positions.tolist() == choose(pool, query).positions.tolist()
+
+
+def test_any_selector_goes_by_words():
+    pool, query = invoices()
+    options = ChoiceOptions(words=0.7, selector=MMRSelector(), n_select=2)
+    assert choose(pool, query, options).positions[0] == 37
+
+
+def test_words_from_no_candidate():
+    empty = CandidatePool.empty(dimension=16)
+    assert len(choose(empty, invoices()[1], ChoiceOptions(words=0.7))) == 0

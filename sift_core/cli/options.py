@@ -238,6 +238,7 @@ def _choice_flag(field: str, names: Mapping[str, str]) -> Any:
         *short,
         flag_of(field),
         min=option.metadata.get("minimum"),
+        max=option.metadata.get("maximum"),
         metavar="KEY" if str(option.type).startswith("str") else None,
         help=re.sub(r"`(\w+)`", lambda found: flag_of(found[1]), help_of(field)),
         show_default=False,

@@ -40,6 +40,7 @@ class Ranking:
 def ranked(
     texts: Sequence[str],
     metadata: Sequence[Metadata],
+    query: str,
     question: FloatArray,
     vectors: FloatArray,
     options: ChoiceOptions,
@@ -53,6 +54,7 @@ def ranked(
     Args:
         texts: Of n documents.
         metadata: Of each of them.
+        query: The question.
         question: Its vector, shape (d,).
         vectors: Of the documents that have one, shape (m, d).
         options: Options of the choice; at most 256 documents are chosen.
@@ -87,7 +89,7 @@ def ranked(
             metadata=[metadata[at[row]] for row in near.tolist()],
         )
         options = replace(options, n_select=min(options.n_select, MAX_CHOICES))
-        chosen = choose(pool, Query(text="", embedding=question), options)
+        chosen = choose(pool, Query(text=query, embedding=question), options)
         first, n_chosen = [int(name) for name in chosen.ranking()], len(chosen)
     order = list(dict.fromkeys([*first, *(at[row] for row in rows.tolist()), *range(n)]))
     return Ranking(order=order, scores=[(n - i) / n for i in range(n)], n_chosen=n_chosen)

@@ -227,7 +227,9 @@ async def _ranked(
             n_tokens = embedder.n_tokens([request.query, *texts])
         elif question is None:
             question = service.needed_embedder().embed_query(request.query)
-        ranking = ranked(texts, metadata, question, vectors, options, positions=positions)
+        ranking = ranked(
+            texts, metadata, request.query, question, vectors, options, positions=positions
+        )
         return ranking, n_tokens
 
     ranking, n_tokens = await service.in_thread("rerank", rank)

@@ -254,7 +254,7 @@ def off_the_loop(monkeypatch):
 
 OTHER_VALUES = {
     "int": 7,
-    "float": 2.5,
+    "float": 0.5,
     "bool": True,
     "str": "number",
     "Callable": len,

@@ -307,6 +307,7 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
         "newest": "updated_at",
         "half_life_days": 30.0,
         "merge_neighbors": True,
+        "words": 0.5,
         "document_key": "title",
     }
     reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)

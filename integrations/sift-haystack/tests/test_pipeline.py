@@ -189,7 +189,9 @@ def test_a_pipeline_that_was_saved_with_every_argument_loads():
         },
     }
     ranker = SIFTRanker.from_dict(data)
-    assert ranker.to_dict() == data
+    saved = ranker.to_dict()
+    assert saved["type"] == data["type"]
+    assert data["init_parameters"].items() <= saved["init_parameters"].items()  # later options, too
     assert (ranker.top_k, ranker.options.max_per_document) == (4, 2)
 
 

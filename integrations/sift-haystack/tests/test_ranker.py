@@ -99,7 +99,7 @@ def test_scores_can_be_cosines_in_the_order_of_choice(rank, documents):
 
 OTHER_VALUES = {
     "int": 7,
-    "float": 2.5,
+    "float": 0.5,
     "bool": True,
     "str": "number",
     "Callable": len,

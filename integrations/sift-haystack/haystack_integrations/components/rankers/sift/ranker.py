@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,7 +196,8 @@ class SIFTRanker:
         missing = without_embedding(found, self._embeds_documents)
         if missing:
             missing = self._embeds_documents.run(documents=missing)["documents"]
-        return {"documents": self._choose(vectors or [query_embedding], found, missing, n)}
+        asked = _asked(texts, vectors, query, query_embedding)
+        return {"documents": self._choose(asked, found, missing, n)}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -221,8 +221,8 @@ class SIFTRanker:
         missing = without_embedding(found, self._embeds_documents)
         if missing:
             missing = (await run_awaited(self._embeds_documents, documents=missing))["documents"]
-        vectors = vectors or [query_embedding]
-        return {"documents": await asyncio.to_thread(self._choose, vectors, found, missing, n)}
+        asked = _asked(texts, vectors, query, query_embedding)
+        return {"documents": await asyncio.to_thread(self._choose, asked, found, missing, n)}
 
     def _checked(self, documents: list[Document], top_k: int | None) -> tuple[list[Document], int]:
         """Return the documents to choose from, each once, and how many to choose at most."""
@@ -242,16 +242,20 @@ class SIFTRanker:
 
     def _choose(
         self,
-        query_embeddings: Sequence[Sequence[float]],
+        query: Query,
         documents: list[Document],
         embedded: list[Document],
         n: int,
     ) -> list[Document]:
-        query = Query.of_each([""] * len(query_embeddings), query_embeddings)
         vectors = vectors_of(documents, embedded)
         pool = document_pool(query, documents, vectors, use_scores=self.use_scores)
         chosen = choose(pool, query, replace(self.options, n_select=n))
         return chosen_documents(chosen, score=self.score)
+
+
+def _asked(texts: list[str], vectors: list[Any], query: str | None, given: Any) -> Query:
+    """Return the queries that were embedded here, else the one whose embedding was given."""
+    return Query.of_each(texts, vectors) if vectors else Query.of_each([query or ""], [given])
 
 
 def _check_top_k(value: object) -> None:

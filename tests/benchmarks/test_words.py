@@ -1,0 +1,16 @@
+from benchmarks.words import documentation, measure, random_chunks
+
+
+def test_every_step_is_timed_in_every_round():
+    times = measure(random_chunks(), 2)
+    assert min(map(min, times.values())) > 0
+    assert {step: len(taken) for step, taken in times.items()} == {
+        **dict.fromkeys(times, 2),
+        "pool_words, warm": 6,
+    }
+
+
+def test_chunks_are_as_many_and_as_long_as_the_bars_ask():
+    for chunks in (documentation(), random_chunks()):
+        assert len(chunks) == 200
+        assert {len(chunk.split(" ")) for chunk in chunks} == {192}

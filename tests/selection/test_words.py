@@ -1,0 +1,444 @@
+import json
+import math
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sift_core import ContextSelector, InvalidInputError, NumericalError, SIFTSelector
+from sift_core.selection import words as module
+from sift_core.selection.word_counts import WordCountCache, words_of
+from sift_core.selection.words import joined, pool_words
+
+VOCABULARY = ["the", "of", "a", "cat", "dog", "E1042", "E1043", "v0.68.1", "file_name", "x-y-z"]
+VOCABULARY += [f"word{i}" for i in range(60)] + ["東京都", "Straße", "ﬁle", "مرحبا"]
+
+
+def random_texts(rng, n, *, longest=40):
+    """Texts of words of which the first ones are much more frequent."""
+    chances = 1 / np.arange(1, len(VOCABULARY) + 1)
+    chances /= chances.sum()
+    lengths = rng.integers(0, longest, n)
+    return [" ".join(rng.choice(VOCABULARY, length, p=chances)) for length in lengths]
+
+
+class Plain:
+    """The same by dictionaries and loops."""
+
+    def __init__(self, texts, questions, headings=None):
+        self.counted = [Counter(words_of(text)) for text in texts]
+        for counts, heading in zip(self.counted, headings or [], strict=bool(headings)):
+            for word in words_of(heading):
+                counts[word] += 2
+        self.asked = [Counter(words_of(question)) for question in questions]
+        n = len(texts)
+        having = Counter(word for counts in self.counted for word in counts)
+        self.rarity = {w: max(math.log((n + 1) / (df + 0.5)), 0) for w, df in having.items()}
+        self.rows = [self.unit(counts) for counts in self.counted]
+        self.questions = [self.unit(counts) for counts in self.asked]
+
+    def unit(self, counts, without=()):
+        values = {
+            word: math.log1p(count) * self.rarity[word]
+            for word, count in counts.items()
+            if word in self.rarity and word not in without
+        }
+        length = math.sqrt(sum(value * value for value in values.values()))
+        return {word: value / length for word, value in values.items()}
+
+    def linked_rows(self):
+        asked = {word for counts in self.asked for word in counts}
+        return [self.unit(counts, asked) for counts in self.counted]
+
+
+def cosine(one, other):
+    return sum(value * other.get(word, 0.0) for word, value in one.items())
+
+
+def gram_of(rows):
+    gram = [[cosine(one, other) for other in rows] for one in rows]
+    for i in range(len(rows)):
+        gram[i][i] = 1.0
+    return np.array(gram).reshape(len(rows), len(rows))
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def test_tf_idf_by_hand():
+    # n = 2. "cat" stands in both: log(3 / 2.5). "a", "b", "x" in one: log(3 / 1.5) = log 2.
+    words = pool_words(["cat cat a", "cat b"], ["cat? a! unheard-of"])
+    common, rare = math.log(3 / 2.5), math.log(2)
+    first = np.array([math.log(3) * common, math.log(2) * rare, 0])
+    second = np.array([math.log(2) * common, 0, math.log(2) * rare])
+    asked = np.array([math.log(2) * common, math.log(2) * rare, 0])
+    expected = unit(first) @ unit(second)
+    assert words.gram == pytest.approx(np.array([[1, expected], [expected, 1]]), abs=1e-14)
+    assert words.question == pytest.approx(
+        np.array([[unit(asked) @ unit(first), unit(asked) @ unit(second)]]), abs=1e-14
+    )
+    assert words.question_gram.tolist() == [[1.0]]
+    assert words.has_words.tolist() == [True, True]
+    assert words.question_has_words.tolist() == [True]
+
+
+def test_words_of_headings_by_hand():
+    # n = 2. "cat" counts 1 + 2 times in the first and 2 in the second; "a", "b" and "c" once.
+    words = pool_words(["cat a", "b c"], ["cat"], headings=["cat", "Cat"])
+    common, rare = math.log(3 / 2.5), math.log(2)
+    first = math.log(4) * common / math.hypot(math.log(4) * common, math.log(2) * rare)
+    other = math.log(2) * rare
+    second = math.log(3) * common / math.hypot(math.log(3) * common, other, other)
+    assert words.gram[0, 1] == pytest.approx(first * second, abs=1e-14)
+    assert words.question[0] == pytest.approx([first, second], abs=1e-14)
+
+
+def test_the_number_in_which_a_template_differs_weighs_most():
+    texts = [f"Invoice {i:04} of the year, to be paid within a month" for i in range(100)]
+    words = pool_words(texts, ["When is invoice 0042 to be paid?"])
+    assert words.question[0].argmax() == 42
+    assert words.question[0, 42] > 0.99
+    assert np.delete(words.question[0], 42).max() < 0.01
+    assert words.gram[~np.eye(100, dtype=bool)].max() < 0.01
+
+
+def test_linked_has_no_words_of_questions_by_hand():
+    texts = ["cat likes milk", "cat hates water", "milk cow", "cat", ""]
+    words = pool_words(texts, ["a cat?", "likes water"])
+    # Left are milk | hates | milk cow, where rarity of milk is log(6 / 2.5), of cow log(6 / 1.5).
+    milk, cow = math.log(6 / 2.5), math.log(6 / 1.5)
+    expected = np.eye(5)
+    expected[0, 2] = expected[2, 0] = milk / math.hypot(milk, cow)
+    assert words.linked == pytest.approx(expected, abs=1e-14)
+    assert words.linked is words.linked
+    assert words.gram[0, 1] > 0
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 40, 90])
+@pytest.mark.parametrize("n_questions", [0, 1, 3])
+def test_agrees_with_dictionaries_and_loops(n, n_questions):
+    for seed in range(3):
+        rng = np.random.default_rng([seed, n])
+        texts, questions = random_texts(rng, n), random_texts(rng, n_questions, longest=6)
+        headings = random_texts(rng, n, longest=4) if seed else None
+        words = pool_words(texts, questions, headings=headings)
+        plain = Plain(texts, questions, headings)
+        products = [[cosine(q, row) for row in plain.rows] for q in plain.questions]
+        assert words.gram == pytest.approx(gram_of(plain.rows), abs=1e-12)
+        assert words.question == pytest.approx(np.array(products).reshape(n_questions, n))
+        assert words.question_gram == pytest.approx(gram_of(plain.questions), abs=1e-12)
+        assert words.linked == pytest.approx(gram_of(plain.linked_rows()), abs=1e-12)
+        assert words.has_words.tolist() == [bool(row) for row in plain.rows]
+        assert words.question_has_words.tolist() == [bool(row) for row in plain.questions]
+
+
+@pytest.mark.parametrize("share_few", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("at_once", [1, 200, 2**20])
+def test_sums_are_the_same_by_pairs_and_by_products_in_any_blocks(monkeypatch, share_few, at_once):
+    texts = random_texts(np.random.default_rng(0), 50)
+    expected = pool_words(texts, ["cat"])
+    monkeypatch.setattr(module, "FEW_CANDIDATES", share_few)
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", at_once)
+    found = pool_words(texts, ["cat"])
+    assert found.gram == pytest.approx(expected.gram, abs=1e-14)
+    assert found.linked == pytest.approx(expected.linked, abs=1e-14)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=())), max_size=6), st.text())
+def test_no_string_raises_and_cosines_are_in_range(texts, question):
+    words = pool_words(texts, [question], headings=texts[::-1])
+    for cosines in (words.gram, words.question, words.linked, words.question_gram):
+        assert ((cosines >= 0) & (cosines <= 1)).all()
+    assert (np.diag(words.gram) == 1).all()
+    assert (words.gram == words.gram.T).all()
+
+
+def test_an_empty_pool():
+    words = pool_words([], ["anything", "else"])
+    assert words.gram.shape == words.linked.shape == (0, 0)
+    assert words.question.shape == (2, 0)
+    assert words.question_gram.tolist() == [[1, 0], [0, 1]]
+    assert words.question_has_words.tolist() == [False, False]
+    vectors = joined(np.empty((0, 3)), np.eye(3)[:2], words, 0.7)
+    assert vectors.candidates.shape == (0, 2)
+    assert vectors.questions @ vectors.questions.T == pytest.approx(np.eye(2), abs=1e-9)
+
+
+def test_one_candidate():
+    words = pool_words(["a cat"], ["the cat"])
+    assert words.gram.tolist() == words.linked.tolist() == [[1.0]]
+    assert words.question[0, 0] == pytest.approx(math.sqrt(0.5))
+
+
+def test_texts_without_words_are_like_nothing():
+    words = pool_words(["", "…", "cat", "🙂"], ["cat", "", "?"])
+    assert words.gram.tolist() == np.eye(4).tolist()
+    assert words.question == pytest.approx(np.array([[0, 0, 1, 0], [0] * 4, [0] * 4]))
+    assert words.question_gram.tolist() == np.eye(3).tolist()
+    assert words.has_words.tolist() == [False, False, True, False]
+    assert words.question_has_words.tolist() == [True, False, False]
+
+
+def test_copies_are_alike():
+    texts = ["a cat sat", "a dog", "sat a cat", "A CAT SAT"]
+    words = pool_words(texts, ["cat"])
+    for other in (2, 3):
+        assert words.gram[0] == pytest.approx(words.gram[other], abs=1e-14)
+        assert words.question[0, 0] == pytest.approx(words.question[0, other], abs=1e-14)
+    everywhere = pool_words(["the same"] * 5, ["same"])
+    assert everywhere.gram == pytest.approx(np.ones((5, 5)))
+
+
+def test_permuting_the_texts_permutes_the_cosines():
+    rng = np.random.default_rng(1)
+    texts, headings = random_texts(rng, 120), random_texts(rng, 120, longest=3)
+    questions = ["cat word3", "word40 E1042"]
+    order = rng.permutation(120)
+    words = pool_words(texts, questions, headings=headings)
+    other = pool_words([texts[i] for i in order], questions, headings=[headings[i] for i in order])
+    assert other.gram == pytest.approx(words.gram[np.ix_(order, order)], abs=1e-12, rel=0)
+    assert other.linked == pytest.approx(words.linked[np.ix_(order, order)], abs=1e-12, rel=0)
+    assert other.question == pytest.approx(words.question[:, order], abs=1e-12, rel=0)
+
+
+def test_a_question_does_not_change_the_others():
+    texts = random_texts(np.random.default_rng(2), 30)
+    alone = pool_words(texts, ["cat word1"])
+    beside = pool_words(texts, ["dog", "cat word1"])
+    assert beside.gram.tolist() == alone.gram.tolist()
+    assert beside.question[1].tolist() == alone.question[0].tolist()
+
+
+SEVERAL = """
+import hashlib, json
+from sift_core.selection.words import pool_words
+texts = [" ".join(f"w{i * j % 97} é{i % 7} v{j}.{i}" for j in range(30)) for i in range(80)]
+words = pool_words(texts, ["w3 w5 v1.2", "é1"])
+arrays = [words.gram, words.question, words.linked, words.question_gram]
+digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+print(json.dumps([digest, words.gram[0].tolist(), words.shared_words(0, 7)]))
+"""
+
+
+def test_results_do_not_depend_on_the_process_or_its_threads():
+    found = []
+    for seed, threads in [("0", "1"), ("1", "1"), ("random", "1"), ("1", "2")]:
+        environment = {"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads}
+        environment["OPENBLAS_NUM_THREADS"] = threads
+        done = subprocess.run(
+            [sys.executable, "-c", SEVERAL],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **environment},
+        )
+        found.append(json.loads(done.stdout))
+    assert found[0] == found[1] == found[2]
+    assert found[3][1] == pytest.approx(found[0][1], abs=1e-14)  # BLAS may sum in another order
+    assert found[3][2] == found[0][2]
+
+
+def test_results_do_not_depend_on_what_was_cached_before():
+    texts = random_texts(np.random.default_rng(3), 60)
+    cache = WordCountCache()
+    cold = pool_words(texts, ["cat"], cache=cache)
+    pool_words(texts[::2], ["dog"], cache=cache)
+    warm = pool_words(texts, ["cat"], cache=cache)
+    dropped = pool_words(texts, ["cat"], cache=WordCountCache(max_bytes=5_000))
+    assert cold.gram.tolist() == warm.gram.tolist() == dropped.gram.tolist()
+    assert cold.question.tolist() == warm.question.tolist()
+
+
+def test_memory_is_bounded_for_long_texts():
+    # Of 300 texts of 3,000 characters all words differ, or all are the same.
+    several = [" ".join(f"w{i}x{j}" for j in range(400)) for i in range(300)]
+    same = [" ".join(f"w{j}" for j in range(400)) for _ in range(300)]
+    for texts in (several, same):
+        tracemalloc.start()
+        try:
+            words = pool_words(texts, ["w1"], cache=WordCountCache())
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert words.gram.shape == (300, 300)
+        assert peak < 40 * 2**20
+
+
+def test_shared_words_by_hand():
+    texts = ["E1042 in file_name of cats", "cats of E1042 file_name", "in of cats", "of 東京都"]
+    words = pool_words(texts, ["E1042, in cats?"])
+    # E1042, file_name and its parts stand in two of four; of these the longest comes first, and
+    # parts of what is named are left out. cats stands in three, of in all.
+    assert words.shared_words(0, 1, n=9) == ("file_name", "e1042", "cats", "of")
+    assert words.shared_words(0, 1) == ("file_name", "e1042", "cats")
+    assert words.shared_words(0, 1, linked=True) == ("file_name", "of")
+    assert words.shared_words(0, 1, n=0) == ()
+    assert words.shared_words(0, 0, n=1) == ("file_name",)
+    assert words.shared_words(3, 2) == ("of",)
+    assert words.question_words(0) == ("e1042", "in", "cats")
+    assert words.question_words(3) == ()
+
+
+def test_shared_words_weigh_how_often_they_stand():
+    texts = ["red red red blue", "blue red red red", "x", "y"]
+    words = pool_words(
+        texts, ["nothing", "blue blue blue red"], headings=["Green", "green", "", ""]
+    )
+    # log(1 + 3)² of red, log(1 + 2)² of green, log(1 + 1)² of blue, all equally rare.
+    assert words.shared_words(0, 1) == ("red", "green", "blue")
+    assert words.question_words(0, question=1, n=1) == ("blue",)  # log 4 · log 2, as red: longer
+    assert words.question_words(0) == ()
+
+
+@pytest.mark.parametrize("value", [-1, 2, 0.5, None])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("row", "shared_words"), ("other", "shared_words"), ("question", "question_words")],
+)
+def test_positions_of_no_text_are_refused(name, method, value):
+    words = pool_words(["a", "a"], ["a", "a"])
+    others = {"row": 0, "other": 1} if method == "shared_words" else {"row": 0}
+    with pytest.raises(InvalidInputError, match=f"`{name}` must be"):
+        getattr(words, method)(**{**others, name: value})
+
+
+@pytest.mark.parametrize("n", [-1, 0.5, None])
+def test_a_number_of_words_that_is_none_is_refused(n):
+    words = pool_words(["a", "a"], ["a"])
+    with pytest.raises(InvalidInputError, match="`n` must be"):
+        words.shared_words(0, 1, n=n)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("one text", ["q"]), "`texts` must be a sequence"),
+        ((["a"], "q"), "`questions` must be a sequence"),
+        ((["a", None], ["q"]), "`texts` must hold strings, got None"),
+        (([b"a"], ["q"]), "`texts` must hold strings"),
+        ((["a"], [3]), "`questions` must hold strings"),
+        ((5, ["q"]), "`texts` must be a sequence"),
+    ],
+)
+def test_what_is_no_sequence_of_strings_is_refused(arguments, message):
+    with pytest.raises(InvalidInputError, match=message):
+        pool_words(*arguments)
+
+
+@pytest.mark.parametrize("headings", [["a"], "ab", [None, "b"], ["a", "b", "c"]])
+def test_headings_that_do_not_fit_are_refused(headings):
+    with pytest.raises(InvalidInputError, match="`headings` must"):
+        pool_words(["a", "b"], ["q"], headings=headings)
+
+
+def joined_products(vectors):
+    rows = np.concatenate([vectors.candidates, vectors.questions])
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize(("n", "d", "m"), [(1, 3, 1), (5, 2, 3), (60, 16, 2), (200, 384, 1)])
+def test_products_of_joined_vectors_are_those_of_both(share, n, d, m):
+    rng = np.random.default_rng([n, d])
+    texts, questions = random_texts(rng, n), ["cat word1 word2", "", "E1042"][:m]
+    embeddings, query = rng.standard_normal((n, d)), rng.standard_normal((m, d))
+    words = pool_words(texts, questions)
+    vectors = joined(embeddings.astype(np.float32), query.astype(np.float32), words, share)
+    assert vectors.candidates.shape[1] == vectors.questions.shape[1] <= n + m
+    dense = unit(np.concatenate([embeddings, query]).astype(np.float32).astype(float))
+    plain = Plain(texts, questions)
+    rows = plain.rows + plain.questions
+    expected = np.empty((n + m, n + m))
+    for i, j in np.ndindex(n + m, n + m):
+        of_dense, of_words = dense[i] @ dense[j], cosine(rows[i], rows[j])
+        if rows[i] and rows[j]:
+            expected[i, j] = (1 - share) * of_dense + share * of_words
+        elif rows[i] or rows[j]:
+            expected[i, j] = math.sqrt(1 - share) * of_dense
+        else:
+            expected[i, j] = of_dense
+    products = joined_products(vectors)
+    assert products == pytest.approx(expected, abs=1e-9)
+    assert np.diag(products) == pytest.approx(np.ones(n + m), abs=1e-14)
+
+
+def test_a_single_query_may_be_a_vector():
+    words = pool_words(["a cat", "dog"], ["cat"])
+    embeddings, query = np.eye(2), np.array([3.0, 4.0])
+    one = joined(embeddings, query, words, 0.5)
+    other = joined(embeddings, query[np.newaxis], words, 0.5)
+    assert one.questions.tolist() == other.questions.tolist()
+    assert one.candidates[0] @ one.questions[0] == pytest.approx(
+        0.5 * 0.6 + 0.5 * words.question[0, 0], abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
+def test_copies_have_equal_vectors(share):
+    rng = np.random.default_rng(4)
+    texts = [*random_texts(rng, 20), "", "…"]
+    embeddings = rng.standard_normal((22, 8))
+    embeddings[21] = embeddings[20]
+    order = rng.permutation(np.repeat(np.arange(22), 3))
+    words = pool_words([texts[i] for i in order], [texts[5]])
+    vectors = joined(embeddings[order], embeddings[5], words, share)
+    groups = np.where(order == 21, 20, order)  # both without words
+    for group in np.unique(groups):
+        assert len(np.unique(vectors.candidates[groups == group], axis=0)) == 1
+    assert vectors.questions[0].tolist() == vectors.candidates[groups == 5][0].tolist()
+
+
+def test_equal_embeddings_with_other_words_are_no_copies():
+    texts = [f"Invoice {i} of the year" for i in range(50)]
+    words = pool_words(texts, ["invoice 7"])
+    vectors = joined(np.ones((50, 4)), np.ones(4), words, 0.7)
+    assert (vectors.candidates @ vectors.questions[0]).argmax() == 7
+    assert len(np.unique(vectors.candidates, axis=0)) == 50
+
+
+@pytest.mark.parametrize("selector", [ContextSelector(), SIFTSelector()])
+def test_selectors_choose_by_joined_vectors(selector):
+    rng = np.random.default_rng(5)
+    texts = [f"Error E{1000 + i}: the disk of host h{i % 9} is full" for i in range(100)]
+    base = rng.standard_normal(32)
+    embeddings = base + 0.1 * rng.standard_normal((100, 32))
+    words = pool_words(texts, ["What is E1042?"])
+    vectors = joined(embeddings, base, words, 0.7)
+    chosen = selector.select(vectors.questions[0], vectors.candidates, 5).positions
+    assert chosen[0] == 42
+    assert len(set(chosen.tolist())) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"share": -0.1}, "`share` must be"),
+        ({"share": 1.1}, "`share` must be"),
+        ({"share": math.nan}, "`share` must be"),
+        ({"share": "all"}, "`share` must be"),
+        ({"embeddings": np.ones((3, 4))}, "2 text.s. and 1 question.s., 3 embedding"),
+        ({"query": np.ones((2, 4))}, "2 query"),
+        ({"query": np.ones(3)}, "columns"),
+        ({"embeddings": np.zeros((2, 4))}, "all zero"),
+        ({"embeddings": np.full((2, 4), np.nan)}, "finite"),
+    ],
+)
+def test_joined_refuses_what_does_not_fit(change, message):
+    arguments = {"embeddings": np.ones((2, 4)), "query": np.ones(4), "share": 0.7, **change}
+    with pytest.raises(InvalidInputError, match=message):
+        joined(words=pool_words(["a", "b"], ["a"]), **arguments)
+
+
+def test_joined_names_products_that_are_of_no_vectors():
+    words = pool_words(["a b", "a c", "a d"], ["a"])
+    words.gram[:] = [[1, -0.9, -0.9], [-0.9, 1, -0.9], [-0.9, -0.9, 1]]
+    with pytest.raises(NumericalError, match="positive semidefinite"):
+        joined(np.eye(3), np.ones(3), words, 1.0)
