@@ -13,25 +13,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from sift_core.dates import by_date
 from sift_core.explanation import Chosen
+from sift_core.joint_vectors import joint_vectors
 from sift_core.options import ChoiceOptions, estimated_tokens
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource
 from sift_core.selection.context import ContextSelector
-from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.limits import LARGEST_BUDGET
-from sift_core.selection.words import joined, pool_words
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
 from sift_core.text_overlap import select_texts
-from sift_core.types import CandidatePool, FloatArray, Query, Selection
+from sift_core.types import CandidatePool, Query, Selection
 
 DEFAULTS = ChoiceOptions()
-WORDS_IN_RELEVANCE = 0.6  # of `words`: decision 0034
 _SELECTOR = ContextSelector()
 
 
@@ -60,7 +56,7 @@ def choose(
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
-    points, candidates, relevance = _with_words(pool, query, options)
+    points, candidates, relevance = joint_vectors(pool, query, options.words)
     selection = select_texts(
         options.selector or _SELECTOR,
         points,
@@ -158,33 +154,6 @@ async def asearch(
         with timed(timings, "select"):
             chosen = await in_thread(partial(choose, pool, query, options, room=room))
     return replace(chosen, timings=timings)
-
-
-def _with_words(
-    pool: CandidatePool, query: Query, options: ChoiceOptions
-) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """Return the question, candidates and relevance that the selector goes by.
-
-    With `words` their products are cosines of embeddings and words together. A pool's own relevance
-    stays as it is.
-    """
-    if options.words == 0 or not len(pool):
-        return query.vectors, pool.embeddings, pool.relevance
-    questions = [query, *query.also]
-    words = pool_words(
-        list(pool.texts),
-        [one.text for one in questions],
-        headings=[pool.heading(row) for row in range(len(pool))],
-    )
-    vectors = joined(pool.embeddings, query.vectors, words, options.words)
-    relevance = pool.relevance
-    if relevance is None:
-        share = WORDS_IN_RELEVANCE * options.words
-        cosines = [cosine_similarities(one.vector, pool.embeddings) for one in questions]
-        relevance = (1 - share) * np.stack(cosines) + share * words.question
-    if query.also:
-        return vectors.questions, vectors.candidates, relevance
-    return vectors.questions[0], vectors.candidates, np.atleast_2d(relevance)[0]
 
 
 def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:
