@@ -34,7 +34,9 @@ def check_queries(queries: object) -> None:
         InvalidInputError: If so.
     """
     if not isinstance(queries, list | tuple):
-        raise InvalidInputError(f"`queries` must be a list or tuple of texts, got {shown(queries)}")
+        raise InvalidInputError(
+            f"`queries` must be a list or tuple of texts, got {short_repr(queries)}"
+        )
     for text in queries:
         check_question(text)
 
@@ -93,11 +95,13 @@ def as_count(name: str, value: object, *, minimum: int, maximum: float = math.in
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # what does not fit raises
     except TypeError as error:
-        raise InvalidInputError(f"`{name}` must be a whole number, got {shown(value)}") from error
+        raise InvalidInputError(
+            f"`{name}` must be a whole number, got {short_repr(value)}"
+        ) from error
     if count < minimum:
-        raise InvalidInputError(f"`{name}` must be >= {minimum}, got {shown(count)}")
+        raise InvalidInputError(f"`{name}` must be >= {minimum}, got {short_repr(count)}")
     if count > maximum:
-        raise InvalidInputError(f"`{name}` must be <= {maximum}, got {shown(count)}")
+        raise InvalidInputError(f"`{name}` must be <= {maximum}, got {short_repr(count)}")
     return count
 
 
@@ -132,7 +136,7 @@ def as_number(
     bounds += [f">= {minimum:g}"] if minimum > -math.inf else []
     bounds += [f"<= {maximum:g}"] if maximum < sys.float_info.max else []
     asked = " ".join([is_finite, " and ".join(bounds)]).strip()
-    raise InvalidInputError(f"`{name}` must be {asked}, got {shown(value)}")
+    raise InvalidInputError(f"`{name}` must be {asked}, got {short_repr(value)}")
 
 
 def check_flag(name: str, value: object) -> None:
@@ -142,10 +146,10 @@ def check_flag(name: str, value: object) -> None:
         InvalidInputError: If so.
     """
     if not isinstance(value, bool | np.bool_):
-        raise InvalidInputError(f"`{name}` must be True or False, got {shown(value)}")
+        raise InvalidInputError(f"`{name}` must be True or False, got {short_repr(value)}")
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return what arrived, short enough for the message of an error."""
     try:
         text = repr(value)

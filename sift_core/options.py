@@ -10,7 +10,7 @@ from functools import cache
 from inspect import getdoc
 from typing import Any, TypedDict
 
-from sift_core.checks import as_count, as_number, check_flag, check_text, shown
+from sift_core.checks import as_count, as_number, check_flag, check_text, short_repr
 from sift_core.dates import by_date
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
@@ -138,9 +138,9 @@ def _check(option: Field[Any], value: object) -> None:
         bounds = {key: option.metadata[key] for key in _BOUNDS if key in option.metadata}
         as_number(name, value, **bounds)
     elif name == "selector" and not isinstance(value, Selector):
-        raise InvalidInputError(f"`selector` must have a method `select`, got {shown(value)}")
+        raise InvalidInputError(f"`selector` must have a method `select`, got {short_repr(value)}")
     elif name == "count_tokens" and not callable(value):
-        raise InvalidInputError(f"`count_tokens` must be a function, got {shown(value)}")
+        raise InvalidInputError(f"`count_tokens` must be a function, got {short_repr(value)}")
 
 
 @cache

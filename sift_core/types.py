@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from sift_core.checks import as_finite_array, as_messages, check_text, checked_positions, shown
+from sift_core.checks import as_finite_array, as_messages, check_text, checked_positions, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.places import Place, place_of
 
@@ -80,7 +80,7 @@ class Query:
                 are not as many.
         """
         if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
-            raise InvalidInputError(f"queries must be a list of texts, got {shown(texts)}")
+            raise InvalidInputError(f"queries must be a list of texts, got {short_repr(texts)}")
         vectors = [np.asarray(embedding) for embedding in embeddings]
         if len(vectors) != len(texts):
             raise InvalidInputError(
@@ -101,7 +101,7 @@ class Query:
             if not fits or len(one.vector) != dimension:
                 raise InvalidInputError(
                     f"`also` must hold queries without `also`, with embeddings of as many numbers "
-                    f"as the query's own, {dimension}; got {shown(one)}"
+                    f"as the query's own, {dimension}; got {short_repr(one)}"
                 )
 
     @property

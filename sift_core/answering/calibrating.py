@@ -20,7 +20,7 @@ from sift_core.answering.learning.effort import EFFORTS, effort_for
 from sift_core.answering.policy import READING, Way
 from sift_core.answering.request import AnswerRequest, Choice
 from sift_core.answering.sessions import Session
-from sift_core.checks import as_count, as_number, check_question, check_text, shown
+from sift_core.checks import as_count, as_number, check_question, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import SamplableSource
 from sift_core.text_overlap import runs_in
@@ -132,12 +132,12 @@ def _asked(questions: Sequence[tuple[str, str]], n: int) -> Iterator[Example]:
     for pair in questions:
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
             raise InvalidInputError(
-                f"`questions` must be pairs of question and answer, got {shown(pair)}"
+                f"`questions` must be pairs of question and answer, got {short_repr(pair)}"
             )
         check_question(pair[0])
         check_text("answer", pair[1])
         if not pair[1].strip():
-            raise InvalidInputError(f"the answer to {shown(pair[0])} is empty")
+            raise InvalidInputError(f"the answer to {short_repr(pair[0])} is empty")
         examples.append(Example(question=pair[0], answer=pair[1]))
     return iter(examples)
 

@@ -12,7 +12,7 @@ from sift_core.answering.in_context import TextGenerator
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import OnStep, computed
-from sift_core.checks import check_queries, shown
+from sift_core.checks import check_queries, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, SiftError
 from sift_core.progress import timed
 from sift_core.types import Message
@@ -68,7 +68,7 @@ def check_condense(condense: object) -> None:
         return
     raise InvalidInputError(
         f"`condense` must be one of {', '.join(map(repr, WAYS))}, a function of history and "
-        f"question, or None, got {shown(condense)}"
+        f"question, or None, got {short_repr(condense)}"
     )
 
 
@@ -210,7 +210,7 @@ def _returned(
         raise
     except Exception as error:  # whatever the caller's code raises
         raise AnswerError(
-            f"`condense` failed on {shown(question)}: {type(error).__name__}: {error}"
+            f"`condense` failed on {short_repr(question)}: {type(error).__name__}: {error}"
         ) from error
     texts = [said] if isinstance(said, str) else said
     try:
@@ -218,6 +218,6 @@ def _returned(
     except InvalidInputError as error:
         raise InvalidInputError(
             f"`condense` must return a text that is not empty, or a list of such texts, got "
-            f"{shown(said)} for {shown(question)}"
+            f"{short_repr(said)} for {short_repr(question)}"
         ) from error
     return list(texts)

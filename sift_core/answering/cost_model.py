@@ -14,7 +14,7 @@ from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import LEARNING, READING, PolicyFeatures
-from sift_core.checks import as_finite_array, as_number, shown
+from sift_core.checks import as_finite_array, as_number, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
 
@@ -122,7 +122,7 @@ def _checked_curve(name: str, curve: object) -> Curve:
     if not (is_curve and (np.diff(pairs[:, 0]) > 0).all()):
         raise InvalidInputError(
             f"`{name}` must be at least two pairs (tokens, seconds) >= 0, tokens ascending, got "
-            f"{shown(curve)}"
+            f"{short_repr(curve)}"
         )
     return tuple((int(n), float(seconds)) for n, seconds in pairs)
 

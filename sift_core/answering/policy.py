@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from sift_core.checks import as_count, as_number, shown
+from sift_core.checks import as_count, as_number, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
 
@@ -125,7 +125,8 @@ class Decision:
     def __post_init__(self) -> None:
         if not isinstance(self.mode, AnswerMode) or self.mode is AnswerMode.AUTO:
             raise InvalidInputError(
-                f"a decision's `mode` must be an AnswerMode other than AUTO, got {shown(self.mode)}"
+                f"a decision's `mode` must be an AnswerMode other than AUTO, "
+                f"got {short_repr(self.mode)}"
             )
         if self.n_steps is not None:
             as_count("n_steps", self.n_steps, minimum=1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sift_core.answering.model.generation import Generation
-from sift_core.checks import shown
+from sift_core.checks import short_repr
 from sift_core.errors import InvalidInputError
 
 REFUSAL = "The documents say nothing about that."
@@ -32,4 +32,6 @@ def check_on_off_topic(value: object) -> None:
         InvalidInputError: If so.
     """
     if value not in ON_OFF_TOPIC:
-        raise InvalidInputError(f"`on_off_topic` must be 'refuse' or 'base', got {shown(value)}")
+        raise InvalidInputError(
+            f"`on_off_topic` must be 'refuse' or 'base', got {short_repr(value)}"
+        )

@@ -16,7 +16,7 @@ from sift_core.checks import (
     check_flag,
     check_queries,
     check_question,
-    shown,
+    short_repr,
 )
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, question_variances
@@ -78,7 +78,7 @@ class AnswerRequest:
         check_queries(self.queries)
         if not isinstance(self.mode, str) or self.mode not in list(AnswerMode):
             modes = ", ".join(repr(m.value) for m in AnswerMode)
-            raise InvalidInputError(f"`mode` must be one of {modes}, got {shown(self.mode)}")
+            raise InvalidInputError(f"`mode` must be one of {modes}, got {short_repr(self.mode)}")
         object.__setattr__(self, "mode", AnswerMode(self.mode))
         if self.latency_s is not None:
             as_number("latency_s", self.latency_s, above=0)
@@ -89,7 +89,7 @@ class AnswerRequest:
         if not isinstance(self.options, Mapping) or set(self.options) - OPTIONS:
             raise InvalidInputError(
                 f"`options` must be a mapping of fields of ChoiceOptions "
-                f"({', '.join(sorted(OPTIONS))}), got {shown(self.options)}"
+                f"({', '.join(sorted(OPTIONS))}), got {short_repr(self.options)}"
             )
         if self.cite is not None:
             check_flag("cite", self.cite)
@@ -237,6 +237,6 @@ def check_generation(generation: Mapping[str, Any]) -> None:
         InvalidInputError: If so.
     """
     if not isinstance(generation, Mapping):
-        raise InvalidInputError(f"`generation` must be a mapping, got {shown(generation)}")
+        raise InvalidInputError(f"`generation` must be a mapping, got {short_repr(generation)}")
     if "max_new_tokens" in generation:
         raise InvalidInputError("`generation` must not hold `max_new_tokens`; pass it beside it")

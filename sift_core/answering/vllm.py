@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from sift_core.checks import as_count, as_number, check_text, shown
+from sift_core.checks import as_count, as_number, check_text, short_repr
 from sift_core.errors import (
     AdapterServerError,
     InvalidInputError,
@@ -90,8 +90,8 @@ class VllmGenerator:
                 raises ends the text. Default: None.
             prefix: Not used, since the server caches prefixes itself.
             **options: `do_sample`, `temperature`, `top_p`, `top_k`, `min_p`,
-                `repetition_penalty`, the result of `seeded`, and `stopping_criteria`. Criteria are
-                called with None for tokens and scores, before the text and after each piece.
+                `repetition_penalty`, the result of `seeded`, and `stopping_criteria`. They are
+                called before the text and after each piece. Their tokens and scores are None.
 
         Raises:
             InvalidInputError: If prompt and continuation exceed the window, vLLM has no such
@@ -328,7 +328,7 @@ class VllmServer:
         """
         with self._lock:
             if not self._n_users.get(name):
-                raise InvalidInputError(f"no adapter of the name {shown(name)} is loaded here")
+                raise InvalidInputError(f"no adapter of the name {short_repr(name)} is loaded here")
             self._n_users[name] = self._n_users.pop(name) - 1  # now the last in order
             unused = [one for one, n_users in self._n_users.items() if not n_users]
             if len(unused) > self._n_kept:
@@ -551,7 +551,7 @@ def _sampling_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     if rest or not all(isinstance(one, GumbelNoise) for one in processors):
         names = ", ".join(sorted(rest)) or "logits_processor"
         raise InvalidInputError(
-            f"vLLM is not asked for {shown(names)} from here; there are do_sample, "
+            f"vLLM is not asked for {short_repr(names)} from here; there are do_sample, "
             f"{', '.join(_SAMPLING)}, repetition_penalty and what `seeded` returns"
         )
     if processors:

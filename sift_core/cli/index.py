@@ -313,7 +313,7 @@ class FileMemory:
     Args:
         address: The store. Nothing is kept for a server.
         embedder_name: The model, by which chunks are cut.
-        chunk_tokens: The length that is asked for now; None for that of the last time.
+        chunk_tokens: Tokens of a chunk. Default: as many as the last time.
 
     Attributes:
         chunk_tokens: The length of chunks at most; None where none was ever asked for.

@@ -225,7 +225,7 @@ def open_with_embedder(store: str, embedder: str | None) -> Iterator[OpenedIndex
 
     Args:
         store: Its address.
-        embedder: The model that the user named; None for the recorded one.
+        embedder: The model that the user named. Default: the recorded one.
 
     Raises:
         CandidateSourceError: If the store fails or its folder is in use.

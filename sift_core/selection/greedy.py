@@ -9,7 +9,7 @@ from typing import Protocol, get_args
 
 import numpy as np
 
-from sift_core.checks import as_count, as_number, shown
+from sift_core.checks import as_count, as_number, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.selection.backend import Backend
 from sift_core.selection.limits import CLOSED, Limits, Priorities
@@ -121,7 +121,7 @@ class GreedySelector(Stops, ABC):
         super().__post_init__()
         if not (isinstance(self.backend, str) and self.backend in get_args(Backend)):
             raise InvalidInputError(
-                f"`backend` must be 'auto', 'numpy' or 'numba', got {shown(self.backend)}"
+                f"`backend` must be 'auto', 'numpy' or 'numba', got {short_repr(self.backend)}"
             )
 
     @abstractmethod

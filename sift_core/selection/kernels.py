@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from sift_core.checks import as_number, check_flag, checked_relevance, shown
+from sift_core.checks import as_number, check_flag, checked_relevance, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray
 
@@ -95,7 +95,7 @@ class RBFKernel:
         if not (0 < square < np.inf and 2 / square < np.inf):  # 2 is the most that 1 - cos can be
             raise InvalidInputError(
                 f"`length_scale` must be > 0 and its square neither 0 nor infinite in "
-                f"float64, got {shown(self.length_scale)}"
+                f"float64, got {short_repr(self.length_scale)}"
             )
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sift_core.checks import as_number, checked_arrays, checked_rows, checked_weights, shown
+from sift_core.checks import as_number, checked_arrays, checked_rows, checked_weights, short_repr
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
 from sift_core.types import FloatArray, IntArray, Selection, StopReason
@@ -74,8 +74,8 @@ class Posterior:
         """
         if isinstance(kernel, type) or not isinstance(kernel, Kernel):
             raise InvalidInputError(
-                f"`kernel` must be a kernel, for instance RBFKernel(), got {shown(kernel)}; names "
-                f"are for selector_from_settings"
+                f"`kernel` must be a kernel, for instance RBFKernel(), got {short_repr(kernel)}; "
+                f"names are for selector_from_settings"
             )
         targets, candidates = checked_arrays(query, candidates)
         weights = checked_weights(weights, len(targets))

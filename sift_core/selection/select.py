@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, get_args
 
-from sift_core.checks import check_flag, shown
+from sift_core.checks import check_flag, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
@@ -40,12 +40,12 @@ def selector_from_settings(
     is_known = kernel in get_args(KernelName) if isinstance(kernel, str) else False
     if isinstance(kernel, type) or not (is_known or isinstance(kernel, Kernel)):
         raise InvalidInputError(
-            f"`kernel` must be 'auto', 'rbf', 'linear' or a kernel, got {shown(kernel)}"
+            f"`kernel` must be 'auto', 'rbf', 'linear' or a kernel, got {short_repr(kernel)}"
         )
     check_flag("allow_repeats", allow_repeats)
     if kernel != "rbf" and length_scale is not None:
         raise InvalidInputError(
-            f"`length_scale` has no effect with kernel={kernel!r}, got {shown(length_scale)}; "
+            f"`length_scale` has no effect with kernel={kernel!r}, got {short_repr(length_scale)}; "
             f'leave it out or pass kernel="rbf"'
         )
     if kernel == "auto":

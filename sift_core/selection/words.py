@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sift_core.checks import as_count, as_number, checked_arrays, shown
+from sift_core.checks import as_count, as_number, checked_arrays, short_repr
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.word_counts import WordCountCache, WordCounts, count_words, spellings
@@ -497,7 +497,7 @@ def _check_strings(name: str, texts: object) -> None:
         InvalidInputError: If so.
     """
     if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise InvalidInputError(f"`{name}` must be a sequence of strings, got {shown(texts)}")
+        raise InvalidInputError(f"`{name}` must be a sequence of strings, got {short_repr(texts)}")
     for text in texts:
         if not isinstance(text, str):
-            raise InvalidInputError(f"`{name}` must hold strings, got {shown(text)}")
+            raise InvalidInputError(f"`{name}` must hold strings, got {short_repr(text)}")

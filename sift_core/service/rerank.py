@@ -13,7 +13,7 @@ from anyio import from_thread
 from fastapi import APIRouter
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
-from sift_core.checks import as_finite_array, shown
+from sift_core.checks import as_finite_array, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import ChoiceOptions, token_counter
@@ -32,7 +32,9 @@ def _vector(value: object) -> FloatArray:
         except (binascii.Error, ValueError) as error:
             raise ValueError("no little-endian float32 numbers in base64") from error
     if not isinstance(value, list):
-        raise ValueError(f"must be a list of numbers, or float32 in base64, got {shown(value)}")
+        raise ValueError(
+            f"must be a list of numbers, or float32 in base64, got {short_repr(value)}"
+        )
     return _numbers("embedding", value, n_dimensions=1)
 
 
@@ -247,7 +249,7 @@ def _text(document: str | dict[str, Any], fields: Sequence[str] | None) -> str:
     text = document.get("text")
     if not isinstance(text, str):
         raise InvalidInputError(
-            f'a document must be a text or have one under "text", got {shown(document)}; '
+            f'a document must be a text or have one under "text", got {short_repr(document)}; '
             f"`rank_fields` names others"
         )
     return text

@@ -145,7 +145,7 @@ def _retrievers_score(document: Document) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number; None for anything else."""
+    """Return the value if it is a finite number, else None."""
     is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if is_number else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sift_core.answering.learning.settings import FineTuningSettings, Schedule
-from sift_core.checks import shown
+from sift_core.checks import short_repr
 from sift_core.errors import InvalidInputError
 
 
@@ -47,7 +47,7 @@ def check_effort(effort: str) -> None:
     """
     if not (isinstance(effort, str) and effort in EFFORTS):
         known = ", ".join(map(repr, EFFORTS))
-        raise InvalidInputError(f"`effort` must be one of {known}, got {shown(effort)}")
+        raise InvalidInputError(f"`effort` must be one of {known}, got {short_repr(effort)}")
 
 
 def effort_for(n_steps: int) -> str:

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from sift_core.checks import as_count, as_number, check_text, shown
+from sift_core.checks import as_count, as_number, check_text, short_repr
 from sift_core.errors import InvalidInputError
 
 DEFAULT_RANK, DEFAULT_ALPHA = 64, 16.0  # the paper's, appendix "Low-Rank Adaptation"
@@ -72,7 +72,7 @@ class FineTuningSettings:
         if self.rows_per_pass is not None:
             as_count("rows_per_pass", self.rows_per_pass, minimum=1)
         if as_count("seed", self.seed, minimum=0) >= 2**63:
-            raise InvalidInputError(f"`seed` must be < 2**63, got {shown(self.seed)}")
+            raise InvalidInputError(f"`seed` must be < 2**63, got {short_repr(self.seed)}")
         for name in ("learning_rate", "max_seconds"):
             if (value := getattr(self, name)) is not None:
                 as_number(name, value, above=0)
@@ -81,13 +81,13 @@ class FineTuningSettings:
         ):
             raise InvalidInputError(
                 f'`scope` must be "all", "top:k" with k >= 1, "head" or "full", got '
-                f"{shown(self.scope)}"
+                f"{short_repr(self.scope)}"
             )
         for name, known in (("chunk_format", ChunkFormat), ("schedule", Schedule)):
             value = getattr(self, name)
             if not (isinstance(value, str) and value in get_args(known)):
                 both = " or ".join(f'"{one}"' for one in get_args(known))
-                raise InvalidInputError(f"`{name}` must be {both}, got {shown(value)}")
+                raise InvalidInputError(f"`{name}` must be {both}, got {short_repr(value)}")
         check_text("chat_request", self.chat_request)
         if self.lora is not None:
             self._check_lora()

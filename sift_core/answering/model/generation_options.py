@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from sift_core.checks import as_count, check_text, shown
+from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 
 try:
@@ -92,7 +92,7 @@ def check_stop(stop: object) -> None:
         InvalidInputError: If it is none, or holds an empty text.
     """
     if isinstance(stop, str) or not isinstance(stop, Sequence):
-        raise InvalidInputError(f"`stop` must be a sequence of texts, got {shown(stop)}")
+        raise InvalidInputError(f"`stop` must be a sequence of texts, got {short_repr(stop)}")
     for text in stop:
         check_text("stop", text)
         if not text:

@@ -36,7 +36,7 @@ from sift_core.answering.model.prompt_tokens import (
     prompt_ids,
     text_ids,
 )
-from sift_core.checks import as_count, check_text, shown
+from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 
 try:
@@ -446,8 +446,8 @@ class LanguageModel:
         ids = self.prompt_ids(prompt)
         if len(ids) + n_new > self.window:
             raise InvalidInputError(
-                f"a prompt of {len(ids)} tokens and {shown(n_new)} new ones do not fit into the "
-                f"model's window of {self.window}; shorten one of them"
+                f"a prompt of {len(ids)} tokens and {short_repr(n_new)} new ones do not fit into "
+                f"the model's window of {self.window}; shorten one of them"
             )
         return ids
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
-from sift_core.checks import as_number, shown
+from sift_core.checks import as_number, short_repr
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
@@ -64,7 +64,7 @@ def check_plain(config: Any, *, has_learned: bool) -> None:
             f"the adapter must be a plain LoRA without dropout, got one with {', '.join(odd)}"
         )
     if not isinstance(config.r, int) or isinstance(config.r, bool) or config.r < 1:
-        raise InvalidInputError(f"the adapter's rank `r` must be >= 1, got {shown(config.r)}")
+        raise InvalidInputError(f"the adapter's rank `r` must be >= 1, got {short_repr(config.r)}")
     if isinstance(config.lora_alpha, bool):
         raise InvalidInputError("the adapter's `lora_alpha` must be a number, got a bool")
     as_number("lora_alpha", config.lora_alpha, above=0)

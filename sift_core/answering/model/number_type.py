@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal, TypeAlias, get_args
 
-from sift_core.checks import shown
+from sift_core.checks import short_repr
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.files import measured_once
 from sift_core.processor import BFLOAT16_INSTRUCTIONS, instructions, limit_torch_threads
@@ -50,7 +50,7 @@ def check_number_type(name: object) -> None:
     """
     if name not in get_args(NumberType):
         known = ", ".join(map(repr, get_args(NumberType)))
-        raise InvalidInputError(f"`dtype` must be one of {known}, got {shown(name)}")
+        raise InvalidInputError(f"`dtype` must be one of {known}, got {short_repr(name)}")
 
 
 @cache

@@ -157,12 +157,12 @@ def query_of(bundle: QueryBundle, target: npt.NDArray[np.floating]) -> Query:
 
 
 def takes_several(selector: Selector | None) -> bool:
-    """Return whether a selector, None for the default, chooses for several queries in turns."""
+    """Return whether a selector chooses for several queries in turns. None is the default one."""
     return selector is None or isinstance(selector, ContextSelector)
 
 
 def token_counter(tokenizer: Callable[[str], Sequence[Any]] | None) -> Callable[[str], int]:
-    """Return what counts tokens by a tokenizer, None for LlamaIndex's (`Settings.tokenizer`)."""
+    """Return a function that counts tokens. Without a tokenizer it takes `Settings.tokenizer`."""
     return lambda text: len((tokenizer or get_tokenizer())(text))
 
 

@@ -19,7 +19,7 @@ from sift_core import CandidateSourceError, InvalidInputError, paced
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 
-# One vector a node, None for a node without one; a matrix if every node has one.
+# One vector a node. A node without a vector has None; a matrix holds the vectors of all nodes.
 Rows: TypeAlias = Matrix | Sequence[Any]
 
 # From a list of node ids to a mapping of ids to vectors; ids without a vector are left out.

@@ -152,7 +152,7 @@ class NodeVectors:
         return [self.ids[i] for i in self._missing()]
 
     def fill(self, found: Rows) -> None:
-        """Take what was found for the nodes without a vector, None for those still without one."""
+        """Give each node without a vector the one that was found. Nodes not found have None."""
         missing = self._missing()
         if len(missing) == len(self._rows):
             self._rows = found
