@@ -107,15 +107,15 @@ class KeptVectors:
         return found, {text: key for text, key in keys.items() if text not in found}
 
     def _number_of(self, model: object) -> int:
-        known = self._numbers.get(id(model))
-        if known is None or known[0]() is not model:
+        entry = self._numbers.get(id(model))
+        if entry is None or entry[0]() is not model:
             key, numbers = id(model), self._numbers
             try:
                 alive = weakref.ref(model, lambda _: numbers.pop(key, None))
             except TypeError:
                 return next(self._next_number)
-            known = numbers[key] = alive, next(self._next_number)
-        return known[1]
+            entry = numbers[key] = alive, next(self._next_number)
+        return entry[1]
 
     def _keep(self, missing: dict[str, bytes], rows: Vectors) -> dict[str, FloatArray]:
         """Keep the vectors of new texts, and return them by text."""

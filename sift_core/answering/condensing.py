@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from sift_core.answering.in_context import TextGenerator
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.request import AnswerRequest
-from sift_core.answering.streams import OnStep, computed
+from sift_core.answering.streams import OnStep, run_in_worker
 from sift_core.checks import check_queries, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, SiftError
 from sift_core.progress import timed
@@ -118,7 +118,9 @@ class Condenser:
         if self.condense != "model" or not self.applies_to(request):
             return self.condensed(request, timings)
         submit = self.language_model.submit
-        return await computed(submit, lambda on_step: self.condensed(request, timings, on_step))
+        return await run_in_worker(
+            submit, lambda on_step: self.condensed(request, timings, on_step)
+        )
 
     def _texts(self, request: AnswerRequest, on_step: OnStep | None) -> list[str]:
         question, last = request.question, _asked(request.history)[-1]

@@ -37,8 +37,8 @@ from sift_core.answering.streams import (
     OnStep,
     OnText,
     Produce,
-    computed,
-    followed,
+    cancellable,
+    run_in_worker,
 )
 from sift_core.checks import as_count
 from sift_core.choice import asearch, choose, search
@@ -379,7 +379,7 @@ class AnswerEngine:
         Cancelling the task ends the learning at its next step.
         """
         choice = await self.achoose(AnswerRequest.of(question, options))
-        return await computed(
+        return await run_in_worker(
             self.language_model.submit,
             lambda on_step: self.session_from(choice, on_step=on_step),
         )
@@ -481,7 +481,7 @@ class AnswerEngine:
         """Return the computation of an answer in a worker, checked as far as can be before it."""
         answerer = self._answerer({**choice.generation, **generation}, cite=choice.cite)
         answerer.check(choice.query)
-        return followed(
+        return cancellable(
             lambda on_step, **options: self.answer_from(choice, on_step=on_step, **options),
             {**answerer.generation, **generation},
         )

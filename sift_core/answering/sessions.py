@@ -14,7 +14,13 @@ from sift_core.answering.learning.fine_tuning import FineTuned
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.policy import READING
 from sift_core.answering.request import Choice
-from sift_core.answering.streams import AnswerStream, AsyncAnswerStream, OnText, Produce, followed
+from sift_core.answering.streams import (
+    AnswerStream,
+    AsyncAnswerStream,
+    OnText,
+    Produce,
+    cancellable,
+)
 from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
@@ -194,7 +200,7 @@ class Session:
     def _produce(self, query: Query, generation: Mapping[str, Any]) -> Produce:
         self.answerer.generating(**generation).check(query)
         settings = {**self.answerer.generation, **generation}
-        return followed(lambda _, **options: self.answer(query, **options), settings)
+        return cancellable(lambda _, **options: self.answer(query, **options), settings)
 
     def _completed(self, answer: Answer) -> Answer:
         """Return an answer with what the choice says of it."""

@@ -45,7 +45,7 @@ class _End:
     error: BaseException | None = None
 
 
-def followed(answer: Callable[..., Answer], generation: Mapping[str, Any]) -> Produce:
+def cancellable(answer: Callable[..., Answer], generation: Mapping[str, Any]) -> Produce:
     """Return the computation of an answer that ends where its stream is closed, at any token.
 
     Args:
@@ -64,7 +64,7 @@ def followed(answer: Callable[..., Answer], generation: Mapping[str, Any]) -> Pr
     return produce
 
 
-async def computed(submit: Submit, call: Callable[[OnStep], T]) -> T:
+async def run_in_worker(submit: Submit, call: Callable[[OnStep], T]) -> T:
     """Return what a function returns in another thread; cancelling the task ends it at a step.
 
     Args:

@@ -232,7 +232,7 @@ class Session:
         alone, and an interrupt inside compiled code would be no KeyboardInterrupt any more.
         """
         from sift_core.answering import AnswerStream
-        from sift_core.answering.streams import followed
+        from sift_core.answering.streams import cancellable
 
         def answer(go_on: Callable[[float], object], **options: Any) -> Answer:
             choice = self.engine.choose(
@@ -248,7 +248,7 @@ class Session:
 
             return self.engine.answer_from(choice, on_step=on_step, **options)
 
-        return AnswerStream(followed(answer, {}), self.engine.language_model.submit)
+        return AnswerStream(cancellable(answer, {}), self.engine.language_model.submit)
 
     def chat(self, first: str | None) -> int:
         """Answer the first question, if any, and those on stdin; return how many failed."""

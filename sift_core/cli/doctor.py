@@ -115,11 +115,11 @@ def _computing() -> dict[str, str]:
     return found
 
 
-def _index_precision(known: list[str] | None) -> str:
-    if known:
-        return f"int8, because the CPU has instructions for it ({', '.join(known)})"
+def _index_precision(instructions: list[str] | None) -> str:
+    if instructions:
+        return f"int8, because the CPU has instructions for it ({', '.join(instructions)})"
     why = "the CPU has no instructions for it"
-    if known is None:
+    if instructions is None:
         why = "the system does not tell the CPU's instructions"
     return f"int8 if that saves a third of float32's time when timed, because {why}"
 
@@ -211,8 +211,8 @@ def _print(console: Terminal, record: dict[str, Any]) -> None:
     unset = {"embedder": f"the store's, {flags.DEFAULT_EMBEDDER} for a new one"}
     rows = {**record["versions"], **record["devices"], **record["computing"]}
     rows["settings"] = record["settings"].pop("file") or "no file"
-    for name, told in record["settings"].items():
-        rows[name] = f"{told['value'] or unset[name]} ({told['name'] or told['from']})"
+    for name, setting in record["settings"].items():
+        rows[name] = f"{setting['value'] or unset[name]} ({setting['name'] or setting['from']})"
     store = record["store"]
     rows["chunks"] = store.get("error") or f"{store['n_chunks']:,}, by {store['embedder']}"
     rows |= record["secrets"]

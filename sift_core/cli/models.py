@@ -135,8 +135,8 @@ def _by_onnx_runtime(name: str, precision: Precision) -> OnnxEmbedder | None:
         if refusal(folder) is not None:
             return None
         if not exported_path(folder).is_file():
-            told = f"Preparing the embedder {name} for ONNX Runtime: half a minute, this once."
-            Terminal(stderr=True).print(told, soft_wrap=True)
+            message = f"Preparing the embedder {name} for ONNX Runtime: half a minute, this once."
+            Terminal(stderr=True).print(message, soft_wrap=True)
             _quieten_transformers()
         return OnnxEmbedder(name, precision=precision)
     except MissingDependencyError:
@@ -171,8 +171,8 @@ def load_language_model(
     from sift_core.answering import LanguageModel
 
     def tell(folder: Path) -> None:
-        told = f"Converting the bundled model {name} to {folder}: half a minute, this once."
-        (console or Terminal(stderr=True)).print(told, soft_wrap=True)
+        message = f"Converting the bundled model {name} to {folder}: half a minute, this once."
+        (console or Terminal(stderr=True)).print(message, soft_wrap=True)
 
     _quieten_transformers()
     with warnings.catch_warnings():  # of what a reader of the answer can do nothing about

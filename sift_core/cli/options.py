@@ -171,14 +171,18 @@ def with_flags(
         for one in fields(ChoiceOptions)
         if not one.metadata.get("is_live")
     }
-    known: dict[str, tuple[type[Any], dict[str, str]]] = {"options": (ChoiceOptions, chosen)}
+    option_groups: dict[str, tuple[type[Any], dict[str, str]]] = {
+        "options": (ChoiceOptions, chosen)
+    }
     more["answers"] = AnswerOptions
     for group, kind in more.items():
-        known[group] = kind, {one.name: one.name for one in fields(kind)}
+        option_groups[group] = kind, {one.name: one.name for one in fields(kind)}
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=is_command)
-        groups = {name: known[name] for name in signature.parameters if name in known}
+        groups = {
+            name: option_groups[name] for name in signature.parameters if name in option_groups
+        }
         parameters: list[inspect.Parameter] = []
         for one in signature.parameters.values():
             parameters += _flags(*groups[one.name]) if one.name in groups else [one]

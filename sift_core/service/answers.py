@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.request import AnswerRequest
-from sift_core.answering.streams import computed, followed
+from sift_core.answering.streams import cancellable, run_in_worker
 from sift_core.service.errors import RefusedError
 from sift_core.service.state import Service
 from sift_core.types import CandidatePool, Query
@@ -210,11 +210,11 @@ class Answering:
             return self._is_cut
 
         criteria = [*(generation.get("stopping_criteria") or []), is_late]
-        produce = followed(
+        produce = cancellable(
             lambda _, **options: session.answer(query, **options),
             {**generation, "stopping_criteria": criteria},
         )
-        answer = await computed(
+        answer = await run_in_worker(
             self._engine.language_model.submit,
             lambda go_on: produce(self._put, go_on),
         )
@@ -253,7 +253,7 @@ class Answering:
         settings = self._engine.settings.within(self._left() * LEARNING_SHARE)
         engine = replace(self._engine, settings=settings)
         opened = engine.session_from if is_kept else engine.prepared
-        return await computed(
+        return await run_in_worker(
             engine.language_model.submit,
             lambda go_on: opened(choice, on_step=self._on_loss(choice, go_on)),
         )

@@ -43,14 +43,14 @@ class MergedSource(BatchFetching):
         if not sources:
             raise InvalidInputError("`sources` must have at least 1 source, got none")
         named = {name: getattr(source, "embedder_name", None) for name, source in sources.items()}
-        known = set(named.values()) - {None}
-        if len(known) > 1:
+        embedders = set(named.values()) - {None}
+        if len(embedders) > 1:
             raise InvalidInputError(
                 f"all sources must have vectors of one embedder, got {named}; similarities of "
                 f"different models cannot be compared"
             )
         self._sources = dict(sources)
-        self.embedder_name = next(iter(known), None)
+        self.embedder_name = next(iter(embedders), None)
 
     def fetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
@@ -116,10 +116,10 @@ class MergedSource(BatchFetching):
 def _named(
     name: str, error: CandidateSourceError | InvalidInputError
 ) -> CandidateSourceError | InvalidInputError:
-    told = f"source {name!r}: {error}"
+    message = f"source {name!r}: {error}"
     if isinstance(error, CandidateSourceError):
-        return CandidateSourceError(told, retry_after_s=error.retry_after_s)
-    return InvalidInputError(told)
+        return CandidateSourceError(message, retry_after_s=error.retry_after_s)
+    return InvalidInputError(message)
 
 
 def _merged(answers: Sequence[Sequence[CandidatePool]], n_candidates: int) -> list[CandidatePool]:

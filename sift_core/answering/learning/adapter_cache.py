@@ -370,9 +370,9 @@ def _tokenizer_digest(tokenizer: Any) -> str:
 
 def _vocabulary_digest(tokenizer: Any) -> str:
     """Return a hash of vocabulary and rules, kept, since writing them out takes long."""
-    known = _VOCABULARY_DIGESTS.get(tokenizer)
-    if known is not None and known[0] == len(tokenizer):
-        return known[1]
+    cached = _VOCABULARY_DIGESTS.get(tokenizer)
+    if cached is not None and cached[0] == len(tokenizer):
+        return cached[1]
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         rules = json.loads(backend.to_str())

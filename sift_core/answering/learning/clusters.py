@@ -92,8 +92,8 @@ class ClusterAdapters:
     def reason(self, query: Query) -> str:
         """Return a sentence on what a question gets."""
         shares = self.shares(query)
-        told = " + ".join(f"{share:.0%}" for share in -np.sort(-shares) if share)
-        return f"the nearest of {len(shares)} adapters are merged ({told})"
+        percentages = " + ".join(f"{share:.0%}" for share in -np.sort(-shares) if share)
+        return f"the nearest of {len(shares)} adapters are merged ({percentages})"
 
     def adapter_for(self, query: Query) -> Adapter:
         """Return one adapter, the sum of those near the question; nothing is learned.
@@ -199,13 +199,13 @@ def learn_clusters(
         "texts": digest_of(text for _, texts in clusters for text in texts),
     }
     manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True)])
-    known = _read_manifest(place)
-    if known is not None and known["identity"] != manifest["identity"]:
+    earlier = _read_manifest(place)
+    if earlier is not None and earlier["identity"] != manifest["identity"]:
         raise InvalidInputError(
             f"the adapters at {str(folder)!r} were learned from other chunks, by another model or "
             f"with other settings; delete that folder, or pass another"
         )
-    if known is None:
+    if earlier is None:
         place.mkdir(parents=True, exist_ok=True)
         write_whole(place / MANIFEST, seal(manifest, MANIFEST))
     done, total = 0, sum(manifest["n_chunks"])
