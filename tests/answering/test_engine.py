@@ -288,12 +288,23 @@ def test_a_pool_at_hand_is_not_filtered_and_a_query_has_its_history(make_engine)
         engine.choose_from(chosen.query, chosen.pool, filter={}, history=[])
 
 
-@pytest.mark.parametrize("name", ["n_candidates", "n_select", "n_steps", "max_new_tokens"])
-@pytest.mark.parametrize("value", [-1, 0, "x", None, 1.5])
+ODD_NUMBERS = [-1, 0, "x", 1.5]
+
+
+@pytest.mark.parametrize("name", ["n_candidates", "n_select"])
+@pytest.mark.parametrize("value", [*ODD_NUMBERS, None])
+def test_options_with_an_odd_number_are_refused_at_once(name, value):
+    with pytest.raises(InvalidInputError, match=f"`{name}` must be"):
+        ChoiceOptions(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["n_steps", "max_new_tokens"])
+@pytest.mark.parametrize("value", ODD_NUMBERS)
 def test_an_engine_with_an_odd_number_is_refused_at_once(make_engine, name, value):
-    if name == "n_steps" and value is None:
-        pytest.skip("the effort says it")
-    if name in ("n_candidates", "n_select"):
-        make_engine = ChoiceOptions
     with pytest.raises(InvalidInputError, match=f"`{name}` must be"):
         make_engine(**{name: value})
+
+
+def test_an_engine_needs_a_length_of_answers(make_engine):
+    with pytest.raises(InvalidInputError, match="`max_new_tokens` must be"):
+        make_engine(max_new_tokens=None)
