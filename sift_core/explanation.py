@@ -33,9 +33,9 @@ class Pick:
     Args:
         row: The chunk's row in the pool; of a passage the chunk that was chosen first.
         similarity: Cosine with the query, in [-1, 1].
-        score: What the store or an earlier ranker gave; None without one.
+        score: The score that the store or an earlier ranker gave; None if it gave none.
         relevance: What the selector went by: the pool's `relevance`, else the cosine.
-        redundancy: Largest cosine with an earlier pick; None for the first.
+        redundancy: Largest cosine with an earlier pick; the first pick has None.
         gain: Fall of the variance σ² at the query from this pick, >= 0.
         variance: σ² after this pick.
         chunks: Ids of the chunks in a joined passage, in reading order; empty for one chunk.
@@ -259,7 +259,7 @@ class Repeat:
 
 
 def repeats_of(embeddings: FloatArray) -> list[Repeat | None]:
-    """Return for each chunk the earlier one that it repeats; None if it repeats none.
+    """Return for each chunk the earlier one that it repeats, or None.
 
     Args:
         embeddings: In order of choice, shape (k, d), no row all zero.
@@ -296,7 +296,7 @@ def chunk_records(chunks: CandidatePool, picks: Sequence[Pick]) -> list[dict[str
 
 
 def number_or_none(value: float) -> float | None:
-    """Return a number that JSON can hold; None for NaN and infinity."""
+    """Return a finite number for JSON; NaN and infinity become None."""
     return float(value) if math.isfinite(value) else None
 
 

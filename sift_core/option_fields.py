@@ -41,7 +41,7 @@ class OptionsModel(BaseModel):
         return {name: value for name, value in values.items() if value is not None}
 
     def choice_options(self, **changes: Any) -> ChoiceOptions:
-        """Return the options that these fields hold; None stands for the default.
+        """Return the options that these fields hold. A field of None has the default.
 
         Args:
             **changes: Options by name, in place of the fields.

@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     @property
     def joinable_text(self) -> Hashable | None:
-        """Return the name of the text in which the chunk may have neighbours; None without one."""
+        """Return the name of the text in which the chunk may have neighbours, or None."""
         if self.start is None:
             return None
         return self.document if self.text is None else self.text

@@ -55,7 +55,7 @@ class Answer:
         finish_reason: "stop" if the model or a stop string ended the text, "length" if it
             was cut at its full length.
         fine_tuning: How the model learned; None if it did not.
-        effort: The named effort of the fine-tuning; None without one.
+        effort: The named effort of the fine-tuning; None if it had no name.
         citations: The marks in `text` that name a chunk which was read, in order; empty where
             they were not asked for (`cite`), or the model put none.
         unknown_marks: Numbers in marks that name no chunk, each once.

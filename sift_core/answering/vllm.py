@@ -161,7 +161,7 @@ class VllmServer:
         folder_there: Absolute path of the folder in the server's container. Default: the same.
         announces: Ask the server to load each adapter. Pass False if vLLM's filesystem resolver
             loads from `folder` (VLLM_LORA_RESOLVER_CACHE_DIR). Default: True.
-        max_lora_rank: Value given to `vllm serve --max-lora-rank`. Default: 16, as there.
+        max_lora_rank: Value given to `vllm serve --max-lora-rank`. Default: 16, as in vLLM.
         n_kept: Number of unused adapters that stay loaded, the last used ones, >= 0. They save
             loading at the next question of a conversation. `vllm serve --max-cpu-loras` needs room
             for them and for those in use. Default: 0.

@@ -319,7 +319,7 @@ class Session:
             notes.print(f"There is no command {command}.\n{HELP}")
 
     def _next_line(self) -> str | None:
-        """Return the next line; None at the end."""
+        """Return the next line, or None at the end."""
         while True:
             try:
                 if not sys.stdin.isatty():

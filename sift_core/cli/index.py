@@ -316,7 +316,7 @@ class FileMemory:
         chunk_tokens: Tokens of a chunk. Default: as many as the last time.
 
     Attributes:
-        chunk_tokens: The length of chunks at most; None where none was ever asked for.
+        chunk_tokens: Greatest length of chunks in tokens; None if none was ever given.
         unchanged: After `recall`, content ids of the chunks of every file that is stored as it is.
     """
 
@@ -491,7 +491,7 @@ def _folders(sources: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chunk_tokens(kept: Mapping[str, Any], address: StoreAddress) -> int | None:
-    """Return the length of chunks that is remembered of this collection; None where none is."""
+    """Return the length of chunks that this collection remembers; None if it has none."""
     length = kept.get("chunk_tokens")
     is_ours = kept["readers"].get("collection") == address.collection
     return length if is_ours and isinstance(length, int) and length >= LEAST_TOKENS else None

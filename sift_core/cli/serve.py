@@ -76,7 +76,7 @@ class AppOptions:
     ] = 16
 
     def server(self, model: str) -> VllmServer | None:
-        """Return the vLLM that writes the answers; None without one.
+        """Return the vLLM that writes the answers; None if there is none.
 
         Args:
             model: The language model, which vLLM serves unless `vllm_model` names another.

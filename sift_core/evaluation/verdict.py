@@ -13,7 +13,7 @@ from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, number_or_none
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.sources.oversampling import LARGEST_SHARE
 
-# Of ten places, so many must come free for SIFT to be worth its few milliseconds. Guess.
+# SIFT is worth its few milliseconds if this many of ten places come free. Guess.
 PLACES_WORTH_FREEING = 1.0
 
 SHARE_OF_POOR_POOLS = 0.1  # of the questions, from which on fetching more is advised. Guess.

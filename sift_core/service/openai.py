@@ -175,7 +175,7 @@ def _asked(
 
 
 def _session_key(sift: Sift, request: AnswerRequest) -> Hashable | None:
-    """Return all that a session's documents depend on; None for a question without a session."""
+    """Return all that a session's documents depend on; None if a question has no session."""
     if sift.session is None:
         return None
     conditions = json.dumps(sift.filter, sort_keys=True).encode()  # perhaps megabytes
@@ -294,7 +294,7 @@ class Shape:
         }
 
     def first(self) -> dict[str, Any] | None:
-        """Return the piece with which a chat's stream begins; None for a completion's."""
+        """Return the piece with which a chat's stream begins; a completion's has None."""
         return self._piece({"role": "assistant", "content": ""}) if self.is_chat else None
 
     def piece(self, event: Event) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Sessions:
     The least recently used ones are dropped, and those that nobody asks. For one event loop.
 
     Args:
-        n_kept: At most so many are kept.
+        n_kept: Greatest number of sessions that are kept.
         seconds: An unused one is dropped after this time.
         metrics: Counts hits and misses.
     """
@@ -106,7 +106,7 @@ class Service:
 
     @property
     def model_name(self) -> str | None:
-        """The name by which clients call the language model; None without one."""
+        """The name by which clients call the language model; None if there is no model."""
         if self.engine is None:
             return None
         if self.settings.model_name is not None:
@@ -115,7 +115,7 @@ class Service:
 
     @property
     def embedder_name(self) -> str | None:
-        """The name by which clients call the embedder; None without one."""
+        """The name by which clients call the embedder; None if there is no embedder."""
         return None if self.embedder is None else PurePath(self.embedder.name).name
 
     def needed_embedder(self) -> KeptEmbedder:

@@ -82,7 +82,7 @@ class Ticket:
         self.give_back()
 
     async def enter_within(self, seconds: float) -> None:
-        """Wait for the turn, at most so many seconds.
+        """Wait for the turn, at most a given number of seconds.
 
         Raises:
             TimeoutError: If it has not come.

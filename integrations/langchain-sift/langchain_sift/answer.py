@@ -85,7 +85,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
       stage);
     - "context": the documents used, each once, in order of choice, as copies;
     - "document_ids": their ids, or positions in a given context if they have none;
-    - "standard_deviation" and "variance": σ and σ² at the question; None without documents;
+    - "standard_deviation" and "variance": σ and σ² at the question; without documents, None;
     - "citations": with `cite=True` the marks such as [1] in the answer, as the fields of
       `sift_core.Citation`;
     - "is_refusal": whether the answer says that the documents have nothing on the question;

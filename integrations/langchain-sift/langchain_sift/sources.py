@@ -67,7 +67,7 @@ class VectorStoreSource:
 
         `items` of the pool are the LangChain documents, and `metadata` is theirs. Both may be the
         store's own objects, so copy them before you change them. `scores` are the store's own,
-        None where it gives none. `relevance` has the fused scores of a hybrid search.
+        None if it gives none. `relevance` has the fused scores of a hybrid search.
 
         Args:
             query: What to look for.
@@ -104,7 +104,7 @@ class FoundDocuments:
     Args:
         documents: Any number.
         missing: Has their store, and fills in the vectors that the store does not give.
-        relevance_key: Metadata key of an earlier reranker's scores; None disregards them.
+        relevance_key: Metadata key of an earlier reranker's scores. None disregards them.
     """
 
     documents: Sequence[Document]

@@ -233,7 +233,7 @@ class IndexSource:
                 )
         for name in ("node_ids", "doc_ids"):
             if name in options and not len(options[name]):  # stores take it for no restriction
-                raise InvalidInputError(f"`{name}` must not be empty; None is for all")
+                raise InvalidInputError(f"`{name}` must not be empty; pass None for all")
         mode = VectorStoreQueryMode(options.get("vector_store_query_mode", "default"))
         options["vector_store_query_mode"] = mode
         if mode == VectorStoreQueryMode.MMR:

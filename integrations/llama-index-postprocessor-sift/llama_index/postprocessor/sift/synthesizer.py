@@ -248,7 +248,7 @@ class SIFTSynthesizer(BaseSynthesizer):
         return self._engine.choose_from(asked, pool, mode=mode)
 
     def _reader_of(self, choice: Choice) -> BaseSynthesizer | None:
-        """Return what answers with the given LLM; None where the engine answers."""
+        """Return what answers with the given LLM; None if the engine answers."""
         return None if choice.refuses else self._readers.get(choice.mode)
 
     def _response(
