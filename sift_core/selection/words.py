@@ -20,7 +20,7 @@ from sift_core.selection.word_counts import WordCountCache, WordCounts, count_wo
 from sift_core.types import BoolArray, FloatArray, IntArray
 
 # What a word of few candidates adds to their cosines is added pair by pair, the rest by a matrix
-# product. Measured for 200 and 1,000 candidates: both cost about the same for n / 16 of them.
+# product. Measured for 50 to 1,000 candidates: a limit of n / 16 to n / 25 of them is fastest.
 FEW_CANDIDATES = 1 / 16
 NUMBERS_AT_ONCE = 2**20  # of a matrix product or of pairs: 8 MiB each
 
@@ -67,7 +67,7 @@ class PoolWords:
 
         Relevance can spread along these: they link candidates by what no question names. Has ones
         on the diagonal, and 0 beside it for candidates that have only words of questions. It is
-        computed when first asked for, and takes 1.1 ms for 200 candidates of 256 tokens.
+        computed when first asked for, and takes 1 ms for 200 candidates of 256 tokens.
         """
         return _cosines(self._table.without(self._question_words))
 
@@ -159,7 +159,7 @@ def pool_words(
 
     Computes in float64. Results are the same in each process. The order of the texts and the
     number of threads change them by rounding alone (1e-15). Takes 2 ms for 200 texts of 256 tokens
-    whose words were counted before, and 5 to 8 ms for new ones (`python -m benchmarks.words`).
+    whose words were counted before, and 4 to 7 ms for new ones (`python -m benchmarks.words`).
     Memory is 60 bytes for each different word of each text, 32 MB, and four (n, n) arrays.
 
     Args:
@@ -418,8 +418,8 @@ def _cosines(table: _WordTable) -> FloatArray:
     common = np.flatnonzero(sizes > few)
     step = NUMBERS_AT_ONCE // max(1, n) + 1
     for start in range(0, len(common), step):
-        rows = _dense_rows(table, common[start : start + step])
-        gram += rows @ rows.T
+        columns = _dense_columns(table, common[start : start + step])
+        gram += columns.T @ columns
     # A word of one candidate adds to the diagonal alone.
     rare = np.flatnonzero((sizes > 1) & (sizes <= few))
     block = np.cumsum(sizes[rare] ** 2) // NUMBERS_AT_ONCE
@@ -431,36 +431,36 @@ def _cosines(table: _WordTable) -> FloatArray:
     return _as_cosines(gram)
 
 
-def _dense_rows(table: _WordTable, words: IntArray) -> FloatArray:
-    """Return the vectors of the candidates in some words, shape (n, number of words)."""
-    entries = table.entries_of(words)
-    rows = np.zeros((table.n, len(words)))
-    columns = np.repeat(np.arange(len(words)), table.sizes[words])
-    rows[table.rows[entries], columns] = table.values[entries]
-    return rows
+def _dense_columns(table: _WordTable, words: IntArray) -> FloatArray:
+    """Return the values of all candidates for some words, shape (number of words, n)."""
+    n, entries = table.n, table.entries_of(words)
+    columns = np.zeros(len(words) * n)
+    places = np.repeat(np.arange(len(words)) * n, table.sizes[words]) + table.rows[entries]
+    columns[places] = table.values[entries]
+    return columns.reshape(len(words), n)
 
 
 def _sums_of_pairs(table: _WordTable, words: IntArray) -> FloatArray:
     """Return what some words add to the cosines of two candidates, above the diagonal of (n, n).
 
-    Each word adds the product of its two values for each pair of its candidates. Pairs are
-    taken at distance 1 among the word's entries, then at distance 2, and so on.
+    Each word adds the product of its two values for each pair of its candidates. Words are sorted
+    by how many candidates they have, so that those with an i-th and a j-th are the first ones.
     """
-    n, sizes = table.n, table.sizes[words]
-    entries = table.entries_of(words)
-    rows, values = table.rows[entries], table.values[entries]
-    ends = np.repeat(np.cumsum(sizes), sizes)
+    n = table.n
+    words = words[np.argsort(-table.sizes[words], kind="stable")]
+    sizes, starts = table.sizes[words], table.starts[words]
+    n_words = np.searchsorted(-sizes, -np.arange(sizes[0])).tolist()  # with an i-th candidate
+    rows = [table.rows[starts[:count] + i] for i, count in enumerate(n_words)]
+    values = [table.values[starts[:count] + i] for i, count in enumerate(n_words)]
     places = np.empty(int((sizes * (sizes - 1) // 2).sum()), dtype=np.intp)
     products = np.empty(len(places))
-    first = np.arange(len(entries))
     n_done = 0
-    for distance in range(1, int(sizes.max())):
-        first = first[first + distance < ends[first]]
-        second = first + distance
-        those = slice(n_done, n_done + len(first))
-        places[those] = rows[first] * n + rows[second]
-        products[those] = values[first] * values[second]
-        n_done += len(first)
+    for j, count in enumerate(n_words):
+        for i in range(j):
+            pairs = slice(n_done, n_done + count)
+            np.add(rows[i][:count] * n, rows[j], out=places[pairs])
+            np.multiply(values[i][:count], values[j], out=products[pairs])
+            n_done += count
     return _sums(places, products, n * n).reshape(n, n)
 
 
