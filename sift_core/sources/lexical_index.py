@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from sift_core.selection.word_counts import count_words, spellings
+from sift_core.selection.word_counts import WordCounts, count_words, spellings
 from sift_core.types import FloatArray, IntArray
 
 K1, B = 1.2, 0.75  # as Lucene has them
@@ -78,7 +78,7 @@ class LexicalIndex:
             ids: Shape (m,), in any order. The documents of ids that it has are the same as before.
             read: Called for some thousand documents at a time.
         """
-        ids = np.unique(ids)
+        ids = np.unique(ids).astype(np.int64)
         if np.array_equal(ids, self.ids):
             return self
         stays = np.isin(self.ids, ids, assume_unique=True)
@@ -146,9 +146,24 @@ class LexicalIndex:
                 index = cls(**{name: file[name] for name in _COLUMNS})
         except Exception as error:  # whatever ZIP, NumPy's headers and lengths raise
             raise ValueError(f"no words of ours: {type(error).__name__}: {error}") from error
-        if len(index.starts) != len(index.words) + 1 or len(index.lengths) != len(index.ids):
-            raise ValueError("no words of ours: its columns differ in length")
+        if not index._is_sound():
+            raise ValueError("no words of ours: its columns do not fit together")
         return index
+
+    def _is_sound(self) -> bool:
+        """Return whether the columns fit together, so that no search reads beyond them."""
+        columns = [getattr(self, name) for name in _COLUMNS]
+        return (
+            [column.dtype for column in columns] == list(_COLUMNS.values())
+            and all(column.ndim == 1 for column in columns)
+            and len(self.lengths) == len(self.ids)
+            and len(self.starts) == len(self.words) + 1
+            and len(self.counts) == len(self.rows) == self.starts[-1]
+            and self.starts[0] == 0
+            and bool((np.diff(self.starts) > 0).all())
+            and bool((np.diff(self.ids) > 0).all())
+            and (not len(self.rows) or 0 <= self.rows.min() <= self.rows.max() < len(self.ids))
+        )
 
     def _scores(self, words: Sequence[str]) -> FloatArray:
         """Return the BM25 of all documents, shape (n,); 0 for those without any of the words."""
@@ -166,9 +181,7 @@ class LexicalIndex:
 
     def _places(self, words: Sequence[str]) -> IntArray:
         """Return positions in `words` of those that any document has, in their order."""
-        hashes = {spelling: key for key, spelling in spellings(" ".join(words)).items()}
-        wanted = [hashes[word] for word in dict.fromkeys(words) if word in hashes]
-        keys = np.array(wanted, dtype=np.uint64)
+        keys = hashes_of(words)
         places = np.searchsorted(self.words, keys)
         is_there = places < len(self.words)
         is_there[is_there] = self.words[places[is_there]] == keys[is_there]
@@ -183,7 +196,25 @@ class LexicalIndex:
         return parts
 
 
-_COLUMNS = ("ids", "lengths", "words", "starts", "rows", "counts")
+_COLUMNS = {
+    "ids": np.int64,
+    "lengths": np.int64,
+    "words": np.uint64,
+    "starts": np.int64,
+    "rows": np.int32,
+    "counts": np.uint8,
+}
+
+
+def hashes_of(words: Sequence[str]) -> IntArray:
+    """Return the hashes of different words in their order, shape (w,), uint64.
+
+    Args:
+        words: As `words_of` spells them. What is no such word has no hash.
+    """
+    hashes = {spelling: key for key, spelling in spellings(" ".join(words)).items()}
+    found = [hashes[word] for word in dict.fromkeys(words) if word in hashes]
+    return np.array(found, dtype=np.uint64)
 
 
 class _Postings(NamedTuple):
@@ -194,14 +225,19 @@ class _Postings(NamedTuple):
     counts: IntArray
 
 
+def counts_of(words: WordCounts) -> FloatArray:
+    """Return how often a text has each of its words, shape (v,), from their logarithms."""
+    counts: FloatArray = np.rint(np.expm1(words.log_counts))
+    return counts
+
+
 def _counted(
     texts: Sequence[str], headings: Sequence[str], *, positions: IntArray
 ) -> tuple[_Postings, IntArray]:
     """Return the words of documents and the documents' lengths."""
     counted = count_words(texts, headings)
-    sizes = [len(each.hashes) for each in counted]
-    rows = np.repeat(np.arange(len(counted)), sizes)
-    counts = np.rint(np.expm1(np.concatenate([each.log_counts for each in counted])))
+    rows = np.repeat(np.arange(len(counted)), [len(each.hashes) for each in counted])
+    counts = np.concatenate([counts_of(each) for each in counted])
     lengths = np.bincount(rows, counts, len(counted)).astype(np.int64)
     return (
         _Postings(

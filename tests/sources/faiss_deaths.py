@@ -112,7 +112,7 @@ def race(n_rounds, n_writers, n_documents=40):
             held = {each.metadata["number"] for each in kept}
             for i, result in enumerate(results):
                 assert held >= {i * 1000 + k for k in range(result["stored"])}, (held, results)
-            assert len(os.listdir(folder)) == 4
+            assert len(os.listdir(folder)) == 5
             whole += sum(result["error"] is None for result in results)
     return {"whole": whole}
 

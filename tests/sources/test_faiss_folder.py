@@ -31,7 +31,7 @@ from tests.sources.faiss_corpus import (  # noqa: E402
     saved,
 )
 
-FILES = ["documents-*.jsonl", "folder.lock", "index-*.faiss", "manifest.json"]
+FILES = ["documents-*.jsonl", "folder.lock", "index-*.faiss", "manifest.json", "words-*.npz"]
 DEAD = "0123456789ab"  # as the names of files that are not the user's have it
 
 
@@ -99,7 +99,7 @@ def test_a_source_that_was_changed_is_saved_as_it_is(folder, tmp_path, descripti
     copy.save(folder)
     assert len(contents(FaissSource.load(folder))) == 22
     assert contents(FaissSource.load(tmp_path / "copy")) == contents(source)
-    assert len(os.listdir(folder)) == 4
+    assert len(os.listdir(folder)) == 5
 
 
 def test_the_name_of_the_embedder_is_checked(folder):
@@ -158,9 +158,9 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(folder, what
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("n", range(1, 7))
+@pytest.mark.parametrize("n", range(1, 8))
 def test_a_disk_that_fails_while_saving_leaves_what_was_there(folder, monkeypatch, n):
-    """Two files, the manifest and the folder are synced, then the folder again."""
+    """Three files, the manifest and the folder are synced, then the folder again."""
     source_of(2).save(folder)
     before = in_all(folder)
     calls = []
@@ -178,10 +178,10 @@ def test_a_disk_that_fails_while_saving_leaves_what_was_there(folder, monkeypatc
     monkeypatch.setattr(os, "replace", failing(os.replace))
     with pytest.raises(CandidateSourceError, match="No space left"):
         source_of(3).save(folder)
-    if n < 6:
+    if n < 7:
         assert in_all(folder) == before
-        assert calls[-1].__name__ == ("replace" if n == 5 else "fsync")
-    assert len(contents(FaissSource.load(folder))) == (2 if n < 6 else 3)
+        assert calls[-1].__name__ == ("replace" if n == 6 else "fsync")
+    assert len(contents(FaissSource.load(folder))) == (2 if n < 7 else 3)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
@@ -215,7 +215,7 @@ def test_a_manifest_that_cannot_be_used_is_told_and_kept(folder, manifest, messa
         with pytest.raises(CandidateSourceError, match=message):
             call(folder)
     assert (folder / "manifest.json").read_bytes() == manifest
-    assert len(os.listdir(folder)) == 4
+    assert len(os.listdir(folder)) == 5
 
 
 def flipped(content):
@@ -299,6 +299,7 @@ def test_documents_that_are_none_are_told(folder, line, message):
 def test_what_a_dead_process_left_is_cleaned_up_and_other_files_stay(folder):
     source_of(3).save(folder)
     left = [f"index-{DEAD}.faiss", f"documents-{DEAD}.jsonl", f"manifest-{DEAD}.json"]
+    left.append(f"words-{DEAD}.npz")
     users = ["index.faiss", "index-mine.faiss", "documents-2024.jsonl", "manifest.json.bak"]
     for name in [*left, *users]:
         (folder / name).write_bytes(b"half")
@@ -408,7 +409,7 @@ def test_a_death_at_any_step_of_saving_leaves_the_old_state_or_the_new(
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout)
     assert {"old", "new"} == set(result["outcomes"])
-    assert result["files"] == 4
+    assert result["files"] == 5
 
 
 @pytest.mark.slow
