@@ -238,13 +238,12 @@ class QdrantSource(LexicalFetching):
         until then.
 
         Raises:
-            CandidateSourceError: If Qdrant fails.
+            CandidateSourceError: If Qdrant fails, or has no such collection.
         """
         if self._requests.prefetch is not None:  # which may look for words in its own way
             return False
         if self._keeps_words is None and isinstance(self._client, QdrantClient):
-            collection = self._blocking()
-            self._note_words(collection.mean_length() if collection.exists() else None)
+            self._note_words(self._blocking().mean_length())
         return self._keeps_words is not False
 
     def look_up(
