@@ -55,7 +55,9 @@ def die(folder, description):
             source.save(folder)
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        found = contents(FaissSource.load(folder))
+        loaded = FaissSource.load(folder)
+        found = contents(loaded)
+        assert loaded.has_words
         assert status in (0, DIED)
         assert found in (list(range(current)), list(range(size))), (n, found)
         assert status == DIED or len(found) == size

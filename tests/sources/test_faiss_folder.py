@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 import weakref
 from contextlib import suppress
 from hashlib import sha256
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import CandidateSourceError, InvalidInputError, MissingWordsWarning
 from sift_core.sources import FaissSource
 from sift_core.types import Document
 
@@ -24,6 +25,7 @@ from tests.sources.faiss_corpus import (  # noqa: E402
     NAME,
     add,
     built,
+    by_words,
     contents,
     documents,
     elsewhere,
@@ -233,12 +235,15 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("pattern", ["index-*", "documents-*"])
+@pytest.mark.parametrize("pattern", ["index-*", "documents-*", "words-*"])
 def test_a_damaged_file_is_named(folder, pattern, damage):
     source_of(50).save(folder)
     path = only(folder, pattern)
     if DAMAGES[damage] is None:
         path.unlink()
+        if pattern == "words-*":  # the others are whole
+            assert not FaissSource.load(folder).has_words
+            return
     else:
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     with pytest.raises(CandidateSourceError, match=rf"{path.name}.*; restore it, or index again"):
@@ -423,3 +428,79 @@ def test_of_first_writers_none_destroys_what_another_stored(request):
     )
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["whole"] >= 1
+
+
+def made_old(folder, change=lambda state: state.pop("words")):
+    """Make a folder as versions before words left it, or change what the manifest says of them."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["state"])
+    state = json.dumps(manifest["state"], sort_keys=True).encode()
+    manifest["sha256"] = sha256(state).hexdigest()
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda state: state.pop("words"), lambda state: state["words"].update(format=0)],
+    ids=["no words", "words of another version"],
+)
+def test_a_folder_without_words_says_so_once_and_gets_them_by_writing(folder, change):
+    source_of(5).save(folder)
+    made_old(folder, change)
+    source = FaissSource.load(folder)
+    assert not source.has_words
+    assert contents(source) == [0, 1, 2, 3, 4]
+    with pytest.warns(MissingWordsWarning, match="run `sift index` again") as caught:
+        assert by_words(source, "漢字") == []
+    assert [Path(warning.filename).name for warning in caught] == ["faiss_corpus.py"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert by_words(source, "漢字") == []
+    source.complete()  # nothing was changed, but words were missing
+    for each in (source, FaissSource.load(folder)):
+        assert each.has_words
+        assert by_words(each, "3") == [3]
+    assert len(os.listdir(folder)) == 5
+
+
+def test_adding_to_a_folder_without_words_counts_all(folder):
+    source_of(5).save(folder)
+    made_old(folder)
+    source = FaissSource.load(folder)
+    add(source, [5])
+    source.flush()
+    assert by_words(source, "5", "1") == by_words(FaissSource.load(folder), "5", "1") == [1, 5]
+    source.complete()
+
+
+def test_words_of_what_was_added_and_removed_are_found_before_it_is_saved(folder):
+    source = saved(folder, 6)
+    reader = FaissSource.load(folder)
+    add(source, [6, 7], note=" неделя")
+    remove(source, [7])
+    source.remove([name for name, one in source.documents().items() if one.document_id == "doc-2"])
+    assert by_words(source, "неделя") == [6]
+    assert by_words(source, "2", "3") == [3]
+    assert by_words(reader, "2", "неделя") == [2]
+    source.complete()
+    assert by_words(reader, "2", "неделя") == [2]  # the state that it read
+    assert by_words(FaissSource.load(folder), "2", "неделя") == [6]
+
+
+def test_words_that_are_none_are_told(folder):
+    source_of(3).save(folder)
+    path = only(folder, "words-*")
+    path.write_bytes(b"no archive")
+    checksum = sha256(b"no archive").hexdigest()
+    made_old(folder, lambda state: state["words"].update(sha256=checksum))
+    with pytest.raises(CandidateSourceError, match=rf"{path.name}.* holds other than words"):
+        FaissSource.load(folder)
+
+
+def test_a_folder_with_words_is_read_by_versions_that_know_none(folder):
+    """Their manifest has two files; what else is in the state they pass over."""
+    source_of(3).save(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["format"] == 2
+    assert {"index", "documents", "embedder_name"} < {*manifest["state"]}

@@ -200,7 +200,7 @@ class FaissSource(LexicalFetching):
         if not wanted:
             return pools
         if not self._words.are_there:
-            self._words.warn(stacklevel=4)
+            self._words.warn(stacklevel=3)  # at the line that calls `look_up`
             return pools
         words, documents = self._counted(), self._documents
         passes = None if keep is None else passing(documents, keep)

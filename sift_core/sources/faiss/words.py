@@ -61,7 +61,7 @@ class DocumentWords:
             return self._index
 
     def warn(self, stacklevel: int) -> None:
-        """Say once that words are looked up where there are none."""
+        """Say once that words are looked up where there are none, as `warnings.warn` says it."""
         with self._mutex:
             if self._has_warned:
                 return

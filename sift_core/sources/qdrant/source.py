@@ -267,7 +267,7 @@ class QdrantSource(LexicalFetching):
         check_lookups(query, lookups, dimension=None, embedder_name=self.embedder_name)
         asks_words = any(one.words is not None for one in lookups)
         if asks_words and not self.has_words:
-            self._warn_of_missing_words(stacklevel=3)
+            self._warn_of_missing_words(stacklevel=2)
         requests = self._lookup_requests(query, lookups, filter)
         if not requests:
             return self._looked_up(query, lookups, {}, filter)
@@ -294,7 +294,7 @@ class QdrantSource(LexicalFetching):
                 except STORE_ERRORS as error:
                     raise self._refusal(error, query, None) from error
             if not self.has_words:
-                self._warn_of_missing_words(stacklevel=3)
+                self._warn_of_missing_words(stacklevel=2)
         requests = self._lookup_requests(query, lookups, filter)
         found = await self._aask(client, query, list(requests.values())) if requests else []
         return self._looked_up(query, lookups, dict(zip(requests, found, strict=True)), filter)
