@@ -14,6 +14,7 @@ from sift_core.errors import ExperimentError as ExperimentError
 from sift_core.errors import InvalidInputError as InvalidInputError
 from sift_core.errors import LossyVectorsWarning as LossyVectorsWarning
 from sift_core.errors import MissingDependencyError as MissingDependencyError
+from sift_core.errors import MissingWordsWarning as MissingWordsWarning
 from sift_core.errors import NumericalError as NumericalError
 from sift_core.errors import SiftError as SiftError
 from sift_core.errors import UndatedWarning as UndatedWarning
@@ -27,6 +28,7 @@ from sift_core.protocols import BatchCandidateSource as BatchCandidateSource
 from sift_core.protocols import CandidateSource as CandidateSource
 from sift_core.protocols import DocumentIndex as DocumentIndex
 from sift_core.protocols import Embedder as Embedder
+from sift_core.protocols import LexicalSource as LexicalSource
 from sift_core.protocols import SamplableSource as SamplableSource
 from sift_core.protocols import Selector as Selector
 from sift_core.selection.backend import load_compiled as load_compiled
@@ -53,6 +55,7 @@ from sift_core.types import CandidatePool as CandidatePool
 from sift_core.types import Document as Document
 from sift_core.types import DocumentSample as DocumentSample
 from sift_core.types import FineTuningReport as FineTuningReport
+from sift_core.types import Lookup as Lookup
 from sift_core.types import Query as Query
 from sift_core.types import Selection as Selection
 from sift_core.types import StopReason as StopReason

@@ -111,7 +111,9 @@ def search(
     """
     timings: dict[str, float] = {}
     with timed(timings, "fetch"):
-        pool = fetch_for_all(source, query, options.n_candidates, filter=filter)
+        pool = fetch_for_all(
+            source, query, options.n_candidates, filter=filter, with_words=options.words > 0
+        )
     with timed(timings, "select"):
         chosen = choose(pool, query, options, room=room)
     if fetch_again is not None:
@@ -145,7 +147,9 @@ async def asearch(
     """
     timings: dict[str, float] = {}
     with timed(timings, "fetch"):
-        pool = await afetch_for_all(source, query, options.n_candidates, filter=filter)
+        pool = await afetch_for_all(
+            source, query, options.n_candidates, filter=filter, with_words=options.words > 0
+        )
     with timed(timings, "select"):
         chosen = await in_thread(partial(choose, pool, query, options, room=room))
     if fetch_again is not None:

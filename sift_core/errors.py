@@ -10,8 +10,8 @@ SiftError
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
-and three warnings, LossyVectorsWarning, AdapterCacheWarning and UndatedWarning, which are
-UserWarnings.
+and four warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning and
+UndatedWarning, which are UserWarnings.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ class BusyError(AnswerError):
 
 class LossyVectorsWarning(UserWarning):
     """A store gives back approximations of the vectors that it was given."""
+
+
+class MissingWordsWarning(UserWarning):
+    """A store was asked for words and keeps none; documents are found by vectors alone."""
 
 
 class UndatedWarning(UserWarning):

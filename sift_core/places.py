@@ -70,3 +70,13 @@ def start_of(metadata: Mapping[str, Any]) -> int | None:
         if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
             return start
     return None
+
+
+def heading_of(metadata: Mapping[str, Any]) -> str:
+    """Return the title and headings of a chunk by its metadata; empty without any.
+
+    They stand under "title" and "heading", which may be a list, as `sift index` writes them.
+    """
+    found = [metadata.get(key) for key in ("title", "heading")]
+    parts = [one if isinstance(one, list | tuple) else [one] for one in found]
+    return " ".join(str(part) for some in parts for part in some if part)

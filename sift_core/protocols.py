@@ -12,6 +12,7 @@ from sift_core.types import (
     Document,
     DocumentSample,
     FloatArray,
+    Lookup,
     Query,
     Selection,
 )
@@ -72,6 +73,48 @@ class BatchCandidateSource(CandidateSource, Protocol):
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns, without blocking the event loop."""
+        ...
+
+
+@runtime_checkable
+class LexicalSource(CandidateSource, Protocol):
+    """A source that finds documents by their words as well as by vectors."""
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the store keeps the words of its documents.
+
+        A store that turns out to have none says so once, by a `MissingWordsWarning`, when words
+        are looked up. Before Python 3.12, `isinstance` reads this property.
+        """
+        ...
+
+    def look_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return one pool for each lookup, all in one trip to the store.
+
+        A lookup of a vector returns what `fetch` returns for that vector. A lookup of words
+        returns documents by descending BM25, ties in the store's order, with the scores in the
+        pool's `scores`. Documents with none of the words are not returned. A store that has no
+        words returns empty pools for words. `relevance` of these is None.
+
+        Args:
+            query: Whose cosine with each row is in `similarities`, whatever found the row.
+            lookups: What to look for, in any number and mixture.
+            filter: The store's own kind of filter, as in `fetch`. It holds for all lookups.
+                Default: no restriction.
+
+        Raises:
+            CandidateSourceError: If the store fails.
+            InvalidInputError: If query, lookups and store do not fit together.
+        """
+        ...
+
+    async def alook_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `look_up` returns, without blocking the event loop."""
         ...
 
 

@@ -9,9 +9,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from sift_core.checks import as_finite_array, as_messages, check_text, checked_positions, short_repr
+from sift_core.checks import (
+    as_count,
+    as_finite_array,
+    as_messages,
+    check_text,
+    checked_positions,
+    short_repr,
+)
 from sift_core.errors import InvalidInputError
-from sift_core.places import Place, place_of
+from sift_core.places import Place, heading_of, place_of
 
 # What `numpy.typing.NDArray` stands for, which takes 5 ms to import.
 BoolArray: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
@@ -127,6 +134,44 @@ class Query:
         if not self.also:
             return self.vector
         return np.stack([self.vector, *(one.vector for one in self.also)])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lookup:
+    """One list of documents to look for: those near a vector, or those with words.
+
+    Args:
+        n_candidates: How many at most, >= 1.
+        vector: Shape (d,), finite. Default: look for words.
+        words: As `words_of` in `sift_core.selection.word_counts` spells them. A word that comes
+            twice counts once. Documents come by BM25, best first. Default: look for a vector.
+
+    Raises:
+        InvalidInputError: If both or neither of `vector` and `words` are given, or one of the
+            three cannot be used.
+    """
+
+    n_candidates: int
+    vector: FloatArray | None = None
+    words: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        count = as_count("n_candidates", self.n_candidates, minimum=1)
+        object.__setattr__(self, "n_candidates", count)
+        if (self.vector is None) == (self.words is None):
+            raise InvalidInputError("a lookup must have either `vector` or `words`")
+        if self.vector is not None:
+            vector = as_finite_array("vector", self.vector, n_dimensions=1)
+            if vector.size == 0:
+                raise InvalidInputError("`vector` must have at least 1 number, got an empty vector")
+            object.__setattr__(self, "vector", vector)
+        if self.words is not None:
+            if isinstance(self.words, str) or not all(isinstance(one, str) for one in self.words):
+                raise InvalidInputError(
+                    f"`words` must be a sequence of words, got {short_repr(self.words)}; "
+                    f"`words_of` splits a text"
+                )
+            object.__setattr__(self, "words", tuple(self.words))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,13 +315,8 @@ class CandidatePool:
         return place_of(self.metadata[row], document_key)
 
     def heading(self, row: int) -> str:
-        """Return the title and headings of a row's chunk by its metadata; empty without any.
-
-        They stand under "title" and "heading", which may be a list, as `sift index` writes them.
-        """
-        found = [self.metadata[row].get(key) for key in ("title", "heading")]
-        parts = [one if isinstance(one, list | tuple) else [one] for one in found]
-        return " ".join(str(part) for some in parts for part in some if part)
+        """Return the title and headings of a row's chunk, by `heading_of` of its metadata."""
+        return heading_of(self.metadata[row])
 
     def as_read(self, row: int, text: str) -> str:
         """Return what a model reads of a text in the place of a row's, of which tokens are counted.

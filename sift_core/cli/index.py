@@ -156,9 +156,7 @@ def index(
             opened.source.prepare(embedder_name=name, dimension=dimension)
             n_added = _write_new(plan, opened.source, reading, model)
         assert opened is not None  # else there was nothing to read
-        if plan.stale:
-            opened.source.remove(sorted(plan.stale))
-            opened.source.complete()
+        _delete_stale(plan, opened.source)
         memory.remember(reading)
     record = {
         "store": str(address),
@@ -264,6 +262,13 @@ def _write_new(plan: Plan, source: DocumentIndex, reading: FileReading, embedder
         )
         raise typer.Exit(130) from None
     return report.n_added
+
+
+def _delete_stale(plan: Plan, source: DocumentIndex) -> None:
+    """Delete what is no longer in the files, and give a folder of an older version its words."""
+    source.remove(sorted(plan.stale))
+    if plan.stale or not getattr(source, "has_words", True):
+        source.complete()
 
 
 def _print_summary(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
+from sift_core.selection.cosines import cosine_similarities
+from sift_core.types import CandidatePool, DocumentSample, FloatArray, Lookup, Metadata, Query
 
 
 class BatchFetching(ABC):
@@ -36,6 +38,66 @@ class BatchFetching(ABC):
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns, from a worker thread."""
         return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
+
+
+class LexicalFetching(BatchFetching):
+    """Looks up words and vectors, and awaits in a worker thread."""
+
+    @abstractmethod
+    def look_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return one pool for each lookup."""
+
+    async def alook_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `look_up` returns, from a worker thread."""
+        return await asyncio.to_thread(self.look_up, query, lookups, filter=filter)
+
+
+def check_lookups(
+    query: object, lookups: object, *, dimension: int | None, embedder_name: str | None
+) -> None:
+    """Refuse a query and lookups that such a store cannot answer.
+
+    Args:
+        query: Anything.
+        lookups: Anything.
+        dimension: The store's. Default for a store that checks it itself: None.
+        embedder_name: The store's. None if it is not known.
+
+    Raises:
+        InvalidInputError: If `lookups` is not a sequence of `Lookup`, or `check_fetch_arguments`
+            refuses the query or a lookup's vector.
+    """
+    if isinstance(lookups, str) or not isinstance(lookups, Sequence):
+        raise InvalidInputError(
+            f"`lookups` must be a sequence of Lookup, got {type(lookups).__name__}"
+        )
+    for one in lookups:
+        if not isinstance(one, Lookup):
+            raise InvalidInputError(
+                f"`lookups` must be a sequence of Lookup, got {type(one).__name__} in it"
+            )
+    queries: list[Any] = [query]
+    if isinstance(query, Query):
+        queries += [query_of(query, one) for one in lookups if one.vector is not None]
+        dimension = len(query.vector) if dimension is None else dimension
+    check_fetch_arguments(queries, 1, dimension=dimension, embedder_name=embedder_name)
+
+
+def query_of(query: Query, lookup: Lookup) -> Query:
+    """Return the query whose `fetch` is the lookup of a vector; itself if it has that vector."""
+    if lookup.vector is query.embedding:
+        return query
+    return replace(query, embedding=lookup.vector, also=())
+
+
+def with_cosines(query: Query, pool: CandidatePool) -> CandidatePool:
+    """Return a pool whose similarities are the cosines with this query."""
+    cosines = cosine_similarities(query.vector, pool.embeddings)
+    return replace(pool, similarities=cosines) if len(pool) else pool
 
 
 def check_fetch_arguments(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.protocols import BatchCandidateSource, CandidateSource
-from sift_core.sources.contract import BatchFetching
-from sift_core.types import CandidatePool, Query
+from sift_core.protocols import CandidateSource
+from sift_core.selection.cosines import cosine_similarities
+from sift_core.sources.contract import LexicalFetching
+from sift_core.sources.wrapped import afetch_all, alook_up, fetch_all, has_words, look_up
+from sift_core.types import CandidatePool, Lookup, Query
 
 
-class MergedSource(BatchFetching):
+class MergedSource(LexicalFetching):
     """The nearest documents of several sources, each asked for `n_candidates` at the same time.
 
     Each source must hold documents of its own: one that is in two of them comes twice. If one
@@ -72,17 +74,8 @@ class MergedSource(BatchFetching):
         """
         as_count("n_candidates", n_candidates, minimum=1)
 
-        def ask(name: str) -> list[CandidatePool]:
-            source = self._sources[name]
-            try:
-                if isinstance(source, BatchCandidateSource):
-                    return source.fetch_batch(queries, n_candidates, filter=filter)
-                return [source.fetch(query, n_candidates, filter=filter) for query in queries]
-            except (CandidateSourceError, InvalidInputError) as error:
-                raise _named(name, error) from error
-
-        with ThreadPoolExecutor(len(self._sources)) as executor:
-            return _merged(list(executor.map(ask, self._sources)), n_candidates)
+        answers = self._ask(lambda source: fetch_all(source, queries, n_candidates, filter))
+        return [_nearest(pools, n_candidates) for pools in zip(*answers, strict=True)]
 
     async def afetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
@@ -93,19 +86,70 @@ class MergedSource(BatchFetching):
         """
         as_count("n_candidates", n_candidates, minimum=1)
 
-        async def ask(name: str) -> list[CandidatePool]:
-            source = self._sources[name]
+        answers = await self._aask(lambda source: afetch_all(source, queries, n_candidates, filter))
+        return [_nearest(pools, n_candidates) for pools in zip(*answers, strict=True)]
+
+    @property
+    def has_words(self) -> bool:
+        """Whether all sources keep the words of their documents, as far as they know."""
+        return all(map(has_words, self._sources.values()))
+
+    def look_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return one pool for each lookup, with one trip to each source, all at the same time.
+
+        Lists of vectors are merged by cosine. Lists of words are joined rank by rank, since BM25
+        of different collections cannot be compared: the first document of each source in the order
+        of the sources, then the second of each. A source without words adds none.
+
+        Args:
+            query: Whose cosine with each row is in `similarities`.
+            lookups: Vectors and words.
+            filter: Passed to every source.
+
+        Raises:
+            CandidateSourceError: As `fetch_batch`.
+            InvalidInputError: As `fetch_batch`.
+        """
+        answers = self._ask(lambda source: look_up(source, query, lookups, filter))
+        return _joined(query, lookups, answers)
+
+    async def alook_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `look_up` returns; all sources are awaited at once."""
+        answers = await self._aask(lambda source: alook_up(source, query, lookups, filter))
+        return _joined(query, lookups, answers)
+
+    def _ask(
+        self, call: Callable[[CandidateSource], list[CandidatePool]]
+    ) -> list[list[CandidatePool]]:
+        """Return what each source answers, asked in a thread of its own."""
+
+        def ask(name: str) -> list[CandidatePool]:
             try:
-                if isinstance(source, BatchCandidateSource):
-                    return await source.afetch_batch(queries, n_candidates, filter=filter)
-                calls = (source.afetch(query, n_candidates, filter=filter) for query in queries)
-                return list(await asyncio.gather(*calls))
+                return call(self._sources[name])
+            except (CandidateSourceError, InvalidInputError) as error:
+                raise _named(name, error) from error
+
+        with ThreadPoolExecutor(len(self._sources)) as executor:
+            return list(executor.map(ask, self._sources))
+
+    async def _aask(
+        self, call: Callable[[CandidateSource], Awaitable[list[CandidatePool]]]
+    ) -> list[list[CandidatePool]]:
+        """Return what each source answers; the others are cancelled where one fails."""
+
+        async def ask(name: str) -> list[CandidatePool]:
+            try:
+                return await call(self._sources[name])
             except (CandidateSourceError, InvalidInputError) as error:
                 raise _named(name, error) from error
 
         tasks = [asyncio.ensure_future(ask(name)) for name in self._sources]
         try:
-            return _merged(list(await asyncio.gather(*tasks)), n_candidates)
+            return list(await asyncio.gather(*tasks))
         except BaseException:
             for task in tasks:  # the others' answers are of no use any more
                 task.cancel()
@@ -122,17 +166,42 @@ def _named(
     return InvalidInputError(message)
 
 
-def _merged(answers: Sequence[Sequence[CandidatePool]], n_candidates: int) -> list[CandidatePool]:
-    """Return one pool a query from the pools of every source."""
-    return [_nearest(pools, n_candidates) for pools in zip(*answers, strict=True)]
+def _joined(
+    query: Query, lookups: Sequence[Lookup], answers: Sequence[Sequence[CandidatePool]]
+) -> list[CandidatePool]:
+    """Return one pool a lookup from the pools of every source."""
+    return [
+        _nearest(pools, lookup.n_candidates, None if lookup.vector is query.embedding else lookup)
+        if lookup.words is None
+        else _rank_by_rank(pools, lookup.n_candidates)
+        for lookup, *pools in zip(lookups, *answers, strict=True)
+    ]
 
 
-def _nearest(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
-    """Return the rows of all pools with the largest similarities, ties in the order given."""
+def _rank_by_rank(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
+    """Return the first row of each pool, then the second of each, and so on."""
+    ranks = np.concatenate([np.arange(len(pool)) for pool in pools])
+    order = np.argsort(ranks, kind="stable")[:n_candidates]
+    return CandidatePool.concatenate(pools).take(order)
+
+
+def _nearest(
+    pools: Sequence[CandidatePool], n_candidates: int, lookup: Lookup | None = None
+) -> CandidatePool:
+    """Return the rows of all pools with the largest cosines, ties in the order given.
+
+    Args:
+        pools: One or more.
+        n_candidates: How many at most.
+        lookup: Whose vector is compared. Default: the pools' `similarities` say what is nearest.
+    """
     if any(pool.relevance is not None for pool in pools):
         raise InvalidInputError(
             "sources to be merged must rank by similarity, got one with fused scores "
             "(`relevance`), which cannot be compared with another's; leave `fusion` out"
         )
     merged = CandidatePool.concatenate(pools)
-    return merged.take(np.argsort(-merged.similarities, kind="stable")[:n_candidates])
+    cosines = merged.similarities
+    if lookup is not None and lookup.vector is not None and len(merged):
+        cosines = cosine_similarities(lookup.vector, merged.embeddings)
+    return merged.take(np.argsort(-cosines, kind="stable")[:n_candidates])

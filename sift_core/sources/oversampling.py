@@ -18,10 +18,18 @@ import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import BatchCandidateSource, CandidateSource
+from sift_core.protocols import CandidateSource
 from sift_core.selection.context import distinct
-from sift_core.sources.contract import BatchFetching
-from sift_core.types import CandidatePool, FloatArray, IntArray, Query
+from sift_core.sources.contract import LexicalFetching
+from sift_core.sources.wrapped import (
+    VectorLookups,
+    afetch_all,
+    alook_up,
+    fetch_all,
+    has_words,
+    look_up,
+)
+from sift_core.types import CandidatePool, FloatArray, IntArray, Lookup, Query
 
 # Decision 0008 has the measurements behind these.
 DISTINCT_A_CHOICE = 2  # distinct chunks that a pool should have for each one that is chosen
@@ -31,7 +39,7 @@ LARGEST_STEP = 4  # times as many candidates as in the fetch before
 MAX_CANDIDATES = 2000  # unless the caller says otherwise, or asks for more at first
 
 
-class OversamplingSource(BatchFetching):
+class OversamplingSource(LexicalFetching):
     """A source around another one, which it asks for more where candidates are too much alike.
 
     Whoever takes a `CandidateSource` takes this one, for instance
@@ -111,25 +119,81 @@ class OversamplingSource(BatchFetching):
             CandidateSourceError: If the store fails in any of the fetches.
         """
         rule = self._rule(n_candidates)
-        pools = self._fetch_all(queries, rule.n_candidates, filter)
-        found = list(map(self._found, queries, pools, [rule.n_candidates] * len(pools)))
-        for _ in range(MORE_FETCHES):
-            for size, those in rule.next_sizes(found).items():
-                pools = self._fetch_all([queries[i] for i in those], size, filter)
-                for i, pool in zip(those, pools, strict=True):
-                    found[i] = self._found(queries[i], pool, size)
-        return rule.thinned(found)
+        pools = fetch_all(self._source, queries, rule.n_candidates, filter)
+        return self._enough(rule, queries, pools, filter)
 
     async def afetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns; distinct chunks are counted in a worker thread."""
         rule = self._rule(n_candidates)
-        pools = await self._afetch_all(queries, rule.n_candidates, filter)
+        pools = await afetch_all(self._source, queries, rule.n_candidates, filter)
+        return await self._aenough(rule, queries, pools, filter)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the source keeps the words of its documents, as far as it knows."""
+        return has_words(self._source)
+
+    def look_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return one pool for each lookup, in one trip where candidates are not too much alike.
+
+        Lists of vectors obey the rule of `fetch_batch`. Lists of words are the source's.
+
+        Args:
+            query: Whose cosine with each row is in `similarities`.
+            lookups: Vectors and words.
+            filter: The source's own kind of filter. Default: no restriction.
+
+        Raises:
+            CandidateSourceError: As `fetch_batch`.
+            InvalidInputError: As `fetch_batch`.
+        """
+        vectors = VectorLookups(query, lookups)
+        rules = {n: self._rule(n) for n in vectors.queries}
+        pools = look_up(self._source, query, lookups, filter)
+        found = {
+            n: self._enough(rules[n], queries, [pools[i] for i in vectors.places[n]], filter)
+            for n, queries in vectors.queries.items()
+        }
+        return vectors.put_into(pools, found)
+
+    async def alook_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
+    ) -> list[CandidatePool]:
+        """Return what `look_up` returns; distinct chunks are counted in a worker thread."""
+        vectors = VectorLookups(query, lookups)
+        rules = {n: self._rule(n) for n in vectors.queries}
+        pools = await alook_up(self._source, query, lookups, filter)
+        found = {
+            n: await self._aenough(rules[n], queries, [pools[i] for i in vectors.places[n]], filter)
+            for n, queries in vectors.queries.items()
+        }
+        return vectors.put_into(pools, found)
+
+    def _enough(
+        self, rule: _Rule, queries: Sequence[Query], pools: Sequence[CandidatePool], filter: Any
+    ) -> list[CandidatePool]:
+        """Return pools with enough distinct chunks, from those of the first fetch."""
+        found = list(map(self._found, queries, pools, [rule.n_candidates] * len(pools)))
+        for _ in range(MORE_FETCHES):
+            for size, those in rule.next_sizes(found).items():
+                pools = fetch_all(self._source, [queries[i] for i in those], size, filter)
+                for i, pool in zip(those, pools, strict=True):
+                    found[i] = self._found(queries[i], pool, size)
+        return rule.thinned(found)
+
+    async def _aenough(
+        self, rule: _Rule, queries: Sequence[Query], pools: Sequence[CandidatePool], filter: Any
+    ) -> list[CandidatePool]:
+        """Return what `_enough` returns, without blocking the event loop."""
         found = list(map(self._found, queries, pools, [rule.n_candidates] * len(pools)))
         for _ in range(MORE_FETCHES):
             for size, those in (await asyncio.to_thread(rule.next_sizes, found)).items():
-                pools = await self._afetch_all([queries[i] for i in those], size, filter)
+                some = [queries[i] for i in those]
+                pools = await afetch_all(self._source, some, size, filter)
                 for i, pool in zip(those, pools, strict=True):
                     found[i] = self._found(queries[i], pool, size)
         return await asyncio.to_thread(rule.thinned, found)
@@ -155,22 +219,6 @@ class OversamplingSource(BatchFetching):
             n_select=self._n_select,
             cap=max(MAX_CANDIDATES, n_candidates) if cap is None else cap,
         )
-
-    def _fetch_all(
-        self, queries: Sequence[Query], n_candidates: int, filter: Any
-    ) -> list[CandidatePool]:
-        source = self._source
-        if len(queries) != 1 and isinstance(source, BatchCandidateSource):
-            return source.fetch_batch(queries, n_candidates, filter=filter)
-        return [source.fetch(query, n_candidates, filter=filter) for query in queries]
-
-    async def _afetch_all(
-        self, queries: Sequence[Query], n_candidates: int, filter: Any
-    ) -> list[CandidatePool]:
-        source = self._source
-        if len(queries) != 1 and isinstance(source, BatchCandidateSource):
-            return await source.afetch_batch(queries, n_candidates, filter=filter)
-        return [await source.afetch(query, n_candidates, filter=filter) for query in queries]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from sift_core.checks import check_queries
-from sift_core.protocols import BatchCandidateSource, CandidateSource, Embedder
+from sift_core.protocols import CandidateSource, Embedder, LexicalSource
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.types import CandidatePool, Query
+from sift_core.selection.word_counts import words_of
+from sift_core.sources.wrapped import afetch_all, fetch_all
+from sift_core.types import CandidatePool, Lookup, Query
+
+RANK_SHIFT = 60  # Cormack, Clarke and Buettcher (SIGIR 2009), measured there
 
 
 def queries_of(texts: Sequence[str], embedder: Embedder) -> Query:
@@ -27,7 +31,12 @@ def queries_of(texts: Sequence[str], embedder: Embedder) -> Query:
 
 
 def fetch_for_all(
-    source: CandidateSource, query: Query, n_candidates: int, *, filter: Any = None
+    source: CandidateSource,
+    query: Query,
+    n_candidates: int,
+    *,
+    filter: Any = None,
+    with_words: bool = False,
 ) -> CandidatePool:
     """Return the nearest documents of a query and of those in its `also`, each document once.
 
@@ -36,42 +45,110 @@ def fetch_for_all(
     document is identified by its id and text. `similarities` are cosines with the nearest query.
     If the source gives fused scores, `relevance` is one over the best rank by these.
 
+    With words, a `LexicalSource` also looks for the words of each query's text, all in one trip.
+    The two lists of a query are fused: a document's score is the sum of 1 / (60 + rank) over the
+    lists that have it (Cormack et al., 2009), and the first `n_candidates` stay, in that order.
+    A query without words, such as "???", is looked for by its vector alone.
+
     Args:
         source: Any source.
         query: What to look for.
         n_candidates: How many at most for each query, >= 1.
         filter: The source's own kind of filter; None for no restriction.
+        with_words: Whether to look for words where the source can. Default: False.
 
     Raises:
         CandidateSourceError: If the store fails.
         InvalidInputError: If a query and the source do not fit together.
     """
     queries = [query, *query.also]
+    if with_words and _looks_up(source) and (lookups := _Lookups(queries, n_candidates)).has_words:
+        fused = lookups.fused(source.look_up(query, lookups.all, filter=filter))
+        return fused[0] if len(queries) == 1 else _joined(query, fused)
     if len(queries) == 1:
         return source.fetch(query, n_candidates, filter=filter)
-    if isinstance(source, BatchCandidateSource):
-        pools = source.fetch_batch(queries, n_candidates, filter=filter)
-    else:
-        pools = [source.fetch(one, n_candidates, filter=filter) for one in queries]
-    return _joined(query, pools)
+    return _joined(query, fetch_all(source, queries, n_candidates, filter))
 
 
 async def afetch_for_all(
-    source: CandidateSource, query: Query, n_candidates: int, *, filter: Any = None
+    source: CandidateSource,
+    query: Query,
+    n_candidates: int,
+    *,
+    filter: Any = None,
+    with_words: bool = False,
 ) -> CandidatePool:
     """Return what `fetch_for_all` returns, without blocking the event loop.
 
     A source without batches is asked for all at once.
     """
     queries = [query, *query.also]
+    if with_words and _looks_up(source) and (lookups := _Lookups(queries, n_candidates)).has_words:
+        pools = await source.alook_up(query, lookups.all, filter=filter)
+        fused = await asyncio.to_thread(lookups.fused, pools)
+        return fused[0] if len(queries) == 1 else await asyncio.to_thread(_joined, query, fused)
     if len(queries) == 1:
         return await source.afetch(query, n_candidates, filter=filter)
-    if isinstance(source, BatchCandidateSource):
-        pools = await source.afetch_batch(queries, n_candidates, filter=filter)
-    else:
-        found = (source.afetch(one, n_candidates, filter=filter) for one in queries)
-        pools = await asyncio.gather(*found)
+    pools = await afetch_all(source, queries, n_candidates, filter)
     return await asyncio.to_thread(_joined, query, pools)
+
+
+def _looks_up(source: CandidateSource) -> TypeGuard[LexicalSource]:
+    """Return whether a source takes lookups; one that keeps no words says so when it is asked.
+
+    `isinstance` reads `has_words` before Python 3.12, for which a store may have to be asked.
+    """
+    return hasattr(source, "look_up") and hasattr(source, "alook_up")
+
+
+class _Lookups:
+    """What to look for so as to find the vectors and the words of queries.
+
+    Args:
+        queries: One or more.
+        n_candidates: How many at most for each list, >= 1.
+    """
+
+    def __init__(self, queries: Sequence[Query], n_candidates: int) -> None:
+        self._n_candidates = n_candidates
+        self._words = [words_of(one.text) for one in queries]
+        self.all = [Lookup(n_candidates=n_candidates, vector=one.vector) for one in queries]
+        self.all += [
+            Lookup(n_candidates=n_candidates, words=words) for words in self._words if words
+        ]
+
+    @property
+    def has_words(self) -> bool:
+        """Whether any query has words."""
+        return any(self._words)
+
+    def fused(self, pools: Sequence[CandidatePool]) -> list[CandidatePool]:
+        """Return one pool a query of what was found for `all`."""
+        by_words = iter(pools[len(self._words) :])
+        return [
+            _fused([near, next(by_words)], self._n_candidates) if words else near
+            for near, words in zip(pools, self._words, strict=False)
+        ]
+
+
+def _fused(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
+    """Return the rows of several lists by reciprocal rank, each document once, ties by list."""
+    found = [pool for pool in pools if len(pool)]
+    if len(found) < 2:
+        return (found or pools)[0]
+    scores: dict[tuple[str, str], float] = {}
+    rows: dict[tuple[str, str], int] = {}
+    start = 0
+    for pool in found:
+        ranks: dict[tuple[str, str], int] = {}
+        for rank, key in enumerate(zip(pool.document_ids, pool.texts, strict=True), 1):
+            ranks.setdefault(key, rank)
+        for key, rank in ranks.items():
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_SHIFT + rank)
+            rows.setdefault(key, start + rank - 1)
+        start += len(pool)
+    best = sorted(scores, key=lambda key: -scores[key])[:n_candidates]
+    return replace(CandidatePool.concatenate(found).take([rows[key] for key in best]), scores=())
 
 
 def _joined(query: Query, pools: Sequence[CandidatePool]) -> CandidatePool:

@@ -4,7 +4,7 @@ import faiss
 import numpy as np
 
 from sift_core.sources import FaissSource
-from sift_core.types import Document, Query
+from sift_core.types import Document, Lookup, Query
 
 # Its threads wait by turning, which is slow where other tests have the cores.
 faiss.omp_set_num_threads(1)
@@ -70,7 +70,7 @@ def remove(source, numbers):
 
 
 def contents(source):
-    """Return all documents' numbers; checks that each has its own text and vector."""
+    """Return all documents' numbers; checks that each has its own text, vector and words."""
     pool = source.fetch(elsewhere(), 1_000_000)
     numbers = [metadata["number"] for metadata in pool.metadata]
     assert [name for name in pool.document_ids] == [f"doc-{i}" for i in numbers]
@@ -78,4 +78,13 @@ def contents(source):
     expected = vectors(max(numbers) + 1)[numbers]
     np.testing.assert_allclose(pool.embeddings, expected, atol=1e-6)
     assert len(set(numbers)) == len(numbers)
+    if source.has_words:  # the same documents
+        assert by_words(source, "漢字") == sorted(numbers)
     return sorted(numbers)
+
+
+def by_words(source, *words):
+    """Return the numbers of all documents with any of the words."""
+    lookup = Lookup(n_candidates=1_000_000, words=words)
+    (pool,) = source.look_up(elsewhere(d=source._index.d), [lookup])
+    return sorted(metadata["number"] for metadata in pool.metadata)

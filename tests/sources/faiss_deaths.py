@@ -55,7 +55,9 @@ def die(folder, description):
             source.save(folder)
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        found = contents(FaissSource.load(folder))
+        loaded = FaissSource.load(folder)
+        found = contents(loaded)
+        assert loaded.has_words
         assert status in (0, DIED)
         assert found in (list(range(current)), list(range(size))), (n, found)
         assert status == DIED or len(found) == size
@@ -112,7 +114,7 @@ def race(n_rounds, n_writers, n_documents=40):
             held = {each.metadata["number"] for each in kept}
             for i, result in enumerate(results):
                 assert held >= {i * 1000 + k for k in range(result["stored"])}, (held, results)
-            assert len(os.listdir(folder)) == 4
+            assert len(os.listdir(folder)) == 5
             whole += sum(result["error"] is None for result in results)
     return {"whole": whole}
 

@@ -14,7 +14,13 @@ import qdrant_client
 from qdrant_client import models
 
 from sift_core.errors import LossyVectorsWarning
-from sift_core.sources import FaissSource, InMemorySource, MergedSource, QdrantSource
+from sift_core.sources import (
+    FaissSource,
+    InMemorySource,
+    MergedSource,
+    QdrantSource,
+    content_id,
+)
 from sift_core.types import Document, Query
 from tests.sources.qdrant_grpc import serving_grpc
 from tests.sources.qdrant_rest import serving
@@ -101,6 +107,9 @@ class Store:
 
     def fetch_batch(self, queries, n_candidates, **options):
         return self.ask("fetch_batch", queries, n_candidates, **options)
+
+    def look_up(self, query, lookups, **options):
+        return self.ask("look_up", query, lookups, **options)
 
     def ask(self, method, *arguments, **options):
         if self.loop is None:
@@ -195,16 +204,32 @@ def parity_filter(value):
     return models.Filter(must=[models.FieldCondition(key="parity", match=match)])
 
 
-def filled(client, corpus, *, named=False, distance=models.Distance.COSINE):
+def filled(client, corpus, *, named=False, distance=models.Distance.COSINE, words=False):
+    if words:  # as `index_documents` creates and fills a collection
+        source = QdrantSource(client, NAME)
+        source.prepare(embedder_name=MODEL, dimension=D)
+        source.add(list(map(content_id, corpus.documents)), corpus.documents, corpus.embeddings)
+        return client
     client.create_collection(**collection_settings(named, distance))
     client.upsert(NAME, list(points(corpus, named)))
     return client
 
 
-async def afilled(corpus):
+async def afilled(corpus, *, words=False):
     client = qdrant_client.AsyncQdrantClient(":memory:")
-    await client.create_collection(**collection_settings(False, models.Distance.COSINE))
-    await client.upsert(NAME, list(points(corpus, False)))
+    settings, rows = collection_settings(False, models.Distance.COSINE), points(corpus, False)
+    if words:
+        with qdrant_in_memory(corpus, words=True) as filled:
+            config = filled.get_collection(NAME).config
+            settings |= {"sparse_vectors_config": config.params.sparse_vectors}
+            settings["metadata"] = config.metadata
+            records, _ = filled.scroll(NAME, limit=N, with_payload=True, with_vectors=True)
+        rows = [
+            models.PointStruct(id=each.id, vector=each.vector, payload=each.payload)
+            for each in records
+        ]
+    await client.create_collection(**settings)
+    await client.upsert(NAME, list(rows))
     return client
 
 
@@ -224,21 +249,21 @@ SERVED = ["qdrant REST", "qdrant gRPC"]
 
 
 @contextmanager
-def connected(kind, corpus, folder, loop):
+def connected(kind, corpus, folder, loop, *, words=False):
     """Give a client of a kind; one of a server where the kind says so."""
     with ExitStack() as stack:
         if kind in LOCAL:
-            yield stack.enter_context(qdrant_in_memory(corpus, **LOCAL[kind]))
+            yield stack.enter_context(qdrant_in_memory(corpus, **LOCAL[kind], words=words))
             return
         if kind == "qdrant folder":
             client = qdrant_client.QdrantClient(path=str(folder))
-            yield stack.enter_context(closing(filled(client, corpus)))
+            yield stack.enter_context(closing(filled(client, corpus, words=words)))
             return
         is_async = kind.startswith("async ")
         connect = qdrant_client.AsyncQdrantClient if is_async else qdrant_client.QdrantClient
         settings = {"timeout": 300, "check_compatibility": False}
         if kind != "async qdrant memory":
-            local = stack.enter_context(qdrant_in_memory(corpus))
+            local = stack.enter_context(qdrant_in_memory(corpus, words=words))
             if kind.endswith("gRPC"):
                 settings["grpc_port"] = stack.enter_context(serving_grpc(local))
                 settings |= {"url": "http://127.0.0.1", "prefer_grpc": True}
@@ -249,7 +274,7 @@ def connected(kind, corpus, folder, loop):
             return
 
         async def begin():  # a channel of gRPC belongs to the loop that it was made in
-            return connect(**settings) if "url" in settings else await afilled(corpus)
+            return connect(**settings) if "url" in settings else await afilled(corpus, words=words)
 
         client = asyncio.run_coroutine_threadsafe(begin(), loop).result()
         yield client
@@ -269,8 +294,11 @@ KINDS = [*(f"{kind}, called" for kind in CALLED), *(f"{kind}, awaited" for kind 
 
 
 @contextmanager
-def opened(name, corpus, folder):
-    """Open the store that `KINDS` has under a name, filled with the corpus."""
+def opened(name, corpus, folder, *, words=False):
+    """Open the store that `KINDS` has under a name, filled with the corpus.
+
+    With `words`, Qdrant keeps words; the others do in any case.
+    """
     kind, mode = name.rsplit(", ", 1)
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop()) if mode == "awaited" else None
@@ -279,7 +307,7 @@ def opened(name, corpus, folder):
             kept_in = folder if "folder" in kind else None
             store = faiss_store(corpus, description, kept_in, **options)
         elif "qdrant" in kind:
-            client = stack.enter_context(connected(kind, corpus, folder, loop))
+            client = stack.enter_context(connected(kind, corpus, folder, loop, words=words))
             vector_name = "dense" if kind == "qdrant named" else ""
             store = Store(
                 source=QdrantSource(client, NAME, vector_name=vector_name, embedder_name=MODEL),

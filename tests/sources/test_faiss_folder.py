@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 import weakref
 from contextlib import suppress
 from hashlib import sha256
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import CandidateSourceError, InvalidInputError, MissingWordsWarning
 from sift_core.sources import FaissSource
 from sift_core.types import Document
 
@@ -24,6 +25,7 @@ from tests.sources.faiss_corpus import (  # noqa: E402
     NAME,
     add,
     built,
+    by_words,
     contents,
     documents,
     elsewhere,
@@ -31,7 +33,7 @@ from tests.sources.faiss_corpus import (  # noqa: E402
     saved,
 )
 
-FILES = ["documents-*.jsonl", "folder.lock", "index-*.faiss", "manifest.json"]
+FILES = ["documents-*.jsonl", "folder.lock", "index-*.faiss", "manifest.json", "words-*.npz"]
 DEAD = "0123456789ab"  # as the names of files that are not the user's have it
 
 
@@ -99,7 +101,7 @@ def test_a_source_that_was_changed_is_saved_as_it_is(folder, tmp_path, descripti
     copy.save(folder)
     assert len(contents(FaissSource.load(folder))) == 22
     assert contents(FaissSource.load(tmp_path / "copy")) == contents(source)
-    assert len(os.listdir(folder)) == 4
+    assert len(os.listdir(folder)) == 5
 
 
 def test_the_name_of_the_embedder_is_checked(folder):
@@ -158,9 +160,9 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(folder, what
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("n", range(1, 7))
+@pytest.mark.parametrize("n", range(1, 8))
 def test_a_disk_that_fails_while_saving_leaves_what_was_there(folder, monkeypatch, n):
-    """Two files, the manifest and the folder are synced, then the folder again."""
+    """Three files, the manifest and the folder are synced, then the folder again."""
     source_of(2).save(folder)
     before = in_all(folder)
     calls = []
@@ -178,10 +180,10 @@ def test_a_disk_that_fails_while_saving_leaves_what_was_there(folder, monkeypatc
     monkeypatch.setattr(os, "replace", failing(os.replace))
     with pytest.raises(CandidateSourceError, match="No space left"):
         source_of(3).save(folder)
-    if n < 6:
+    if n < 7:
         assert in_all(folder) == before
-        assert calls[-1].__name__ == ("replace" if n == 5 else "fsync")
-    assert len(contents(FaissSource.load(folder))) == (2 if n < 6 else 3)
+        assert calls[-1].__name__ == ("replace" if n == 6 else "fsync")
+    assert len(contents(FaissSource.load(folder))) == (2 if n < 7 else 3)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
@@ -215,7 +217,7 @@ def test_a_manifest_that_cannot_be_used_is_told_and_kept(folder, manifest, messa
         with pytest.raises(CandidateSourceError, match=message):
             call(folder)
     assert (folder / "manifest.json").read_bytes() == manifest
-    assert len(os.listdir(folder)) == 4
+    assert len(os.listdir(folder)) == 5
 
 
 def flipped(content):
@@ -233,12 +235,15 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("pattern", ["index-*", "documents-*"])
+@pytest.mark.parametrize("pattern", ["index-*", "documents-*", "words-*"])
 def test_a_damaged_file_is_named(folder, pattern, damage):
     source_of(50).save(folder)
     path = only(folder, pattern)
     if DAMAGES[damage] is None:
         path.unlink()
+        if pattern == "words-*":  # the others are whole
+            assert not FaissSource.load(folder).has_words
+            return
     else:
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     with pytest.raises(CandidateSourceError, match=rf"{path.name}.*; restore it, or index again"):
@@ -299,6 +304,7 @@ def test_documents_that_are_none_are_told(folder, line, message):
 def test_what_a_dead_process_left_is_cleaned_up_and_other_files_stay(folder):
     source_of(3).save(folder)
     left = [f"index-{DEAD}.faiss", f"documents-{DEAD}.jsonl", f"manifest-{DEAD}.json"]
+    left.append(f"words-{DEAD}.npz")
     users = ["index.faiss", "index-mine.faiss", "documents-2024.jsonl", "manifest.json.bak"]
     for name in [*left, *users]:
         (folder / name).write_bytes(b"half")
@@ -408,7 +414,7 @@ def test_a_death_at_any_step_of_saving_leaves_the_old_state_or_the_new(
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout)
     assert {"old", "new"} == set(result["outcomes"])
-    assert result["files"] == 4
+    assert result["files"] == 5
 
 
 @pytest.mark.slow
@@ -422,3 +428,79 @@ def test_of_first_writers_none_destroys_what_another_stored(request):
     )
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["whole"] >= 1
+
+
+def made_old(folder, change=lambda state: state.pop("words")):
+    """Make a folder as versions before words left it, or change what the manifest says of them."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["state"])
+    state = json.dumps(manifest["state"], sort_keys=True).encode()
+    manifest["sha256"] = sha256(state).hexdigest()
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda state: state.pop("words"), lambda state: state["words"].update(format=0)],
+    ids=["no words", "words of another version"],
+)
+def test_a_folder_without_words_says_so_once_and_gets_them_by_writing(folder, change):
+    source_of(5).save(folder)
+    made_old(folder, change)
+    source = FaissSource.load(folder)
+    assert not source.has_words
+    assert contents(source) == [0, 1, 2, 3, 4]
+    with pytest.warns(MissingWordsWarning, match="run `sift index` again") as caught:
+        assert by_words(source, "漢字") == []
+    assert [Path(warning.filename).name for warning in caught] == ["faiss_corpus.py"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert by_words(source, "漢字") == []
+    source.complete()  # nothing was changed, but words were missing
+    for each in (source, FaissSource.load(folder)):
+        assert each.has_words
+        assert by_words(each, "3") == [3]
+    assert len(os.listdir(folder)) == 5
+
+
+def test_adding_to_a_folder_without_words_counts_all(folder):
+    source_of(5).save(folder)
+    made_old(folder)
+    source = FaissSource.load(folder)
+    add(source, [5])
+    source.flush()
+    assert by_words(source, "5", "1") == by_words(FaissSource.load(folder), "5", "1") == [1, 5]
+    source.complete()
+
+
+def test_words_of_what_was_added_and_removed_are_found_before_it_is_saved(folder):
+    source = saved(folder, 6)
+    reader = FaissSource.load(folder)
+    add(source, [6, 7], note=" неделя")
+    remove(source, [7])
+    source.remove([name for name, one in source.documents().items() if one.document_id == "doc-2"])
+    assert by_words(source, "неделя") == [6]
+    assert by_words(source, "2", "3") == [3]
+    assert by_words(reader, "2", "неделя") == [2]
+    source.complete()
+    assert by_words(reader, "2", "неделя") == [2]  # the state that it read
+    assert by_words(FaissSource.load(folder), "2", "неделя") == [6]
+
+
+def test_words_that_are_none_are_told(folder):
+    source_of(3).save(folder)
+    path = only(folder, "words-*")
+    path.write_bytes(b"no archive")
+    checksum = sha256(b"no archive").hexdigest()
+    made_old(folder, lambda state: state["words"].update(sha256=checksum))
+    with pytest.raises(CandidateSourceError, match=rf"{path.name}.* holds other than words"):
+        FaissSource.load(folder)
+
+
+def test_a_folder_with_words_is_read_by_versions_that_know_none(folder):
+    """Their manifest has two files; what else is in the state they pass over."""
+    source_of(3).save(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["format"] == 2
+    assert {"index", "documents", "embedder_name"} < {*manifest["state"]}

@@ -1,11 +1,12 @@
 """One pool for several queries: each document once, asked for in one batch."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector
+from sift_core import ChoiceOptions, ContextSelector, asearch, cosine_similarities, search
 from sift_core.errors import InvalidInputError
 from sift_core.sources import InMemorySource
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all, queries_of
@@ -146,3 +147,93 @@ def test_fused_scores_become_ranks(store):
 def test_refuses_others_that_cannot_be_looked_for(also):
     with pytest.raises(InvalidInputError, match="`also` must hold queries"):
         Query(text="q", embedding=np.ones(8), also=also)
+
+
+class Lexical:
+    """A source that notes its lookups."""
+
+    def __init__(self, source):
+        self.source, self.asked = source, []
+        self.fetch, self.afetch = source.fetch, source.afetch
+        self.has_words = True
+
+    def look_up(self, query, lookups, *, filter=None):
+        self.asked.append([(one.n_candidates, one.words, filter) for one in lookups])
+        return self.source.look_up(query, lookups, filter=filter)
+
+    async def alook_up(self, query, lookups, *, filter=None):
+        return self.look_up(query, lookups, filter=filter)
+
+
+def with_texts(asked, *texts):
+    """Return a query whose texts are these."""
+    one, *others = [
+        replace(each, text=text, also=())
+        for each, text in zip((asked, *asked.also), texts, strict=True)
+    ]
+    return replace(one, also=others)
+
+
+def test_words_and_vectors_are_fused_by_reciprocal_rank_in_one_trip(store):
+    source = Lexical(store)
+    asked = with_texts(query(1), "number 41?")
+    pool = fetch_for_all(source, asked, 5, filter=bool_of, with_words=True)
+    assert source.asked == [[(5, None, bool_of), (5, ("number", "41"), bool_of)]]
+    near = store.fetch(asked, 5).document_ids
+    # The one document of the word is first in its list, as the nearest is in the other: 1 / 61
+    # both, where the list of vectors goes first. The fifth of five no longer has a place.
+    assert list(pool.document_ids) == [near[0], "41", *near[1:4]]
+    assert pool.relevance is None
+    cosines = cosine_similarities(asked.vector, pool.embeddings)
+    np.testing.assert_allclose(pool.similarities, cosines, atol=1e-6)
+    awaited = asyncio.run(afetch_for_all(source, asked, 5, filter=bool_of, with_words=True))
+    assert awaited.document_ids == pool.document_ids
+
+
+def bool_of(metadata):
+    return metadata == {}
+
+
+def test_a_document_of_both_lists_comes_before_those_of_one(store):
+    asked = query(1)
+    second = store.fetch(asked, 5).document_ids[1]
+    pool = fetch_for_all(store, with_texts(asked, f"text {second}"), 5, with_words=True)
+    assert pool.document_ids[0] == second  # 1 / 62 + 1 / 61
+    assert len(set(pool.document_ids)) == len(pool) == 5
+
+
+def test_each_of_several_queries_has_words_of_its_own(store):
+    source = Lexical(store)
+    asked = with_texts(query(3), "41 or 17", "???", "23")
+    pool = fetch_for_all(source, asked, 4, with_words=True)
+    words = [words for _, words, _ in source.asked[0]]
+    assert words == [None, None, None, ("41", "or", "17"), ("23",)]
+    assert {"41", "17", "23"} <= {*pool.document_ids}
+    assert {*store.fetch(asked.also[0], 4).document_ids} <= {*pool.document_ids}
+    assert len(set(pool.document_ids)) == len(pool)
+    awaited = asyncio.run(afetch_for_all(source, asked, 4, with_words=True))
+    assert awaited.document_ids == pool.document_ids
+
+
+def test_where_no_query_has_words_or_none_are_wanted_vectors_alone_are_asked_for(store):
+    source = Lexical(store)
+    for asked, with_words in ((query(1), False), (with_texts(query(1), "???"), True)):
+        pool = fetch_for_all(source, asked, 5, with_words=with_words)
+        awaited = asyncio.run(afetch_for_all(source, asked, 5, with_words=with_words))
+        assert pool.document_ids == awaited.document_ids == store.fetch(asked, 5).document_ids
+    assert source.asked == []
+    plain = Counting(store)
+    fetch_for_all(plain, with_texts(query(1), "41"), 5, with_words=True)
+    assert plain.asked == [("41", 5, None)]
+
+
+def test_a_search_finds_words_where_words_count(store):
+    asked = with_texts(query(1), "41")
+    near = {*store.fetch(asked, 5).document_ids}
+    assert "41" not in near
+    for words in (0.0, 0.5):
+        options = ChoiceOptions(n_select=5, n_candidates=5, words=words)
+        found = search(store, asked, options).pool.document_ids
+        awaited = asyncio.run(asearch(store, asked, options)).pool.document_ids
+        assert ("41" in found) == (words > 0)
+        assert found == awaited

@@ -1,8 +1,9 @@
 """A folder that holds an index, its documents and the embedder's name, and is never half new.
 
-    manifest.json             names the two files below with their SHA-256; replacing it switches
+    manifest.json             names the three files below with their SHA-256; replacing it switches
     index-<token>.faiss       the index
     documents-<token>.jsonl   a document a line: Faiss id, content id, document id, text, metadata
+    words-<token>.npz         the columns of a `LexicalIndex`; older versions do not write it
     folder.lock               held by whoever writes
 
 Files of these names that the manifest does not name were left by a process that died; the next
@@ -27,23 +28,30 @@ from sift_core.errors import CandidateSourceError
 from sift_core.files import json_checksum, lock, sync_folder, write_durably
 from sift_core.sources.faiss.documents import DocumentTable, Row
 from sift_core.sources.faiss.entries import faiss, starting_form
+from sift_core.sources.lexical_index import FORMAT as WORDS_FORMAT
+from sift_core.sources.lexical_index import LexicalIndex
 from sift_core.types import Document
 
 MANIFEST = "manifest.json"
 LOCK = "folder.lock"
 FORMAT = 2  # 1 kept its documents in SQLite
 LOCK_WAIT_S = 5.0  # a save of others takes a second or so. Guess.
-_OURS = re.compile(r"(index-\w{12}\.faiss|documents-\w{12}\.jsonl|manifest-\w{12}\.json)", re.ASCII)
+_OURS = re.compile(
+    r"(index-\w{12}\.faiss|documents-\w{12}\.jsonl|words-\w{12}\.npz|manifest-\w{12}\.json)",
+    re.ASCII,
+)
+_SUFFIXES = {"index": "faiss", "documents": "jsonl", "words": "npz", "manifest": "json"}
 _BLOCK = 1 << 20
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # reading JSON
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SavedIndex:
-    """What was read from a folder."""
+    """What was read from a folder; `words` are None in a folder that keeps none we can read."""
 
     index: Any
     documents: DocumentTable
+    words: LexicalIndex | None
     embedder_name: str | None
 
 
@@ -85,7 +93,7 @@ class IndexFolder:
                     f"right folder?"
                 )
             try:
-                saved = self._read(manifest)
+                saved = self._read(manifest, may_lack_words=is_last)
             except FileNotFoundError as error:  # replaced while it was read
                 if is_last:
                     raise CandidateSourceError(
@@ -137,12 +145,15 @@ class IndexFolder:
             if not was_held:
                 self.release()
 
-    def write(self, index: Any, rows: Iterable[Row], *, embedder_name: str | None) -> None:
+    def write(
+        self, index: Any, rows: Iterable[Row], words: LexicalIndex, *, embedder_name: str | None
+    ) -> None:
         """Write a state, switch to it and delete the one before; the lock must be held.
 
         Args:
             index: Any CPU index.
             rows: The documents of its entries; entries without one count as deleted.
+            words: The words of these documents.
             embedder_name: Model behind the vectors.
 
         Raises:
@@ -151,16 +162,14 @@ class IndexFolder:
         assert self._lock is not None
         self._manifest()  # refuses to replace the manifest of something else
         token = uuid.uuid4().hex[:12]
-        paths = [
-            self.path / f"{name}-{token}.{suffix}"
-            for name, suffix in (("index", "faiss"), ("documents", "jsonl"), ("manifest", "json"))
-        ]
-        index_path, documents_path, manifest_path = paths
+        paths = [self.path / f"{name}-{token}.{suffix}" for name, suffix in _SUFFIXES.items()]
+        index_path, documents_path, words_path, manifest_path = paths
         state: dict[str, Any] = {"embedder_name": embedder_name}
         is_switched = False
         try:
             state["index"] = _write_index(index_path, starting_form(index))
             state["documents"] = _write_documents(documents_path, rows)
+            state["words"] = _write_words(words_path, words)
             checksum = json_checksum(state)
             manifest = {"format": FORMAT, "state": state, "sha256": checksum}
             written = json.dumps(manifest, indent=1).encode()
@@ -178,7 +187,7 @@ class IndexFolder:
             _delete(
                 path
                 for path in sorted(self.path.iterdir())
-                if _OURS.fullmatch(path.name) and path not in (index_path, documents_path)
+                if _OURS.fullmatch(path.name) and path not in paths
             )
 
     def _manifest(self) -> dict[str, Any] | None:
@@ -203,7 +212,7 @@ class IndexFolder:
                 raise ValueError("its checksum is another")
             if not isinstance(state["embedder_name"], str | None):
                 raise TypeError("its `embedder_name` is no text")
-            for kind in ("index", "documents"):
+            for kind in ("index", "documents", *(["words"] if "words" in state else [])):
                 if not _OURS.fullmatch(state[kind]["name"]) or not state[kind]["sha256"]:
                     raise ValueError(f"it names {state[kind]['name']!r}")
         except _DAMAGED as error:
@@ -213,8 +222,9 @@ class IndexFolder:
             ) from error
         return manifest
 
-    def _read(self, manifest: dict[str, Any]) -> SavedIndex:
+    def _read(self, manifest: dict[str, Any], *, may_lack_words: bool) -> SavedIndex:
         state = manifest["state"]
+        words = self._read_words(state.get("words"), may_be_missing=may_lack_words)
         index_path = self._checked(state["index"])
         documents_path = self._checked(state["documents"])
         try:
@@ -234,7 +244,31 @@ class IndexFolder:
                 f"{str(documents_path)!r} holds other than documents: {type(error).__name__}: "
                 f"{error}; restore it, or index again into another folder"
             ) from error
-        return SavedIndex(index=index, documents=documents, embedder_name=name)
+        return SavedIndex(index=index, documents=documents, words=words, embedder_name=name)
+
+    def _read_words(
+        self, entry: dict[str, Any] | None, *, may_be_missing: bool
+    ) -> LexicalIndex | None:
+        """Return the words; None if the manifest names none, or another version's.
+
+        Args:
+            entry: What the manifest says of the file.
+            may_be_missing: Whether a file that is gone counts as none.
+        """
+        if entry is None or entry.get("format") != WORDS_FORMAT:
+            return None
+        try:
+            path = self._checked(entry)
+            return LexicalIndex.from_bytes(path.read_bytes())
+        except FileNotFoundError:
+            if may_be_missing:
+                return None
+            raise
+        except ValueError as error:
+            raise CandidateSourceError(
+                f"{str(path)!r} holds other than words: {error}; restore it, or index again into "
+                f"another folder"
+            ) from error
 
     def _checked(self, entry: dict[str, Any]) -> Path:
         """Return the path of a file that is the one that was written."""
@@ -277,6 +311,11 @@ def _write_documents(path: Path, rows: Iterable[Row]) -> dict[str, str]:
             append(json.dumps(columns, ensure_ascii=False).encode() + b"\n")
 
     return {"name": path.name, "sha256": write_durably(path, write)}
+
+
+def _write_words(path: Path, words: LexicalIndex) -> dict[str, Any]:
+    checksum = write_durably(path, lambda append: append(words.as_bytes()))
+    return {"name": path.name, "sha256": checksum, "format": WORDS_FORMAT}
 
 
 def _read_documents(path: Path) -> Iterator[Row]:

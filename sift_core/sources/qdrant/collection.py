@@ -20,6 +20,13 @@ from sift_core.sources.qdrant.calls import (
     within,
 )
 from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, PointReader, vectors_wanted
+from sift_core.sources.qdrant.words import (
+    WORDS,
+    mean_length,
+    metadata,
+    sparse_vectors,
+    words_of_documents,
+)
 from sift_core.types import Document, DocumentSample, FloatArray
 
 IDS_A_PAGE = 10_000
@@ -102,6 +109,10 @@ class Collection:
         )
         return name
 
+    def mean_length(self) -> float | None:
+        """Return the mean length that its words are written with; None if it keeps no words."""
+        return mean_length(self.ask("look at", "get_collection"))
+
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection, or check that it suits an embedder."""
         if not self.exists():
@@ -146,24 +157,44 @@ class Collection:
                 yield point
 
     def add(
-        self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
+        self,
+        content_ids: Sequence[str],
+        documents: Sequence[Document],
+        embeddings: FloatArray,
+        *,
+        mean_length: float | None = None,
     ) -> None:
-        """Write points and wait until they are applied, a request for every million numbers."""
-        name = self.reader.vector_name
+        """Write points and wait until they are applied, a request for every million numbers.
+
+        Args:
+            content_ids: n ids.
+            documents: n documents.
+            embeddings: Shape (n, d).
+            mean_length: That of the collection. Default for one without words: None.
+        """
         rows = max(1, NUMBERS_A_REQUEST // max(1, embeddings.shape[1]))
+        words: Sequence[Any] = [None] * len(documents)
+        if mean_length is not None:
+            words = words_of_documents(documents, mean_length)
         points = [
             models.PointStruct(
                 id=content_id,
-                vector={name: vector} if name else vector,
+                vector=self._vectors(vector, sparse),
                 payload=self.reader.payload(document),
             )
-            for content_id, document, vector in zip(
-                content_ids, documents, embeddings.astype(np.float32).tolist(), strict=True
+            for content_id, document, vector, sparse in zip(
+                content_ids, documents, embeddings.astype(np.float32).tolist(), words, strict=True
             )
         ]
         for start in range(0, len(points), rows):
             batch = points[start : start + rows]
             self.ask("write to", "upsert", points=batch, wait=True)
+
+    def _vectors(self, dense: list[float], words: models.SparseVector | None) -> Any:
+        """Return a point's vectors; an unnamed one alone comes bare."""
+        name = self.reader.vector_name
+        named = {name: dense} if words is None else {name: dense, WORDS: words}
+        return named if name or words is not None else dense
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete points and wait until that is applied."""
@@ -211,7 +242,8 @@ class Collection:
                 "create",
                 "create_collection",
                 vectors_config={name: vectors} if name else vectors,
-                metadata={EMBEDDER_KEY: embedder_name},
+                sparse_vectors_config=sparse_vectors(),
+                metadata={EMBEDDER_KEY: embedder_name, **metadata()},
             )
         except CandidateSourceError:
             if not self.exists():  # else another process was first

@@ -85,8 +85,11 @@ def _vectors(vectors: grpc.VectorsOutput) -> Any:
 
 
 def _vector(vector: grpc.VectorOutput) -> Any:
-    if vector.WhichOneof("vector") == "dense":
+    kind = vector.WhichOneof("vector")
+    if kind == "dense":
         return _numbers(vector.dense)
+    if kind == "sparse":  # not converted, since nobody reads the words of a hit
+        return vector.sparse
     return GrpcToRest.convert_vector_output(vector)
 
 

@@ -12,6 +12,7 @@ from qdrant_client import models
 from sift_core.errors import InvalidInputError
 from sift_core.sources.contract import as_float32, check_fetch_arguments
 from sift_core.sources.qdrant.points import vectors_wanted
+from sift_core.sources.qdrant.words import WORDS
 from sift_core.types import Query
 
 Prefetch: TypeAlias = Callable[[Query, int], "models.Prefetch | Sequence[models.Prefetch]"]
@@ -71,6 +72,19 @@ class RequestMaker:
             queries, n_candidates, dimension=None, embedder_name=embedder_name
         )
         return [self._request(query, n_candidates, condition) for query in queries]
+
+    def make_for_words(
+        self, words: models.SparseVector, n_candidates: int, condition: models.Filter | None
+    ) -> models.QueryRequest:
+        """Return what to ask for documents with words; no option of dense searches holds."""
+        return models.QueryRequest(
+            query=models.NearestQuery(nearest=words),
+            using=WORDS,
+            filter=condition,
+            limit=n_candidates,
+            with_payload=True,
+            with_vector=vectors_wanted(self.vector_name),
+        )
 
     def _request(
         self, query: Query, n: int, condition: models.Filter | None

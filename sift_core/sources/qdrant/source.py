@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from sift_core.checks import check_text
-from sift_core.errors import CandidateSourceError, InvalidInputError, SiftError
+from sift_core.errors import (
+    CandidateSourceError,
+    InvalidInputError,
+    MissingWordsWarning,
+    SiftError,
+)
 from sift_core.pacing import paced
-from sift_core.sources.contract import BatchFetching, check_sample_arguments
+from sift_core.sources.contract import (
+    LexicalFetching,
+    check_lookups,
+    check_sample_arguments,
+    query_of,
+    with_cosines,
+)
 from sift_core.sources.qdrant.calls import (
     STORE_ERRORS,
     Deadline,
@@ -28,10 +42,18 @@ from sift_core.sources.qdrant.collection import Collection, vector_advice
 from sift_core.sources.qdrant.grpc_search import hits_of, prefers_grpc, send
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
-from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
+from sift_core.sources.qdrant.words import mean_length, words_of_query
+from sift_core.types import (
+    CandidatePool,
+    Document,
+    DocumentSample,
+    FloatArray,
+    Lookup,
+    Query,
+)
 
 
-class QdrantSource(BatchFetching):
+class QdrantSource(LexicalFetching):
     """Nearest neighbours from a Qdrant collection, vectors and payload in one trip.
 
     Safe for as many threads as the client is: remote clients are, local ones for reading.
@@ -41,7 +63,8 @@ class QdrantSource(BatchFetching):
     ever for a server that sends a byte now and then.
 
     Written to by `index_documents`; a collection that is not there is then created, and
-    points that others have written are left alone.
+    points that others have written are left alone. Collections that are created so keep the words
+    of their documents, as a sparse vector "sift_words".
 
     Args:
         client: A `QdrantClient` of any kind (REST, gRPC, folder, ":memory:"), or an
@@ -96,6 +119,9 @@ class QdrantSource(BatchFetching):
             checks_contents=folder_of(client) is not None,
         )
         self.embedder_name = embedder_name
+        self._keeps_words: bool | None = None  # until the collection was looked at
+        self._mean_length: float | None = None
+        self._has_warned = False
         # Prefetches may hold texts, which the client's own search embeds.
         self._reads_bytes = prefers_grpc(client) and prefetch is None
         self._requests = RequestMaker(
@@ -135,16 +161,27 @@ class QdrantSource(BatchFetching):
         )
         if not requests:
             return []
+        return self._ask(
+            queries[0],
+            requests,
+            # Read where it arrived: handing it to another core first costs a fifth of the time.
+            lambda found: self._pools(queries, found, filter is not None),
+        )
+
+    def _ask(
+        self,
+        query: Query,
+        requests: list[models.QueryRequest],
+        read: Callable[[list[Any]], list[CandidatePool]],
+    ) -> list[CandidatePool]:
+        """Return what `read` makes of the points that each request finds, all in one trip."""
         client = self._blocking_client()
         deadline = Deadline(timeout_s(client))
-
-        def ask() -> list[CandidatePool]:
-            # Read where it arrived: handing it to another core first costs a fifth of the time.
-            found = self._found(self._send(client, requests), len(queries))
-            return self._pools(queries, found, filter is not None)
-
         try:
-            return within(deadline.left_s, ask)
+            return within(
+                deadline.left_s,
+                lambda: read(self._found(self._send(client, requests), len(requests))),
+            )
         except SiftError:
             raise
         except STORE_ERRORS as error:
@@ -152,7 +189,7 @@ class QdrantSource(BatchFetching):
             if failure(error, client).is_refusal:
                 with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
                     found = within(deadline.left_s, lambda: client.get_collection(self._collection))
-            raise self._refusal(error, queries[0], found) from error
+            raise self._refusal(error, query, found) from error
 
     async def afetch_batch(
         self,
@@ -173,19 +210,146 @@ class QdrantSource(BatchFetching):
         )
         if not requests:
             return []
+        points = await self._aask(client, queries[0], requests)
+        return self._pools(queries, points, filter is not None)
+
+    async def _aask(
+        self, client: AsyncQdrantClient, query: Query, requests: list[models.QueryRequest]
+    ) -> list[Any]:
+        """Return the points that each request finds, all in one trip."""
         deadline = Deadline(timeout_s(client))
-        async with paced(n_candidates * len(requests), len(queries[0].vector)):
+        async with paced(sum(one.limit or 0 for one in requests), len(query.vector)):
             try:
                 answer = await awithin(deadline.left_s, self._send(client, requests))
-                points = self._found(answer, len(queries))
+                return self._found(answer, len(requests))
             except STORE_ERRORS as error:
                 found = None
                 if failure(error, client).is_refusal:
                     with suppress(*STORE_ERRORS):
                         asked = client.get_collection(self._collection)
                         found = await awithin(deadline.left_s, asked)
-                raise self._refusal(error, queries[0], found) from error
-        return self._pools(queries, points, filter is not None)
+                raise self._refusal(error, query, found) from error
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the collection keeps words as `prepare` creates it to; False with `prefetch`.
+
+        Asks Qdrant once. An `AsyncQdrantClient` is asked by the first `alook_up`, and True stands
+        until then.
+
+        Raises:
+            CandidateSourceError: If Qdrant fails, or has no such collection.
+        """
+        if self._requests.prefetch is not None:  # which may look for words in its own way
+            return False
+        if self._keeps_words is None and isinstance(self._client, QdrantClient):
+            self._note_words(self._blocking().mean_length())
+        return self._keeps_words is not False
+
+    def look_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: models.Filter | None = None
+    ) -> list[CandidatePool]:
+        """Return one pool for each lookup, all in one trip.
+
+        A vector finds what `fetch` finds. Words find documents by BM25, with a mean length that
+        was assumed when the collection was created. A collection without words is said to be one
+        by a `MissingWordsWarning`, once.
+
+        Args:
+            query: Whose cosine with each row is in `similarities`.
+            lookups: Vectors and words.
+            filter: A Qdrant filter over the payload.
+
+        Raises:
+            CandidateSourceError: As `fetch_batch`.
+            InvalidInputError: As `fetch_batch`.
+        """
+        check_lookups(query, lookups, dimension=None, embedder_name=self.embedder_name)
+        asks_words = any(one.words is not None for one in lookups)
+        if asks_words and not self.has_words:
+            self._warn_of_missing_words(stacklevel=2)
+        requests = self._lookup_requests(query, lookups, filter)
+        if not requests:
+            return self._looked_up(query, lookups, {}, filter)
+        read = partial(self._looked_up, query, lookups, filter=filter)
+        return self._ask(
+            query,
+            list(requests.values()),
+            lambda found: read(dict(zip(requests, found, strict=True))),
+        )
+
+    async def alook_up(
+        self, query: Query, lookups: Sequence[Lookup], *, filter: models.Filter | None = None
+    ) -> list[CandidatePool]:
+        """Return what `look_up` returns: natively with an `AsyncQdrantClient`, in one trip."""
+        client = self._client
+        if not isinstance(client, AsyncQdrantClient):
+            return await super().alook_up(query, lookups, filter=filter)
+        check_lookups(query, lookups, dimension=None, embedder_name=self.embedder_name)
+        if any(one.words is not None for one in lookups):
+            if self._keeps_words is None and self.has_words:
+                try:
+                    asked = client.get_collection(self._collection)
+                    self._note_words(mean_length(await awithin(timeout_s(client), asked)))
+                except STORE_ERRORS as error:
+                    raise self._refusal(error, query, None) from error
+            if not self.has_words:
+                self._warn_of_missing_words(stacklevel=2)
+        requests = self._lookup_requests(query, lookups, filter)
+        found = await self._aask(client, query, list(requests.values())) if requests else []
+        return self._looked_up(query, lookups, dict(zip(requests, found, strict=True)), filter)
+
+    def _note_words(self, mean: float | None) -> None:
+        self._keeps_words, self._mean_length = mean is not None, mean
+
+    def _warn_of_missing_words(self, stacklevel: int) -> None:
+        """Say once that a collection keeps no words; with `prefetch` that is no matter."""
+        if self._has_warned or self._requests.prefetch is not None:
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"{place_of(self._client, self._collection)} keeps no words, so documents are found by "
+            f"vectors alone; index the documents into a new collection (`sift index` with another "
+            f"name, or `index_documents`) to add them",
+            MissingWordsWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+    def _lookup_requests(
+        self, query: Query, lookups: Sequence[Lookup], condition: models.Filter | None
+    ) -> dict[int, models.QueryRequest]:
+        """Return what to ask, by the lookups' positions; nothing for words that find nothing."""
+        requests = {}
+        for i, one in enumerate(lookups):
+            if one.words is None:
+                (requests[i],) = self._requests.make(
+                    [query_of(query, one)],
+                    one.n_candidates,
+                    condition,
+                    embedder_name=self.embedder_name,
+                )
+            elif self.has_words and (words := words_of_query(one.words)) is not None:
+                requests[i] = self._requests.make_for_words(words, one.n_candidates, condition)
+        return requests
+
+    def _looked_up(
+        self,
+        query: Query,
+        lookups: Sequence[Lookup],
+        found: dict[int, Any],
+        filter: models.Filter | None,
+    ) -> list[CandidatePool]:
+        """Return one pool for each lookup of the points that were found, by positions."""
+        pools = [CandidatePool.empty(dimension=len(query.vector))] * len(lookups)
+        for i, points in found.items():
+            if lookups[i].words is None:
+                near = query_of(query, lookups[i])
+                (pool,) = self._pools([near], [points], filter is not None)
+                pools[i] = pool if near is query else with_cosines(query, pool)
+            else:
+                pool = self._reader.pool(query, points)
+                pools[i] = replace(pool, scores=[point.score for point in points])
+        return pools
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random points, all in random order where there are fewer.
@@ -206,14 +370,16 @@ class QdrantSource(BatchFetching):
         return self._blocking().sample(n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
-        """Create the collection (cosine), or check that it suits an embedder.
+        """Create the collection (cosine, with words), or check that it suits an embedder.
 
         Raises:
             CandidateSourceError: If Qdrant fails.
             InvalidInputError: If the collection has no such dense vector, or holds vectors
                 of another dimension or embedder.
         """
-        self._blocking().prepare(embedder_name=embedder_name, dimension=dimension)
+        collection = self._blocking()
+        collection.prepare(embedder_name=embedder_name, dimension=dimension)
+        self._note_words(collection.mean_length())
         self._adopt(embedder_name)
 
     def content_ids(self) -> set[str]:
@@ -233,7 +399,10 @@ class QdrantSource(BatchFetching):
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
     ) -> None:
         """Store documents with embeddings (n, d); returns when Qdrant has applied it all."""
-        self._blocking().add(content_ids, documents, embeddings)
+        collection = self._blocking()
+        if self._keeps_words is None:
+            self._note_words(collection.mean_length())
+        collection.add(content_ids, documents, embeddings, mean_length=self._mean_length)
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete points; returns when Qdrant has applied it."""
@@ -287,11 +456,11 @@ class QdrantSource(BatchFetching):
             with_vectors=request.with_vector,
         )
 
-    def _found(self, answer: Any, n_queries: int) -> list[Any]:
-        """Return the points that an answer of the client has for each query."""
+    def _found(self, answer: Any, n_requests: int) -> list[Any]:
+        """Return the points that an answer of the client has for each request."""
         if self._reads_bytes:
             return hits_of(answer)
-        answers = [answer] if n_queries == 1 else answer or []
+        answers = [answer] if n_requests == 1 else answer or []
         return [each.points for each in answers if each is not None]
 
     def _pools(
