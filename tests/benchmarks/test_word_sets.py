@@ -1,0 +1,79 @@
+from itertools import islice
+
+import pytest
+
+from benchmarks.word_sets.building import mentions
+from benchmarks.word_sets.invoices import invoice_questions, invoices
+from benchmarks.word_sets.templates import KINDS, MAILS, UNSEEN, templated_sets
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def templated(request):
+    (made,) = templated_sets([request.param])
+    return made
+
+
+def only_gold(question):
+    (row,) = question.gold
+    return row
+
+
+def test_a_value_stands_as_a_whole_or_not_at_all():
+    assert mentions("Fixed in 4.1.2.", "4.1.2")
+    assert mentions("fetch_orders()", "Orders")
+    assert not any(mentions(text, "4.1.2") for text in ("14.1.2", "4.1.20", "3.4.1.2", "4.1.2.1"))
+    assert not mentions("EUR 1,284.50", "284.50")
+
+
+def test_templated_sets_have_their_sizes_and_answers(templated):
+    passages, questions = templated.found.passages, templated.found.questions
+    assert (len(passages), len(questions)) == (220, 100)
+    assert len({passage.to_embed for passage in passages}) == 220
+    assert len({question.text for question in questions}) == 100
+    assert all(templated.holds_answer(one, [only_gold(one)]) for one in questions)
+
+
+def test_the_gold_chunk_alone_has_what_decides(templated):
+    for question in templated.found.questions:
+        keys = templated.keys[question.question_id]
+        having = [
+            row
+            for row, passage in enumerate(templated.found.passages)
+            if all(mentions(passage.to_embed, key) for key in keys)
+        ]
+        row = only_gold(question)
+        start = row // 10 * 10  # of the thread
+        assert having == (
+            list(range(start, start + 10)) if templated.found.name == MAILS else [row]
+        )
+
+
+def test_an_answer_stands_in_its_mail_and_those_that_quote_it():
+    (threads,) = templated_sets([MAILS])
+    for question in threads.found.questions:
+        row = only_gold(question)
+        having = [i for i in range(220) if threads.holds_answer(question, [i])]
+        assert having == list(range(row, row // 10 * 10 + 10))
+
+
+def test_templated_sets_depend_on_the_seed_alone(templated):
+    name = templated.found.name
+    (again,) = templated_sets([name])
+    (other,) = templated_sets([name], seed=1)
+    assert again.found.passages == templated.found.passages
+    assert again.found.questions == templated.found.questions
+    assert other.found.passages != templated.found.passages
+
+
+def test_unseen_sets_say_so_in_their_name():
+    assert [name for name in KINDS if "unseen" in name] == list(UNSEEN)
+
+
+def test_a_folder_of_invoices_answers_its_questions():
+    files = dict(invoices(3000))
+    questions = invoice_questions(3000)
+    assert (len(files), len(questions)) == (3000, 100)
+    assert len({text.split("Your order: ")[1].split()[0] for text in files.values()}) == 3000
+    assert all(mentions(files[one.file_name], one.answer) for one in questions)
+    assert invoice_questions(3000) == questions
+    assert list(islice(invoices(3000), 50)) == list(files.items())[:50]
