@@ -1,10 +1,21 @@
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from benchmarks.word_sets.building import mentions
 from benchmarks.word_sets.invoices import invoice_questions, invoices
+from benchmarks.word_sets.languages import PYTHON_FILES, chinese, german, python
 from benchmarks.word_sets.templates import KINDS, MAILS, UNSEEN, templated_sets
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture
+def shared():
+    if not DATA.exists():
+        pytest.skip("the shared corpora are not beside this repository")
+    return DATA
 
 
 @pytest.fixture(params=KINDS, scope="module")
@@ -77,3 +88,23 @@ def test_a_folder_of_invoices_answers_its_questions():
     assert all(mentions(files[one.file_name], one.answer) for one in questions)
     assert invoice_questions(3000) == questions
     assert list(islice(invoices(3000), 50)) == list(files.items())[:50]
+
+
+def check_language(found, n_passages):
+    assert len(found.passages) == n_passages
+    assert len({passage.passage_id for passage in found.passages}) == n_passages
+    assert [len(question.gold) for question in found.questions] == [1] * 10 + [2] * 10
+    assert len({question.text for question in found.questions}) == 20
+    assert all(max(question.gold) < n_passages for question in found.questions)
+
+
+def test_german_and_chinese_have_ten_questions_of_one_passage_and_ten_of_two():
+    check_language(german(), 60)
+    check_language(chinese(), 61)
+
+
+def test_python_files_have_ten_questions_of_one_chunk_and_ten_of_two(shared):
+    found = python(shared)
+    assert 500 < len(found.passages) < 700
+    check_language(found, len(found.passages))
+    assert list(dict.fromkeys(passage.title for passage in found.passages)) == PYTHON_FILES
