@@ -6,6 +6,7 @@ import pytest
 from benchmarks.word_sets.building import mentions
 from benchmarks.word_sets.invoices import invoice_questions, invoices
 from benchmarks.word_sets.languages import PYTHON_FILES, chinese, german, python
+from benchmarks.word_sets.planted import plant, planted_rows
 from benchmarks.word_sets.templates import KINDS, MAILS, UNSEEN, templated_sets
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -108,3 +109,39 @@ def test_python_files_have_ten_questions_of_one_chunk_and_ten_of_two(shared):
     assert 500 < len(found.passages) < 700
     check_language(found, len(found.passages))
     assert list(dict.fromkeys(passage.title for passage in found.passages)) == PYTHON_FILES
+
+
+@pytest.mark.parametrize("make", [german, lambda: next(templated_sets([KINDS[0]])).found])
+def test_planted_pages_follow_the_corpus_and_answer_nothing(make):
+    found = make()
+    planted, n = plant(found), len(found.passages)
+    rows = planted_rows(planted)
+    assert planted.passages[:n] == found.passages
+    assert len({passage.passage_id for passage in planted.passages}) == n + 40
+    assert sorted(row for of_kind in rows.values() for row in of_kind) == list(range(n, n + 40))
+    assert {name: len(of_kind) for name, of_kind in rows.items()} == dict.fromkeys(rows, 10)
+    assert planted.questions == found.questions
+    assert not any(question.gold & set(range(n, n + 40)) for question in planted.questions)
+    assert plant(found).passages == planted.passages
+    assert plant(found, seed=1).passages != planted.passages
+
+
+def test_planted_pages_are_what_their_kind_says():
+    found = german()
+    planted = plant(found)
+    page = {kind: planted.passages[rows[0]].text for kind, rows in planted_rows(planted).items()}
+    assert all(passage.title in page["index"] for passage in found.passages)
+    assert len(page["glossary"].splitlines()) == 40
+    assert page["links"].count("](https://example.org/") == 60
+    assert sum(question.text in page["spam"] for question in found.questions) == 4  # a fifth
+
+
+def test_an_answer_does_not_stand_on_planted_pages_of_notes():
+    (notes,) = templated_sets(["release notes, one line"])
+    planted = plant(notes.found)
+    rows = planted_rows(planted)
+    texts = [planted.passages[row].text for kind in ("index", "links") for row in rows[kind]]
+    by_version = [one for one in notes.found.questions if "ticket" not in one.text]
+    assert by_version
+    for question in by_version:
+        assert not any(mentions(text, notes.answers[question.question_id]) for text in texts)
