@@ -54,7 +54,7 @@ class FileQuestion:
 def invoices(n: int = 100_000, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of one file an invoice, from old to new.
 
-    100,000 take about ten seconds. No two have one number or one order. Names have a folder a
+    100,000 take about five seconds. No two have one number or one order. Names have a folder a
     year: "2021/INV-2021-004182.txt".
 
     Args:
