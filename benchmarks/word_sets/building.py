@@ -15,8 +15,8 @@ N_CHUNKS, N_QUESTIONS = 220, 100  # decision 0024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """One way to ask for a chunk.
+class KeyedQuestion:
+    """One question that a chunk answers.
 
     Args:
         text: The question.
@@ -31,11 +31,11 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A filled template and the ways to ask for it; the keys of one way at least are its alone."""
+    """A filled template and its questions; at least one has keys that no other record has."""
 
     title: str
     text: str
-    ways: Sequence[Asked]
+    questions: Sequence[KeyedQuestion]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,20 +43,20 @@ class TemplatedSet:
     """A set of chunks of one template.
 
     Args:
-        found: Its passages and questions, each with one gold chunk.
+        retrieval_set: Its passages and questions, each with one gold chunk.
         answers: Question's id → answer, which stands in the gold chunk letter by letter.
         keys: Question's id → what only the gold chunk has, all of them together. In mail threads:
             the project, which all mails of the gold one's thread have.
     """
 
-    found: RetrievalSet
+    retrieval_set: RetrievalSet
     answers: Mapping[str, str]
     keys: Mapping[str, tuple[str, ...]]
 
     def holds_answer(self, question: Question, rows: Sequence[int]) -> bool:
         """Return whether the answer of a question stands in the text of any of these rows."""
         answer = self.answers[question.question_id]
-        return any(mentions(self.found.passages[row].to_embed, answer) for row in rows)
+        return any(mentions(self.retrieval_set.passages[row].to_embed, answer) for row in rows)
 
 
 def mentions(text: str, value: str) -> bool:
@@ -73,31 +73,31 @@ def mentions(text: str, value: str) -> bool:
 def build(name: str, records: Sequence[Record], rng: np.random.Generator) -> TemplatedSet:
     """Return a set of these records, with questions for some of them.
 
-    For each record that is asked for, its ways are tried in random order. The first is taken
-    whose keys no other record has.
+    The questions of a drawn record are tried in random order. The first is taken whose keys no
+    other record has.
 
     Args:
         name: Of the set.
         records: One chunk each.
-        rng: Chooses records and ways.
+        rng: Chooses records and their questions.
     """
     texts = [f"{record.title}\n{record.text}" for record in records]
     questions, answers, keys = [], {}, {}
     for row in sorted(pick_several(rng, range(len(records)), N_QUESTIONS)):
-        ways = records[row].ways
-        way = next(
-            way
-            for way in pick_several(rng, ways, len(ways))
-            if [i for i, text in enumerate(texts) if all(mentions(text, k) for k in way.keys)]
+        choices = records[row].questions
+        keyed = next(
+            keyed
+            for keyed in pick_several(rng, choices, len(choices))
+            if [i for i, text in enumerate(texts) if all(mentions(text, k) for k in keyed.keys)]
             == [row]
         )
-        question = Question(question_id=f"{name}/{row}", text=way.text, grades={row: 1.0})
+        question = Question(question_id=f"{name}/{row}", text=keyed.text, grades={row: 1.0})
         questions.append(question)
-        answers[question.question_id] = way.answer
-        keys[question.question_id] = way.keys
+        answers[question.question_id] = keyed.answer
+        keys[question.question_id] = keyed.keys
     passages = [
         Passage(passage_id=f"{name}/{row}", title=record.title, text=record.text)
         for row, record in enumerate(records)
     ]
     found = RetrievalSet(name=name, passages=passages, questions=questions)
-    return TemplatedSet(found=found, answers=answers, keys=keys)
+    return TemplatedSet(retrieval_set=found, answers=answers, keys=keys)

@@ -16,12 +16,12 @@ class Documentation:
     """The questions of a documentation, over its chunks.
 
     Args:
-        found: The chunks as `sift index` cuts them, without titles. All chunks of a question's
-            gold pages have a grade, so judge by `covered` and not by recall of chunks.
+        retrieval_set: The chunks as `sift index` cuts them, without titles. All chunks of a
+            question's gold pages have a grade, so judge by `covered` and not by recall of chunks.
         pages: The page of each chunk, one id a row.
     """
 
-    found: RetrievalSet
+    retrieval_set: RetrievalSet
     pages: Sequence[str]
 
     def gold_pages(self, question: Question) -> frozenset[str]:
@@ -40,7 +40,7 @@ class Documentation:
         return frozenset(self.pages[row] for row in rows if row < len(self.pages))
 
 
-def documentation(
+def read_documentation(
     data: Path, embedder: OnnxEmbedder | SentenceTransformerEmbedder | None = None
 ) -> Documentation:
     """Return FastAPI's documentation with its questions.
@@ -67,4 +67,4 @@ def documentation(
         Passage(passage_id=chunk.document_id, title="", text=chunk.text) for chunk in chunks
     ]
     found = RetrievalSet(name="fastapi", passages=passages, questions=questions)
-    return Documentation(found=found, pages=pages)
+    return Documentation(retrieval_set=found, pages=pages)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.word_sets.building import N_CHUNKS, N_QUESTIONS, Asked, Record
+from benchmarks.word_sets.building import N_CHUNKS, N_QUESTIONS, KeyedQuestion, Record
 from benchmarks.word_sets.vocabulary import (
     CITIES,
     COMPANY_FORMS,
@@ -16,8 +16,8 @@ from benchmarks.word_sets.vocabulary import (
     COMPANY_WORDS,
     FIRST_NAMES,
     LAST_NAMES,
-    in_words,
-    money,
+    format_date,
+    format_money,
     numbers,
     pick,
     pick_several,
@@ -62,7 +62,7 @@ def invoices(n: int = 100_000, *, seed: int = 0) -> Iterator[tuple[str, str]]:
         seed: Fixes all that is random. Default: 0.
     """
     for i in range(n):
-        name, record = _invoice(i, n, seed)
+        name, record = _make_invoice(i, n, seed)
         yield name, f"{record.title}\n\n{record.text}\n"
 
 
@@ -71,19 +71,19 @@ def invoice_questions(n: int = 100_000, *, seed: int = 0) -> list[FileQuestion]:
     rng = np.random.default_rng([seed, n])
     questions = []
     for i in sorted(numbers(rng, N_QUESTIONS, 0, n)):
-        name, record = _invoice(i, n, seed)
-        way = pick(rng, record.ways[:-1])  # the last may fit several of so many invoices
-        questions.append(FileQuestion(text=way.text, file_name=name, answer=way.answer))
+        name, record = _make_invoice(i, n, seed)
+        keyed = pick(rng, record.questions[:-1])  # the last may fit several of so many invoices
+        questions.append(FileQuestion(text=keyed.text, file_name=name, answer=keyed.answer))
     return questions
 
 
-def invoice_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_invoice_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield the invoices of a small firm, of eight years."""
     seed = int(rng.integers(1_000_000))
-    return (_invoice(i, N_CHUNKS, seed)[1] for i in range(N_CHUNKS))
+    return (_make_invoice(i, N_CHUNKS, seed)[1] for i in range(N_CHUNKS))
 
 
-def _invoice(i: int, n: int, seed: int) -> tuple[str, Record]:
+def _make_invoice(i: int, n: int, seed: int) -> tuple[str, Record]:
     """Return one of n invoices, by its place, with its file's name."""
     rng = np.random.default_rng([seed, i])
     day = FIRST_DAY + datetime.timedelta(days=i * N_DAYS // n)
@@ -95,24 +95,32 @@ def _invoice(i: int, n: int, seed: int) -> tuple[str, Record]:
     for item in pick_several(rng, GOODS, int(rng.integers(1, 4))):
         amount, cents = int(rng.integers(1, 25)), int(rng.integers(250, 60_000))
         total += amount * cents
-        lines.append(f"{amount} × {item} at {money(cents)}")
+        lines.append(f"{amount} × {item} at {format_money(cents)}")
     due = day + datetime.timedelta(days=pick(rng, (10, 14, 30, 45)))
-    sum_due, dated, due_on = money(total), in_words(day), in_words(due)
+    sum_due, dated, due_on = format_money(total), format_date(day), format_date(due)
     text = (
         f"Invoice number: {number}\nInvoice date: {dated}\nCustomer: {customer}, "
         f"{pick(rng, CITIES)}\nYour order: {order}\nItems: {'; '.join(lines)}\n"
         f"Total amount: EUR {sum_due}\nPayable by: {due_on}\nContact: {clerk}"
     )
-    ways = [
-        Asked(text=f"How much is due on {number}?", answer=sum_due, keys=(number,)),
-        Asked(text=f"Until when must bill {number} be paid?", answer=due_on, keys=(number,)),
-        Asked(text=f"Who bought something on {number}?", answer=customer, keys=(number,)),
-        Asked(text=f"What did the goods of order {order} cost?", answer=sum_due, keys=(order,)),
-        Asked(text=f"Which bill belongs to purchase {order}?", answer=number, keys=(order,)),
-        Asked(
+    questions = [
+        KeyedQuestion(text=f"How much is due on {number}?", answer=sum_due, keys=(number,)),
+        KeyedQuestion(
+            text=f"Until when must bill {number} be paid?", answer=due_on, keys=(number,)
+        ),
+        KeyedQuestion(text=f"Who bought something on {number}?", answer=customer, keys=(number,)),
+        KeyedQuestion(
+            text=f"What did the goods of order {order} cost?", answer=sum_due, keys=(order,)
+        ),
+        KeyedQuestion(
+            text=f"Which bill belongs to purchase {order}?", answer=number, keys=(order,)
+        ),
+        KeyedQuestion(
             text=f"What did we charge {customer} on {dated}?",
             answer=sum_due,
             keys=(customer, f"date: {dated}"),
         ),
     ]
-    return f"{day.year}/{number}.txt", Record(title=f"Invoice {number}", text=text, ways=ways)
+    return f"{day.year}/{number}.txt", Record(
+        title=f"Invoice {number}", text=text, questions=questions
+    )

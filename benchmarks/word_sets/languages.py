@@ -29,26 +29,26 @@ PYTHON_FILES = (
 ).split()
 
 
-def language_sets(data: Path) -> list[RetrievalSet]:
+def read_language_sets(data: Path) -> list[RetrievalSet]:
     """Return the sets "german", "chinese" and "python".
 
     Args:
         data: Folder that holds minipile/, for Python.
     """
-    return [german(), chinese(), python(data)]
+    return [read_german(), read_chinese(), read_python(data)]
 
 
-def german() -> RetrievalSet:
+def read_german() -> RetrievalSet:
     """Return 60 German passages on rivers, towns, planets, metals, trees and people."""
-    return _hand_written("german")
+    return _read_hand_written("german")
 
 
-def chinese() -> RetrievalSet:
+def read_chinese() -> RetrievalSet:
     """Return 61 Chinese passages on rivers, mountains, towns, poets, dynasties and more."""
-    return _hand_written("chinese")
+    return _read_hand_written("chinese")
 
 
-def python(data: Path) -> RetrievalSet:
+def read_python(data: Path) -> RetrievalSet:
     """Return files of Python's library, cut at functions or about every 40 lines.
 
     Args:
@@ -77,7 +77,7 @@ def python(data: Path) -> RetrievalSet:
         return rows[0]
 
     questions = [
-        _question("python", place, asked["question"], [row_of(*one) for one in asked["gold"]])
+        _make_question("python", place, asked["question"], [row_of(*one) for one in asked["gold"]])
         for place, asked in enumerate(_read("python")["questions"], start=1)
     ]
     return RetrievalSet(name="python", passages=passages, questions=questions)
@@ -99,18 +99,18 @@ def _python_files(path: Path) -> Mapping[str, str]:
     }
 
 
-def _hand_written(name: str) -> RetrievalSet:
+def _read_hand_written(name: str) -> RetrievalSet:
     read = _read(name)
     passages = [Passage(passage_id=one["title"], **one) for one in read["passages"]]
     row_of = {passage.title: row for row, passage in enumerate(passages)}
     questions = [
-        _question(name, place, asked["question"], [row_of[title] for title in asked["gold"]])
+        _make_question(name, place, asked["question"], [row_of[title] for title in asked["gold"]])
         for place, asked in enumerate(read["questions"], start=1)
     ]
     return RetrievalSet(name=name, passages=passages, questions=questions)
 
 
-def _question(name: str, place: int, text: str, rows: list[int]) -> Question:
+def _make_question(name: str, place: int, text: str, rows: list[int]) -> Question:
     return Question(question_id=f"{name}/{place}", text=text, grades=dict.fromkeys(rows, 1.0))
 
 

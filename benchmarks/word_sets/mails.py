@@ -15,8 +15,8 @@ from benchmarks.word_sets.building import N_CHUNKS, N_QUESTIONS, TemplatedSet
 from benchmarks.word_sets.vocabulary import (
     CITIES,
     COMPANY_WORDS,
-    in_words,
-    money,
+    format_date,
+    format_money,
     numbers,
     people,
     pick_several,
@@ -132,11 +132,11 @@ STORIES = (
 )  # fmt: skip
 
 
-def mail_threads(rng: np.random.Generator, name: str) -> TemplatedSet:
+def make_mail_threads(rng: np.random.Generator, name: str) -> TemplatedSet:
     """Return a set whose chunks are the mails of 22 threads."""
     n_threads = N_CHUNKS // N_MAILS
     projects = pick_several(rng, COMPANY_WORDS, n_threads)
-    values = _values(rng, n_threads)
+    values = _draw_values(rng, n_threads)
     passages, asked = [], []
     for thread, project in enumerate(projects):
         subject, mails = STORIES[thread % len(STORIES)]
@@ -145,39 +145,40 @@ def mail_threads(rng: np.random.Generator, name: str) -> TemplatedSet:
         day = min(random_date(rng, 2024, 2024), LAST_START)
         body = ""
         for place, (writer, text, question, answer) in enumerate(mails):
-            sent = f"{in_words(day)}, {writers[writer]} wrote:"
+            sent = f"{format_date(day)}, {writers[writer]} wrote:"
             own = text.format(**fill)
+            head = f"From: {writers[writer]}\nDate: {format_date(day)}"
             passages.append(
                 Passage(
                     passage_id=f"{name}/{thread}.{place}",
                     title=("Re: " if place else "") + subject.format(**fill),
-                    text=f"From: {writers[writer]}\nDate: {in_words(day)}\n\n{own}\n{body}".strip(),
+                    text=f"{head}\n\n{own}\n{body}".strip(),
                 )
             )
             asked.append((question.format(**fill), answer.format(**fill), project))
-            body = _quoted(f"{sent}\n{own}\n{body}")
+            body = _quote(f"{sent}\n{own}\n{body}")
             day += datetime.timedelta(days=int(rng.integers(1, 3)))
     rows = sorted(pick_several(rng, range(len(asked)), N_QUESTIONS))
     questions = [
         Question(question_id=f"{name}/{row}", text=asked[row][0], grades={row: 1.0}) for row in rows
     ]
     return TemplatedSet(
-        found=RetrievalSet(name=name, passages=passages, questions=questions),
+        retrieval_set=RetrievalSet(name=name, passages=passages, questions=questions),
         answers={f"{name}/{row}": asked[row][1] for row in rows},
         keys={f"{name}/{row}": asked[row][2:] for row in rows},
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "\n" + "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
 
 
-def _values(rng: np.random.Generator, n: int) -> list[Mapping[str, str]]:
+def _draw_values(rng: np.random.Generator, n: int) -> list[Mapping[str, str]]:
     """Return what fills the stories of n threads; no two threads share a value."""
-    days = {in_words(random_date(rng, 2025, 2026)): None for _ in range(6 * n)}
+    days = {format_date(random_date(rng, 2025, 2026)): None for _ in range(6 * n)}
     pools = {
         "day": list(days),
-        "amount": [money(cents) for cents in numbers(rng, 2 * n, 20_000, 9_000_000)],
+        "amount": [format_money(cents) for cents in numbers(rng, 2 * n, 20_000, 9_000_000)],
         "order": [f"{one:08X}" for one in numbers(rng, 3 * n, 16**7, 16**8 - 1)],
         "room": [f"{letter}{one}" for letter in "BFKS" for one in numbers(rng, 2 * n, 10, 99)],
         "number": [str(one) for one in numbers(rng, 2 * n, 100_000, 999_999)],

@@ -41,9 +41,9 @@ class Names:
         for passage in found.passages:
             text = passage.text.lstrip("#*-> \n")
             n = min(LONGEST, int(len(text) * LARGEST_SHARE))
-            name = passage.title or _beginning(text.partition("\n")[0], n)
+            name = passage.title or _cut_beginning(text.partition("\n")[0], n)
             if name:
-                self.glosses.setdefault(name, _beginning(text.removeprefix(name), n))
+                self.glosses.setdefault(name, _cut_beginning(text.removeprefix(name), n))
         self.names = list(self.glosses)
         self.questions = [question.text for question in found.questions]
         self.words = [word for text in self.questions for word in _WORD.findall(text)]
@@ -73,7 +73,7 @@ def plant(found: RetrievalSet, *, seed: int = 0) -> RetrievalSet:
     return replace(found, passages=[*found.passages, *pages])
 
 
-def planted_rows(found: RetrievalSet) -> dict[str, list[int]]:
+def find_planted_rows(found: RetrievalSet) -> dict[str, list[int]]:
     """Return the rows of planted pages by kind; each kind has an empty list in other sets."""
     rows: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for row, passage in enumerate(found.passages):
@@ -82,7 +82,7 @@ def planted_rows(found: RetrievalSet) -> dict[str, list[int]]:
     return rows
 
 
-def _beginning(text: str, n: int) -> str:
+def _cut_beginning(text: str, n: int) -> str:
     """Return about n characters of a text, cut between words if it has spaces there."""
     line = " ".join(text.split())
     cut = line[:n]

@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.word_sets.building import N_CHUNKS, Asked, Record
-from benchmarks.word_sets.vocabulary import in_words, numbers, pick, pick_several, random_date
+from benchmarks.word_sets.building import N_CHUNKS, KeyedQuestion, Record
+from benchmarks.word_sets.vocabulary import format_date, numbers, pick, pick_several, random_date
 
 COMPONENTS = (
     "backup job", "bar chart", "calendar view", "CSV importer", "dashboard", "date picker",
@@ -56,7 +56,7 @@ def versions(rng: np.random.Generator) -> list[str]:
     return [".".join(map(str, one)) for one in sorted(pick_several(rng, every, N_CHUNKS))]
 
 
-def line_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_line_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield release notes of one line."""
     every = pick_several(rng, list(product(COMPONENTS, FAULTS)), N_CHUNKS)
     issues = numbers(rng, N_CHUNKS, 1000, 9999)
@@ -64,14 +64,14 @@ def line_records(rng: np.random.Generator) -> Iterator[Record]:
         yield Record(
             title="",
             text=f"Version {version} fixes a bug: the {component} {fault} (#{issue}).",
-            ways=[
-                Asked(text=f"What changed in {version}?", answer=fault, keys=(version,)),
-                Asked(
+            questions=[
+                KeyedQuestion(text=f"What changed in {version}?", answer=fault, keys=(version,)),
+                KeyedQuestion(
                     text=f"Which part of the program was repaired in release {version}?",
                     answer=component,
                     keys=(version,),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"In which release was ticket {issue} closed?",
                     answer=version,
                     keys=(f"#{issue}",),
@@ -80,12 +80,12 @@ def line_records(rng: np.random.Generator) -> Iterator[Record]:
         )
 
 
-def note_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_note_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield release notes of two fixes each."""
     issues = numbers(rng, 2 * N_CHUNKS, 1000, 9999)
     for i, version in enumerate(versions(rng)):
         (one, two), (first, second) = pick_several(rng, COMPONENTS, 2), pick_several(rng, FAULTS, 2)
-        day, old, new = in_words(random_date(rng, 2019, 2025)), *issues[2 * i : 2 * i + 2]
+        day, old, new = format_date(random_date(rng, 2019, 2025)), *issues[2 * i : 2 * i + 2]
         yield Record(
             title=f"Release {version}",
             text=(
@@ -93,16 +93,20 @@ def note_records(rng: np.random.Generator) -> Iterator[Record]:
                 f"reported as #{old}. The {two} {second}; this was reported as #{new}. "
                 "Please update soon."
             ),
-            ways=[
-                Asked(text=f"Which bugs does {version} repair?", answer=first, keys=(version,)),
-                Asked(text=f"When did {version} come out?", answer=day, keys=(version,)),
-                Asked(
+            questions=[
+                KeyedQuestion(
+                    text=f"Which bugs does {version} repair?", answer=first, keys=(version,)
+                ),
+                KeyedQuestion(text=f"When did {version} come out?", answer=day, keys=(version,)),
+                KeyedQuestion(
                     text=f"Which update do I need to get rid of bug {old}?",
                     answer=version,
                     keys=(f"#{old}",),
                 ),
-                Asked(text=f"What was issue {new} about?", answer=second, keys=(f"#{new}",)),
-                Asked(
+                KeyedQuestion(
+                    text=f"What was issue {new} about?", answer=second, keys=(f"#{new}",)
+                ),
+                KeyedQuestion(
                     text=f"Since when is it mended that the {two} {second}?",
                     answer=version,
                     keys=(f"{two} {second}",),
@@ -111,7 +115,7 @@ def note_records(rng: np.random.Generator) -> Iterator[Record]:
         )
 
 
-def error_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_error_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield a reference of error codes. About three codes share each cause."""
     codes = numbers(rng, N_CHUNKS, 1000, 9999)
     for code in codes:
@@ -124,19 +128,19 @@ def error_records(rng: np.random.Generator) -> Iterator[Record]:
                 f"E{code} ({level}): the {long} {failure}, after {tries} attempts. {cure} "
                 f"`{short}.{option}` in the configuration, then restart the {short} worker."
             ),
-            ways=[
-                Asked(text=f"What does {written} mean?", answer=failure, keys=(written,)),
-                Asked(
+            questions=[
+                KeyedQuestion(text=f"What does {written} mean?", answer=failure, keys=(written,)),
+                KeyedQuestion(
                     text=f"I get error {written} in my log. Which setting should I change?",
                     answer=f"{short}.{option}",
                     keys=(written,),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"How often is it tried before {written} appears?",
                     answer=str(tries),
                     keys=(written,),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"How do I make {written} go away?",
                     answer=f"{cure} `{short}.{option}`",
                     keys=(written,),
@@ -145,7 +149,7 @@ def error_records(rng: np.random.Generator) -> Iterator[Record]:
         )
 
 
-def fork_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_fork_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield copies of one function that differ in name and numbers."""
     names = pick_several(rng, list(product(PLACES, OBJECTS)), N_CHUNKS)
     for place, noun in names:
@@ -165,15 +169,19 @@ def fork_records(rng: np.random.Generator) -> Iterator[Record]:
                 f"            time.sleep({wait} * 2**attempt)\n"
                 f'    raise RuntimeError("no {noun} from {place}")'
             ),
-            ways=[
-                Asked(text=f"How often does {name} retry?", answer=str(tries), keys=(name,)),
-                Asked(text=f"What is the timeout of {name}?", answer=str(timeout), keys=(name,)),
-                Asked(
+            questions=[
+                KeyedQuestion(
+                    text=f"How often does {name} retry?", answer=str(tries), keys=(name,)
+                ),
+                KeyedQuestion(
+                    text=f"What is the timeout of {name}?", answer=str(timeout), keys=(name,)
+                ),
+                KeyedQuestion(
                     text=f"Which exception makes the download of {place} {noun} try again?",
                     answer=error,
                     keys=(f"{place}_{noun}",),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"How long do we wait before asking for the {noun} of {place} again?",
                     answer=wait,
                     keys=(f"{place}_{noun}",),

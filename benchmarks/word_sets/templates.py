@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from benchmarks.word_sets.building import N_CHUNKS, Asked, Record, TemplatedSet, build
-from benchmarks.word_sets.invoices import invoice_records
-from benchmarks.word_sets.mails import mail_threads
-from benchmarks.word_sets.software import error_records, fork_records, line_records, note_records
+from benchmarks.word_sets.building import N_CHUNKS, KeyedQuestion, Record, TemplatedSet, build
+from benchmarks.word_sets.invoices import make_invoice_records
+from benchmarks.word_sets.mails import make_mail_threads
+from benchmarks.word_sets.software import (
+    make_error_records,
+    make_fork_records,
+    make_line_records,
+    make_note_records,
+)
 from benchmarks.word_sets.vocabulary import (
     CITIES,
     COMPANY_FORMS,
     companies,
-    in_words,
-    money,
+    format_date,
+    format_money,
     numbers,
     people,
     pick,
@@ -54,7 +59,7 @@ INSTRUMENTS = (
 )  # fmt: skip
 
 
-def employee_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_employee_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield records of a staff directory."""
     badges, phones = numbers(rng, N_CHUNKS, 10000, 99999), numbers(rng, N_CHUNKS, 2000, 9999)
     bosses = people(rng, 12)
@@ -64,7 +69,7 @@ def employee_records(rng: np.random.Generator) -> Iterator[Record]:
         role, city, hired = (
             pick(rng, ROLES),
             pick(rng, CITIES),
-            in_words(random_date(rng, 2004, 2025)),
+            format_date(random_date(rng, 2004, 2025)),
         )
         room = f"{pick(rng, 'ABCDE')}{int(rng.integers(100, 499))}"
         yield Record(
@@ -74,18 +79,28 @@ def employee_records(rng: np.random.Generator) -> Iterator[Record]:
                 f"Position: {role}. Office: {city}, room {room}. Extension: {phone}. "
                 f"Hired: {hired}. Reports to: {bosses[place]}."
             ),
-            ways=[
-                Asked(text=f"In which office does {name} sit?", answer=room, keys=(name,)),
-                Asked(text=f"How do I reach {name} by phone?", answer=str(phone), keys=(name,)),
-                Asked(text=f"Since when has {name} worked for us?", answer=hired, keys=(name,)),
-                Asked(text=f"Who is the boss of {name}?", answer=bosses[place], keys=(name,)),
-                Asked(text=f"Whose badge has the number {badge}?", answer=name, keys=(str(badge),)),
-                Asked(text=f"Who picks up when I dial {phone}?", answer=name, keys=(str(phone),)),
+            questions=[
+                KeyedQuestion(text=f"In which office does {name} sit?", answer=room, keys=(name,)),
+                KeyedQuestion(
+                    text=f"How do I reach {name} by phone?", answer=str(phone), keys=(name,)
+                ),
+                KeyedQuestion(
+                    text=f"Since when has {name} worked for us?", answer=hired, keys=(name,)
+                ),
+                KeyedQuestion(
+                    text=f"Who is the boss of {name}?", answer=bosses[place], keys=(name,)
+                ),
+                KeyedQuestion(
+                    text=f"Whose badge has the number {badge}?", answer=name, keys=(str(badge),)
+                ),
+                KeyedQuestion(
+                    text=f"Who picks up when I dial {phone}?", answer=name, keys=(str(phone),)
+                ),
             ],
         )
 
 
-def ward_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_ward_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield pages of the wards of a hospital, eleven floors of twenty."""
     names = [f"{floor}{letter}" for floor in range(1, 12) for letter in "ABCDEFGHJKLMNPQRSTUV"]
     nurses, doctors = people(rng, N_CHUNKS), people(rng, N_CHUNKS)
@@ -101,32 +116,34 @@ def ward_records(rng: np.random.Generator) -> Iterator[Record]:
                 f"{opens}:00 to {closes}:00. Head nurse: {nurse}. Senior doctor: Dr {doctor}. "
                 f"Nurses' station: extension {phone}. Please wash your hands before you enter."
             ),
-            ways=[
-                Asked(
+            questions=[
+                KeyedQuestion(
                     text=f"When may I see my mother on ward {ward}?",
                     answer=f"{opens}:00 to {closes}:00",
                     keys=(key,),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"How many patients can ward {ward} take?", answer=str(beds), keys=(key,)
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"Which number do I call for the nurses of {ward}?",
                     answer=str(phone),
                     keys=(key,),
                 ),
-                Asked(text=f"Who is in charge of nursing on {ward}?", answer=nurse, keys=(key,)),
-                Asked(
+                KeyedQuestion(
+                    text=f"Who is in charge of nursing on {ward}?", answer=nurse, keys=(key,)
+                ),
+                KeyedQuestion(
                     text=f"On which ward does Dr {doctor} work?", answer=key, keys=(f"Dr {doctor}",)
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"Where is {nurse} the head nurse?", answer=key, keys=(f"nurse: {nurse}",)
                 ),
             ],
         )
 
 
-def transfer_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_transfer_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield confirmations of bank transfers. Few payers pay many times."""
     references = numbers(rng, N_CHUNKS, 100_000, 999_999)
     endings = numbers(rng, N_CHUNKS, 1000, 9999)
@@ -135,7 +152,7 @@ def transfer_records(rng: np.random.Generator) -> Iterator[Record]:
     for reference, ending in zip(references, endings, strict=True):
         payer, payee, purpose = pick(rng, payers), pick(rng, payees), pick(rng, PURPOSES)
         day, cents = random_date(rng, 2025, 2025), int(rng.integers(1_500, 2_500_000))
-        amount, written = money(cents), f"TRF-{reference}"
+        amount, written = format_money(cents), f"TRF-{reference}"
         by_amount = (f"EUR {amount}",)
         yield Record(
             title=f"Transfer confirmation {written}",
@@ -144,21 +161,27 @@ def transfer_records(rng: np.random.Generator) -> Iterator[Record]:
                 f"{amount}. Ordered by: {payer}. Beneficiary: {payee}. Beneficiary account ending "
                 f"in: {ending}. Value date: {day.isoformat()}. Purpose: {purpose}. Charges: shared."
             ),
-            ways=[
-                Asked(text=f"How much was sent with {written}?", answer=amount, keys=(written,)),
-                Asked(text=f"Who received payment {reference}?", answer=payee, keys=(written,)),
-                Asked(
+            questions=[
+                KeyedQuestion(
+                    text=f"How much was sent with {written}?", answer=amount, keys=(written,)
+                ),
+                KeyedQuestion(
+                    text=f"Who received payment {reference}?", answer=payee, keys=(written,)
+                ),
+                KeyedQuestion(
                     text=f"What was the money of transfer {reference} for?",
                     answer=purpose,
                     keys=(written,),
                 ),
-                Asked(text=f"To whom did we wire {amount} euros?", answer=payee, keys=by_amount),
-                Asked(
-                    text=f"What did {payer} pay {payee} on {in_words(day)}?",
+                KeyedQuestion(
+                    text=f"To whom did we wire {amount} euros?", answer=payee, keys=by_amount
+                ),
+                KeyedQuestion(
+                    text=f"What did {payer} pay {payee} on {format_date(day)}?",
                     answer=amount,
                     keys=(payer, payee, day.isoformat()),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"Which sum went to the account that ends in {ending}?",
                     answer=amount,
                     keys=(f"ending in: {ending}",),
@@ -167,7 +190,7 @@ def transfer_records(rng: np.random.Generator) -> Iterator[Record]:
         )
 
 
-def certificate_records(rng: np.random.Generator) -> Iterator[Record]:
+def make_certificate_records(rng: np.random.Generator) -> Iterator[Record]:
     """Yield calibration certificates of sensors, with readings at three test points."""
     certificates, serials = numbers(rng, N_CHUNKS, 10000, 99999), numbers(rng, N_CHUNKS, 1000, 9999)
     technicians = people(rng, 8)
@@ -189,28 +212,28 @@ def certificate_records(rng: np.random.Generator) -> Iterator[Record]:
             title=f"Calibration certificate {written}",
             text=(
                 f"Certificate {written} for the {kind} with tag {tag}, calibrated on "
-                f"{in_words(day)} by {technician}. Readings: {table}. "
+                f"{format_date(day)} by {technician}. Readings: {table}. "
                 f"Expanded uncertainty (k = 2): {doubt} {unit}. "
-                f"Result: within tolerance. Next calibration: {in_words(due)}."
+                f"Result: within tolerance. Next calibration: {format_date(due)}."
             ),
-            ways=[
-                Asked(
+            questions=[
+                KeyedQuestion(
                     text=f"What did {tag} show at {points[1]} {unit}?",
                     answer=readings[1],
                     keys=(tag,),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"When does sensor {tag} have to be checked again?",
-                    answer=in_words(due),
+                    answer=format_date(due),
                     keys=(tag,),
                 ),
-                Asked(text=f"Who calibrated {tag}?", answer=technician, keys=(tag,)),
-                Asked(
+                KeyedQuestion(text=f"Who calibrated {tag}?", answer=technician, keys=(tag,)),
+                KeyedQuestion(
                     text=f"How uncertain are the values on certificate {certificate}?",
                     answer=doubt,
                     keys=(written,),
                 ),
-                Asked(
+                KeyedQuestion(
                     text=f"Which instrument does {written} belong to?", answer=tag, keys=(written,)
                 ),
             ],
@@ -218,22 +241,22 @@ def certificate_records(rng: np.random.Generator) -> Iterator[Record]:
 
 
 RECORDS: dict[str, Callable[[np.random.Generator], Iterator[Record]]] = {
-    "release notes, one line": line_records,
-    "release notes, two fixes": note_records,
-    "invoices": invoice_records,
-    "error codes": error_records,
-    "employees": employee_records,
-    "wards": ward_records,
-    "forks of a function": fork_records,
-    "bank transfers (unseen)": transfer_records,
-    "calibration certificates (unseen)": certificate_records,
+    "release notes, one line": make_line_records,
+    "release notes, two fixes": make_note_records,
+    "invoices": make_invoice_records,
+    "error codes": make_error_records,
+    "employees": make_employee_records,
+    "wards": make_ward_records,
+    "forks of a function": make_fork_records,
+    "bank transfers (unseen)": make_transfer_records,
+    "calibration certificates (unseen)": make_certificate_records,
 }
 MAILS = "mail threads"
 KINDS = (*RECORDS, MAILS)
 UNSEEN = ("bank transfers (unseen)", "calibration certificates (unseen)")
 
 
-def templated_sets(kinds: Sequence[str] = KINDS, *, seed: int = 0) -> Iterator[TemplatedSet]:
+def make_templated_sets(kinds: Sequence[str] = KINDS, *, seed: int = 0) -> Iterator[TemplatedSet]:
     """Yield templated sets.
 
     Args:
@@ -243,6 +266,6 @@ def templated_sets(kinds: Sequence[str] = KINDS, *, seed: int = 0) -> Iterator[T
     for kind in kinds:
         rng = np.random.default_rng([seed, KINDS.index(kind)])
         if kind == MAILS:
-            yield mail_threads(rng, kind)
+            yield make_mail_threads(rng, kind)
         else:
             yield build(kind, list(RECORDS[kind](rng)), rng)

@@ -83,11 +83,11 @@ def random_date(rng: np.random.Generator, first: int, last: int) -> datetime.dat
     return start + datetime.timedelta(days=int(rng.integers(n_days)))
 
 
-def in_words(day: datetime.date) -> str:
+def format_date(day: datetime.date) -> str:
     """Return a date as people write it, such as "4 March 2024"."""
     return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
-def money(cents: int) -> str:
+def format_money(cents: int) -> str:
     """Return an amount such as "1,284.50"."""
     return f"{cents / 100:,.2f}"

