@@ -68,47 +68,18 @@ class WordTable:
         sizes = np.diff(np.flatnonzero(is_new), append=len(hashes))
         rarity = np.log((n + 1) / (sizes + 0.5))
         values *= np.repeat(rarity, sizes)
-        return cls._scaled(n, n_dropped, hashes[is_new], sizes, rarity, rows, values)
-
-    @classmethod
-    def _scaled(
-        cls,
-        n: int,
-        n_dropped: int,
-        hashes: IntArray,
-        sizes: IntArray,
-        rarity: FloatArray,
-        rows: IntArray,
-        values: FloatArray,
-    ) -> WordTable:
-        """Return the table of vectors (e,) of any length, which are scaled in place."""
         lengths = np.sqrt(sums_at(rows, values * values, n))
         values /= lengths[rows]
         return cls(
             n=n,
             n_dropped=n_dropped,
-            hashes=hashes,
+            hashes=hashes[is_new],
             starts=np.cumsum(sizes) - sizes,
             sizes=sizes,
             rarity=rarity,
             rows=rows,
             values=values,
             has_words=lengths > 0,
-        )
-
-    def without(self, words: IntArray) -> WordTable:
-        """Return the table without some words, its vectors of unit length again."""
-        stays = np.ones(len(self.hashes), dtype=bool)
-        stays[words] = False
-        entries = np.repeat(stays, self.sizes)
-        return self._scaled(
-            self.n,
-            self.n_dropped,
-            self.hashes[stays],
-            self.sizes[stays],
-            self.rarity[stays],
-            self.rows[entries],
-            self.values[entries],
         )
 
     def vector_of(self, row: int) -> SparseVector:

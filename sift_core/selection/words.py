@@ -36,6 +36,9 @@ LEAST_MENTIONED = 0.6
 # A heading that a larger share of the candidates mentions is a common word, not a name.
 MOST_MENTIONED = 0.1
 
+# Of a squared length of 1: what is left of less, rounding has a part in.
+SMALLEST_LEFT = 1e-6
+
 _default_cache = WordCountCache()
 
 
@@ -75,10 +78,22 @@ class PoolWords:
         """Cosines of the candidates without the words of all questions, shape (n, n).
 
         Relevance can spread along these: they link candidates by what no question names. Has ones
-        on the diagonal, and 0 beside it for candidates that have only words of questions. It is
-        computed when first asked for, and takes 1 ms for 200 candidates of 256 tokens.
+        on the diagonal, and 0 beside it for candidates of which less than 1e-6 of the squared
+        length is left without these words. It is computed from `gram` when first asked for, up to
+        1e-9, and takes 0.3 ms for 200 candidates.
         """
-        return cosines_of(self._table.without(self._question_words))
+        table, n = self._table, len(self._texts)
+        words = self._question_words
+        entries = table.entries_of(words)
+        of_questions = np.zeros((n, len(words)))
+        columns = np.repeat(np.arange(len(words)), table.sizes[words])
+        of_questions[table.rows[entries], columns] = table.values[entries]
+        left = 1.0 - np.square(of_questions).sum(axis=1)
+        scales = np.where(left > SMALLEST_LEFT, 1.0, 0.0) / np.sqrt(np.maximum(left, SMALLEST_LEFT))
+        linked = self.gram - of_questions @ of_questions.T
+        linked *= scales[:, np.newaxis]
+        linked *= scales
+        return as_cosines(np.maximum(linked, 0.0))
 
     @cached_property
     def _question_words(self) -> IntArray:
