@@ -13,10 +13,11 @@ from sift_core.cli import index as index_module
 from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, MEMORY_NAME, chunker_for
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import reader
-from sift_core.files import seal
+from sift_core.files import json_checksum, seal
+from sift_core.sources import FaissSource
 from sift_core.sources.faiss import folder as faiss_folder
 from sift_core.testing import HashingEmbedder
-from sift_core.types import Query
+from sift_core.types import Lookup, Query
 
 
 class SmallEmbedder(HashingEmbedder):
@@ -325,3 +326,26 @@ def test_a_length_that_cannot_be_is_refused_and_nothing_is_written(sift, elsewhe
     for length, complaint in (("65", "reads 64 tokens"), ("15", "--chunk-tokens"), ("x", "x")):
         assert complaint in sift("index", "docs", "--chunk-tokens", length, code=2).err
     assert not (elsewhere / ".sift").exists()
+
+
+def test_a_folder_of_an_older_version_gets_words_by_the_same_command(record, loads):
+    store = "faiss:.sift"
+    record("index", "docs", "--store", store)
+    path = Path(".sift/manifest.json")
+    manifest = json.loads(path.read_text())
+    del manifest["state"]["words"]
+    manifest["sha256"] = json_checksum(manifest["state"])
+    path.write_text(json.dumps(manifest))
+    assert not FaissSource.load(".sift").has_words
+    again = record("index", "docs", "--store", store)
+    assert (counts(again), len(loads)) == ((0, 2, 0), 1)
+    assert FaissSource.load(".sift").has_words
+
+
+def test_what_is_indexed_is_found_by_its_words(record, store):
+    record("index", "docs", "--store", store)
+    query = Query(text="?", embedding=SmallEmbedder(32).embed_query("night"))
+    with open_store(StoreAddress.parse(store)) as source:
+        (pool,) = source.look_up(query, [Lookup(n_candidates=3, words=["purr", "cats"])])
+        assert source.has_words
+    assert [metadata["source"] for metadata in pool.metadata] == ["docs/cats.md"]
