@@ -32,11 +32,11 @@ class JointVectors:
     words: PoolWords | None = None
     """The words of the pool; None if they do not count, or there are none."""
     spreads: tuple[Spread, ...] = field(default=())
-    """Where the relevance to each of m questions leads; empty without words."""
+    """Where the relevance to each of m questions leads; empty without words, and if it was given."""
 
     @property
     def target_weights(self) -> FloatArray | None:
-        """What each candidate counts as a target, shape (n,) or (m, n); None without words."""
+        """What each candidate counts as a target, shape (n,) or (m, n); None without spreads."""
         if not self.spreads:
             return None
         weights = np.stack([one.weights for one in self.spreads])
@@ -65,7 +65,8 @@ def joint_vectors(pool: CandidatePool, query: Query, share: float) -> JointVecto
         pool: The n candidates.
         query: The question with its embedding, and perhaps others in `also`.
         share: Weight of the words in the products of vectors, in [0, 1]. 0 leaves the embeddings.
-            So does a pool without a word. A pool's own relevance keeps its order.
+            So does a pool without a word. A pool's own relevance keeps its order and does not
+            spread, since who made it has read the texts.
     """
     if share == 0 or not len(pool):
         return JointVectors(
@@ -86,7 +87,8 @@ def joint_vectors(pool: CandidatePool, query: Query, share: float) -> JointVecto
     if pool.relevance is not None:
         relevance = np.stack([in_the_order_of(pool.relevance, row) for row in relevance])
     spreads = []
-    for i, (one, row) in enumerate(zip(questions, relevance, strict=True)):
+    read = zip(questions, relevance, strict=True) if pool.relevance is None else ()
+    for i, (one, row) in enumerate(read):
         kept = distinct(vectors.questions[i], vectors.candidates, relevance=row)[:MAX_SPREAD]
         spreads.append(spread(words, row, kept, question_shares(words, one.text, i)))
     is_one = not query.also
