@@ -17,7 +17,7 @@ TITLES = {"nearest": "nearest neighbours", "mmr": f"MMR, weight {MMR_WEIGHT}", "
 def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
     """Return what each method of `TITLES` chooses from the candidates of a choice, it the last.
 
-    MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
+    The others go by embeddings alone, as they are usually run. MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
     meets the same method.
 
     Args:
@@ -29,7 +29,9 @@ def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
         "mmr": MMRSelector(relevance_weight=MMR_WEIGHT),
     }
     others = {
-        name: choose(chosen.pool, chosen.query, ChoiceOptions(n_select=n_select, selector=one))
+        name: choose(
+            chosen.pool, chosen.query, ChoiceOptions(n_select=n_select, words=0, selector=one)
+        )
         for name, one in selectors.items()
     }
     return {**others, "sift": chosen}
