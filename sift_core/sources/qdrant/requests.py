@@ -83,7 +83,7 @@ class RequestMaker:
             filter=condition,
             limit=n_candidates,
             with_payload=True,
-            with_vector=vectors_wanted(self.vector_name),
+            with_vector=[self.vector_name],
         )
 
     def _request(
@@ -104,7 +104,9 @@ class RequestMaker:
                 score_threshold=self.score_threshold,
                 limit=n,
                 with_payload=True,
-                with_vector=vectors_wanted(self.vector_name),
+                # Alone, also if it is unnamed: a hit's words would be half as much again. Of what
+                # a prefetch finds, a point may have other vectors, which an error then names.
+                with_vector=vectors_wanted(self.vector_name) if prefetch else [self.vector_name],
             )
         except ValidationError as error:
             first = error.errors()[0]
