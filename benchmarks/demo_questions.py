@@ -39,7 +39,7 @@ from sift_core import (
 from sift_core.answering.policy import TOPIC_STEPS
 from sift_core.cli.index import chunker_for
 from sift_core.comparison import compare_methods
-from sift_core.embedders import SentenceTransformerEmbedder
+from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
 from sift_core.evaluation.data import read_json_lines
 from sift_core.evaluation.statistics import mean
 from sift_core.explanation import Chosen
@@ -58,7 +58,7 @@ def read_lines(path: Path) -> list[Mapping[str, Any]]:
 
 
 def chunks_of(
-    pages: Sequence[Mapping[str, Any]], embedder: SentenceTransformerEmbedder
+    pages: Sequence[Mapping[str, Any]], embedder: OnnxEmbedder | SentenceTransformerEmbedder
 ) -> list[Document]:
     """Return the chunks of all pages; "source" in their metadata is the page's id."""
     chunker = chunker_for(embedder)

@@ -15,14 +15,15 @@ from typing import Any
 
 from sift_core.dates import by_date
 from sift_core.explanation import Chosen
-from sift_core.joint_vectors import joint_vectors
+from sift_core.joint_vectors import JointVectors, joint_vectors
 from sift_core.options import ChoiceOptions, estimated_tokens
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.progress import timed
-from sift_core.protocols import CandidateSource
+from sift_core.protocols import CandidateSource, Selector
+from sift_core.second_hop import second_hop
 from sift_core.selection.context import ContextSelector
-from sift_core.selection.limits import LARGEST_BUDGET
+from sift_core.selection.limits import LARGEST_BUDGET, takes_target_weights
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
 from sift_core.text_overlap import select_texts
 from sift_core.types import CandidatePool, Query, Selection
@@ -56,20 +57,29 @@ def choose(
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
-    points, candidates, relevance = joint_vectors(pool, query, options.words)
+    reading = joint_vectors(pool, query, options.words)
+    selector = options.selector or _SELECTOR
     selection = select_texts(
-        options.selector or _SELECTOR,
-        points,
-        candidates,
+        selector,
+        reading.query,
+        reading.candidates,
         options.n_select,
         text_of=pool.texts.__getitem__,
-        relevance=relevance,
+        **_spread_relevance(reading, selector),
         **_token_budget(pool, options),
         **_document_groups(places, options),
         **_preference_for_new(pool, options),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
-    return Chosen(query=query, pool=pool, passages=passages, relevance=relevance, **vars(selection))
+    relevance = reading.relevance if pool.relevance is None else pool.relevance
+    return Chosen(
+        query=query,
+        pool=pool,
+        passages=passages,
+        relevance=relevance,
+        reading=reading,
+        **vars(selection),
+    )
 
 
 async def achoose(
@@ -90,11 +100,13 @@ def search(
     *,
     filter: Any = None,
     room: int | None = None,
-    fetch_again: Callable[[Chosen], CandidatePool] | None = None,
 ) -> Chosen:
     """Fetch candidates from a source, and return what `choose` chooses of them.
 
-    `Chosen.timings` has the seconds of "fetch" and "select".
+    With `words` and `hops`, a source that keeps words is asked a second time, for what the first
+    choice leads to. The second choice, from all candidates, is then the result.
+
+    `Chosen.timings` has the seconds of "fetch" and "select", and of "hop" if there is one.
 
     Args:
         source: Where the candidates come from.
@@ -102,8 +114,6 @@ def search(
         options: As for `choose`.
         filter: The source's own kind of filter. Default: no restriction.
         room: As for `choose`.
-        fetch_again: Returns the pool of a second choice, which is then the result. It gets the
-            first choice. Default: one fetch and one choice.
 
     Raises:
         CandidateSourceError: If the store fails.
@@ -116,11 +126,15 @@ def search(
         )
     with timed(timings, "select"):
         chosen = choose(pool, query, options, room=room)
-    if fetch_again is not None:
-        with timed(timings, "fetch"):
-            pool = fetch_again(chosen)
+        hop = second_hop(source, chosen, options)
+    if hop is not None:
+        with timed(timings, "hop"):
+            pool = hop.joined(chosen, hop.source.look_up(query, hop.lookups, filter=filter))
         with timed(timings, "select"):
-            chosen = choose(pool, query, options, room=room)
+            record = hop.record(chosen, pool)
+            if record.n_new:
+                chosen = choose(pool, query, options, room=room)
+        chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
 
@@ -131,18 +145,16 @@ async def asearch(
     *,
     filter: Any = None,
     room: int | None = None,
-    fetch_again: Callable[[Chosen], Awaitable[CandidatePool]] | None = None,
-    in_thread: Callable[[Callable[[], Chosen]], Awaitable[Chosen]] = asyncio.to_thread,
+    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
 ) -> Chosen:
     """Return what `search` returns, without blocking the event loop.
 
     Args:
-        source: As for `search`, like the next five.
+        source: As for `search`, like the next four.
         query: The question.
         options: What the choice obeys.
         filter: The source's own kind of filter.
         room: Tokens that joined passages may have together.
-        fetch_again: Returns the pool of a second choice.
         in_thread: Runs a choice in another thread. Default: `asyncio.to_thread`.
     """
     timings: dict[str, float] = {}
@@ -151,13 +163,26 @@ async def asearch(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
         )
     with timed(timings, "select"):
-        chosen = await in_thread(partial(choose, pool, query, options, room=room))
-    if fetch_again is not None:
-        with timed(timings, "fetch"):
-            pool = await fetch_again(chosen)
+        chosen: Chosen = await in_thread(partial(choose, pool, query, options, room=room))
+        hop = await in_thread(partial(second_hop, source, chosen, options))
+    if hop is not None:
+        with timed(timings, "hop"):
+            found = await hop.source.alook_up(query, hop.lookups, filter=filter)
+            pool = await in_thread(partial(hop.joined, chosen, found))
         with timed(timings, "select"):
-            chosen = await in_thread(partial(choose, pool, query, options, room=room))
+            record = hop.record(chosen, pool)
+            if record.n_new:
+                chosen = await in_thread(partial(choose, pool, query, options, room=room))
+        chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
+
+
+def _spread_relevance(reading: JointVectors, selector: Selector) -> dict[str, Any]:
+    """Return what a selector takes of the relevance and of where it leads."""
+    weights = reading.target_weights
+    if weights is not None and takes_target_weights(selector):
+        return {"relevance": reading.relevance, "target_weights": weights}
+    return {"relevance": reading.spread_relevance}
 
 
 def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:

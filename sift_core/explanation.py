@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError
+from sift_core.joint_vectors import JointVectors
 from sift_core.passages import Passage, passage_metadata
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.near_duplicates import is_earlier
@@ -39,6 +40,10 @@ class Pick:
         gain: Fall of the variance σ² at the query from this pick, >= 0.
         variance: σ² after this pick.
         chunks: Ids of the chunks in a joined passage, in reading order; empty for one chunk.
+        shares: Words that it shares with the question, those that count most first, at most 3.
+        reached_from: Rank, from 1, of the earlier pick that led here more than the question did.
+            None if the question itself led here.
+        reached_by: Words that it shares with that pick and not with the question, at most 3.
     """
 
     row: int
@@ -49,6 +54,9 @@ class Pick:
     gain: float
     variance: float
     chunks: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
+    reached_from: int | None = None
+    reached_by: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> dict[str, float | None]:
@@ -56,11 +64,41 @@ class Pick:
         return {name: getattr(self, name) for name in _NUMBERS}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the six numbers, and "chunks" if this is a joined passage, for JSON."""
-        return {**self.numbers, **({"chunks": list(self.chunks)} if self.chunks else {})}
+        """Return the six numbers for JSON, and of the other fields those that say something."""
+        chunks = {"chunks": list(self.chunks)} if self.chunks else {}
+        return {**self.numbers, **chunks, **self.words}
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """Return "shares", "reached_from" and "reached_by" for JSON, if they say something."""
+        shares = {"shares": list(self.shares)} if self.shares else {}
+        if self.reached_from is None:
+            return shares
+        return {
+            **shares,
+            "reached_from": self.reached_from,
+            "reached_by": list(self.reached_by),
+        }
 
 
 _NUMBERS = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hop:
+    """What a second fetch looked for, and what it brought.
+
+    Args:
+        seeds: Ids of the first choices, whose words and vectors were looked for.
+        words: Rare words of each of these that the question does not have.
+        first_row: Row of the pool from which on candidates came by this fetch.
+        n_new: How many these are.
+    """
+
+    seeds: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
+    first_row: int
+    n_new: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,7 +114,9 @@ class Chosen(Selection):
         passages: What each pick is made of, in order of choice.
         relevance: What the selector took for the candidates' relevance, shape (n,), or (m, n) of m
             queries. Default: the pool's, or else the cosines.
-        timings: Seconds of "fetch" and "select"; empty from `choose`.
+        timings: Seconds of "fetch" and "select", and of "hop"; empty from `choose`.
+        reading: The vectors and words that the selector went by. Default: unknown.
+        hop: What a second fetch did. Default: there was none.
     """
 
     query: Query
@@ -84,6 +124,8 @@ class Chosen(Selection):
     passages: Sequence[Passage]
     relevance: FloatArray | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
+    reading: JointVectors | None = field(default=None, repr=False)
+    hop: Hop | None = None
 
     @cached_property
     def chunks(self) -> CandidatePool:
@@ -124,9 +166,38 @@ class Chosen(Selection):
             self.gains.tolist(),
             self.variances[1:].tolist(),
             [_chunk_ids(pool, passage) for passage in self.passages],
+            self._shared_words(),
+            *self._ways(),
             strict=True,
         )
         return tuple(Pick(**dict(zip(_COLUMNS, pick, strict=True))) for pick in columns)
+
+    def _shared_words(self) -> list[tuple[str, ...]]:
+        """Return the words that each pick shares with one of the questions."""
+        words = self.reading.words if self.reading else None
+        rows = self.positions.tolist()
+        if words is None:
+            return [()] * len(rows)
+        nearest = words.question[:, rows].argmax(axis=0).tolist()
+        pairs = zip(rows, nearest, strict=True)
+        return [words.question_words(row, question=question) for row, question in pairs]
+
+    def _ways(self) -> tuple[list[int | None], list[tuple[str, ...]]]:
+        """Return for each pick the rank of the one that led to it, and by which words."""
+        rows = self.positions.tolist()
+        ranks: list[int | None] = [None] * len(rows)
+        by: list[tuple[str, ...]] = [()] * len(rows)
+        if self.reading is None or self.reading.words is None:
+            return ranks, by
+        for i, row in enumerate(rows[1:], start=1):
+            earlier = self.positions[:i]
+            flows = sum((one.flows(row, earlier) for one in self.reading.spreads), np.zeros(i))
+            own = sum(float(one.own[row]) for one in self.reading.spreads)
+            best = int(np.argmax(flows))
+            if flows[best] > own and row not in rows[:i]:
+                ranks[i] = best + 1
+                by[i] = self.reading.words.shared_words(row, rows[best], linked=True)
+        return ranks, by
 
     @cached_property
     def question_variances(self) -> FloatArray:
@@ -188,10 +259,20 @@ class Chosen(Selection):
             "explained": explained(self.question_variances.tolist()),
             "variances": self.variances.tolist(),
             "stop_reason": self.stop_reason.value,
+            **({"hop": self._hop_record()} if self.hop else {}),
+        }
+
+    def _hop_record(self) -> dict[str, Any]:
+        assert self.hop is not None
+        return {
+            "seeds": list(self.hop.seeds),
+            "words": [list(words) for words in self.hop.words],
+            "n_new": self.hop.n_new,
+            "n_chosen": int((self.positions >= self.hop.first_row).sum()),
         }
 
 
-_COLUMNS = ("row", *_NUMBERS, "chunks")
+_COLUMNS = ("row", *_NUMBERS, "chunks", "shares", "reached_from", "reached_by")
 
 
 def _as_score(score: float | None) -> float | None:
@@ -284,6 +365,7 @@ def chunk_records(chunks: CandidatePool, picks: Sequence[Pick]) -> list[dict[str
             "rank": i + 1,
             "document_id": chunks.document_ids[i],
             **picks[i].numbers,
+            **picks[i].words,
             "near_duplicate_of": (
                 None if repeat is None else {"rank": repeat.rank, "cosine": repeat.cosine}
             ),

@@ -34,7 +34,10 @@ class ChoiceOptions:
         n_select: Choose at most this many chunks, >= 1. Default: 10.
         n_candidates: Fetch this many candidates to choose from, >= 1. Default: 200.
         words: Share of words, beside embeddings, in what makes chunks alike and relevant, from 0 to
-            1. Words that are rare among the candidates count most. Default: 0, embeddings alone.
+            1. Words that are rare among the candidates count most. Relevance spreads along them. 0
+            leaves embeddings alone. Default: 0.7.
+        hops: How often more candidates are fetched for what the first choices lead to, 0 or 1.
+            Needs `words` and a source that keeps words, else nothing more is fetched. Default: 1.
         max_tokens: Let the chosen chunks have at most this many tokens together, >= 1. No text is
             truncated: of the chunks that still fit, the one that adds most for its length is
             next. Default: no limit.
@@ -60,7 +63,8 @@ class ChoiceOptions:
 
     n_select: int = field(default=10, metadata={"minimum": 1})
     n_candidates: int = field(default=200, metadata={"minimum": 1})
-    words: float = field(default=0.0, metadata={"minimum": 0, "maximum": 1})
+    words: float = field(default=0.7, metadata={"minimum": 0, "maximum": 1})
+    hops: int = field(default=1, metadata={"minimum": 0, "maximum": 1})
     max_tokens: int | None = field(default=None, metadata={"minimum": 1, "is_rule": True})
     max_per_document: int | None = field(default=None, metadata={"minimum": 1, "is_rule": True})
     newest: str | None = field(default=None, metadata={"is_rule": True})
@@ -111,6 +115,7 @@ class ChoiceKeywords(TypedDict, total=False):
     """
 
     words: float
+    hops: int
     max_tokens: int | None
     max_per_document: int | None
     newest: str | None
@@ -133,14 +138,17 @@ def _check(option: Field[Any], value: object) -> None:
     elif kind.startswith("str"):
         check_text(name, value)
     elif kind.startswith("int"):
-        as_count(name, value, minimum=option.metadata["minimum"])
+        as_count(name, value, **_bounds_of(option))
     elif kind.startswith("float"):
-        bounds = {key: option.metadata[key] for key in _BOUNDS if key in option.metadata}
-        as_number(name, value, **bounds)
+        as_number(name, value, **_bounds_of(option))
     elif name == "selector" and not isinstance(value, Selector):
         raise InvalidInputError(f"`selector` must have a method `select`, got {short_repr(value)}")
     elif name == "count_tokens" and not callable(value):
         raise InvalidInputError(f"`count_tokens` must be a function, got {short_repr(value)}")
+
+
+def _bounds_of(option: Field[Any]) -> dict[str, Any]:
+    return {key: option.metadata[key] for key in _BOUNDS if key in option.metadata}
 
 
 @cache

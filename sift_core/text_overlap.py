@@ -23,6 +23,7 @@ RUN_LENGTH = 5  # words; decision 0022 has what other lengths and shares did
 SHARE_REPEATED = 0.8  # of a text's runs: from here on the other text contains it
 SHARE_OF_WORDS = 0.4  # that two texts must share to be compared run by run
 PER_CANDIDATE = ("costs", "groups", "prefer", "weight")  # arguments with one value a candidate
+TARGETS = "target_weights"  # an argument with one value a candidate, or one for each query
 _WORD = re.compile(r"\w+")
 
 Runs = frozenset[tuple[str, ...]]
@@ -79,8 +80,9 @@ def select_texts(
             for key, value in arguments.items()
             if value is not None
         }
-        if relevance is not None:  # (n,), or of several queries (m, n)
-            of_kept["relevance"] = np.asarray(relevance)[..., kept]
+        for key, values in (("relevance", relevance), (TARGETS, arguments.get(TARGETS))):
+            if values is not None:  # (n,), or of several queries (m, n)
+                of_kept[key] = np.asarray(values)[..., kept]
         again = selector.select(query, candidates[kept], n_select, **of_kept)
         if len(again) < len(found) and again.stop_reason in nothing_left:
             return first

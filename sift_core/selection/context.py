@@ -35,7 +35,7 @@ from sift_core.selection.region import (
     turns_of,
     typical_distance_of_each,
 )
-from sift_core.types import FloatArray, IntArray, Selection, StopReason
+from sift_core.types import BoolArray, FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which near-duplicates are told apart and which make up the
 # region. Far more than a prompt takes, and the kernel's matrix of them is still small.
@@ -161,6 +161,7 @@ class ContextSelector(GreedySelector):
         max_per_group: int | None = None,
         prefer: FloatArray | None = None,
         weight: FloatArray | None = None,
+        target_weights: FloatArray | None = None,
     ) -> Selection:
         """Return the choices for one query, or for several at once, no candidate twice.
 
@@ -197,6 +198,11 @@ class ContextSelector(GreedySelector):
                 Only ratios matter: half the weight counts like 0.35 standard deviations less
                 relevance. Near-duplicates have the weight of the one that stands for them.
                 Default: equal weights.
+            target_weights: What each candidate counts as a target, shape (n,), or (m, n) of
+                several queries, >= 0, in place of step 2. Near-duplicates have the weight of the
+                most relevant of them. Only ratios matter. Where all are 0, or all that differ
+                from zero belong to candidates beyond the 500 most relevant, step 2 applies.
+                Default: step 2.
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region, or
@@ -221,6 +227,7 @@ class ContextSelector(GreedySelector):
         if weight is not None:
             advice = "; leave out candidates that are not to be chosen"
             weight = one_each("weight", weight, n, above=0, advice=advice)
+        targets = _as_target_weights(target_weights, counts, n)
         n_select = number_to_select(n_select, n, limits, repeats=False)
         rows = self._read(points, candidates, n_select, conditioned_on)
         nearness = _ranked(rows.nearness, orders)
@@ -235,8 +242,11 @@ class ContextSelector(GreedySelector):
             limits = None if limits is None else limits.take(order)
             prefer = None if prefer is None else prefer[order]
             weight = None if weight is None else weight[order]
+            targets = None if targets is None else targets[:, order]
         shares = shares / shares.sum()
-        found = self._select_sorted(rows, nearness, shares, n_select, limits, prefer, weight)
+        found = self._select_sorted(
+            rows, nearness, shares, n_select, limits, prefer, weight, targets
+        )
         return found if is_sorted else replace(found, positions=order[found.positions])
 
     def _read(
@@ -269,6 +279,7 @@ class ContextSelector(GreedySelector):
         limits: Limits | None,
         prefer: FloatArray | None,
         weight: FloatArray | None,
+        target_weights: FloatArray | None,
     ) -> Selection:
         """Return the choices among candidates (n, d) that come most relevant first."""
         cosines, nearest = rows.cosines(MAX_REGION)
@@ -284,10 +295,11 @@ class ContextSelector(GreedySelector):
         # Of near-duplicates one, in the order of `relevance`.
         taken: IntArray = np.flatnonzero(is_new)
         relevance, ranks = nearness[:, taken], ranks[:, taken]
+        given = None if target_weights is None else target_weights[:, taken]
         if prefer is not None:
             taken = preferred_of_each(first_of_class(cosines, is_new, with_seen), prefer[:n_near])
         weight = None if weight is None else weight[taken]
-        of_each = region_weights(n_near, taken, relevance, ranks, weight)
+        of_each = region_weights(n_near, taken, relevance, ranks, weight, given)
         weights = of_each[0] if len(of_each) == 1 else shares @ of_each
         targets = np.flatnonzero(weights)
         priorities = np.ones(nearness.shape[1], dtype=np.int8)
@@ -353,6 +365,22 @@ def distinct(
     has_classes = prefer is not None
     first = first_of_each(rows, typical, n_read=MAX_REGION, with_classes=has_classes)
     return order[first >= 0 if prefer is None else preferred_of_each(first, prefer[order])]
+
+
+def _as_target_weights(
+    target_weights: FloatArray | None, counts: BoolArray, n: int
+) -> FloatArray | None:
+    """Return what each candidate counts as a target of each query that counts, shape (m, n)."""
+    if target_weights is None:
+        return None
+    rows = np.atleast_2d(np.asarray(target_weights, dtype=np.float64))
+    if rows.shape != (len(counts), n) or not np.isfinite(rows).all() or (rows < 0).any():
+        raise InvalidInputError(
+            f"`target_weights` must be finite numbers >= 0, one for each of {n} candidate(s) and "
+            f"{len(counts)} query(s), got an array of shape {np.shape(target_weights)}"
+            + (" with others" if rows.shape == (len(counts), n) else "")
+        )
+    return rows[counts]
 
 
 def _products(rows: FloatArray, points: FloatArray) -> FloatArray:

@@ -195,6 +195,11 @@ def check_takes_preference(selector: Selector) -> None:
     _check_takes(selector, {"prefer", "weight"}, "the newest version, or recency,", able)
 
 
+def takes_target_weights(selector: Selector) -> bool:
+    """Return whether the `select` of a selector takes `target_weights`; ContextSelector's does."""
+    return "target_weights" in inspect.signature(selector.select).parameters
+
+
 def _check_takes(selector: Selector, names: set[str], what: str, able: str) -> None:
     lacking = names - inspect.signature(selector.select).parameters.keys()
     if lacking:

@@ -80,7 +80,12 @@ def typical_distance_of_each(cosines: FloatArray, ranks: IntArray) -> float:
 
 
 def region_weights(
-    n: int, taken: IntArray, relevance: FloatArray, ranks: IntArray, weight: FloatArray | None
+    n: int,
+    taken: IntArray,
+    relevance: FloatArray,
+    ranks: IntArray,
+    weight: FloatArray | None,
+    given: FloatArray | None = None,
 ) -> FloatArray:
     """Return what each candidate counts as a target of each question, (m, n), rows summing to 1.
 
@@ -90,10 +95,17 @@ def region_weights(
         relevance: Of these to each question, shape (m, k).
         ranks: Of these for each question, shape (m, k), as in `typical_distance_of_each`.
         weight: What each of these counts beforehand, shape (k,), > 0; None for all alike.
+        given: What each of these counts in place of what its relevance says, shape (m, k), >= 0.
+            A row of zeros says nothing. Default: relevance says it.
     """
     weights = np.zeros((len(relevance), n))
     own = ranks == ranks.min(axis=0)
-    for row, values, those in zip(weights, relevance, own, strict=True):
+    for i, (row, values, those) in enumerate(zip(weights, relevance, own, strict=True)):
+        if given is not None and given[i].any():
+            row[taken] = given[i] if weight is None else given[i] * weight
+            row[row < SMALLEST_WEIGHT * row.max()] = 0.0
+            row /= row.sum()
+            continue
         is_read = 1 < those.sum() < len(those)  # of fewer than two there is no spread
         spread = float((values[those] if is_read else values).std())
         row[taken] = _relative_weights(values, spread, weight)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_core import ContextSelector, InvalidInputError, NumericalError, SIFTSelector
-from sift_core.selection import words as module
+from sift_core.selection import word_table
 from sift_core.selection.word_counts import WordCountCache, words_of
 from sift_core.selection.words import joined, pool_words
 
@@ -144,8 +144,8 @@ def test_agrees_with_dictionaries_and_loops(n, n_questions):
 def test_sums_are_the_same_by_pairs_and_by_products_in_any_blocks(monkeypatch, share_few, at_once):
     texts = random_texts(np.random.default_rng(0), 50)
     expected = pool_words(texts, ["cat"])
-    monkeypatch.setattr(module, "FEW_CANDIDATES", share_few)
-    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", at_once)
+    monkeypatch.setattr(word_table, "FEW_CANDIDATES", share_few)
+    monkeypatch.setattr(word_table, "NUMBERS_AT_ONCE", at_once)
     found = pool_words(texts, ["cat"])
     assert found.gram == pytest.approx(expected.gram, abs=1e-14)
     assert found.linked == pytest.approx(expected.linked, abs=1e-14)
