@@ -17,8 +17,8 @@ TITLES = {"nearest": "nearest neighbours", "mmr": f"MMR, weight {MMR_WEIGHT}", "
 def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
     """Return what each method of `TITLES` chooses from the candidates of a choice, it the last.
 
-    The others go by embeddings alone, as they are usually run. MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
-    meets the same method.
+    The others go by embeddings alone, as they are usually run. MMR is the one that
+    `sift eval retrieval` measures, so that a user who goes on to measure meets the same method.
 
     Args:
         chosen: The choice.
