@@ -153,25 +153,39 @@ def words_of(text: str) -> list[str]:
     No string raises: surrogates and emoji belong to no word. Takes linear time. More than 2^16
     characters without a space or line break are cut, so a word there may be two.
     """
-    return [word for block in _blocks(text) for _, word in _spelled(block)]
+    return [word for block in _blocks(text) for word in _spelled(block)]
 
 
-def spellings(text: str) -> dict[int, str]:
-    """Return the words of a text by their hashes."""
-    return dict(pair for block in _blocks(text) for pair in _spelled(block))
+def spellings(text: str, wanted: IntArray | None = None, n_dropped: int = 0) -> dict[int, str]:
+    """Return how the words of a text are spelled, by their hashes.
+
+    Args:
+        text: The text.
+        wanted: Return these hashes alone, which is quicker. Default: all.
+        n_dropped: How many of the lowest bits the hashes lack, here and in `wanted`. Default: 0.
+    """
+    found: dict[int, str] = {}
+    for block in _blocks(text):
+        codes, starts, ends = _split(f"\0{block}\0")
+        hashes = _hashes(codes, starts, ends) >> n_dropped
+        if wanted is not None:
+            is_wanted = np.isin(hashes, wanted)
+            hashes, starts, ends = hashes[is_wanted], starts[is_wanted], ends[is_wanted]
+        spans = zip(hashes.tolist(), starts.tolist(), ends.tolist(), strict=True)
+        found |= {key: _spelled_as(codes, start, end) for key, start, end in spans}
+    return found
 
 
-def _spelled(block: str) -> list[tuple[int, str]]:
-    """Return hash and spelling of each word of a block in its order."""
+def _spelled_as(codes: IntArray, start: int, end: int) -> str:
+    return codes[start:end].tobytes().decode("utf-32-le")
+
+
+def _spelled(block: str) -> list[str]:
+    """Return each word of a block in its order."""
     codes, starts, ends = _split(f"\0{block}\0")
     order = np.lexsort((-ends, starts))
-    starts, ends = starts[order], ends[order]
-    return [
-        (word_hash, codes[start:end].tobytes().decode("utf-32-le"))
-        for word_hash, start, end in zip(
-            _hashes(codes, starts, ends).tolist(), starts.tolist(), ends.tolist(), strict=True
-        )
-    ]
+    pairs = zip(starts[order].tolist(), ends[order].tolist(), strict=True)
+    return [_spelled_as(codes, start, end) for start, end in pairs]
 
 
 def count_words(texts: Sequence[str], headings: Sequence[str] | None = None) -> list[WordCounts]:
