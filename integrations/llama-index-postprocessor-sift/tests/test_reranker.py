@@ -69,7 +69,8 @@ async def test_each_text_of_a_query_has_its_turns(
         kept = reranker.postprocess_nodes(found, query)
     assert embed_model.queries == texts
     first = SIFTReranker(top_n=1, use_scores=False)  # those are of the mean
-    alone = first.postprocess_nodes(found, bundle(embed_model.vector(question)))
+    asked = QueryBundle(question, embedding=embed_model.vector(question))
+    alone = first.postprocess_nodes(found, asked)
     assert ids(kept) == [*ids(alone), nodes[-1].node_id]
     assert kept[1].metadata["sift"]["similarity"] == pytest.approx(1)
     (mean,) = SIFTReranker(top_n=1, selector=MMRSelector()).postprocess_nodes(found, query)
@@ -90,7 +91,7 @@ def engine_over(build_index, llm):
 def test_a_query_engine_keeps_what_the_core_selects_from_the_stored_vectors(
     store_kind, engine_over, nodes, embed_model, question
 ):
-    engine = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=5))
+    engine = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=5, words=0))
     fetched = engine.retriever.retrieve(question)
     stored = np.float32([embed_model.vector(node.node.text) for node in fetched])
     expected = select(np.array(embed_model.vector(question)), stored, 5)
@@ -185,7 +186,7 @@ def test_the_explanation_is_hidden_from_the_llm(engine_over, nodes, embed_model,
 def test_a_selector_chooses_what_it_chooses_in_the_core(selector):
     rng = np.random.default_rng(0)
     query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
-    kept = SIFTReranker(top_n=7, selector=selector).postprocess_nodes(
+    kept = SIFTReranker(top_n=7, selector=selector, words=0).postprocess_nodes(
         with_vectors(candidates.tolist()), bundle(query.tolist())
     )
     expected = (selector or ContextSelector()).select(query, candidates, 7)
@@ -212,7 +213,7 @@ class NewestFirst(BaseNodePostprocessor):
 def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     engine_over, nodes, embed_model, question
 ):
-    rerankers = [NewestFirst(), SIFTReranker(top_n=3)]
+    rerankers = [NewestFirst(), SIFTReranker(top_n=3, words=0)]
     engine = engine_over("qdrant", nodes, embed_model, *rerankers)
     fetched = engine.retriever.retrieve(question)
     expected = ContextSelector().select(
@@ -223,7 +224,8 @@ def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     )
     kept = engine.query(question).source_nodes
     assert ids(kept) == [ids(fetched)[i] for i in expected.positions]
-    assert ids(kept) != ids(SIFTReranker(top_n=3).postprocess_nodes(fetched, query_str=question))
+    alone = SIFTReranker(top_n=3, words=0).postprocess_nodes(fetched, query_str=question)
+    assert ids(kept) != ids(alone)
 
 
 @pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
@@ -256,7 +258,7 @@ class LastFirst:
 async def test_a_selector_of_ones_own_is_told_the_relevance():
     selector = LastFirst()
     given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
-    reranker = SIFTReranker(top_n=2, selector=selector, use_scores=True)
+    reranker = SIFTReranker(top_n=2, selector=selector, use_scores=True, words=0)
     for kept in (
         reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0])),
         await reranker.apostprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0])),
@@ -308,6 +310,7 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
         "half_life_days": 30.0,
         "merge_neighbors": True,
         "words": 0.5,
+        "hops": 0,
         "document_key": "title",
     }
     reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)
@@ -482,7 +485,7 @@ def neighbors(overlap):
 @pytest.mark.parametrize("overlap", [0, 6])
 def test_neighbors_become_one_node_with_the_text_of_all(overlap):
     nodes, query = neighbors(overlap)
-    reranker = SIFTReranker(top_n=len(nodes), merge_neighbors=True)
+    reranker = SIFTReranker(top_n=len(nodes), merge_neighbors=True, words=0)
     [kept] = reranker.postprocess_nodes(nodes, query)
     assert kept.text.split() == PAGE.split()
     assert kept.node.node_id == nodes[0].node.node_id
