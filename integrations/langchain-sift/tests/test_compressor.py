@@ -1,3 +1,4 @@
+import json
 import logging
 from datetime import date
 from uuid import uuid4
@@ -5,7 +6,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 from langchain_core.stores import InMemoryStore
 from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTextSplitter
 
@@ -76,6 +77,28 @@ def test_every_option_reaches_the_choice_by_name(
     given = {"top_n" if name == "n_select" else name: value, **needed}
     SIFTCompressor(embeddings=embeddings, **given).compress_documents(documents, question)
     assert getattr(seen[0], name) == value
+
+
+class SameEmbeddings(Embeddings):
+    """A model to which all texts are the same."""
+
+    def embed_query(self, text):
+        return [1.0, 0.0]
+
+    def embed_documents(self, texts):
+        return [self.embed_query(text) for text in texts]
+
+
+def test_by_default_words_tell_texts_apart_that_embeddings_do_not():
+    given = ["pump 4711 weighs nine kilograms", "pump 4712 weighs nine kilograms"]
+    documents = [Document(page_content=text) for text in given]
+    compressor = SIFTCompressor(embeddings=SameEmbeddings())
+    for i, number in enumerate(("4711", "4712")):
+        chosen = compressor.compress_documents(documents, f"How heavy is pump {number}?")
+        told = chosen[0].metadata["sift"]
+        assert chosen[0].page_content == given[i]
+        assert told["shares"] == [number, "pump"]
+        assert json.loads(json.dumps(told)) == dict(told)
 
 
 @pytest.mark.parametrize("n_stored", [5, 12])

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 import logging
 import pickle
 
@@ -226,6 +227,21 @@ def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     assert ids(kept) == [ids(fetched)[i] for i in expected.positions]
     alone = SIFTReranker(top_n=3, words=0).postprocess_nodes(fetched, query_str=question)
     assert ids(kept) != ids(alone)
+
+
+def test_by_default_words_tell_texts_apart_that_embeddings_do_not():
+    nodes = with_vectors([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    texts = ["pump 4711 weighs nine kilograms", "pump 4712 weighs nine kilograms", "bees dance"]
+    for node, text in zip(nodes, texts, strict=True):
+        node.node.set_content(text)
+    for i, number in enumerate(("4711", "4712")):
+        query = QueryBundle(f"How heavy is pump {number}?", embedding=[1.0, 0.0])
+        first, *_ = SIFTReranker().postprocess_nodes(nodes, query)
+        assert first.text == texts[i]
+        assert first.metadata["sift"]["shares"] == [number, "pump"]
+        assert json.loads(json.dumps(first.metadata)) == first.metadata
+        for mode in (MetadataMode.LLM, MetadataMode.EMBED):
+            assert first.node.get_content(mode) == texts[i]
 
 
 @pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
@@ -523,16 +539,29 @@ def test_a_selector_without_limits_is_refused_with_them():
         SIFTReranker(max_tokens=0)
 
 
+FEES = (
+    "Every visitor of the reading room gets a library card at the counter of the town hall. The "
+    "card costs {} euros a year, is paid in advance, and may be handed back at any time. Whoever "
+    "loses it pays for another one, and keeps the books that were borrowed with it until then."
+)
+HOURS = (
+    "From Monday to Friday all offices of the district open at {} in the morning and close at four "
+    "in the afternoon, with the exception of the days between Christmas and New Year. Passports "
+    "need an appointment, which is made by telephone or on the page of the citizens' bureau."
+)
+VERSIONS = [FEES.format("4"), FEES.format("5"), HOURS.format("8"), HOURS.format("9")]
+
+
 def dated_nodes():
     """Return two versions each of two texts; the nearer version is the older one."""
     rows = np.array([[1, 0, 0], [0.98, 0.15, 0], [0.6, 0.8, 0], [0.55, 0.83, 0.1]])
     dates = ["2023-01-01", "2024-01-01T00:00:00Z", "2022-05-01", "2022-05-02"]
     return [
         NodeWithScore(
-            node=TextNode(id_=str(i), text=str(i), embedding=row, metadata={"updated_at": date}),
+            node=TextNode(id_=str(i), text=text, embedding=row, metadata={"updated_at": date}),
             score=0.5,
         )
-        for i, (row, date) in enumerate(zip(rows.tolist(), dates, strict=True))
+        for i, (text, row, date) in enumerate(zip(VERSIONS, rows.tolist(), dates, strict=True))
     ]
 
 

@@ -74,7 +74,8 @@ async def test_it_finds_what_the_reranker_keeps_of_the_same_candidates(
         assert ids(found) == ids(expected)
         for one, other in zip(found, expected, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-9)
-            assert numbers(one) == pytest.approx(numbers(other), abs=1e-9)
+            # Scores of Qdrant's local mode have single precision and differ from search to search.
+            assert numbers(one) == pytest.approx(numbers(other), abs=1e-7)
             assert one.metadata["sift"].keys() == other.metadata["sift"].keys()
             assert words(one) == words(other)
             assert one.node.excluded_llm_metadata_keys == other.node.excluded_llm_metadata_keys

@@ -88,6 +88,19 @@ def test_what_comes_back_are_copies_that_say_why(rank, documents):
     assert len(set(scores)) == 4
 
 
+def test_by_default_words_tell_texts_apart_that_embeddings_do_not():
+    given = ["pump 4711 weighs nine kilograms", "pump 4712 weighs nine kilograms"]
+    documents = [Document(content=text, embedding=[1.0, 0.0]) for text in given]
+    for i, number in enumerate(("4711", "4712")):
+        asked = {"query": f"How heavy is pump {number}?", "query_embedding": [1.0, 0.0]}
+        first, *_ = SIFTRanker().run(documents, **asked)["documents"]
+        assert first.content == given[i]
+        told = first.meta["sift"]
+        assert told["shares"] == [number, "pump"]
+        assert json.loads(json.dumps(told)) == told
+        assert Document.from_dict(json.loads(json.dumps(first.to_dict()))).meta["sift"] == told
+
+
 def test_scores_can_be_cosines_in_the_order_of_choice(rank, documents):
     told = rank(documents, top_k=4)
     near = rank(documents, top_k=4, score="similarity")
