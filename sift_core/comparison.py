@@ -18,7 +18,7 @@ def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
     """Return what each method of `TITLES` chooses from the candidates of a choice, it the last.
 
     MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
-    meets the same method.
+    meets the same method. Both go by embeddings alone, whatever the choice went by.
 
     Args:
         chosen: The choice.
@@ -28,8 +28,8 @@ def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
         "nearest": NearestNeighborSelector(),
         "mmr": MMRSelector(relevance_weight=MMR_WEIGHT),
     }
-    others = {
-        name: choose(chosen.pool, chosen.query, ChoiceOptions(n_select=n_select, selector=one))
-        for name, one in selectors.items()
-    }
+    others = {}
+    for name, one in selectors.items():
+        options = ChoiceOptions(n_select=n_select, words=0, selector=one)
+        others[name] = choose(chosen.pool, chosen.query, options)
     return {**others, "sift": chosen}

@@ -32,7 +32,7 @@ class JointVectors:
     words: PoolWords | None = None
     """The words of the pool; None if they do not count, or there are none."""
     spreads: tuple[Spread, ...] = field(default=())
-    """Where the relevance to each of m questions leads; empty without words, and if it was given."""
+    """Where the relevance to each of m questions leads; empty without words or if it was given."""
 
     @property
     def target_weights(self) -> FloatArray | None:
