@@ -21,7 +21,7 @@ from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Selector
-from sift_core.second_hop import second_hop
+from sift_core.second_hop import SecondHop, second_hop
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET, takes_target_weights
 from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
@@ -125,8 +125,7 @@ def search(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
         )
     with timed(timings, "select"):
-        chosen = choose(pool, query, options, room=room)
-        hop = second_hop(source, chosen, options)
+        chosen, hop = _first_choice(source, pool, query, options, room=room)
     if hop is not None:
         with timed(timings, "hop"):
             pool = hop.joined(chosen, hop.source.look_up(query, hop.lookups, filter=filter))
@@ -163,8 +162,9 @@ async def asearch(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
         )
     with timed(timings, "select"):
-        chosen: Chosen = await in_thread(partial(choose, pool, query, options, room=room))
-        hop = await in_thread(partial(second_hop, source, chosen, options))
+        chosen, hop = await in_thread(
+            partial(_first_choice, source, pool, query, options, room=room)
+        )
     if hop is not None:
         with timed(timings, "hop"):
             found = await hop.source.alook_up(query, hop.lookups, filter=filter)
@@ -175,6 +175,19 @@ async def asearch(
                 chosen = await in_thread(partial(choose, pool, query, options, room=room))
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
+
+
+def _first_choice(
+    source: CandidateSource,
+    pool: CandidatePool,
+    query: Query,
+    options: ChoiceOptions,
+    *,
+    room: int | None,
+) -> tuple[Chosen, SecondHop | None]:
+    """Return the first choice and what to look for after it, in one turn of a thread."""
+    chosen = choose(pool, query, options, room=room)
+    return chosen, second_hop(source, chosen, options)
 
 
 def _spread_relevance(reading: JointVectors, selector: Selector) -> dict[str, Any]:

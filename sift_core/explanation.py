@@ -240,6 +240,11 @@ class Chosen(Selection):
         )
 
     @property
+    def n_from_hop(self) -> int:
+        """Return how many picks are candidates that the second fetch brought."""
+        return 0 if self.hop is None else int((self.positions >= self.hop.first_row).sum())
+
+    @property
     def n_redundant(self) -> int:
         """Return how many chunks are like an earlier one, copies counted."""
         return sum(repeat is not None for repeat in repeats_of(self.chunks.embeddings))
@@ -268,7 +273,7 @@ class Chosen(Selection):
             "seeds": list(self.hop.seeds),
             "words": [list(words) for words in self.hop.words],
             "n_new": self.hop.n_new,
-            "n_chosen": int((self.positions >= self.hop.first_row).sum()),
+            "n_chosen": self.n_from_hop,
         }
 
 

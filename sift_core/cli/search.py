@@ -120,11 +120,14 @@ def search(
 
 def _print_search(console: Terminal, chosen: Chosen) -> None:
     """Print what SIFT chose, and how certain it makes the answer."""
-    print_chunks(console, chosen.chunks)
+    print_chunks(console, chosen.chunks, picks=chosen.picks)
     console.say("")
     for line in _variance_lines(chosen.question_variances.tolist()):
         console.say(line)
     console.say(f"{_counts(chosen)}, chosen from {len(chosen.pool)} candidates.")
+    if chosen.hop is not None and chosen.hop.n_new:
+        found = counted(chosen.hop.n_new, "candidate")
+        console.say(f"A second fetch brought {found}, {chosen.n_from_hop} of them chosen.")
     if chosen.n_redundant:
         console.say(LEGEND, style="dim")
 

@@ -12,7 +12,13 @@ from itertools import compress
 
 import numpy as np
 
-from sift_core.checks import checked_arrays, checked_rows, checked_weights, is_matrix
+from sift_core.checks import (
+    as_finite_array,
+    checked_arrays,
+    checked_rows,
+    checked_weights,
+    is_matrix,
+)
 from sift_core.errors import InvalidInputError
 from sift_core.selection.backend import compiled_for
 from sift_core.selection.greedy import GreedySelector, Rules
@@ -374,8 +380,11 @@ def _as_target_weights(
     """Return what each candidate counts as a target of each query that counts, shape (m, n)."""
     if target_weights is None:
         return None
-    rows = np.atleast_2d(np.asarray(target_weights, dtype=np.float64))
-    if rows.shape != (len(counts), n) or not np.isfinite(rows).all() or (rows < 0).any():
+    n_dimensions = 2 if is_matrix(target_weights) else 1
+    rows = np.atleast_2d(
+        as_finite_array("target_weights", target_weights, n_dimensions=n_dimensions)
+    )
+    if rows.shape != (len(counts), n) or (rows < 0).any():
         raise InvalidInputError(
             f"`target_weights` must be finite numbers >= 0, one for each of {n} candidate(s) and "
             f"{len(counts)} query(s), got an array of shape {np.shape(target_weights)}"

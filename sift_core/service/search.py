@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -90,19 +89,15 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     texts = request.queries or [request.query]
     query = await service.in_thread("embed", lambda: queries_of(texts, embedder))
     embed_s = time.perf_counter() - started
-    columns: dict[str, Any] = {}
-
-    def choose_and_record(choose: Callable[[], Chosen]) -> Chosen:
-        chosen = choose()
-        columns.update(_columns(chosen, options.n_select, compare=request.compare))
-        return chosen
-
     chosen = await asearch(
         source,
         query,
         options,
         filter=filter_for(source, request.filter),
-        in_thread=lambda choose: service.in_thread("select", partial(choose_and_record, choose)),
+        in_thread=partial(service.in_thread, "select"),
+    )
+    columns = await service.in_thread(
+        "select", partial(_columns, chosen, options.n_select, compare=request.compare)
     )
     service.metrics.stages({"fetch": chosen.timings["fetch"]})
     return {

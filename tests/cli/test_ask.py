@@ -68,6 +68,7 @@ def test_a_mode_answers_from_what_it_reads_and_learns(
     answered, random_model, mode, n_steps, n_read
 ):
     record = answered(QUESTION, "--mode", mode, "-n", "3")
+    by_vectors = answered(QUESTION, "--mode", mode, "-n", "3", "--words", "0")
     assert (record["question"], record["mode"]) == (QUESTION, mode)
     assert record["reasons"] == ["it was asked for"]
     chunks = record["chunks"]
@@ -77,8 +78,12 @@ def test_a_mode_answers_from_what_it_reads_and_learns(
     assert all("shelf.take" in chunk["text"] for chunk in chunks)
     for chunk in chunks:
         assert PICK_KEYS <= chunk.keys()
-        assert chunk["relevance"] == chunk["similarity"]  # an exact index has no other scores
+        assert 0 < chunk["relevance"] < chunk["similarity"]  # few of its words are shared
+        assert set(chunk["shares"]) <= set(QUESTION.lower().rstrip("?").split())
         assert (chunk["redundancy"] is None) == (chunk is chunks[0]) or mode == "both"
+    for chunk in by_vectors["chunks"]:
+        assert chunk["relevance"] == chunk["similarity"]  # an exact index has no other scores
+        assert not {"shares", "reached_from", "reached_by"} & chunk.keys()
     gains = [chunk["gain"] for chunk in chunks if chunk["is_read"] or mode == "fine_tune"]
     assert all(gain > 0 for gain in gains)
     assert (record["fine_tuning"] or {}).get("n_steps") == n_steps

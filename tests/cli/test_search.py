@@ -9,11 +9,13 @@ from sift_core import (
     Document,
     Query,
     SIFTSelector,
-    choose,
     posterior_variances,
 )
+from sift_core.choice import search
+from sift_core.cli.output import reason_of
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import Chunker
+from sift_core.explanation import Pick
 from sift_core.sources.several_queries import fetch_for_all, queries_of
 
 QUESTION = "How do I read a CSV file and compress it?"
@@ -48,6 +50,7 @@ def pool_of(store, minilm):
         return query, source.fetch(query, 200)
 
 
+@pytest.mark.parametrize("words", ["0", "0.7"])
 @pytest.mark.parametrize(
     ("options", "selector"),
     [
@@ -56,15 +59,21 @@ def pool_of(store, minilm):
         (["--kernel", "linear"], SIFTSelector()),
     ],
 )
-def test_search_prints_what_the_selector_chooses(store, minilm, record, options, selector):
-    told = record("search", QUESTION, "-n", "4", *options)
+def test_search_prints_what_the_selector_chooses(store, minilm, record, options, selector, words):
+    told = record("search", QUESTION, "-n", "4", *options, "--words", words)
     query, pool = pool_of(store, minilm)
-    expected = choose(pool, query, ChoiceOptions(n_select=4, selector=selector))
-    chosen = pool.take(selector.select(query.vector, pool.embeddings, 4).positions)
+    choice = ChoiceOptions(n_select=4, selector=selector, words=float(words))
+    with open_store(StoreAddress.parse(store)) as source:
+        expected = search(source, query, choice)
+    chosen = expected.chunks
+    if words == "0":
+        alone = selector.select(query.vector, pool.embeddings, 4).positions
+        assert chosen.document_ids == pool.take(alone).document_ids
     assert [chunk["document_id"] for chunk in told["chunks"]] == list(chosen.document_ids)
     assert [chunk["text"] for chunk in told["chunks"]] == list(chosen.texts)
     for chunk, pick in zip(told["chunks"], expected.picks, strict=True):
         assert {key: chunk[key] for key in pick.numbers} == pytest.approx(pick.numbers)
+        assert chunk.items() >= pick.words.items()
     assert told["variances"] == pytest.approx(expected.variances.tolist())
     variances = posterior_variances(query.vector, chosen.embeddings)
     assert told["question_variances"] == pytest.approx(variances.tolist())
@@ -79,7 +88,9 @@ def test_search_chooses_copies_last_and_marks_them(sift, monkeypatch):
     out = sift("search", "-").out
     lines = out.splitlines()
     assert "gzip" in lines[1] or "csv" in lines[1]
-    assert sum("≡" in line or "≈" in line for line in lines[:12]) == 2
+    heads = [line for line in lines if line[:3].strip().isdigit()]
+    assert len(heads) == 6
+    assert sum("≡" in line or "≈" in line for line in heads) == 2
     assert "6 chunks, 1 copy ≡, 1 alike ≈, chosen from 6 candidates." in out
     assert "σ² at the question █" in out
     assert "\x1b" not in out
@@ -92,8 +103,12 @@ def test_each_query_has_its_turns_in_place_of_the_question(sift, store, minilm, 
     queries = queries_of(parts, minilm)
     with open_store(StoreAddress.parse(store)) as source:
         pool = fetch_for_all(source, queries, 200)
-    chosen = ContextSelector().select(queries.vectors, pool.embeddings, 4).positions
-    assert [one["document_id"] for one in told["chunks"]] == [pool.document_ids[i] for i in chosen]
+        chosen = search(source, queries, ChoiceOptions(n_select=4))
+    assert [one["document_id"] for one in told["chunks"]] == list(chosen.chunks.document_ids)
+    assert "docs.md#4" in chosen.chunks.document_ids[:2]  # the second query's turn
+    alone = record("search", "Both?", *options, "-n", "4", "--words", "0")["chunks"]
+    rows = ContextSelector().select(queries.vectors, pool.embeddings, 4).positions
+    assert [one["document_id"] for one in alone] == [pool.document_ids[i] for i in rows]
     assert (told["question"], told["queries"]) == ("Both?", parts)
     assert "leave out --query" in sift("search", "Both?", *options, "--compare", code=2).err
     assert "question is empty" in sift("search", "Both?", "--query", " ", code=2).err
@@ -101,7 +116,8 @@ def test_each_query_has_its_turns_in_place_of_the_question(sift, store, minilm, 
 
 def test_adaptive_fetches_beyond_the_copies(record):
     # Of the three nearest two or three say the same; .8 · 3 contents are wanted.
-    options = ["-n", "3", "--candidates", "3"]
+    # By vectors alone, since words find more than these three, and so does a second fetch.
+    options = ["-n", "3", "--candidates", "3", "--words", "0"]
     plain = record("search", QUESTION, *options)
     assert plain["n_candidates"] == 3
     adaptive = record("search", QUESTION, *options, "--adaptive")
@@ -148,6 +164,76 @@ def test_what_the_nearest_neighbours_lack_is_marked(sift, monkeypatch):
     nearest, _, chosen = "\n".join(lines).split("\n\n")[:3]
     assert "+" not in nearest
     assert chosen.count("+0.") == 1  # shutil instead of the third gzip
+
+
+def test_search_says_which_words_a_chunk_shares(sift, record):
+    picks = record("search", QUESTION)["chunks"]
+    lines = lines_of(sift("search", QUESTION).out)
+    assert picks[0]["shares"]
+    for pick in picks:
+        line = f"    shares: {', '.join(pick['shares'])}" if "shares" in pick else None
+        assert line is None or any(one.startswith(line) for one in lines)
+    assert "shares:" not in sift("search", QUESTION, "--words", "0").out
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory, fill):
+    """A Faiss folder: a page with an answer's first half, one with its second, and many others."""
+    animals = "fox owl hare stork heron badger otter lynx stoat weasel vole newt".split()
+    tools = "hammer saw plane chisel file drill".split()
+    texts = [
+        "The duke of Ostermark handed the sealed letter to Brunhild Kessler.",
+        "Brunhild Kessler works in ward 17, behind the laundry.",
+        *(
+            f"The {animal} number {i} keeps a {tool} in the shed."
+            for i, animal in enumerate(animals)
+            for tool in tools
+        ),
+    ]
+    documents = [Document(document_id=f"{i}.md", text=text) for i, text in enumerate(texts)]
+    return fill(f"faiss:{tmp_path_factory.mktemp('pages') / 'index'}", documents)
+
+
+LETTER = "To whom did the duke of Ostermark hand the sealed letter?"
+
+
+def test_search_says_what_led_to_a_chunk_and_what_a_second_fetch_brought(
+    sift, record, pages, monkeypatch
+):
+    arguments = ["search", LETTER, "--store", pages, "-n", "3"]
+    [reached] = [one for one in record(*arguments)["chunks"] if one["document_id"] == "1.md"]
+    assert reached["reached_from"] == 1
+    assert set(reached["reached_by"]) == {"brunhild", "kessler"}
+    line = f"reached from 1 by {', '.join(reached['reached_by'])}"
+    out = sift(*arguments).out
+    assert any(one.endswith(line) for one in lines_of(out))
+    assert "A second fetch" not in out  # the first one fetched everything
+
+    few = [*arguments, "--candidates", "3"]
+    hop = record(*few)["hop"]
+    assert hop["n_new"] > 0
+    chosen = f"A second fetch brought {hop['n_new']} candidates, {hop['n_chosen']} of them chosen."
+    assert chosen in sift(*few).out
+    assert "A second fetch" not in sift(*few, "--hops", "0").out
+    monkeypatch.setenv("COLUMNS", "30")
+    narrow = [one for one in lines_of(sift(*arguments).out) if one.startswith("    shares: ")]
+    assert narrow
+    assert max(map(len, narrow)) <= 30
+
+
+def test_words_that_explain_a_choice_cannot_steer_the_terminal():
+    pick = Pick(
+        row=0,
+        similarity=1.0,
+        score=None,
+        relevance=1.0,
+        redundancy=None,
+        gain=0.5,
+        variance=0.5,
+        shares=("a\x1b[31m\nb",),
+    )
+    assert "\n" not in reason_of(pick)
+    assert "\x1b" not in reason_of(pick)
 
 
 def test_every_kind_of_store_finds_the_same(record, fill):

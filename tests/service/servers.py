@@ -11,9 +11,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import httpx
+import numpy as np
 import uvicorn
 
-from sift_core import ChoiceOptions, InMemorySource
+from sift_core import (
+    CandidatePool,
+    ChoiceOptions,
+    InMemorySource,
+    Query,
+    choose,
+    cosine_similarities,
+)
 from sift_core.service import ServiceSettings, create_app
 from sift_core.testing import HashingEmbedder
 
@@ -27,6 +35,32 @@ TEXTS = [
     "the river has cold water",
     "many leaves fall from a tree in the wind",
 ]
+
+
+def chosen_order(embedder, question, n, *, texts=None, **options):
+    """Return the positions of the texts in the order in which the library chooses them.
+
+    Args:
+        embedder: Makes the vectors of the question and of the texts.
+        question: What is asked.
+        n: How many are chosen.
+        texts: Default: `TEXTS`.
+        options: Options of the choice.
+    """
+    texts = TEXTS if texts is None else texts
+    vectors = embedder.embed_documents(texts)
+    query = Query(text=question, embedding=embedder.embed_query(question))
+    order = np.argsort(-cosine_similarities(query.vector, vectors), kind="stable")
+    pool = CandidatePool(
+        document_ids=[str(i) for i in range(len(texts))],
+        texts=texts,
+        embeddings=vectors,
+        similarities=cosine_similarities(query.vector, vectors),
+        metadata=[{}] * len(texts),
+    ).take(order)
+    chosen = choose(pool, query, ChoiceOptions(n_select=n, **options))
+    return [int(name) for name in chosen.chunks.document_ids]
+
 
 RERANK = {"query": "boat", "documents": ["a", "b"]}
 CHAT = {"model": "tiny:context", "messages": [{"role": "user", "content": "How to fold a boat?"}]}

@@ -8,8 +8,7 @@ import pytest
 
 cohere = pytest.importorskip("cohere", reason="a client of the service")
 
-from sift_core import select  # noqa: E402
-from tests.service.servers import PATIENCE_S, TEXTS, serving  # noqa: E402
+from tests.service.servers import PATIENCE_S, TEXTS, chosen_order, serving  # noqa: E402
 
 QUERY = "how to fold a boat of paper"
 TOP = 3
@@ -30,8 +29,7 @@ def clients_are_gone():
 @pytest.fixture
 def order(embedder):
     """What the library chooses, in process."""
-    vectors = embedder.embed_documents(TEXTS)
-    return select(embedder.embed_query(QUERY), vectors, TOP).positions.tolist()
+    return chosen_order(embedder, QUERY, TOP)
 
 
 @pytest.fixture

@@ -265,6 +265,8 @@ class _BrokenSource(InMemorySource):
     def fetch_batch(self, *_, **__):
         raise CandidateSourceError("cannot open /home/somebody/secret", retry_after_s=7)
 
+    look_up = fetch_batch
+
 
 class _BrokenEmbedder:
     name = "broken"

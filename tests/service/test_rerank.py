@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 
 from sift_core import select
-from tests.service.servers import TEXTS
+from tests.service.servers import TEXTS, chosen_order
 
 QUERY = "how to fold a boat of paper"
 
 
 def order(embedder, n):
     """Return what the library chooses, in process."""
-    return select(
-        embedder.embed_query(QUERY), embedder.embed_documents(TEXTS), n
-    ).positions.tolist()
+    return chosen_order(embedder, QUERY, n)
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
@@ -83,7 +81,8 @@ def test_given_vectors_are_used_and_nothing_is_embedded(http, embedder, as_base6
         "query_embedding": spelled(embedder.embed_query(QUERY)),
     }
     answer = http.post("/v2/rerank", json=body).raise_for_status().json()
-    assert [one["index"] for one in answer["results"]] == order(embedder, len(TEXTS))
+    by_vectors = chosen_order(embedder, QUERY, len(TEXTS), words=0)
+    assert [one["index"] for one in answer["results"]] == by_vectors
     assert answer["usage"]["total_tokens"] == 0
 
 

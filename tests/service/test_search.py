@@ -6,7 +6,8 @@ import httpx
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector, InMemorySource, MMRSelector, Query, explain
+from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, choose, explain
+from sift_core.choice import search as search_in_process
 from sift_core.documents import Chunker
 from sift_core.explanation import COPY_COSINE
 from sift_core.service import create_app
@@ -30,13 +31,14 @@ def search(http):
 def test_picks_and_candidates_are_the_librarys(search, engine, embedder, source):
     found = search(n_select=3)
     query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
-    pool = source.fetch(query, 200)
+    selection = search_in_process(source, query, ChoiceOptions(n_select=3))
+    pool = selection.pool
     assert [one["document_id"] for one in found["candidates"]] == list(pool.document_ids)
-    selection = ContextSelector().select(query.vector, pool.embeddings, 3)
     column = found["columns"]["sift"]
     assert [one["candidate"] for one in column["chunks"]] == selection.positions.tolist()
     told = explain(query.vector, pool.embeddings, selection.positions)
     for i, chunk in enumerate(column["chunks"]):
+        assert chunk.items() >= selection.picks[i].words.items()
         assert chunk["text"] == pool.texts[selection.positions[i]]
         assert chunk["similarity"] == pytest.approx(
             float(pool.similarities[selection.positions[i]])
@@ -45,6 +47,31 @@ def test_picks_and_candidates_are_the_librarys(search, engine, embedder, source)
         assert chunk["title"].endswith(".md")
     assert len(column["question_variances"]) == 4
     assert set(found["timings"]) == {"embed", "fetch", "select"}
+
+
+def test_without_words_the_choice_is_of_vectors_alone(search, embedder, source):
+    found = search(n_select=3, words=0)
+    query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
+    pool = source.fetch(query, 200)
+    assert [one["document_id"] for one in found["candidates"]] == list(pool.document_ids)
+    expected = choose(pool, query, ChoiceOptions(n_select=3, words=0)).positions.tolist()
+    chunks = found["columns"]["sift"]["chunks"]
+    assert [one["candidate"] for one in chunks] == expected
+    assert not any({"shares", "reached_from", "reached_by"} & chunk.keys() for chunk in chunks)
+
+
+@pytest.mark.parametrize("compare", [False, True])
+def test_a_second_fetch_is_told(search, source, embedder, compare):
+    found = search(n_select=3, n_candidates=3, compare=compare)
+    query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
+    expected = search_in_process(source, query, ChoiceOptions(n_select=3, n_candidates=3))
+    assert expected.hop.n_new > 0
+    assert found["columns"]["sift"]["hop"] == expected.as_dict()["hop"]
+    assert len(found["candidates"]) == 3 + expected.hop.n_new
+    assert set(found["timings"]) == {"embed", "fetch", "select", "hop"}
+    alone = search(n_select=3, n_candidates=3, hops=0)
+    assert "hop" not in alone["columns"]["sift"]
+    assert len(alone["candidates"]) == 3
 
 
 def test_methods_stand_side_by_side_and_copies_show(search, embedder, source):
@@ -60,7 +87,10 @@ def test_methods_stand_side_by_side_and_copies_show(search, embedder, source):
     query = embedder.embed_query(QUESTION)
     pool = source.fetch(Query(text=QUESTION, embedding=query), 200)
     chosen = MMRSelector(relevance_weight=0.7).select(query, pool.embeddings, 4)
-    assert [one["candidate"] for one in columns["mmr"]["chunks"]] == chosen.positions.tolist()
+    expected = [pool.document_ids[i] for i in chosen.positions]
+    assert [one["document_id"] for one in columns["mmr"]["chunks"]] == expected
+    nearest = [one["document_id"] for one in columns["nearest"]["chunks"]]
+    assert nearest == list(pool.document_ids[:4])
 
 
 def test_a_filter_restricts_and_a_kernel_is_obeyed(search):
