@@ -17,13 +17,8 @@ TITLES = {"nearest": "nearest neighbours", "mmr": f"MMR, weight {MMR_WEIGHT}", "
 def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
     """Return what each method of `TITLES` chooses from the candidates of a choice, it the last.
 
-<<<<<<< HEAD
-    The others go by embeddings alone, as they are usually run. MMR is the one that
-    `sift eval retrieval` measures, so that a user who goes on to measure meets the same method.
-=======
     MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
     meets the same method. Both go by embeddings alone, whatever the choice went by.
->>>>>>> service-words
 
     Args:
         chosen: The choice.
@@ -33,17 +28,8 @@ def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
         "nearest": NearestNeighborSelector(),
         "mmr": MMRSelector(relevance_weight=MMR_WEIGHT),
     }
-<<<<<<< HEAD
-    others = {
-        name: choose(
-            chosen.pool, chosen.query, ChoiceOptions(n_select=n_select, words=0, selector=one)
-        )
-        for name, one in selectors.items()
-    }
-=======
     others = {}
     for name, one in selectors.items():
         options = ChoiceOptions(n_select=n_select, words=0, selector=one)
         others[name] = choose(chosen.pool, chosen.query, options)
->>>>>>> service-words
     return {**others, "sift": chosen}
