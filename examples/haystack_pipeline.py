@@ -42,7 +42,8 @@ def main() -> None:
     pipeline.connect("embedder.embedding", "retriever.query_embedding")
     pipeline.connect("embedder.embedding", "ranker.query_embedding")  # nothing is embedded again
     pipeline.connect("retriever.documents", "ranker.documents")
-    found = pipeline.run({"embedder": {"text": QUESTION}}, include_outputs_from={"retriever"})
+    asked = {"embedder": {"text": QUESTION}, "ranker": {"query": QUESTION}}  # its words count too
+    found = pipeline.run(asked, include_outputs_from={"retriever"})
     print(QUESTION)
     for heading, name in (("nearest neighbours", "retriever"), ("SIFTRanker", "ranker")):
         print(f"\n{heading}")

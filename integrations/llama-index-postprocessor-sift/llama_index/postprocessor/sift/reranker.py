@@ -56,9 +56,10 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
     By default words count beside vectors: the `query_str` of the query, or each of its
     `embedding_strs`, and the text of a node without its metadata.
 
-    The options of `sift_core.ChoiceOptions` are fields too; `hops` does nothing. The document of a node is named by its
-    metadata under `document_key`, else by `ref_doc_id`. Its start is `start_char_idx`. Tokens are
-    those of its text for an LLM, counted by `count_tokens`, else by `tokenizer`.
+    The options of `sift_core.ChoiceOptions` are fields too; `hops` does nothing. The document of a
+    node is named by its metadata under `document_key`, else by `ref_doc_id`. Its start is
+    `start_char_idx`. Tokens are those of its text for an LLM, counted by `count_tokens`, else by
+    `tokenizer`.
 
     Copies share the selector and all other objects. `to_dict` and JSON leave them out, with a
     logged warning if there is a selector. A pickle leaves out `index`, `vectors` and `embed_model`.

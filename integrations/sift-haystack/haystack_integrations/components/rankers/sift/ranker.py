@@ -43,9 +43,10 @@ class SIFTRanker:
     """Keeps the documents that together say most about a question, in order of choice.
 
     Put it behind a retriever that returns many documents (some 200) with their embeddings
-    (`return_embedding=True`). Connect the text embedder's `embedding` to `query_embedding` too.
-    Then nothing is embedded again. Documents and questions without an embedding are embedded by
-    `text_embedder`, `document_embedder` or `model`.
+    (`return_embedding=True`). Connect the text embedder's `embedding` to `query_embedding` too, and
+    give the question as `query`, since its words count. Then nothing is embedded again. Documents
+    and questions without an embedding are embedded by `text_embedder`, `document_embedder` or
+    `model`.
 
     The documents come as copies. A document's `score` becomes the variance at the query before
     it was chosen. It never rises, so sorting by score keeps the order. `meta["sift"]` has the
