@@ -57,7 +57,8 @@ def choose(
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
-    reading = joint_vectors(pool, query, options.words)
+    has_versions = options.newest is not None
+    reading = joint_vectors(pool, query, options.words, has_versions=has_versions)
     selector = options.selector or _SELECTOR
     selection = select_texts(
         selector,

@@ -271,6 +271,34 @@ def test_words_of_a_title_count():
     assert choose(headings, query, ChoiceOptions(words=0.7)).positions[0] == 21
 
 
+def test_short_versions_that_differ_in_a_number_are_still_versions():
+    texts = [
+        "The fee for a library card is 4 euros a year and is due in March.",
+        "The fee for a library card is 5 euros a year and is due in March.",
+        "All offices of the town hall open at 8 from Monday to Friday.",
+        "All offices of the town hall open at 9 from Monday to Friday.",
+    ]
+    rows = np.array([[1, 0, 0], [0.98, 0.15, 0], [0.6, 0.8, 0], [0.55, 0.83, 0.1]])
+    dates = ["2023-01-01", "2024-01-01", "2022-05-01", "2022-05-02"]
+    pool = CandidatePool(
+        document_ids=list("0123"),
+        texts=texts,
+        embeddings=rows,
+        similarities=rows[:, 0],
+        metadata=[{"on": date} for date in dates],
+    )
+    query = Query(text="what is the fee", embedding=np.array([1.0, 0, 0]))
+    chosen = choose(pool, query, ChoiceOptions(n_select=2, newest="on"))
+    assert chosen.positions.tolist() == [1, 3]
+
+
+def test_a_question_without_words_ranks_by_its_embedding():
+    pool, query = invoices()
+    chosen = choose(pool, replace(query, text="?"))
+    cosines = pool.similarities[chosen.positions]
+    assert [one.relevance for one in chosen.picks] == pytest.approx(cosines.tolist())
+
+
 def test_another_rankers_relevance_stays_as_it_is():
     order = np.arange(len(INVOICES), dtype=float)
     pool, query = invoices(relevance=order)

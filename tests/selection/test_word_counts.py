@@ -53,7 +53,10 @@ def spelled_counts(text, counts):
         ("I\u0307stanbul na\u00efve", "i̇stanbul naïve"),
         ("version 0.68.1 of 2024-05-01", "version 0.68.1 of 2024-05-01 2024"),
         ("E1042 ISO-8601", "e1042 iso-8601 iso 8601"),
-        ("ISO\u20108601 ISO\u20118601", "iso-8601 iso 8601 iso-8601 iso 8601"),  # typographic hyphens
+        (
+            "ISO\u20108601 ISO\u20118601",
+            "iso-8601 iso 8601 iso-8601 iso 8601",
+        ),  # typographic hyphens
         ("v1.2-rc3", "v1.2-rc3 v1 rc3"),
         ("file_name __init__ _", "file_name file name __init__ init _"),
         ("os.path.join(a, b)", "os.path.join os path join a b"),
