@@ -74,7 +74,8 @@ def choosers() -> dict[str, Chooser]:
     """Return positions in a pool, in order of choice, by what chooses them."""
 
     def by(selector: Selector, **rules: Any) -> Chooser:
-        options = ChoiceOptions(n_select=N_SELECT, selector=selector, **rules)
+        words = ChoiceOptions().words if isinstance(selector, ContextSelector) else 0.0
+        options = ChoiceOptions(n_select=N_SELECT, selector=selector, words=words, **rules)
 
         def positions(query: Query, pool: CandidatePool) -> Sequence[int]:
             rows: list[int] = choose(pool, query, options).positions.tolist()

@@ -27,6 +27,7 @@ from benchmarks.bars import bar, in_words, load_bars
 from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from benchmarks.retrieval_methods import dpp
+from benchmarks.text_variants import versions
 from benchmarks.word_sets.documentation import Documentation, read_documentation
 from benchmarks.word_sets.languages import read_language_sets
 from benchmarks.word_sets.planted import find_planted_rows, plant
@@ -53,8 +54,9 @@ from sift_core.types import FloatArray, Selection, StopReason
 
 CORPORA = ("2wikimultihopqa", "musique", "hotpotqa", "squad", "entailmentbank")
 FOUR, MULTI_HOP = CORPORA[:4], CORPORA[:3]
-OTHERS = ("planted", "templates", "languages", "documentation")
+OTHERS = ("planted", "versions", "templates", "languages", "documentation")
 N_CANDIDATES, N_SELECT, SEED = 200, 10, 3
+VERSIONED, N_VERSIONED, N_VERSIONED_QUESTIONS, N_VERSIONS = CORPORA[:3:2], 700, 60, 4
 MOST_QUESTIONS = 200  # of a half
 TOKENS = (512, 1024)
 NEAREST, FUSED, SIFT = "nearest", "fused by rank", "sift"
@@ -127,10 +129,11 @@ class Corpus:
             for one, vector in zip(questions, vectors, strict=True)
         ]
 
-    def halves(self) -> tuple[list[Question], list[Question]]:
+    @staticmethod
+    def halves_of(found: RetrievalSet) -> tuple[list[Question], list[Question]]:
         """Return the questions of both halves, at most `MOST_QUESTIONS` of each."""
-        order = np.random.default_rng(SEED).permutation(len(self.found.questions)).tolist()
-        questions = [self.found.questions[i] for i in order]
+        order = np.random.default_rng(SEED).permutation(len(found.questions)).tolist()
+        questions = [found.questions[i] for i in order]
         half = len(questions) // 2
         return questions[:half][:MOST_QUESTIONS], questions[half:][:MOST_QUESTIONS]
 
@@ -235,7 +238,7 @@ def read_corpus(data: Path, name: str) -> tuple[RetrievalSet, dict[str, list[str
 
 def measure_corpus(data: Path, name: str) -> list[dict[str, Any]]:
     corpus = Corpus.of(*read_corpus(data, name))
-    first, second = corpus.halves()
+    first, second = Corpus.halves_of(corpus.found)
     return rows_of(name, without_tuning(measure(corpus, second), measure(corpus, first)))
 
 
@@ -257,13 +260,50 @@ def measure_planted(data: Path) -> list[dict[str, Any]]:
             counts = {kind: len(set(those).intersection(chosen)) for kind, those in kinds.items()}
             return judge(corpus, question, chosen) | {k: float(n) for k, n in counts.items()}
 
-        _, second = corpus.halves()
+        _, second = Corpus.halves_of(corpus.found)
         rows += rows_of(f"{name}, planted", measure(corpus, second, rivals=False, judged=judged))
     return rows
 
 
+def measure_versions(data: Path) -> list[dict[str, Any]]:
+    """Return rows of passages that are there in four textual versions each, any of them gold."""
+    rows = []
+    for name in VERSIONED:
+        found, _ = read_corpus(data, name)
+        _, second = Corpus.halves_of(found)
+        questions = second[:N_VERSIONED_QUESTIONS]
+        gold = sorted({row for one in questions for row in one.gold})
+        others = [row for row in range(len(found.passages)) if row not in set(gold)]
+        kept = gold + others[: N_VERSIONED - len(gold)]
+        passages = [found.passages[row] for row in kept]
+        made = [versions(one.text, one.passage_id, N_VERSIONS, SEED) for one in passages]
+        of_all = [
+            replace(one, text=own[i], passage_id=f"{one.passage_id} {i}")
+            for i in range(N_VERSIONS)
+            for one, own in zip(passages, made, strict=True)
+        ]
+        place = {row: i for i, row in enumerate(kept)}
+        asked = [
+            replace(one, grades={place[row]: grade for row, grade in one.grades.items()})
+            for one in questions
+        ]
+        n = len(passages)
+
+        def judged(
+            corpus: Corpus, question: Question, chosen: Sequence[int], n: int = n
+        ) -> dict[str, float]:
+            gold, rows = question.gold, [row % n for row in chosen]
+            values = {f"recall@{k}": len(gold & set(rows[:k])) / len(gold) for k in (5, 10)}
+            return values | {"all_gold@10": float(gold <= set(rows))}
+
+        name = f"{name}, {N_VERSIONS} versions"
+        corpus = Corpus.of(RetrievalSet(name=name, passages=of_all, questions=asked))
+        rows += rows_of(name, measure(corpus, asked, judged=judged))
+    return rows
+
+
 def measure_templates(data: Path) -> list[dict[str, Any]]:
-    """Return rows of templated sets: is the gold chunk first, or the answer in the first five?"""
+    """Return rows of templated sets: is the gold chunk first, and the answer in the ten?"""
     rows = []
     for made in make_templated_sets():
 
@@ -275,7 +315,7 @@ def measure_templates(data: Path) -> list[dict[str, Any]]:
         ) -> dict[str, float]:
             return {
                 "first": float(chosen[0] in question.gold),
-                "answer_first": float(made.holds_answer(question, chosen[:1])),
+                "answer@10": float(made.holds_answer(question, chosen)),
                 **judge(corpus, question, chosen),
             }
 
@@ -339,7 +379,13 @@ def bars_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 OTHER_MEASURES: dict[str, Callable[[Path], list[dict[str, Any]]]] = dict(
     zip(
         OTHERS,
-        (measure_planted, measure_templates, measure_languages, measure_documentation),
+        (
+            measure_planted,
+            measure_versions,
+            measure_templates,
+            measure_languages,
+            measure_documentation,
+        ),
         strict=True,
     )
 )

@@ -107,7 +107,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; the fields are made bel
     class ChoiceFields(OptionsModel):
         """The options of a choice as fields, without how many are chosen and fetched."""
 
-        words: float = 0.0
+        words: float = 0.7
+        hops: int = 1
         max_tokens: int | None = None
         max_per_document: int | None = None
         newest: str | None = None

@@ -24,6 +24,7 @@ from sift_core import (
     choose,
     search,
 )
+from sift_core.sources.several_queries import fetch_for_all
 from sift_core.testing import HashingEmbedder
 
 N = 12
@@ -58,7 +59,7 @@ def arguments(pool, **options):
 
 def test_without_rules_the_selector_chooses():
     pool = make_pool()
-    chosen = choose(pool, QUERY)
+    chosen = choose(pool, QUERY, ChoiceOptions(words=0))
     expected = ContextSelector().select(QUERY.vectors, ROWS, 10)
     assert chosen.positions.tolist() == expected.positions.tolist()
     assert chosen.variances.tolist() == expected.variances.tolist()
@@ -66,7 +67,7 @@ def test_without_rules_the_selector_chooses():
     assert chosen.pool is pool
     assert chosen.query is QUERY
     assert [one.rows for one in chosen.passages] == [(row,) for row in expected.positions]
-    assert arguments(pool) == {}
+    assert arguments(pool, words=0) == {}
 
 
 def test_a_token_budget_by_hand():
@@ -173,9 +174,11 @@ def make_source():
 
 def test_a_search_fetches_and_then_chooses():
     source = make_source()
-    options = ChoiceOptions(n_select=2, n_candidates=5)
+    options = ChoiceOptions(n_select=2, n_candidates=5, hops=0)
     found = search(source, QUERY, options, filter=lambda metadata: metadata["even"])
-    pool = source.fetch(QUERY, 5, filter=lambda metadata: metadata["even"])
+    pool = fetch_for_all(
+        source, QUERY, 5, filter=lambda metadata: metadata["even"], with_words=True
+    )
     assert found.pool.document_ids == pool.document_ids
     assert found.positions.tolist() == choose(pool, QUERY, options).positions.tolist()
     assert found.timings.keys() == {"fetch", "select"}
@@ -184,25 +187,13 @@ def test_a_search_fetches_and_then_chooses():
     assert awaited.timings.keys() == {"fetch", "select"}
 
 
-def test_a_search_can_fetch_again_between_two_choices():
+def test_a_search_of_embeddings_alone_fetches_once():
     source = make_source()
-    first = []
-
-    def again(chosen):
-        first.append(chosen)
-        return CandidatePool.concatenate([chosen.pool, source.fetch(QUERY, N).take([N - 1])])
-
-    async def awaited(chosen):
-        return again(chosen)
-
-    options = ChoiceOptions(n_select=6, n_candidates=5)
-    found = [
-        search(source, QUERY, options, fetch_again=again),
-        asyncio.run(asearch(source, QUERY, options, fetch_again=awaited)),
-    ]
-    for one, before in zip(found, first, strict=True):
-        assert (len(before), len(one)) == (5, 6)
-        assert len(one.pool) == 6
+    options = ChoiceOptions(n_select=2, n_candidates=5, words=0)
+    found = search(source, QUERY, options)
+    assert found.pool.document_ids == source.fetch(QUERY, 5).document_ids
+    assert found.timings.keys() == {"fetch", "select"}
+    assert found.hop is None
 
 
 def test_choosing_leaves_the_event_loop_free():
@@ -262,10 +253,11 @@ def invoices(**columns):
 
 def test_words_find_the_number_that_embeddings_do_not_tell_apart():
     pool, query = invoices()
-    assert choose(pool, query).positions[0] != 37
-    chosen = choose(pool, query, ChoiceOptions(words=0.7))
+    assert choose(pool, query, ChoiceOptions(words=0)).positions[0] != 37
+    chosen = choose(pool, query)
     assert chosen.positions[0] == 37
     assert chosen.picks[0].relevance > chosen.picks[1].relevance
+    assert any("37" in word for word in chosen.picks[0].shares)
     assert chosen.picks[0].similarity == pool.similarities[37]  # still of embeddings alone
 
 

@@ -202,7 +202,8 @@ class ContextSelector(GreedySelector):
                 relevant.
             weight: Prior weight of each candidate, shape (n,), > 0, for example trust or recency.
                 Only ratios matter: half the weight counts like 0.35 standard deviations less
-                relevance. Near-duplicates have the weight of the one that stands for them.
+                relevance. With `target_weights` its square root counts, since these differ less.
+                Near-duplicates have the weight of the one that stands for them.
                 Default: equal weights.
             target_weights: What each candidate counts as a target, shape (n,), or (m, n) of
                 several queries, >= 0, in place of step 2. Near-duplicates have the weight of the

@@ -102,7 +102,8 @@ def region_weights(
     own = ranks == ranks.min(axis=0)
     for i, (row, values, those) in enumerate(zip(weights, relevance, own, strict=True)):
         if given is not None and given[i].any():
-            row[taken] = given[i] if weight is None else given[i] * weight
+            # The square root: a walk has flattened relevance, and the prior must not outweigh it.
+            row[taken] = given[i] if weight is None else given[i] * np.sqrt(weight)
             row[row < SMALLEST_WEIGHT * row.max()] = 0.0
             row /= row.sum()
             continue

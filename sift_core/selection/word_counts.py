@@ -20,6 +20,7 @@ from sift_core.types import BoolArray, FloatArray, IntArray
 
 HEADING = 2  # how often a word of a heading counts in addition. From the prototype, measured there.
 CACHE_BYTES = 64 * 2**20  # about 20,000 chunks of 256 tokens
+LEAST_DIGITS = 4  # of a part of a number that counts by itself, as a year in a date does
 BLOCK_LENGTH = 2**16  # characters split at once: arrays of them stay in the processor's cache
 
 # What a character is to a word. 0 stands for characters that were not looked up yet.
@@ -144,7 +145,8 @@ def words_of(text: str) -> list[str]:
     - A word is a run of letters, marks, digits and underscores, after NFKC normalisation and case
       folding: "ﬁle" and "FILE" are "file".
     - Words joined by one of `. - _ / :` count whole and in parts: "iso-8601" is "iso-8601" and
-      "iso". Parts of one character and parts that are digits only are left out.
+      "iso" and "8601". Parts of one character are left out. So are parts of less than four
+      characters of a whole without a letter: "0.68.1" is one word.
     - Han, Hiragana, Katakana, Hangul, Bopomofo, Thai, Lao, Khmer and Myanmar count as overlapping
       pairs of characters: "東京都" is "東京" and "京都". A character alone counts by itself.
     - Invisible format characters, variation selectors, and the vowel points of Arabic and Hebrew
@@ -153,25 +155,39 @@ def words_of(text: str) -> list[str]:
     No string raises: surrogates and emoji belong to no word. Takes linear time. More than 2^16
     characters without a space or line break are cut, so a word there may be two.
     """
-    return [word for block in _blocks(text) for _, word in _spelled(block)]
+    return [word for block in _blocks(text) for word in _spelled(block)]
 
 
-def spellings(text: str) -> dict[int, str]:
-    """Return the words of a text by their hashes."""
-    return dict(pair for block in _blocks(text) for pair in _spelled(block))
+def spellings(text: str, wanted: IntArray | None = None, n_dropped: int = 0) -> dict[int, str]:
+    """Return how the words of a text are spelled, by their hashes.
+
+    Args:
+        text: The text.
+        wanted: Return these hashes alone, which is quicker. Default: all.
+        n_dropped: How many of the lowest bits the hashes lack, here and in `wanted`. Default: 0.
+    """
+    found: dict[int, str] = {}
+    for block in _blocks(text):
+        codes, starts, ends = _split(f"\0{block}\0")
+        hashes = _hashes(codes, starts, ends) >> n_dropped
+        if wanted is not None:
+            is_wanted = np.isin(hashes, wanted)
+            hashes, starts, ends = hashes[is_wanted], starts[is_wanted], ends[is_wanted]
+        spans = zip(hashes.tolist(), starts.tolist(), ends.tolist(), strict=True)
+        found |= {key: _spelled_as(codes, start, end) for key, start, end in spans}
+    return found
 
 
-def _spelled(block: str) -> list[tuple[int, str]]:
-    """Return hash and spelling of each word of a block in its order."""
+def _spelled_as(codes: IntArray, start: int, end: int) -> str:
+    return codes[start:end].tobytes().decode("utf-32-le")
+
+
+def _spelled(block: str) -> list[str]:
+    """Return each word of a block in its order."""
     codes, starts, ends = _split(f"\0{block}\0")
     order = np.lexsort((-ends, starts))
-    starts, ends = starts[order], ends[order]
-    return [
-        (word_hash, codes[start:end].tobytes().decode("utf-32-le"))
-        for word_hash, start, end in zip(
-            _hashes(codes, starts, ends).tolist(), starts.tolist(), ends.tolist(), strict=True
-        )
-    ]
+    pairs = zip(starts[order].tolist(), ends[order].tolist(), strict=True)
+    return [_spelled_as(codes, start, end) for start, end in pairs]
 
 
 def count_words(texts: Sequence[str], headings: Sequence[str] | None = None) -> list[WordCounts]:
@@ -286,8 +302,12 @@ def _split(block: str) -> tuple[IntArray, IntArray, IntArray]:
         is_part = (ends - starts > 1) & (is_joint[starts - 1] | is_joint[ends])
         starts, ends = starts[is_part], ends[is_part]
         n_letters = np.cumsum(kinds == _LETTER)
-        has_letter = n_letters[ends - 1] > n_letters[starts - 1]
-        found.append((starts[has_letter], ends[has_letter]))
+        whole_starts, whole_ends = found[0]
+        whole = np.searchsorted(whole_starts, starts, side="right") - 1
+        # "2.13.0" is one thing, and "TRF-636699" is asked for by its number alone.
+        counts = n_letters[whole_ends[whole] - 1] > n_letters[whole_starts[whole] - 1]
+        counts |= ends - starts >= LEAST_DIGITS
+        found.append((starts[counts], ends[counts]))
     is_unspaced = kinds == _UNSPACED
     if is_unspaced.any():
         pairs = np.flatnonzero(is_unspaced[:-1] & is_unspaced[1:])

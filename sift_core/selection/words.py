@@ -39,6 +39,8 @@ MOST_MENTIONED = 0.1
 # Of a squared length of 1: what is left of less, rounding has a part in.
 SMALLEST_LEFT = 1e-6
 
+SPELLED_FOR_EACH = 4  # words that are spelled for each that an explanation names
+
 _default_cache = WordCountCache()
 
 
@@ -184,8 +186,7 @@ class PoolWords:
         vector = self._vector_of("row", row)
         vector = vector.take(~np.isin(vector.words, self._question_words))
         order = np.argsort(-vector.values, kind="stable")[:n]
-        spelled = self._spelled(row)
-        return tuple(spelled[found] for found in self._table.hashes[vector.words[order]].tolist())
+        return tuple(self._spelled(row, vector.words[order]))
 
     def _shares(self, words: IntArray, n_missing: int) -> FloatArray:
         n, rarity = len(self._texts), self._table.rarity[words]
@@ -247,12 +248,13 @@ class PoolWords:
         row = as_count(name, row, minimum=0, maximum=len(self._texts) - 1)
         return self._table.vector_of(row)
 
-    def _spelled(self, row: int) -> dict[int, str]:
-        """Return the words of a candidate by their hashes in the table."""
-        spelled = spellings(self._texts[row])
-        if self._headings is not None:
-            spelled |= spellings(self._headings[row])
-        return {found >> self._table.n_dropped: word for found, word in spelled.items()}
+    def _spelled(self, row: int, words: IntArray) -> list[str]:
+        """Return how some words of a candidate are spelled."""
+        hashes, n_dropped = self._table.hashes[words], self._table.n_dropped
+        spelled = spellings(self._texts[row], hashes, n_dropped)
+        if self._headings is not None and len(spelled) < len(hashes):
+            spelled |= spellings(self._headings[row], hashes, n_dropped)
+        return [spelled[found] for found in hashes.tolist()]
 
     def _best_words(
         self, one: SparseVector, another: SparseVector, row: int, n: int
@@ -260,13 +262,17 @@ class PoolWords:
         """Return the words of candidate `row` with the largest products of two vectors."""
         n = as_count("n", n, minimum=0)
         words, i, j = np.intersect1d(one.words, another.words, return_indices=True)
-        products = (one.values[i] * another.values[j]).tolist()
-        spelled = self._spelled(row)
-        named = [spelled[found] for found in self._table.hashes[words].tolist()]
+        products = one.values[i] * another.values[j]
+        # Words within better ones are left out, so that more are read than are returned.
+        n_read = min(len(products), SPELLED_FOR_EACH * n)
+        if n_read < len(products):
+            is_read = (
+                products >= np.partition(products, -n_read)[-n_read] if n_read else products < 0
+            )
+            words, products = words[is_read], products[is_read]
+        named = zip(products.tolist(), self._spelled(row, words), strict=True)
         best: list[str] = []
-        for _, _, word in sorted(
-            (-product, -len(word), word) for product, word in zip(products, named, strict=True)
-        ):
+        for _, _, word in sorted((-product, -len(word), word) for product, word in named):
             if len(best) == n:
                 break
             if not any(word in longer for longer in best):

@@ -51,7 +51,7 @@ def unit_rows(rows):
 CENTRES = unit_rows(np.random.default_rng(0).standard_normal((N_QUESTIONS, D)))
 VECTORS = unit_rows(
     CENTRES[:, None]
-    + 0.13 * np.random.default_rng(1).standard_normal((N_QUESTIONS, N_CANDIDATES, D))
+    + 0.1 * np.random.default_rng(1).standard_normal((N_QUESTIONS, N_CANDIDATES, D))
 )
 
 

@@ -21,6 +21,7 @@ from tests.sources.faiss_corpus import (  # noqa: E402  # needs faiss
     D,
     add,
     built,
+    by_words,
     contents,
     document,
     documents,
@@ -354,3 +355,42 @@ def test_documents_are_removed_from_an_index_that_cannot_grow(description):
     source = source_of(index, documents(200))
     source.remove([content_id(document(i)) for i in range(60)])
     assert contents(source) == list(range(60, 200))
+
+
+def test_lookups_beside_a_writer_see_the_state_before_or_after_a_call():
+    source = source_of(empty("IDMap2,Flat"), [])
+    add(source, range(20))
+    found, errors, ends = [], [], threading.Event()
+
+    def look():
+        try:
+            while not ends.is_set():
+                found.append(by_words(source, "漢字"))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for start in range(20, 80, 10):
+        add(source, range(start, start + 10))
+        remove(source, range(start - 20, start - 10))
+    ends.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    states = {
+        tuple(range(start, end)) for start in range(0, 70, 10) for end in (start + 20, start + 30)
+    }
+    assert {*map(tuple, found)} <= states
+    assert by_words(source, "漢字") == list(range(60, 80))
+
+
+def test_words_of_an_index_that_its_caller_has_grown_are_counted_again():
+    index, texts = built("Flat", 3), documents(3)
+    source = FaissSource(index, texts)
+    assert by_words(source, "漢字") == [0, 1, 2]
+    texts.append(document(3))
+    index.add(vectors(4)[3:])
+    assert by_words(source, "漢字", "3") == [3]
+    assert by_words(source, "漢字") == [0, 1, 2, 3]

@@ -172,6 +172,9 @@ def test_a_filter_holds_for_words_and_vectors(store, corpus):
 
 def test_what_is_no_lookup_is_refused(store, corpus):
     store, _ = store
+    lookups = [Lookup(n_candidates=1, words=["word1"])]
+    with pytest.raises(InvalidInputError, match="`filter` must be"):
+        store.look_up(corpus.query(), lookups, filter={"parity": 0})
     for lookups in ("words", Lookup(n_candidates=1, words=["a"]), [["a"]]):
         with pytest.raises(InvalidInputError, match="`lookups` must be a sequence of Lookup"):
             store.look_up(corpus.query(), lookups)

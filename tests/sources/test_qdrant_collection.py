@@ -296,7 +296,7 @@ def sent_by(source_options, call):
 def test_a_fetch_is_one_trip_that_brings_vectors_and_ranks_by_the_originals():
     ((path, body),) = sent_by({}, lambda source: source.fetch(QUERY, 7))
     assert path == "/collections/docs/points/query"
-    assert body["with_vector"] is True
+    assert body["with_vector"] == [""]  # the unnamed one, without the words
     assert body["with_payload"] is True
     assert body["limit"] == 7
     assert body["params"]["quantization"]["rescore"] is True

@@ -49,7 +49,8 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
     the choice (`sift_core.ContextSelector`).
     The documents come in order of choice, as copies with their id, content and metadata.
     `metadata["sift"]` has the fields of `sift_core.Pick`: "similarity", "score", "relevance",
-    "redundancy", "gain", "variance", and the ids of joined documents under "chunks".
+    "redundancy", "gain", "variance", and the ids of joined documents under "chunks". Words that led
+    to a document are under "shares", "reached_from" and "reached_by".
 
     Args:
         vectorstore: Any LangChain vector store with its embedding model.
@@ -72,8 +73,9 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
         async_client: An `AsyncQdrantClient` of the same server for `ainvoke`. Default: a Qdrant
             store is searched in a thread.
 
-    The others are `sift_core.ChoiceOptions`. By default `document_key` is "source", and
-    `count_tokens` is LangChain's own estimate, `count_tokens_approximately`.
+    The others are `sift_core.ChoiceOptions`. By default words count beside vectors, `document_key`
+    is "source", and `count_tokens` is LangChain's own estimate, `count_tokens_approximately`.
+    `hops` does nothing.
 
     Raises:
         pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.

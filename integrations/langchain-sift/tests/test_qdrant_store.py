@@ -78,7 +78,8 @@ def test_fused_scores_decide_by_default_alone(make_hybrid, query, selector):
     paper = SIFTSelector().select(query.embedding, pool.embeddings, 6)
     assert cosine_alone.tolist() != fused.positions.tolist()
     expected = (fused if selector is None else paper).positions
-    found = SIFTRetriever(vectorstore=hybrid, k=6, selector=selector).invoke(query.text)
+    settings = {"k": 6, "selector": selector, "words": 0}
+    found = SIFTRetriever(vectorstore=hybrid, **settings).invoke(query.text)
     assert [each.id for each in found] == [pool.document_ids[i] for i in expected]
 
 

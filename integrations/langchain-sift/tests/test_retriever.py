@@ -35,7 +35,7 @@ def test_the_choice_equals_select_on_the_stored_vectors(
     nearest = [each.page_content for each in store.similarity_search(question, k=8)]
     vectors = np.array([embeddings.embed_query(text) for text in nearest])
     expected = select_texts(ContextSelector(), query, vectors, 5, text_of=nearest.__getitem__)
-    found = SIFTRetriever(vectorstore=store, k=5, fetch_k=8).invoke(question)
+    found = SIFTRetriever(vectorstore=store, k=5, fetch_k=8, words=0).invoke(question)
     assert [each.page_content for each in found] == [nearest[i] for i in expected.positions]
     told = [each.metadata["sift"] for each in found]
     np.testing.assert_allclose([t["variance"] for t in told], expected.variances[1:], rtol=1e-6)
@@ -64,7 +64,7 @@ async def test_queries_are_looked_for_in_place_of_the_question(
     store = make_vector_store(documents)
     queries = [question, "something else"]
     vectors = np.array([embeddings.embed_query(text) for text in queries])
-    retriever = SIFTRetriever(vectorstore=store, k=4, fetch_k=6)
+    retriever = SIFTRetriever(vectorstore=store, k=4, fetch_k=6, words=0)
     found = retriever.invoke("Both?", queries=queries)
     pools = [store.similarity_search(text, k=6) for text in queries]
     by_rank = [each.page_content for pair in zip(*pools, strict=True) for each in pair]
@@ -83,11 +83,13 @@ async def test_queries_are_looked_for_in_place_of_the_question(
 
 def test_the_explanation_by_hand(embeddings):
     # λ = 0.25: k(q, q) = 1, and a document equal to the question has k(q, x) = 1, so the first
-    # gain is 1² / (1 + 0.25) = 0.8, which leaves 0.2 of variance.
+    # gain is 1² / (1 + 0.25) = 0.8, which leaves 0.2 of variance. So do vectors of their words.
     store = InMemoryVectorStore.from_texts(["the very question"], embeddings)
     selector = ContextSelector(noise_variance=0.25)
     (found,) = SIFTRetriever(vectorstore=store, selector=selector).invoke("the very question")
-    assert found.metadata["sift"] == pytest.approx(
+    told = dict(found.metadata["sift"])
+    assert sorted(told.pop("shares")) == ["question", "the", "very"]
+    assert told == pytest.approx(
         {
             "similarity": 1.0,
             "score": 1.0,  # this store's is the cosine
@@ -262,7 +264,8 @@ class Farthest:
     ids=["default", "alpha", "paper", "mmr", "own"],
 )
 def test_the_selector_chooses(make_in_memory, documents, embeddings, question, selector):
-    retriever = SIFTRetriever(vectorstore=make_in_memory(documents), k=6, selector=selector)
+    store = make_in_memory(documents)
+    retriever = SIFTRetriever(vectorstore=store, k=6, selector=selector, words=0)
     texts = [each.page_content.lower() for each in documents]  # copies differ in case alone
     query = np.array(embeddings.embed_query(question))
     vectors = np.array(embeddings.embed_documents(texts))

@@ -102,7 +102,9 @@ async def test_a_retriever_tool(parts, question, expected, assert_nothing_embedd
 
 
 def test_fusion_adds_up_the_ranks_of_a_node_that_both_retrievers_find(index, llm, question):
-    ours = SIFTRetriever.from_index(index, top_n=6)
+    # No more than four: Qdrant's local mode orders nodes without a word of the question, whose
+    # cosines differ by rounding, anew for each query.
+    ours = SIFTRetriever.from_index(index, top_n=4)
     others = index.as_retriever(similarity_top_k=20)
     fusion = QueryFusionRetriever(
         [ours, others],

@@ -54,11 +54,11 @@ class Decided:
         return self.selection
 
 
-def chosen(nodes, positions, variances, embeddings=None):
+def chosen(nodes, positions, variances, embeddings=None, **options):
     if embeddings is None:
         embeddings = np.array([[1.0, 0.1], [0.1, 1.0]])[np.arange(len(nodes)) % 2]
     pool = node_pool(QUERY, nodes, embeddings)
-    options = ChoiceOptions(selector=Decided(positions, variances))
+    options = ChoiceOptions(selector=Decided(positions, variances), **options)
     return chosen_nodes(choose(pool, Query(text="", embedding=QUERY), options))
 
 
@@ -115,15 +115,19 @@ class Counting(TextNode):
         return super().get_content(metadata_mode)
 
 
-def test_a_choice_reads_the_texts_of_chosen_nodes_alone(monkeypatch):
+@pytest.mark.parametrize(("words", "n_for_words"), [(0.0, 0), (0.7, 40)])
+def test_a_choice_reads_each_text_once_for_words_and_otherwise_those_chosen(
+    monkeypatch, words, n_for_words
+):
     monkeypatch.setattr(Counting, "n_read", 0)
     rows = np.random.default_rng(0).standard_normal((40, 8))
     nodes = [NodeWithScore(node=Counting(text=f"text {i}")) for i in range(40)]
     pool = node_pool(rows[0], nodes, rows)
-    found = choose(pool, Query(text="", embedding=rows[0]), ChoiceOptions(n_select=3))
+    options = ChoiceOptions(n_select=3, words=words)
+    found = choose(pool, Query(text="", embedding=rows[0]), options)
     chosen_nodes(found)
     assert len(found) == 3
-    assert Counting.n_read <= 3 * len(found)
+    assert n_for_words <= Counting.n_read <= n_for_words + 3 * len(found)
 
 
 def test_texts_are_what_an_llm_may_read():
@@ -169,7 +173,8 @@ def test_nodes_that_came_before_are_left_out_and_pieces_of_one_node_are_not():
 
 def test_scores_and_metadata_by_hand():
     embeddings = np.array([[3.0, 4.0], [0.0, 1.0], [2.0, 0.0]])  # cos of rows 2 and 0: 3/5
-    first, second = chosen(scored([0.6, 0.1, 0.9]), [2, 0], [1.0, 0.75, 0.5], embeddings)
+    nodes = scored([0.6, 0.1, 0.9])
+    first, second = chosen(nodes, [2, 0], [1.0, 0.75, 0.5], embeddings, words=0)
     assert (first.node.node_id, second.node.node_id) == ("2", "0")
     assert (first.score, second.score) == (1.0, 0.75)
     assert first.node.metadata == {

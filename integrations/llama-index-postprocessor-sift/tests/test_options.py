@@ -22,6 +22,7 @@ OPTIONS = {
     option.name: VALUES[str(option.type).removesuffix(" | None")]
     for option in fields(ChoiceOptions)
 }
+OPTIONS["hops"] = 0  # or 1
 
 
 def given(name):

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 import logging
 import pickle
 
@@ -69,7 +70,8 @@ async def test_each_text_of_a_query_has_its_turns(
         kept = reranker.postprocess_nodes(found, query)
     assert embed_model.queries == texts
     first = SIFTReranker(top_n=1, use_scores=False)  # those are of the mean
-    alone = first.postprocess_nodes(found, bundle(embed_model.vector(question)))
+    asked = QueryBundle(question, embedding=embed_model.vector(question))
+    alone = first.postprocess_nodes(found, asked)
     assert ids(kept) == [*ids(alone), nodes[-1].node_id]
     assert kept[1].metadata["sift"]["similarity"] == pytest.approx(1)
     (mean,) = SIFTReranker(top_n=1, selector=MMRSelector()).postprocess_nodes(found, query)
@@ -90,7 +92,7 @@ def engine_over(build_index, llm):
 def test_a_query_engine_keeps_what_the_core_selects_from_the_stored_vectors(
     store_kind, engine_over, nodes, embed_model, question
 ):
-    engine = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=5))
+    engine = engine_over(store_kind, nodes, embed_model, SIFTReranker(top_n=5, words=0))
     fetched = engine.retriever.retrieve(question)
     stored = np.float32([embed_model.vector(node.node.text) for node in fetched])
     expected = select(np.array(embed_model.vector(question)), stored, 5)
@@ -185,7 +187,7 @@ def test_the_explanation_is_hidden_from_the_llm(engine_over, nodes, embed_model,
 def test_a_selector_chooses_what_it_chooses_in_the_core(selector):
     rng = np.random.default_rng(0)
     query, candidates = rng.normal(size=8), rng.normal(size=(30, 8))
-    kept = SIFTReranker(top_n=7, selector=selector).postprocess_nodes(
+    kept = SIFTReranker(top_n=7, selector=selector, words=0).postprocess_nodes(
         with_vectors(candidates.tolist()), bundle(query.tolist())
     )
     expected = (selector or ContextSelector()).select(query, candidates, 7)
@@ -212,7 +214,7 @@ class NewestFirst(BaseNodePostprocessor):
 def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     engine_over, nodes, embed_model, question
 ):
-    rerankers = [NewestFirst(), SIFTReranker(top_n=3)]
+    rerankers = [NewestFirst(), SIFTReranker(top_n=3, words=0)]
     engine = engine_over("qdrant", nodes, embed_model, *rerankers)
     fetched = engine.retriever.retrieve(question)
     expected = ContextSelector().select(
@@ -223,7 +225,23 @@ def test_scores_of_a_reranker_before_decide_in_a_query_engine(
     )
     kept = engine.query(question).source_nodes
     assert ids(kept) == [ids(fetched)[i] for i in expected.positions]
-    assert ids(kept) != ids(SIFTReranker(top_n=3).postprocess_nodes(fetched, query_str=question))
+    alone = SIFTReranker(top_n=3, words=0).postprocess_nodes(fetched, query_str=question)
+    assert ids(kept) != ids(alone)
+
+
+def test_by_default_words_tell_texts_apart_that_embeddings_do_not():
+    nodes = with_vectors([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    texts = ["pump 4711 weighs nine kilograms", "pump 4712 weighs nine kilograms", "bees dance"]
+    for node, text in zip(nodes, texts, strict=True):
+        node.node.set_content(text)
+    for i, number in enumerate(("4711", "4712")):
+        query = QueryBundle(f"How heavy is pump {number}?", embedding=[1.0, 0.0])
+        first, *_ = SIFTReranker().postprocess_nodes(nodes, query)
+        assert first.text == texts[i]
+        assert first.metadata["sift"]["shares"] == [number, "pump"]
+        assert json.loads(json.dumps(first.metadata)) == first.metadata
+        for mode in (MetadataMode.LLM, MetadataMode.EMBED):
+            assert first.node.get_content(mode) == texts[i]
 
 
 @pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
@@ -256,7 +274,7 @@ class LastFirst:
 async def test_a_selector_of_ones_own_is_told_the_relevance():
     selector = LastFirst()
     given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
-    reranker = SIFTReranker(top_n=2, selector=selector, use_scores=True)
+    reranker = SIFTReranker(top_n=2, selector=selector, use_scores=True, words=0)
     for kept in (
         reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0])),
         await reranker.apostprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0])),
@@ -308,6 +326,7 @@ def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embe
         "half_life_days": 30.0,
         "merge_neighbors": True,
         "words": 0.5,
+        "hops": 0,
         "document_key": "title",
     }
     reranker = SIFTReranker(**settings, use_scores=False, index=index, embed_model=embed_model)
@@ -482,7 +501,7 @@ def neighbors(overlap):
 @pytest.mark.parametrize("overlap", [0, 6])
 def test_neighbors_become_one_node_with_the_text_of_all(overlap):
     nodes, query = neighbors(overlap)
-    reranker = SIFTReranker(top_n=len(nodes), merge_neighbors=True)
+    reranker = SIFTReranker(top_n=len(nodes), merge_neighbors=True, words=0)
     [kept] = reranker.postprocess_nodes(nodes, query)
     assert kept.text.split() == PAGE.split()
     assert kept.node.node_id == nodes[0].node.node_id
@@ -520,16 +539,29 @@ def test_a_selector_without_limits_is_refused_with_them():
         SIFTReranker(max_tokens=0)
 
 
+FEES = (
+    "Every visitor of the reading room gets a library card at the counter of the town hall. The "
+    "card costs {} euros a year, is paid in advance, and may be handed back at any time. Whoever "
+    "loses it pays for another one, and keeps the books that were borrowed with it until then."
+)
+HOURS = (
+    "From Monday to Friday all offices of the district open at {} in the morning and close at four "
+    "in the afternoon, with the exception of the days between Christmas and New Year. Passports "
+    "need an appointment, which is made by telephone or on the page of the citizens' bureau."
+)
+VERSIONS = [FEES.format("4"), FEES.format("5"), HOURS.format("8"), HOURS.format("9")]
+
+
 def dated_nodes():
     """Return two versions each of two texts; the nearer version is the older one."""
     rows = np.array([[1, 0, 0], [0.98, 0.15, 0], [0.6, 0.8, 0], [0.55, 0.83, 0.1]])
     dates = ["2023-01-01", "2024-01-01T00:00:00Z", "2022-05-01", "2022-05-02"]
     return [
         NodeWithScore(
-            node=TextNode(id_=str(i), text=str(i), embedding=row, metadata={"updated_at": date}),
+            node=TextNode(id_=str(i), text=text, embedding=row, metadata={"updated_at": date}),
             score=0.5,
         )
-        for i, (row, date) in enumerate(zip(rows.tolist(), dates, strict=True))
+        for i, (text, row, date) in enumerate(zip(VERSIONS, rows.tolist(), dates, strict=True))
     ]
 
 

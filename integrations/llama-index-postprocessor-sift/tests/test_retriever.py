@@ -26,6 +26,21 @@ def ids(scored_nodes):
     return [node.node.node_id for node in scored_nodes]
 
 
+WORDS = ("chunks", "shares", "reached_from", "reached_by")
+
+
+def numbers(scored_node):
+    """Return the numbers that explain a choice."""
+    told = scored_node.metadata["sift"]
+    return {name: value for name, value in told.items() if name not in WORDS}
+
+
+def words(scored_node):
+    """Return the ids and words that explain a choice, and the rank that goes with them."""
+    told = scored_node.metadata["sift"]
+    return {name: value for name, value in told.items() if name in WORDS}
+
+
 def reranked(index, question, **settings):
     """Return what the reranker keeps of the same candidates."""
     fetched = index.as_retriever(similarity_top_k=settings.pop("candidates", 200))
@@ -59,7 +74,10 @@ async def test_it_finds_what_the_reranker_keeps_of_the_same_candidates(
         assert ids(found) == ids(expected)
         for one, other in zip(found, expected, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-9)
-            assert one.metadata["sift"] == pytest.approx(other.metadata["sift"], abs=1e-9)
+            # Scores of Qdrant's local mode have single precision and differ from search to search.
+            assert numbers(one) == pytest.approx(numbers(other), abs=1e-7)
+            assert one.metadata["sift"].keys() == other.metadata["sift"].keys()
+            assert words(one) == words(other)
             assert one.node.excluded_llm_metadata_keys == other.node.excluded_llm_metadata_keys
             assert (one.node.embedding is None) is (other.node.embedding is None)
 

@@ -63,11 +63,7 @@ class RequestMaker:
         Raises:
             InvalidInputError: If an argument or an option cannot be used.
         """
-        if not isinstance(condition, models.Filter | None):
-            raise InvalidInputError(
-                f"`filter` must be a qdrant_client.models.Filter, got {type(condition).__module__}."
-                f"{type(condition).__name__}; each kind of store has its own kind of filter"
-            )
+        _check_filter(condition)
         n_candidates = check_fetch_arguments(
             queries, n_candidates, dimension=None, embedder_name=embedder_name
         )
@@ -76,14 +72,19 @@ class RequestMaker:
     def make_for_words(
         self, words: models.SparseVector, n_candidates: int, condition: models.Filter | None
     ) -> models.QueryRequest:
-        """Return what to ask for documents with words; no option of dense searches holds."""
+        """Return what to ask for documents with words; no option of dense searches holds.
+
+        Raises:
+            InvalidInputError: If the filter is of another kind.
+        """
+        _check_filter(condition)
         return models.QueryRequest(
             query=models.NearestQuery(nearest=words),
             using=WORDS,
             filter=condition,
             limit=n_candidates,
             with_payload=True,
-            with_vector=vectors_wanted(self.vector_name),
+            with_vector=[self.vector_name],
         )
 
     def _request(
@@ -104,7 +105,9 @@ class RequestMaker:
                 score_threshold=self.score_threshold,
                 limit=n,
                 with_payload=True,
-                with_vector=vectors_wanted(self.vector_name),
+                # Alone, also if it is unnamed: a hit's words would be half as much again. Of what
+                # a prefetch finds, a point may have other vectors, which an error then names.
+                with_vector=vectors_wanted(self.vector_name) if prefetch else [self.vector_name],
             )
         except ValidationError as error:
             first = error.errors()[0]
@@ -112,6 +115,14 @@ class RequestMaker:
                 f"`search_params`, `score_threshold`, `fusion` and what `prefetch` returns must be "
                 f"as qdrant_client.models has them: {first['msg']} at {first['loc']}"
             ) from error
+
+
+def _check_filter(condition: object) -> None:
+    if not isinstance(condition, models.Filter | None):
+        raise InvalidInputError(
+            f"`filter` must be a qdrant_client.models.Filter, got {type(condition).__module__}."
+            f"{type(condition).__name__}; each kind of store has its own kind of filter"
+        )
 
 
 def rescored(params: models.SearchParams | None) -> models.SearchParams:

@@ -31,7 +31,8 @@ Score: TypeAlias = Literal["variance", "similarity"]
 class NodeTexts(Sequence[str]):
     """The texts of nodes, each made when it is asked for, by its position.
 
-    A selection reads the texts of the chosen nodes alone. Making those of 200 takes as long as it.
+    With `words` a choice reads each text once. Without, it reads those of the chosen nodes alone:
+    making those of 200 takes as long as a selection.
     """
 
     def __init__(self, nodes: Sequence[NodeWithScore], mode: MetadataMode) -> None:

@@ -53,7 +53,10 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
     from embedding models. A node that arrives twice is kept once. If a query has several
     `embedding_strs`, a `ContextSelector` chooses for each in turn.
 
-    The options of `sift_core.ChoiceOptions` are fields too. The document of a node is named by its
+    By default words count beside vectors: the `query_str` of the query, or each of its
+    `embedding_strs`, and the text of a node without its metadata.
+
+    The options of `sift_core.ChoiceOptions` are fields too; `hops` does nothing. The document of a node is named by its
     metadata under `document_key`, else by `ref_doc_id`. Its start is `start_char_idx`. Tokens are
     those of its text for an LLM, counted by `count_tokens`, else by `tokenizer`.
 

@@ -78,7 +78,8 @@ class SIFTRetriever(BaseRetriever):
             take them into account.
         alpha, sparse_top_k, hybrid_top_k, vector_store_kwargs: As in `index.as_retriever`, for
             hybrid searches.
-        **options: Fields of `sift_core.ChoiceOptions` by name, as in `SIFTReranker`.
+        **options: Fields of `sift_core.ChoiceOptions` by name, as in `SIFTReranker`. `hops` does
+            nothing.
 
     Raises:
         InvalidInputError: If a number is out of its range, options do not go together, or the

@@ -50,8 +50,9 @@ class SIFTRanker:
     The documents come as copies. A document's `score` becomes the variance at the query before
     it was chosen. It never rises, so sorting by score keeps the order. `meta["sift"]` has the
     fields of `sift_core.Pick`: "similarity", "score", "relevance", "redundancy", "gain",
-    "variance", and the ids of joined documents under "chunks". Of documents with one id the one
-    with the highest score is kept.
+    "variance", and the ids of joined documents under "chunks". Words that led to a document are
+    under "shares", "reached_from" and "reached_by". Of documents with one id the one with the
+    highest score is kept.
 
     Args:
         top_k: Keep at most this many documents, >= 1.
@@ -63,7 +64,8 @@ class SIFTRanker:
         document_embedder: Embeds documents that arrive without embedding.
         model: Name or folder of a sentence-transformers model that replaces a missing embedder
             (`sift_core.embedders`, loaded by `warm_up`).
-        **options: The others are `sift_core.ChoiceOptions`. `document_key` is "file_path" by
+        **options: The others are `sift_core.ChoiceOptions`. `hops` does nothing. `words` needs the
+            text of the question, not its embedding alone. `document_key` is "file_path" by
             default; a chunk without it is of the document that a splitter split
             (`meta["source_id"]`), else a document of its own. A pipeline is saved with the import
             path of `count_tokens`, and with your own `selector` by its `to_dict` and `from_dict`.
@@ -174,7 +176,8 @@ class SIFTRanker:
 
         Args:
             documents: The candidates, in any order; not modified.
-            query: The question; not needed with `query_embedding`.
+            query: The question. Without it, `query_embedding` is needed, and no words of the
+                question count.
             query_embedding: Its embedding by the documents' model.
             top_k: For this call instead of the ranker's own.
             queries: Texts in place of the question, as of a `QueryExpander`: its parts, or

@@ -1,0 +1,105 @@
+"""A second fetch for what the first choices lead to, from a real source."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from sift_core import ChoiceOptions, InMemorySource, Query, asearch, search
+from sift_core.testing import HashingEmbedder
+
+EMBEDDER = HashingEmbedder()
+QUESTION = "Where was the wife of Sigurd Thorsen born?"
+TITLES = ["Sigurd Thorsen", "Brunhild Aas", *(f"Wife {row}" for row in range(60))]
+TEXTS = [
+    "Sigurd Thorsen was a painter. His wife was Brunhild Aas.",
+    "Brunhild Aas sang in Molde, her home town.",
+    *(f"Where the wife number {row} was born, nobody knows." for row in range(60)),
+]
+OPTIONS = ChoiceOptions(n_select=3, n_candidates=20)
+
+
+class Counting(InMemorySource):
+    """Counts the trips to the store."""
+
+    trips = 0
+
+    def look_up(self, *arguments, **options):
+        self.trips += 1
+        return super().look_up(*arguments, **options)
+
+
+def make_source():
+    return Counting(
+        EMBEDDER.embed_documents(TEXTS), TEXTS, metadata=[{"title": title} for title in TITLES]
+    )
+
+
+def query(text=QUESTION):
+    return Query(text=text, embedding=EMBEDDER.embed_query(text))
+
+
+def test_the_second_half_of_a_question_is_found_by_the_second_hop():
+    source = make_source()
+    without = search(source, query(), ChoiceOptions(n_select=3, n_candidates=20, hops=0))
+    assert TEXTS[1] not in without.pool.texts
+    source.trips = 0
+    found = search(source, query(), OPTIONS)
+    assert source.trips == 2  # all lists at once, each time
+    assert TEXTS[1] in found.chunks.texts
+    assert found.timings.keys() == {"fetch", "hop", "select"}
+    row = found.chunks.texts.index(TEXTS[1])
+    pick = found.picks[row]
+    assert found.chunks.texts[pick.reached_from - 1] == TEXTS[0]
+    assert set(pick.reached_by) & {"brunhild", "aas"}
+    assert pick.row >= found.hop.first_row
+    assert found.hop.n_new == len(found.pool) - found.hop.first_row > 0
+    assert "brunhild" in found.hop.words[0]
+    assert found.as_dict()["hop"]["n_chosen"] >= 1
+    assert len(set(found.pool.document_ids)) == len(found.pool)
+    cosines = found.pool.embeddings @ query().vector
+    lengths = np.linalg.norm(found.pool.embeddings, axis=1) * np.linalg.norm(query().vector)
+    assert found.pool.similarities == pytest.approx(cosines / lengths)
+
+
+def test_an_event_loop_gets_the_same():
+    found = search(make_source(), query(), OPTIONS)
+    awaited = asyncio.run(asearch(make_source(), query(), OPTIONS))
+    assert awaited.positions.tolist() == found.positions.tolist()
+    assert awaited.pool.document_ids == found.pool.document_ids
+    assert awaited.hop == found.hop
+
+
+@pytest.mark.parametrize("changes", [{"hops": 0}, {"words": 0}, {"n_candidates": 200}])
+def test_nothing_more_is_fetched_where_nothing_more_can_be_found(changes):
+    source = make_source()
+    options = ChoiceOptions(**{"n_select": 3, "n_candidates": 20, **changes})
+    found = search(source, query(), options)
+    assert found.hop is None
+    assert source.trips <= 1
+
+
+def test_a_source_without_words_is_asked_once():
+    class Dense:
+        def __init__(self):
+            self.inner = make_source()
+            self.trips = 0
+
+        def fetch(self, query, n_candidates, *, filter=None):
+            self.trips += 1
+            return self.inner.fetch(query, n_candidates, filter=filter)
+
+        async def afetch(self, query, n_candidates, *, filter=None):
+            return self.fetch(query, n_candidates, filter=filter)
+
+    source = Dense()
+    assert search(source, query(), OPTIONS).hop is None
+    assert source.trips == 1
+
+
+def test_several_queries_hop_together():
+    first, second = query(), query("a wife who sang")
+    several = Query(text=first.text, embedding=first.embedding, also=[second])
+    found = search(make_source(), several, OPTIONS)
+    assert TEXTS[1] in found.chunks.texts
+    assert len(found.reading.spreads) == 2
