@@ -163,6 +163,8 @@ async def asearch(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
         )
     with timed(timings, "select"):
+        chosen: Chosen
+        hop: SecondHop | None
         chosen, hop = await in_thread(
             partial(_first_choice, source, pool, query, options, room=room)
         )

@@ -409,7 +409,13 @@ class AnswerEngine:
         effort = self._effort(request)
         n_steps = EFFORTS[effort].n_steps if effort else self.n_steps
         assert n_steps is not None  # one of the two is given
-        return ChoiceOptions(n_select=n_steps, selector=self.fine_tuning_selector)
+        options = request.choice_options(self.options)
+        return ChoiceOptions(
+            n_select=n_steps,
+            words=options.words,
+            hops=options.hops,
+            selector=self.fine_tuning_selector,
+        )
 
     def _effort(self, request: AnswerRequest) -> str | None:
         return request.effort or (self.effort if self.n_steps is None else None)

@@ -125,7 +125,8 @@ def test_adaptive_fetches_beyond_the_copies(record):
 
 
 def test_a_comparison_has_the_nearest_neighbours_mmr_and_sift(store, minilm, record):
-    columns = record("search", QUESTION, "-n", "3", "--compare")["columns"]
+    arguments = ["search", QUESTION, "-n", "3", "--compare"]
+    columns = record(*arguments, "--words", "0")["columns"]
     assert list(columns) == ["nearest", "mmr", "sift"]
     texts = {name: [chunk["text"] for chunk in columns[name]["chunks"]] for name in columns}
     query, pool = pool_of(store, minilm)
@@ -136,6 +137,10 @@ def test_a_comparison_has_the_nearest_neighbours_mmr_and_sift(store, minilm, rec
     scores = 0.7 * pool.similarities - 0.3 * (pool.embeddings @ pool.embeddings[nearest[0]])
     scores[nearest[0]] = -np.inf
     assert texts["mmr"][1] == pool.texts[int(np.argmax(scores))]
+    with_words = record(*arguments)["columns"]
+    for name in ("nearest", "mmr"):  # by embeddings, whatever SIFT goes by
+        found = [chunk["text"] for chunk in with_words[name]["chunks"]]
+        assert found == texts[name]
     # One measure for all three, the paper's.
     for name, column in columns.items():
         variances = posterior_variances(query.vector, minilm.embed_documents(texts[name]))
@@ -160,7 +165,7 @@ def test_columns_stand_beside_one_another_where_there_is_room(sift, monkeypatch)
 
 def test_what_the_nearest_neighbours_lack_is_marked(sift, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    lines = lines_of(sift("search", QUESTION, "--compare", "-n", "3").out)
+    lines = lines_of(sift("search", QUESTION, "--compare", "-n", "3", "--words", "0").out)
     nearest, _, chosen = "\n".join(lines).split("\n\n")[:3]
     assert "+" not in nearest
     assert chosen.count("+0.") == 1  # shutil instead of the third gzip
