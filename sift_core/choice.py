@@ -195,9 +195,12 @@ def _first_choice(
 
 def _spread_relevance(reading: JointVectors, selector: Selector) -> dict[str, Any]:
     """Return what a selector takes of the relevance and of where it leads."""
-    weights = reading.target_weights
-    if weights is not None and takes_target_weights(selector):
-        return {"relevance": reading.relevance, "target_weights": weights}
+    if reading.words is not None and takes_target_weights(selector):
+        return {
+            "relevance": reading.relevance,
+            "target_weights": reading.target_weights,
+            "largest_radius": reading.largest_radius,
+        }
     return {"relevance": reading.spread_relevance}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from sift_core.selection.context import distinct
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.kernels import in_the_order_of
+from sift_core.selection.near_duplicates import NEVER_NEAR
 from sift_core.selection.spread import Spread, question_shares, spread
 from sift_core.selection.words import PoolWords, joined, pool_words
 from sift_core.types import CandidatePool, FloatArray, Query
@@ -16,6 +17,9 @@ from sift_core.types import CandidatePool, FloatArray, Query
 __all__ = ["JointVectors", "joint_vectors"]
 
 WORDS_IN_RELEVANCE = 0.6  # of the share: decision 0034
+# Between chunks that words tell apart, too, no gap is due to a common direction of embeddings. So
+# near-duplicates are nearer to one another: mails that quote a mail are not versions of it.
+RADIUS_WITH_WORDS = 0.2
 MAX_SPREAD = 500  # candidates that relevance spreads over, as many as a choice has targets
 
 
@@ -33,6 +37,9 @@ class JointVectors:
     """The words of the pool; None if they do not count, or there are none."""
     spreads: tuple[Spread, ...] = field(default=())
     """Where the relevance to each of m questions leads; empty without words or if it was given."""
+
+    largest_radius: float = NEVER_NEAR
+    """What `ContextSelector.select` takes by this name."""
 
     @property
     def target_weights(self) -> FloatArray | None:
@@ -90,10 +97,13 @@ def joint_vectors(
     relevance = (1 - of_words) * cosines + of_words * words.question
     if pool.relevance is not None:
         relevance = np.stack([in_the_order_of(pool.relevance, row) for row in relevance])
+    radius = NEVER_NEAR if has_versions else RADIUS_WITH_WORDS
     spreads = []
     read = zip(questions, relevance, strict=True) if pool.relevance is None else ()
     for i, (one, row) in enumerate(read):
-        kept = distinct(vectors.questions[i], vectors.candidates, relevance=row)[:MAX_SPREAD]
+        kept = distinct(
+            vectors.questions[i], vectors.candidates, relevance=row, largest_radius=radius
+        )[:MAX_SPREAD]
         spreads.append(spread(words, row, kept, question_shares(words, one.text, i)))
     is_one = not query.also
     return JointVectors(
@@ -102,4 +112,5 @@ def joint_vectors(
         relevance=relevance[0] if is_one else relevance,
         words=words,
         spreads=tuple(spreads),
+        largest_radius=radius,
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from sift_core.checks import (
     as_finite_array,
+    as_number,
     checked_arrays,
     checked_rows,
     checked_weights,
@@ -26,6 +27,7 @@ from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
 from sift_core.selection.limits import Limits, limits_of, number_to_select, one_each
 from sift_core.selection.near_duplicates import (
     LIKELY_NEAR,
+    NEVER_NEAR,
     distances_to_earlier,
     first_of_class,
     first_of_each,
@@ -168,6 +170,7 @@ class ContextSelector(GreedySelector):
         prefer: FloatArray | None = None,
         weight: FloatArray | None = None,
         target_weights: FloatArray | None = None,
+        largest_radius: float = NEVER_NEAR,
     ) -> Selection:
         """Return the choices for one query, or for several at once, no candidate twice.
 
@@ -210,6 +213,8 @@ class ContextSelector(GreedySelector):
                 most relevant of them. Only ratios matter. Where all are 0, or all that differ
                 from zero belong to candidates beyond the 500 most relevant, step 2 applies.
                 Default: step 2.
+            largest_radius: No two candidates with u above this are near-duplicates, > 0.
+                Default: 0.5.
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region, or
@@ -235,6 +240,7 @@ class ContextSelector(GreedySelector):
             advice = "; leave out candidates that are not to be chosen"
             weight = one_each("weight", weight, n, above=0, advice=advice)
         targets = _as_target_weights(target_weights, counts, n)
+        largest_radius = as_number("largest_radius", largest_radius, above=0)
         n_select = number_to_select(n_select, n, limits, repeats=False)
         rows = self._read(points, candidates, n_select, conditioned_on)
         nearness = _ranked(rows.nearness, orders)
@@ -252,7 +258,7 @@ class ContextSelector(GreedySelector):
             targets = None if targets is None else targets[:, order]
         shares = shares / shares.sum()
         found = self._select_sorted(
-            rows, nearness, shares, n_select, limits, prefer, weight, targets
+            rows, nearness, shares, n_select, limits, prefer, weight, targets, largest_radius
         )
         return found if is_sorted else replace(found, positions=order[found.positions])
 
@@ -287,6 +293,7 @@ class ContextSelector(GreedySelector):
         prefer: FloatArray | None,
         weight: FloatArray | None,
         target_weights: FloatArray | None,
+        largest_radius: float,
     ) -> Selection:
         """Return the choices among candidates (n, d) that come most relevant first."""
         cosines, nearest = rows.cosines(MAX_REGION)
@@ -295,7 +302,7 @@ class ContextSelector(GreedySelector):
         typical = typical_distance_of_each(cosines, ranks[:, :n_near])
         with_seen = rows.cosines_with_seen(n_near)
         distance = distances_to_earlier(nearest, typical, with_seen)
-        radius = near_duplicate_radius(distance)
+        radius = near_duplicate_radius(distance, largest_radius)
         is_new = distance > (radius if prefer is None else max(radius, LIKELY_NEAR))
         if not is_new.any():  # all of it was seen before, and differs by relevance alone
             is_new[:] = True
@@ -328,6 +335,7 @@ def distinct(
     *,
     relevance: FloatArray | None = None,
     prefer: FloatArray | None = None,
+    largest_radius: float = NEVER_NEAR,
 ) -> IntArray:
     """Return the positions of the candidates that are not near-duplicates of a more relevant one.
 
@@ -350,6 +358,7 @@ def distinct(
             one row each, shape (m, n), or one order for all. Default: cosines.
         prefer: Which near-duplicate to return, shape (n,): the highest. Default: the most
             relevant.
+        largest_radius: As for `ContextSelector.select`. Default: 0.5.
 
     Returns:
         Shape (m,), m <= n, most relevant first.
@@ -370,7 +379,13 @@ def distinct(
     typical = typical_distance_of_each(near @ near.T, ranks[:, order[:MAX_REGION]])
     typical = max(typical, 1.0 - float(nearness[:MAX_REGION].mean()))
     has_classes = prefer is not None
-    first = first_of_each(rows, typical, n_read=MAX_REGION, with_classes=has_classes)
+    first = first_of_each(
+        rows,
+        typical,
+        n_read=MAX_REGION,
+        with_classes=has_classes,
+        largest_radius=largest_radius,
+    )
     return order[first >= 0 if prefer is None else preferred_of_each(first, prefer[order])]
 
 

@@ -70,7 +70,7 @@ def is_earlier(n: int) -> BoolArray:
     return mask
 
 
-def near_duplicate_radius(distance: FloatArray) -> float:
+def near_duplicate_radius(distance: FloatArray, largest: float = NEVER_NEAR) -> float:
     """Return the largest u at which a chunk is a near-duplicate of a more relevant one.
 
     Between the distances of near-duplicates and those of different chunks lies a gap; without
@@ -82,6 +82,7 @@ def near_duplicate_radius(distance: FloatArray) -> float:
 
     Args:
         distance: Shape (n,), from `distances_to_earlier`.
+        largest: The radius is no larger than this. Default: 0.5.
 
     References:
         Grassberger and Procaccia (1983): the growth of such counts as a measure of
@@ -95,7 +96,7 @@ def near_duplicate_radius(distance: FloatArray) -> float:
     # A gap ends at a chunk beyond it, and at u = 1 at the latest: as unlike as usual.
     ends = np.minimum(below[np.minimum(counts + strays, len(below) - 1)], 1.0)
     widths = np.log(np.maximum(ends / below, 1.0))
-    missing = np.where(below <= NEVER_NEAR, counts * (widths - STRAY_SHARE), -np.inf)
+    missing = np.where(below <= largest, counts * (widths - STRAY_SHARE), -np.inf)
     if missing.max() < MISSING_CHUNKS:
         return SURELY_NEAR
     enough = max(MISSING_CHUNKS, SHARE_OF_WIDEST * float(missing.max()))
@@ -146,7 +147,12 @@ def preferred_of_each(first: IntArray, prefer: FloatArray) -> IntArray:
 
 
 def first_of_each(
-    rows: FloatArray, typical: float, *, n_read: int, with_classes: bool = False
+    rows: FloatArray,
+    typical: float,
+    *,
+    n_read: int,
+    with_classes: bool = False,
+    largest_radius: float = NEVER_NEAR,
 ) -> IntArray:
     """Return the first chunk of each one's class of near-duplicates, shape (n,).
 
@@ -161,6 +167,7 @@ def first_of_each(
         n_read: >= 1.
         with_classes: Without, -1 for all that are not the first. With, what is closer than
             `LIKELY_NEAR` is a near-duplicate in any pool.
+        largest_radius: The radius is no larger than this. Default: 0.5.
     """
     first = np.full(len(rows), -1, dtype=np.intp)
     radius = np.nan
@@ -171,7 +178,7 @@ def first_of_each(
         shown = block @ rows[earlier].T
         distance = distances_to_earlier(nearest_earlier(cosines), typical, shown=shown)
         if start == 0:
-            radius = near_duplicate_radius(np.append(distance, 1.0))
+            radius = near_duplicate_radius(np.append(distance, 1.0), largest_radius)
             radius = max(radius, LIKELY_NEAR) if with_classes else radius
         is_new = distance > radius
         own = first[start : start + n_read]
