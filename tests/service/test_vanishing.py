@@ -33,6 +33,10 @@ class GatedSource(InMemorySource):
         self.gate.passed()
         return super().fetch_batch(*query, **options)
 
+    def look_up(self, *lookups, **options):
+        self.gate.passed()
+        return super().look_up(*lookups, **options)
+
 
 class GatedEmbedder(HashingEmbedder):
     gate = None
