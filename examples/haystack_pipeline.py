@@ -61,7 +61,8 @@ def copied(client: QdrantClient) -> InMemoryDocumentStore:
                 id=str(point.id),
                 content=(payload := point.payload or {})["text"],
                 meta={name: value for name, value in payload.items() if name != "text"},
-                embedding=point.vector,  # type: ignore[arg-type]  # one unnamed vector
+                # The unnamed vector, beside which a collection may keep words.
+                embedding=point.vector[""] if isinstance(point.vector, dict) else point.vector,  # type: ignore[arg-type]
             )
             for point in points
         ]

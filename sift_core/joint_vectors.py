@@ -9,7 +9,7 @@ import numpy as np
 from sift_core.selection.context import distinct
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.kernels import in_the_order_of
-from sift_core.selection.near_duplicates import NEVER_NEAR
+from sift_core.selection.near_duplicates import FEWEST_TO_READ, NEVER_NEAR
 from sift_core.selection.spread import Spread, question_shares, spread
 from sift_core.selection.words import PoolWords, joined, pool_words
 from sift_core.types import CandidatePool, FloatArray, Query
@@ -77,7 +77,8 @@ def joint_vectors(
             So does a pool without a word. A pool's own relevance keeps its order and does not
             spread, since who made it has read the texts.
         has_versions: Compare candidates by embeddings alone, so that versions that differ in a
-            number are near-duplicates. Words still count for the relevance. Default: False.
+            number are near-duplicates. Words still count for the relevance. So it is in pools of
+            fewer than 20, which do not show what words are rare. Default: False.
     """
     if share == 0 or not len(pool):
         return JointVectors(
@@ -91,13 +92,14 @@ def joint_vectors(
     )
     if not words.has_words.any():
         return joint_vectors(pool, query, 0.0)
-    vectors = joined(pool.embeddings, query.vectors, words, 0.0 if has_versions else share)
+    compares_words = not has_versions and len(pool) >= FEWEST_TO_READ
+    vectors = joined(pool.embeddings, query.vectors, words, share if compares_words else 0.0)
     of_words = WORDS_IN_RELEVANCE * share * words.question_has_words[:, np.newaxis]
     cosines = np.stack([cosine_similarities(one.vector, pool.embeddings) for one in questions])
     relevance = (1 - of_words) * cosines + of_words * words.question
     if pool.relevance is not None:
         relevance = np.stack([in_the_order_of(pool.relevance, row) for row in relevance])
-    radius = NEVER_NEAR if has_versions else RADIUS_WITH_WORDS
+    radius = RADIUS_WITH_WORDS if compares_words else NEVER_NEAR
     spreads = []
     read = zip(questions, relevance, strict=True) if pool.relevance is None else ()
     for i, (one, row) in enumerate(read):

@@ -32,7 +32,7 @@ def plain_words(text):
         found.append(word)
         if re.search(r"[.\-_/:]", word):
             parts = re.split(r"[.\-_/:]", word)
-            has_letter = re.search("[a-z]", word)
+            has_letter = any(one.isalnum() and not one.isdigit() for one in word)
             found += [one for one in parts if len(one) > (1 if has_letter else 3)]
     return found
 
