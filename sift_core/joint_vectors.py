@@ -20,6 +20,7 @@ WORDS_IN_RELEVANCE = 0.6  # of the share: decision 0034
 # Between chunks that words tell apart, too, no gap is due to a common direction of embeddings. So
 # near-duplicates are nearer to one another: mails that quote a mail are not versions of it.
 RADIUS_WITH_WORDS = 0.2
+WORDS_IN_SHORT_POOLS = 0.05  # only so much that equal embeddings are ranked by words
 MAX_SPREAD = 500  # candidates that relevance spreads over, as many as a choice has targets
 
 
@@ -93,7 +94,8 @@ def joint_vectors(
     if not words.has_words.any():
         return joint_vectors(pool, query, 0.0)
     compares_words = not has_versions and len(pool) >= FEWEST_TO_READ
-    vectors = joined(pool.embeddings, query.vectors, words, share if compares_words else 0.0)
+    in_kernel = share if compares_words else min(share, WORDS_IN_SHORT_POOLS)
+    vectors = joined(pool.embeddings, query.vectors, words, in_kernel)
     of_words = WORDS_IN_RELEVANCE * share * words.question_has_words[:, np.newaxis]
     cosines = np.stack([cosine_similarities(one.vector, pool.embeddings) for one in questions])
     relevance = (1 - of_words) * cosines + of_words * words.question

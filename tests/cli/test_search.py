@@ -260,8 +260,9 @@ def test_search_keeps_to_a_budget_of_tokens_and_a_cap_per_document(record, minil
 
 
 def test_search_takes_the_newest_of_near_duplicates(record, sift):
-    first = record("search", QUESTION, "-n", "2")["chunks"]
-    newest = record("search", QUESTION, "-n", "2", "--newest", "page")["chunks"]  # seconds
+    search = ["search", QUESTION, "-n", "2", "--words", "0"]
+    first = record(*search)["chunks"]
+    newest = record(*search, "--newest", "page")["chunks"]  # seconds
     assert "docs.md#0" in [one["document_id"] for one in first]
     assert "docs.md#2" in [one["document_id"] for one in newest]
     assert "needs" in sift("search", QUESTION, "--half-life-days", "3", code=2).err

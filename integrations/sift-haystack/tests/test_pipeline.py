@@ -51,7 +51,7 @@ def pipeline(request, documents, text_embedder):
     made = Pipeline()
     made.add_component("embedder", text_embedder)
     made.add_component("retriever", request.param(documents))
-    made.add_component("ranker", SIFTRanker(top_k=5))
+    made.add_component("ranker", SIFTRanker(top_k=5, words=0))
     made.connect("embedder.embedding", "retriever.query_embedding")
     made.connect("embedder.embedding", "ranker.query_embedding")
     made.connect("retriever.documents", "ranker.documents")
@@ -59,7 +59,9 @@ def pipeline(request, documents, text_embedder):
 
 
 def test_a_pipeline_chooses_what_select_does(pipeline, documents, query_embedding, question):
-    expected = SIFTRanker(top_k=5).run(documents, query_embedding=query_embedding)["documents"]
+    expected = SIFTRanker(top_k=5, words=0).run(documents, query_embedding=query_embedding)[
+        "documents"
+    ]
     found = pipeline.run({"embedder": {"text": question}})["ranker"]["documents"]
     assert texts(found) == texts(expected)
     for one, other in zip(found, expected, strict=True):

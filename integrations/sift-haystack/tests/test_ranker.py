@@ -69,7 +69,7 @@ def test_top_k_of_a_call_goes_before_the_rankers(documents, query_embedding):
 
 def test_what_comes_back_are_copies_that_say_why(rank, documents):
     before = copy.deepcopy(documents)
-    chosen = rank([dataclasses.replace(each, score=0.5) for each in documents], top_k=4)
+    chosen = rank([dataclasses.replace(each, score=0.5) for each in documents], top_k=4, words=0)
     assert documents == before
     originals = {document.id: document for document in documents}
     for document in chosen:
