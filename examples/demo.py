@@ -38,12 +38,14 @@ from transformers_docs import documents_of, image_models, model_files
 
 from sift_core import (
     CandidateSourceError,
-    ContextSelector,
+    ChoiceOptions,
     Document,
     InvalidInputError,
     MMRSelector,
     NearestNeighborSelector,
     Query,
+    choose,
+    select,
 )
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.cli import run
@@ -56,13 +58,15 @@ from sift_core.sources.content_ids import content_id
 
 ROOT = Path(__file__).parent.parent
 COLLECTION = "demo"
-SELECTORS = {
-    "nearest": NearestNeighborSelector(),
-    "MMR": MMRSelector(relevance_weight=MMR_WEIGHT),
-    "SIFT": ContextSelector(),
-}
 N_CHUNKS = 10
 N_CANDIDATES = 200
+MMR = MMRSelector(relevance_weight=MMR_WEIGHT)
+# The others go by embeddings alone, as they are usually run; SIFT is what `choose` does by default.
+METHODS = {
+    "nearest": ChoiceOptions(n_select=N_CHUNKS, words=0, selector=NearestNeighborSelector()),
+    "MMR": ChoiceOptions(n_select=N_CHUNKS, words=0, selector=MMR),
+    "SIFT": ChoiceOptions(n_select=N_CHUNKS),
+}
 # Of the minute in which the lists are to be there: imports come before, a last batch behind.
 INDEXED_AFTER_S = 45
 LEAST_INDEXING_S = 10
@@ -151,13 +155,13 @@ def demo(
         until = math.inf if whole else started + INDEXED_AFTER_S
         index(client, source, encoder, corpus, cache, until=until)
         vectors = np.eye(2, dtype=np.float32)
-        ContextSelector().select(vectors[0], vectors, 1)  # with what is loaded at first, untimed
+        select(vectors[0], vectors, 1)  # with what is loaded at first, untimed
         compared = compared_choices(source, encoder, QUESTIONS if question is None else [question])
         print_choices(compared)
         from demo_answers import answer_and_learn  # torch and transformers, some seconds
 
         picture = picture or cache / "demo.png"
-        modes = answer_and_learn(console, compared[0], SELECTORS, model=model, cache=cache)
+        modes = answer_and_learn(console, compared[0], METHODS, model=model, cache=cache)
         draw(compared[0], modes, picture)
         console.print(f"\nPicture: {escape(_shown(picture))}")
 
@@ -185,11 +189,10 @@ def compare(source: QdrantSource, embedder: RememberingEmbedder, question: str) 
     if not len(pool):
         raise InvalidInputError("the collection is empty; pass a folder with more text")
     chosen, seconds = {}, {}
-    for name, selector in SELECTORS.items():
+    for name, options in METHODS.items():
         started = time.perf_counter()
-        selection = selector.select(query.embedding, pool.embeddings, N_CHUNKS)
+        chosen[name] = choose(pool, query, options).positions
         seconds[name] = time.perf_counter() - started
-        chosen[name] = selection.positions
     return Comparison(query=query, pool=pool, chosen=chosen, select_s=seconds["SIFT"])
 
 

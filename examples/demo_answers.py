@@ -11,7 +11,7 @@ from demo_pace import Pace, count_that_fits
 from demo_report import Comparison, ModeResult, print_answer_line, print_modes, progress
 from rich.console import Console
 
-from sift_core import CandidatePool, ChoiceOptions, InvalidInputError, Selector
+from sift_core import CandidatePool, ChoiceOptions, InvalidInputError
 from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel
 from sift_core.cli.models import load_language_model
 
@@ -27,7 +27,7 @@ MIN_HELD_BACK_BYTES = 300  # a shorter passage says little about a model
 def answer_and_learn(
     console: Console,
     compared: Comparison,
-    selectors: Mapping[str, Selector],
+    methods: Mapping[str, ChoiceOptions],
     *,
     model: str,
     cache: Path,
@@ -44,7 +44,7 @@ def answer_and_learn(
         max_new_tokens=N_NEW_TOKENS,
         adapter_cache=AdapterCache(folder=cache / "adapters"),
     )
-    engine = answer_from_each(console, engine, compared, selectors, pace)
+    engine = answer_from_each(console, engine, compared, methods, pace)
     return try_modes(console, engine, compared, pace)
 
 
@@ -52,7 +52,7 @@ def answer_from_each(
     console: Console,
     engine: AnswerEngine,
     compared: Comparison,
-    selectors: Mapping[str, Selector],
+    methods: Mapping[str, ChoiceOptions],
     pace: Pace,
 ) -> AnswerEngine:
     """Print, as it is written, what the model answers from each choice.
@@ -65,9 +65,9 @@ def answer_from_each(
         return max(1, N_NEW_TOKENS * n_chunks // N_CHUNKS)
 
     def seconds(n_chunks: int) -> float:
-        texts = [compared.chunks(name).texts[:n_chunks] for name in selectors]
+        texts = [compared.chunks(name).texts[:n_chunks] for name in methods]
         n_read = sum(n_tokens(engine.language_model, one) for one in texts)
-        return pace.answering_s(read=n_read, written=len(selectors) * n_new(n_chunks))
+        return pace.answering_s(read=n_read, written=len(methods) * n_new(n_chunks))
 
     n_chunks = count_that_fits(N_CHUNKS, seconds, LONGEST_STAGE_S)
     if n_chunks < N_CHUNKS:
@@ -79,8 +79,8 @@ def answer_from_each(
     console.print(f"\n[dim]Three answers: about {seconds(n_chunks):.0f} s.[/]")
     options = replace(engine.options, n_select=n_chunks)
     engine = replace(engine, options=options, max_new_tokens=n_new(n_chunks))
-    for name, selector in selectors.items():
-        reader = replace(engine, options=replace(options, selector=selector))
+    for name, method in methods.items():
+        reader = replace(engine, options=replace(method, n_select=n_chunks))
         choice = reader.choose_from(compared.query, compared.pool, mode="context")
         console.print(f"\n[bold]Answer from {name}[/]  ", end="")
         started, first = time.perf_counter(), None

@@ -74,12 +74,12 @@ def joint_vectors(
     Args:
         pool: The n candidates.
         query: The question with its embedding, and perhaps others in `also`.
-        share: Weight of the words in the products of vectors, in [0, 1]. 0 leaves the embeddings.
-            So does a pool without a word. A pool's own relevance keeps its order and does not
-            spread, since who made it has read the texts.
-        has_versions: Compare candidates by embeddings alone, so that versions that differ in a
-            number are near-duplicates. Words still count for the relevance. So it is in pools of
-            fewer than 20, which do not show what words are rare. Default: False.
+        share: Weight of the words in the products of vectors, in [0, 1]. With 0, or in a pool
+            without words, embeddings alone decide. A pool's own relevance keeps its order and does
+            not spread, since the ranker that gave it has read the texts.
+        has_versions: Let words have a share of 0.05 among candidates, so that versions that differ
+            in a number are near-duplicates. In the relevance words have their whole share. Pools
+            of fewer than 20 candidates are compared so, too. Default: False.
     """
     if share == 0 or not len(pool):
         return JointVectors(

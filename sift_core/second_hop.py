@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from sift_core.explanation import Chosen, Hop
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource, LexicalSource
@@ -16,8 +14,8 @@ from sift_core.types import CandidatePool, Lookup
 # Decision 0036 has the measurements behind these four numbers.
 N_SEEDS = 3  # choices whose rare words and vectors are looked for
 N_RARE_WORDS = 24  # words of a seed that the question does not have
-N_BY_WORDS = 30  # documents for the words of each seed
-N_NEAR = 20  # documents near the vector of each seed
+N_BY_WORDS = 30  # documents for the words of each seed, at most as many as candidates are asked for
+N_NEAR = 20  # the same near the vector of each seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +85,11 @@ def second_hop(source: CandidateSource, chosen: Chosen, options: ChoiceOptions) 
     if not (isinstance(source, LexicalSource) and source.has_words):
         return None
     seeds = list(dict.fromkeys(chosen.positions.tolist()))[:N_SEEDS]
-    rare = [words.rare_words(row, N_RARE_WORDS) for row in seeds]
-    by_words = [Lookup(n_candidates=N_BY_WORDS, words=one) for one in rare if one]
-    near = [
-        Lookup(n_candidates=N_NEAR, vector=np.asarray(chosen.pool.embeddings[row])) for row in seeds
-    ]
     if not seeds:
         return None
+    rare = [words.rare_words(row, N_RARE_WORDS) for row in seeds]
+    n_by_words, n_near = (min(n, options.n_candidates) for n in (N_BY_WORDS, N_NEAR))
+    by_words = [Lookup(n_candidates=n_by_words, words=one) for one in rare if one]
+    embeddings = chosen.pool.embeddings[seeds]
+    near = [Lookup(n_candidates=n_near, vector=embedding) for embedding in embeddings]
     return SecondHop(source=source, lookups=[*by_words, *near], seeds=seeds, words=rare)

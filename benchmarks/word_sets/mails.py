@@ -175,9 +175,9 @@ def _quote(text: str) -> str:
 
 def _draw_values(rng: np.random.Generator, n: int) -> list[Mapping[str, str]]:
     """Return what fills the stories of n threads; no two threads share a value."""
-    days = {format_date(random_date(rng, 2025, 2026)): None for _ in range(6 * n)}
+    days = list(dict.fromkeys(format_date(random_date(rng, 2025, 2026)) for _ in range(6 * n)))
     pools = {
-        "day": list(days),
+        "day": days,
         "amount": [format_money(cents) for cents in numbers(rng, 2 * n, 20_000, 9_000_000)],
         "order": [f"{one:08X}" for one in numbers(rng, 3 * n, 16**7, 16**8 - 1)],
         "room": [f"{letter}{one}" for letter in "BFKS" for one in numbers(rng, 2 * n, 10, 99)],

@@ -405,17 +405,15 @@ class AnswerEngine:
         }
 
     def _learning_options(self, request: AnswerRequest) -> ChoiceOptions:
-        """Return what the choice of training data obeys."""
+        """Return what the choice of training data obeys.
+
+        It goes by embeddings alone, as the paper's method does and as was measured. So does what
+        a policy knows of the question, which is read from these choices.
+        """
         effort = self._effort(request)
         n_steps = EFFORTS[effort].n_steps if effort else self.n_steps
         assert n_steps is not None  # one of the two is given
-        options = request.choice_options(self.options)
-        return ChoiceOptions(
-            n_select=n_steps,
-            words=options.words,
-            hops=options.hops,
-            selector=self.fine_tuning_selector,
-        )
+        return ChoiceOptions(n_select=n_steps, words=0, selector=self.fine_tuning_selector)
 
     def _effort(self, request: AnswerRequest) -> str | None:
         return request.effort or (self.effort if self.n_steps is None else None)

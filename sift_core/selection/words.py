@@ -367,7 +367,7 @@ def joined(
         embeddings: Of the candidates, shape (n, d), in the order of the texts of `words`.
         query: Embeddings of the questions of `words`, shape (m, d), or (d,) for one question.
         words: Of the same candidates and questions.
-        share: Share of words in the products, 0 <= share <= 1. 0 leaves the embeddings alone.
+        share: Share of words in the products, 0 <= share <= 1. With 0, embeddings alone count.
 
     Returns:
         Shapes (n, r) and (m, r) with r <= n + m. The vectors are rows of a Cholesky factor of

@@ -23,7 +23,7 @@ class DocumentWords:
     """Words of documents by their Faiss ids. Any number of threads may ask.
 
     Args:
-        index: What was counted before. None for a folder that keeps no words: then nothing is
+        index: What was counted before. If it is None, the folder keeps no words, and nothing is
             counted until `of` is called.
         place: What the warning calls the store.
     """

@@ -48,7 +48,7 @@ def mean_length(information: models.CollectionInfo) -> float | None:
 def words_of_documents(
     documents: Sequence[Document], mean: float
 ) -> list[models.SparseVector | None]:
-    """Return the words of each document; None for one without words.
+    """Return the words of each document. A document without words has None.
 
     Words are known by the lower 32 bits of their hashes. Of a million words, two of a query and
     another document share these with probability 2e-4.
