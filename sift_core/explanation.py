@@ -240,6 +240,12 @@ class Chosen(Selection):
         )
 
     @property
+    def missing_names(self) -> tuple[tuple[str, ...], ...]:
+        """Return the names and numbers in the question that no candidate has, as their words."""
+        parts = self.reading.parts if self.reading else ()
+        return tuple(dict.fromkeys(part.words for part in parts if part.is_missing))
+
+    @property
     def n_from_hop(self) -> int:
         """Return how many picks are candidates that the second fetch brought."""
         return 0 if self.hop is None else int((self.positions >= self.hop.first_row).sum())
@@ -256,6 +262,7 @@ class Chosen(Selection):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the choice for JSON, its texts unshortened."""
+        missing = [" ".join(words) for words in self.missing_names]
         return {
             "chunks": chunk_records(self.chunks, self.picks),
             "n_redundant": self.n_redundant,
@@ -264,6 +271,7 @@ class Chosen(Selection):
             "explained": explained(self.question_variances.tolist()),
             "variances": self.variances.tolist(),
             "stop_reason": self.stop_reason.value,
+            **({"missing_names": missing} if missing else {}),
             **({"hop": self._hop_record()} if self.hop else {}),
         }
 

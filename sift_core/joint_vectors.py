@@ -10,7 +10,7 @@ from sift_core.selection.context import distinct
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.kernels import in_the_order_of
 from sift_core.selection.near_duplicates import FEWEST_TO_READ, NEVER_NEAR
-from sift_core.selection.spread import Spread, question_shares, spread
+from sift_core.selection.spread import QuestionPart, Spread, question_parts, spread
 from sift_core.selection.words import PoolWords, joined, pool_words
 from sift_core.types import CandidatePool, FloatArray, Query
 
@@ -37,8 +37,9 @@ class JointVectors:
     words: PoolWords | None = None
     """The words of the pool; None if they do not count, or there are none."""
     spreads: tuple[Spread, ...] = field(default=())
-    """Where the relevance to each of m questions leads; empty without words or if it was given."""
-
+    """Where the relevance to each of m questions leads; empty if it does not spread."""
+    parts: tuple[QuestionPart, ...] = ()
+    """Names, numbers and headings in the questions; empty without words."""
     largest_radius: float = NEVER_NEAR
     """What `ContextSelector.select` takes by this name."""
 
@@ -79,7 +80,8 @@ def joint_vectors(
             not spread, since the ranker that gave it has read the texts.
         has_versions: Let words have a share of 0.05 among candidates, so that versions that differ
             in a number are near-duplicates. In the relevance words have their whole share. Pools
-            of fewer than 20 candidates are compared so, too. Default: False.
+            of fewer than 20 candidates, which do not show what words are rare, are compared so,
+            too, and relevance does not spread there. Default: False.
     """
     if share == 0 or not len(pool):
         return JointVectors(
@@ -102,13 +104,12 @@ def joint_vectors(
     if pool.relevance is not None:
         relevance = np.stack([in_the_order_of(pool.relevance, row) for row in relevance])
     radius = RADIUS_WITH_WORDS if compares_words else NEVER_NEAR
-    spreads = []
-    read = zip(questions, relevance, strict=True) if pool.relevance is None else ()
-    for i, (one, row) in enumerate(read):
-        kept = distinct(
-            vectors.questions[i], vectors.candidates, relevance=row, largest_radius=radius
-        )[:MAX_SPREAD]
-        spreads.append(spread(words, row, kept, question_shares(words, one.text, i)))
+    spreads: list[Spread] = []
+    parts = [question_parts(words, one.text, i) for i, one in enumerate(questions)]
+    if pool.relevance is None and len(pool) >= FEWEST_TO_READ:
+        for point, row, own in zip(vectors.questions, relevance, parts, strict=True):
+            kept = distinct(point, vectors.candidates, relevance=row, largest_radius=radius)
+            spreads.append(spread(words, row, kept[:MAX_SPREAD], own))
     is_one = not query.also
     return JointVectors(
         query=vectors.questions[0] if is_one else vectors.questions,
@@ -116,5 +117,6 @@ def joint_vectors(
         relevance=relevance[0] if is_one else relevance,
         words=words,
         spreads=tuple(spreads),
+        parts=tuple(part for own in parts for part in own),
         largest_radius=radius,
     )

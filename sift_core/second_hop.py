@@ -70,6 +70,9 @@ class SecondHop:
 def second_hop(source: CandidateSource, chosen: Chosen, options: ChoiceOptions) -> SecondHop | None:
     """Return what to look for after a first choice; None if there is nothing.
 
+    It is the rare words of the first choices, what is near their vectors, and the names in the
+    question that no candidate has.
+
     There is nothing without `hops` or without words, from a source that keeps no words, from a
     store all of which was fetched, and beside scores of the store's own.
 
@@ -92,4 +95,5 @@ def second_hop(source: CandidateSource, chosen: Chosen, options: ChoiceOptions) 
     by_words = [Lookup(n_candidates=n_by_words, words=one) for one in rare if one]
     embeddings = chosen.pool.embeddings[seeds]
     near = [Lookup(n_candidates=n_near, vector=embedding) for embedding in embeddings]
-    return SecondHop(source=source, lookups=[*by_words, *near], seeds=seeds, words=rare)
+    missing = [Lookup(n_candidates=n_by_words, words=words) for words in chosen.missing_names]
+    return SecondHop(source=source, lookups=[*by_words, *near, *missing], seeds=seeds, words=rare)

@@ -103,3 +103,10 @@ def test_several_queries_hop_together():
     found = search(make_source(), several, OPTIONS)
     assert TEXTS[1] in found.chunks.texts
     assert len(found.reading.spreads) == 2
+
+
+def test_a_name_that_no_candidate_has_is_looked_for_and_said_to_be_missing():
+    found = search(make_source(), query("Who was born before Ragna Ostby, a wife?"), OPTIONS)
+    assert found.missing_names == (("ragna", "ostby"),)
+    assert found.as_dict()["missing_names"] == ["ragna ostby"]
+    assert "missing_names" not in search(make_source(), query(), OPTIONS).as_dict()

@@ -23,6 +23,7 @@ from sift_core.cli.output import (
     sparkline,
 )
 from sift_core.cli.stores import open_with_embedder
+from sift_core.cli.streams import one_line
 from sift_core.comparison import TITLES, compare_methods
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained, repeats_of
@@ -128,6 +129,9 @@ def _print_search(console: Terminal, chosen: Chosen) -> None:
     if chosen.hop is not None and chosen.hop.n_new:
         found = counted(chosen.hop.n_new, "candidate")
         console.say(f"A second fetch brought {found}, {chosen.n_from_hop} of them chosen.")
+    if chosen.missing_names:
+        names = ", ".join(" ".join(words) for words in chosen.missing_names)
+        console.say(f"No candidate has: {one_line(names)}")
     if chosen.n_redundant:
         console.say(LEGEND, style="dim")
 

@@ -2,7 +2,7 @@
 
 A name is a run of words that begin with a capital letter or a digit, also over one or two short
 words between, as in "Lord of the Rings". Scripts without capitals have no such names. There, the
-headings of candidates say what a question names (`question_shares` in `spread`).
+headings of candidates say what a question names (`question_parts` in `spread`).
 """
 
 from __future__ import annotations

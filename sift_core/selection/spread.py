@@ -7,7 +7,9 @@ Symbols: n candidates, k of them without near-duplicates, p starts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,8 +58,22 @@ class Spread:
         return flows
 
 
-def question_shares(words: PoolWords, question_text: str, question: int = 0) -> list[FloatArray]:
-    """Return, for each part of a question, how much of it each candidate has.
+class QuestionPart(NamedTuple):
+    """A name, number or heading in a question."""
+
+    words: tuple[str, ...]
+    """Its words as `words_of` spells them; empty for a heading, which a candidate has anyway."""
+    shares: FloatArray
+    """How much of it each candidate has, shape (n,), in [0, 1]."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether no candidate has all of it."""
+        return not _has_all(self.shares).any()
+
+
+def question_parts(words: PoolWords, question_text: str, question: int = 0) -> list[QuestionPart]:
+    """Return the parts of a question, each of which starts a walk of its own.
 
     The parts are the headings of candidates that stand in the question, and its names and numbers.
     Names with short words between them are one if a candidate has all of it. The first word of a
@@ -67,36 +83,34 @@ def question_shares(words: PoolWords, question_text: str, question: int = 0) -> 
         words: Of the pool.
         question_text: The question.
         question: Its position in `words`. Default: the first one.
-
-    Returns:
-        Shares in [0, 1], each shape (n,).
     """
-    found = words.question_headings(question)
+    found = [QuestionPart((), shares) for shares in words.question_headings(question)]
     for run in name_runs(question_text):
         segments = list(run.segments)
         if run.n_doubtful and not words.headings_have(segments[0][: run.n_doubtful]):
             segments[0] = segments[0][run.n_doubtful :]
-        found += [shares for _, shares in _joined_names(words, segments)]
-    distinct: list[FloatArray] = []
-    for shares in found:
-        if not any(np.abs(shares - other).max(initial=0.0) < SAME_PART for other in distinct):
-            distinct.append(shares)
+        names = _names(words, segments)
+        # "I", or how many things are asked for, is no name.
+        found += [name for name in names if any(len(word) > 1 for word in name.words)]
+    distinct: list[QuestionPart] = []
+    for part in found:
+        distances = (np.abs(part.shares - other.shares) for other in distinct)
+        if not any(each.max(initial=0.0) < SAME_PART for each in distances):
+            distinct.append(part)
     return distinct
 
 
-def _joined_names(
-    words: PoolWords, segments: list[tuple[str, ...]]
-) -> list[tuple[list[str], FloatArray]]:
-    """Return names and their shares: segments are one name as long as a candidate has it whole."""
-    names: list[tuple[list[str], FloatArray]] = []
+def _names(words: PoolWords, segments: list[tuple[str, ...]]) -> list[QuestionPart]:
+    """Return segments as names; they are one name as long as a candidate has it whole."""
+    names: list[QuestionPart] = []
     for segment in filter(None, segments):
         if names:
-            longer = list(dict.fromkeys([*names[-1][0], *segment]))
-            shares = words.shares_of(longer)
-            if _has_all(shares).any():
-                names[-1] = longer, shares
+            longer = tuple(dict.fromkeys([*names[-1].words, *segment]))
+            joined = QuestionPart(longer, words.shares_of(longer))
+            if not joined.is_missing:
+                names[-1] = joined
                 continue
-        names.append((list(segment), words.shares_of(segment)))
+        names.append(QuestionPart(segment, words.shares_of(segment)))
     return names
 
 
@@ -104,7 +118,7 @@ def spread(
     words: PoolWords,
     relevance: FloatArray,
     kept: IntArray,
-    parts: list[FloatArray],
+    parts: Sequence[QuestionPart],
 ) -> Spread:
     """Return the candidates' weights after a walk from what is relevant along what they share.
 
@@ -120,7 +134,7 @@ def spread(
         words: Of the pool.
         relevance: To the question, shape (n,), on any scale.
         kept: The candidates that are not near-duplicates of a more relevant one, shape (k,).
-        parts: How much of each part of the question each candidate has, p arrays of shape (n,).
+        parts: Those of the question.
 
     References:
         Haveliwala (2002), Topic-sensitive PageRank.
@@ -129,10 +143,10 @@ def spread(
     relevance = relevance[kept]
     deviation = max(float(relevance.std()), SMALLEST_DEVIATION)
     starts = [relevance]
-    for shares in parts:
-        has = _has_all(shares[kept]).mean()
-        if has <= COMMON:
-            starts.append(relevance + OF_PART * deviation * shares[kept])
+    for part in parts:
+        shares = part.shares[kept]
+        if _has_all(shares).mean() <= COMMON:
+            starts.append(relevance + OF_PART * deviation * shares)
     exponents = np.array(starts) / (TEMPERATURE * deviation)
     walks = np.exp(exponents - exponents.max(axis=1, keepdims=True))
     walks /= walks.sum(axis=1, keepdims=True)

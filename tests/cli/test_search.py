@@ -226,6 +226,13 @@ def test_search_says_what_led_to_a_chunk_and_what_a_second_fetch_brought(
     assert max(map(len, narrow)) <= 30
 
 
+def test_search_names_what_no_candidate_has(record, sift):
+    question = "Who wrote a letter to Ragna Ostby?"
+    assert record("search", question)["missing_names"] == ["ragna ostby"]
+    assert "No candidate has: ragna ostby" in sift("search", question).out
+    assert "No candidate has" not in sift("search", QUESTION).out
+
+
 def test_words_that_explain_a_choice_cannot_steer_the_terminal():
     pick = Pick(
         row=0,

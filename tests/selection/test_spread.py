@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sift_core import ContextSelector, InvalidInputError
 from sift_core.selection.question_parts import name_runs
-from sift_core.selection.spread import FOLLOWED, question_shares, spread
+from sift_core.selection.spread import FOLLOWED, question_parts, spread
 from sift_core.selection.words import pool_words
 
 QUESTION = "Where was the wife of Sigurd Thorsen born?"
@@ -22,7 +22,7 @@ TITLES = ["Sigurd Thorsen", "Brunhild Aas", "Births", *(f"Place{row}" for row in
 
 def spread_of(texts, question, headings=None):
     words = pool_words(texts, [question], headings=headings)
-    parts = question_shares(words, question)
+    parts = question_parts(words, question)
     return words, spread(words, words.question[0], np.arange(len(texts)), parts)
 
 
@@ -68,8 +68,8 @@ def test_both_names_that_are_compared_get_attention():
 def test_a_name_that_many_candidates_have_starts_no_walk():
     texts = [f"Harbour note {row} on Molde." for row in range(40)]
     words = pool_words(texts, ["What about Molde?"])
-    parts = question_shares(words, "What about Molde?")
-    assert [bool(shares.all()) for shares in parts] == [True]
+    parts = question_parts(words, "What about Molde?")
+    assert [bool(part.shares.all()) for part in parts] == [True]
     kept = np.arange(len(texts))
     with_part = spread(words, words.question[0], kept, parts)
     without = spread(words, words.question[0], kept, [])
@@ -83,6 +83,19 @@ def test_a_heading_in_the_question_is_a_part_in_any_script_and_case():
     assert [shares.argmax() for shares in words.question_headings(0)] == [0]
     assert [shares.argmax() for shares in words.question_headings(1)] == [2]
     assert words.question_headings(1)[0][2] == pytest.approx(1)
+
+
+def test_one_character_is_no_name():
+    question = "How do I name 5 films with Vitamin C?"
+    words = pool_words(TEXTS, [question], headings=TITLES)
+    assert [part.words for part in question_parts(words, question)] == [("vitamin", "c")]
+
+
+def test_a_name_that_no_candidate_has_whole_is_missing():
+    question = "Did Sigurd Thorsen meet Ragna Ostby in Molde?"
+    words = pool_words(TEXTS, [question], headings=TITLES)
+    missing = [part.words for part in question_parts(words, question) if part.is_missing]
+    assert missing == [("ragna", "ostby")]
 
 
 def test_a_mention_is_a_link_to_what_is_named():
