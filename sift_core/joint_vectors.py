@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sift_core.selection.context import distinct
+from sift_core.selection.context import distinct_of_region
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.kernels import in_the_order_of
 from sift_core.selection.near_duplicates import FEWEST_TO_READ, NEVER_NEAR
@@ -21,7 +21,6 @@ WORDS_IN_RELEVANCE = 0.6  # of the share: decision 0034
 # near-duplicates are nearer to one another: mails that quote a mail are not versions of it.
 RADIUS_WITH_WORDS = 0.2
 WORDS_IN_SHORT_POOLS = 0.05  # only so much that equal embeddings are ranked by words
-MAX_SPREAD = 500  # candidates that relevance spreads over, as many as a choice has targets
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,9 +106,9 @@ def joint_vectors(
     spreads: list[Spread] = []
     parts = [question_parts(words, one.text, i) for i, one in enumerate(questions)]
     if pool.relevance is None and len(pool) >= FEWEST_TO_READ:
-        for point, row, own in zip(vectors.questions, relevance, parts, strict=True):
-            kept = distinct(point, vectors.candidates, relevance=row, largest_radius=radius)
-            spreads.append(spread(words, row, kept[:MAX_SPREAD], own))
+        for row, own in zip(relevance, parts, strict=True):
+            kept = distinct_of_region(vectors.gram, row, largest_radius=radius)
+            spreads.append(spread(words, row, kept, own))
     is_one = not query.also
     return JointVectors(
         query=vectors.questions[0] if is_one else vectors.questions,

@@ -41,6 +41,7 @@ from sift_core.selection.region import (
     ranks_of,
     region_weights,
     turns_of,
+    typical_distance,
     typical_distance_of_each,
 )
 from sift_core.types import BoolArray, FloatArray, IntArray, Selection, StopReason
@@ -335,7 +336,6 @@ def distinct(
     *,
     relevance: FloatArray | None = None,
     prefer: FloatArray | None = None,
-    largest_radius: float = NEVER_NEAR,
 ) -> IntArray:
     """Return the positions of the candidates that are not near-duplicates of a more relevant one.
 
@@ -358,7 +358,6 @@ def distinct(
             one row each, shape (m, n), or one order for all. Default: cosines.
         prefer: Which near-duplicate to return, shape (n,): the highest. Default: the most
             relevant.
-        largest_radius: As for `ContextSelector.select`. Default: 0.5.
 
     Returns:
         Shape (m,), m <= n, most relevant first.
@@ -379,14 +378,29 @@ def distinct(
     typical = typical_distance_of_each(near @ near.T, ranks[:, order[:MAX_REGION]])
     typical = max(typical, 1.0 - float(nearness[:MAX_REGION].mean()))
     has_classes = prefer is not None
-    first = first_of_each(
-        rows,
-        typical,
-        n_read=MAX_REGION,
-        with_classes=has_classes,
-        largest_radius=largest_radius,
-    )
+    first = first_of_each(rows, typical, n_read=MAX_REGION, with_classes=has_classes)
     return order[first >= 0 if prefer is None else preferred_of_each(first, prefer[order])]
+
+
+def distinct_of_region(
+    cosines: FloatArray, relevance: FloatArray, *, largest_radius: float = NEVER_NEAR
+) -> IntArray:
+    """Return what `ContextSelector` takes as targets: of near-duplicates the most relevant one.
+
+    Costs O(r²) for r = min(n, 500): 0.3 ms for 200 candidates.
+
+    Args:
+        cosines: Among the candidates, shape (n, n).
+        relevance: To one question, shape (n,), higher is better.
+        largest_radius: As for `ContextSelector.select`. Default: 0.5.
+
+    Returns:
+        Positions, shape (m,), m <= r, most relevant first.
+    """
+    order = most_relevant_first(ranks_of(relevance[np.newaxis]))[:MAX_REGION]
+    cosines = cosines[np.ix_(order, order)]
+    distance = distances_to_earlier(nearest_earlier(cosines), typical_distance(cosines))
+    return order[distance > near_duplicate_radius(distance, largest_radius)]
 
 
 def _as_target_weights(

@@ -147,12 +147,7 @@ def preferred_of_each(first: IntArray, prefer: FloatArray) -> IntArray:
 
 
 def first_of_each(
-    rows: FloatArray,
-    typical: float,
-    *,
-    n_read: int,
-    with_classes: bool = False,
-    largest_radius: float = NEVER_NEAR,
+    rows: FloatArray, typical: float, *, n_read: int, with_classes: bool = False
 ) -> IntArray:
     """Return the first chunk of each one's class of near-duplicates, shape (n,).
 
@@ -167,7 +162,6 @@ def first_of_each(
         n_read: >= 1.
         with_classes: Without, -1 for all that are not the first. With, what is closer than
             `LIKELY_NEAR` is a near-duplicate in any pool.
-        largest_radius: The radius is no larger than this. Default: 0.5.
     """
     first = np.full(len(rows), -1, dtype=np.intp)
     radius = np.nan
@@ -178,7 +172,7 @@ def first_of_each(
         shown = block @ rows[earlier].T
         distance = distances_to_earlier(nearest_earlier(cosines), typical, shown=shown)
         if start == 0:
-            radius = near_duplicate_radius(np.append(distance, 1.0), largest_radius)
+            radius = near_duplicate_radius(np.append(distance, 1.0))
             radius = max(radius, LIKELY_NEAR) if with_classes else radius
         is_new = distance > radius
         own = first[start : start + n_read]

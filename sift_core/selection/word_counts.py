@@ -178,6 +178,17 @@ def spellings(text: str, wanted: IntArray | None = None, n_dropped: int = 0) -> 
     return found
 
 
+def hashes_of(words: Sequence[str]) -> IntArray:
+    """Return the hashes of different words in their order, shape (w,), uint64.
+
+    Args:
+        words: As `words_of` spells them. What is no such word has no hash.
+    """
+    hashes = {spelling: key for key, spelling in spellings(" ".join(words)).items()}
+    found = [hashes[word] for word in dict.fromkeys(words) if word in hashes]
+    return np.array(found, dtype=np.uint64)
+
+
 def _spelled_as(codes: IntArray, start: int, end: int) -> str:
     return codes[start:end].tobytes().decode("utf-32-le")
 

@@ -16,7 +16,7 @@ import numpy as np
 from sift_core.checks import as_count, as_number, checked_arrays, short_repr
 from sift_core.errors import InvalidInputError, NumericalError
 from sift_core.selection.kernels import unit_rows
-from sift_core.selection.word_counts import WordCountCache, count_words, spellings
+from sift_core.selection.word_counts import WordCountCache, count_words, hashes_of, spellings
 from sift_core.selection.word_table import (
     SparseVector,
     WordTable,
@@ -160,17 +160,13 @@ class PoolWords:
         Args:
             words: As `words_of` spells them, each once.
         """
-        hashes = np.unique(
-            concatenated([one.hashes for one in count_words(list(words))], np.uint64)
-        )
+        hashes = hashes_of(words)
         found = self._table.words_with(hashes)
         return self._shares(found, len(hashes) - len(found))
 
     def headings_have(self, words: Sequence[str]) -> bool:
         """Return whether a heading of some candidate has all of some words."""
-        hashes = np.unique(
-            concatenated([one.hashes for one in count_words(list(words))], np.uint64)
-        )
+        hashes = hashes_of(words)
         found = self._table.words_with(hashes)
         rows, those = self._heading_words
         counts = np.bincount(rows[np.isin(those, found)], minlength=len(self._texts))
@@ -287,6 +283,8 @@ class JoinedVectors(NamedTuple):
     """Shape (n, r), float64."""
     questions: FloatArray
     """Shape (m, r), float64."""
+    gram: FloatArray
+    """Products of the candidates, shape (n, n), with ones on the diagonal."""
 
 
 def pool_words(
@@ -396,7 +394,7 @@ def joined(
     rows *= dense[:, np.newaxis]
     products += rows @ rows.T
     vectors = _factor(products, n_summed=candidates.shape[1])
-    return JoinedVectors(candidates=vectors[:n], questions=vectors[n:])
+    return JoinedVectors(candidates=vectors[:n], questions=vectors[n:], gram=products[:n, :n])
 
 
 def _factor(products: FloatArray, *, n_summed: int) -> FloatArray:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from sift_core.selection.word_counts import WordCounts, count_words, spellings
+from sift_core.selection.word_counts import WordCounts, count_words, hashes_of
 from sift_core.types import FloatArray, IntArray
 
 K1, B = 1.2, 0.75  # as Lucene has them
@@ -204,17 +204,6 @@ _COLUMNS = {
     "rows": np.int32,
     "counts": np.uint8,
 }
-
-
-def hashes_of(words: Sequence[str]) -> IntArray:
-    """Return the hashes of different words in their order, shape (w,), uint64.
-
-    Args:
-        words: As `words_of` spells them. What is no such word has no hash.
-    """
-    hashes = {spelling: key for key, spelling in spellings(" ".join(words)).items()}
-    found = [hashes[word] for word in dict.fromkeys(words) if word in hashes]
-    return np.array(found, dtype=np.uint64)
 
 
 class _Postings(NamedTuple):

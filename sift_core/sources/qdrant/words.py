@@ -14,8 +14,8 @@ import numpy as np
 from qdrant_client import models
 
 from sift_core.places import heading_of
-from sift_core.selection.word_counts import count_words
-from sift_core.sources.lexical_index import K1, B, counts_of, hashes_of
+from sift_core.selection.word_counts import count_words, hashes_of
+from sift_core.sources.lexical_index import K1, B, counts_of
 from sift_core.types import Document
 
 WORDS = "sift_words"  # the sparse vector, and the metadata of a collection that has it
