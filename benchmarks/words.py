@@ -1,4 +1,4 @@
-"""What do word vectors cost? 200 chunks of 256 tokens and one question, step by step.
+"""What do words cost? 200 chunks of 256 tokens and one question, step by step, and a choice.
 
     OMP_NUM_THREADS=1 python -m benchmarks.words [--json benchmarks/results/words.json]
 
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,20 @@ import numpy as np
 from benchmarks.bars import load_bars
 from benchmarks.records import environment, write_record
 from benchmarks.report import Report
+from sift_core import (
+    CandidatePool,
+    ChoiceOptions,
+    Query,
+    choose,
+    cosine_similarities,
+    load_compiled,
+)
 from sift_core.selection.word_counts import WordCountCache, count_words
 from sift_core.selection.words import PoolWords, joined, pool_words
 
 PACKAGES = ["numpy"]
 N_CHUNKS, N_WORDS, DIMENSION, SHARE = 200, 192, 384, 0.7
+N_AFTER_HOP = 300  # candidates, with those of a second hop
 VOCABULARY = 20_000  # random words; 200 chunks have 8,000 of them, as passages of Wikipedia do
 QUESTION = "How does the selector number {} choose among near duplicates of issue E1042?"
 ROUNDS = 40
@@ -56,13 +66,15 @@ def main() -> None:
     print(f"{processor}, {os.environ.get('OMP_NUM_THREADS', 'all')} thread(s)")
     np.ones(20 * 2**20 // 8)
     for data, chunks in {"documentation": documentation(), "random words": random_chunks()}.items():
-        report.heading(f"{N_CHUNKS} chunks of {N_WORDS} words of {data}, {len(chunks)} in all")
-        times = measure(chunks, arguments.rounds)
+        report.heading(f"{N_CHUNKS} chunks of {N_WORDS} words of {data}")
+        times = measure(chunks[:N_CHUNKS], arguments.rounds) | choices_ms(chunks, arguments.rounds)
         for step, taken in times.items():
             add(report, data, step, taken)
         for kind in ("warm", "cold"):
             ms = statistics.median(times[f"pool_words, {kind}"])
             report.judge(f"pool_words, {kind}, {data}, ms", ms, f"{kind}_ms", "lower")
+        ms = statistics.median(times[step_of(N_AFTER_HOP, SHARE)])
+        report.judge(f"choice, {data}, ms", ms, "choice_ms", "lower")
     again = [sys.executable, "-m", "benchmarks.words", "--only-warm"]
     again += ["--rounds", str(arguments.rounds)]
     done = subprocess.run(again, capture_output=True, text=True, check=True)
@@ -77,7 +89,7 @@ def documentation() -> list[str]:
     """Return the pages of this repository in chunks, from the beginning again if they are few."""
     pages = [path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))]
     words = np.array(" ".join(pages).split(" "), dtype=object)
-    return [" ".join(row) for row in np.resize(words, (N_CHUNKS, N_WORDS)).tolist()]
+    return [" ".join(row) for row in np.resize(words, (N_AFTER_HOP, N_WORDS)).tolist()]
 
 
 def random_chunks() -> list[str]:
@@ -86,7 +98,7 @@ def random_chunks() -> list[str]:
     letters = list("etaoinshrdlucmfwypvbgk")
     words = ["".join(rng.choice(letters, n)) for n in rng.integers(2, 10, VOCABULARY)]
     chances = 1 / np.arange(3, VOCABULARY + 3)
-    drawn = rng.choice(np.array(words), (N_CHUNKS, N_WORDS), p=chances / chances.sum())
+    drawn = rng.choice(np.array(words), (N_AFTER_HOP, N_WORDS), p=chances / chances.sum())
     return [" ".join(row) for row in drawn.tolist()]
 
 
@@ -126,6 +138,35 @@ def measure(chunks: list[str], rounds: int) -> dict[str, list[float]]:
     return times
 
 
+def choices_ms(chunks: list[str], rounds: int) -> dict[str, list[float]]:
+    """Return what a choice of ten took in each round, words cached, in milliseconds."""
+    rng = np.random.default_rng(2)
+    embeddings = rng.standard_normal((N_AFTER_HOP, DIMENSION)).astype(np.float32)
+    query = Query(text="", embedding=rng.standard_normal(DIMENSION).astype(np.float32))
+    load_compiled()
+    times: dict[str, list[float]] = {}
+    for number in range(rounds + 1):
+        for n in (N_CHUNKS, N_AFTER_HOP):
+            pool = CandidatePool(
+                document_ids=[str(row) for row in range(n)],
+                texts=copies(chunks[:n]),
+                embeddings=embeddings[:n],
+                similarities=cosine_similarities(query.vector, embeddings[:n]),
+            )
+            asked = replace(query, text=QUESTION.format(number))
+            for share in (0.0, SHARE):
+                begin = time.perf_counter()
+                choose(pool, asked, ChoiceOptions(words=share))
+                taken = 1000 * (time.perf_counter() - begin)
+                if number:  # the first round counts the words
+                    times.setdefault(step_of(n, share), []).append(taken)
+    return times
+
+
+def step_of(n: int, share: float) -> str:
+    return f"choose from {n}, words {share}"
+
+
 def copies(texts: list[str]) -> list[str]:
     """Return new strings, as a store delivers: Python keeps the hash of one that it has seen."""
     return [text[:1] + text[1:] for text in texts]
@@ -133,7 +174,7 @@ def copies(texts: list[str]) -> list[str]:
 
 def fresh_process_ms(rounds: int) -> list[float]:
     """Return what each warm call takes where nothing large was freed before, in milliseconds."""
-    chunks, cache, times = documentation(), WordCountCache(), []
+    chunks, cache, times = documentation()[:N_CHUNKS], WordCountCache(), []
     for _ in range(rounds + 1):
         texts = copies(chunks)
         begin = time.perf_counter()
