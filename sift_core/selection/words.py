@@ -6,9 +6,9 @@ Symbols: n candidates, m questions, v different words, e pairs of a word and a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +71,7 @@ class PoolWords:
     """Whether each question has a word of the pool, shape (m,)."""
     _table: WordTable = field(repr=False)
     _questions: list[SparseVector] = field(repr=False)
+    _question_texts: Sequence[str] = field(repr=False)
     _texts: Sequence[str] = field(repr=False)
     _headings: Sequence[str] | None = field(repr=False)
     _cache: WordCountCache = field(repr=False)
@@ -223,7 +224,7 @@ class PoolWords:
         one, another = self._vector_of("row", row), self._vector_of("other", other)
         if linked:
             one = one.take(~np.isin(one.words, self._question_words))
-        return self._best_words(one, another, row, n)
+        return self._best_words(one, another, partial(self._spelled, row), n)
 
     def question_words(self, row: int, *, question: int = 0, n: int = 3) -> tuple[str, ...]:
         """Return the words that add most to the cosine of a question and a candidate, best first.
@@ -238,7 +239,8 @@ class PoolWords:
         """
         question = as_count("question", question, minimum=0, maximum=len(self._questions) - 1)
         vector = self._vector_of("row", row)
-        return self._best_words(self._questions[question], vector, row, n)
+        spell = partial(self._spelled_in_question, question)
+        return self._best_words(self._questions[question], vector, spell, n)
 
     def _vector_of(self, name: str, row: int) -> SparseVector:
         row = as_count(name, row, minimum=0, maximum=len(self._texts) - 1)
@@ -252,10 +254,25 @@ class PoolWords:
             spelled |= spellings(self._headings[row], hashes, n_dropped)
         return [spelled[found] for found in hashes.tolist()]
 
+    def _spelled_in_question(self, question: int, words: IntArray) -> list[str]:
+        """Return how some words of a question are spelled."""
+        hashes = self._table.hashes[words].tolist()
+        return [self._question_spellings[question][found] for found in hashes]
+
+    @cached_property
+    def _question_spellings(self) -> list[dict[int, str]]:
+        """Return the words of each question by their hashes in the table."""
+        n_dropped = self._table.n_dropped
+        return [spellings(text, n_dropped=n_dropped) for text in self._question_texts]
+
     def _best_words(
-        self, one: SparseVector, another: SparseVector, row: int, n: int
+        self,
+        one: SparseVector,
+        another: SparseVector,
+        spell: Callable[[IntArray], list[str]],
+        n: int,
     ) -> tuple[str, ...]:
-        """Return the words of candidate `row` with the largest products of two vectors."""
+        """Return the words with the largest products of two vectors, as `spell` spells them."""
         n = as_count("n", n, minimum=0)
         words, i, j = np.intersect1d(one.words, another.words, return_indices=True)
         products = one.values[i] * another.values[j]
@@ -266,7 +283,7 @@ class PoolWords:
                 products >= np.partition(products, -n_read)[-n_read] if n_read else products < 0
             )
             words, products = words[is_read], products[is_read]
-        named = zip(products.tolist(), self._spelled(row, words), strict=True)
+        named = zip(products.tolist(), spell(words), strict=True)
         best: list[str] = []
         for _, _, word in sorted((-product, -len(word), word) for product, word in named):
             if len(best) == n:
@@ -338,6 +355,7 @@ def pool_words(
         question_has_words=np.array([len(vector.words) > 0 for vector in vectors], dtype=bool),
         _table=table,
         _questions=vectors,
+        _question_texts=tuple(questions),
         _texts=tuple(texts),
         _headings=None if headings is None else tuple(headings),
         _cache=cache,
