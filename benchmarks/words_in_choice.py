@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.bars import bar, in_words, load_bars
 from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
-from benchmarks.retrieval_methods import dpp
+from benchmarks.retrieval_methods import dpp, gist
 from benchmarks.text_variants import versions
 from benchmarks.word_sets.documentation import Documentation, read_documentation
 from benchmarks.word_sets.languages import read_language_sets
@@ -48,6 +48,7 @@ from sift_core.evaluation.retrieval import embed_questions
 from sift_core.evaluation.search import Pool, as_is
 from sift_core.evaluation.statistics import mean
 from sift_core.options import estimated_tokens
+from sift_core.protocols import Selector
 from sift_core.selection.kernels import unit_rows
 from sift_core.sources.several_queries import fetch_for_all
 from sift_core.types import FloatArray, Selection, StopReason
@@ -64,13 +65,18 @@ DENSE, RERANKED, NO_HOP = "embeddings alone", "reranked", "sift, no hop"
 MEASURES = ("recall@5", "recall@10", "all_gold@10")
 MMR_WEIGHTS = (0.7, 0.85, 0.95)
 DPP_SHARPNESSES = (4, 8, 16)
+GIST_WEIGHTS = (0.1, 0.5, 2.0)
+DARTBOARD_SIGMAS = (0.05, 0.1, 0.2)
+
+
+Chooser = Callable[[Pool, int], np.ndarray]
 
 
 @dataclass(frozen=True)
-class DPPSelector:
-    """The benchmarks' DPP as a selector."""
+class PoolSelector:
+    """A method of the benchmarks as a selector. It takes the relevance for the cosines."""
 
-    sharpness: float
+    method: Chooser
 
     def select(
         self,
@@ -80,21 +86,46 @@ class DPPSelector:
         *,
         relevance: FloatArray | None = None,
     ) -> Selection:
+        assert relevance is not None, "`choose` gives one, since words count"
         rows = unit_rows(candidates)
-        similarities = rows @ unit_rows(query[np.newaxis])[0] if relevance is None else relevance
-        pool = Pool(
-            query=query, embeddings=rows, similarities=similarities, rows=np.arange(len(rows))
+        pool = Pool(query=query, embeddings=rows, similarities=relevance, rows=np.arange(len(rows)))
+        positions = self.method(pool, n_select)
+        return Selection(
+            positions=positions,
+            variances=np.ones(len(positions) + 1),
+            stop_reason=StopReason.N_SELECT,
         )
-        positions = dpp(pool, n_select, sharpness=self.sharpness)
-        variances = np.ones(len(positions) + 1)
-        return Selection(positions=positions, variances=variances, stop_reason=StopReason.N_SELECT)
 
 
-RIVALS = {
+def dartboard(pool: Pool, n: int, *, sigma: float) -> np.ndarray:
+    """Return Dartboard's greedy choice: Σ_t P(t | q) · max P(t | i) over the chosen i.
+
+    Both are normal densities of cosine distances with deviation sigma, over the candidates t.
+
+    References:
+        Pickett et al. (2024), Better RAG using Relevant Information Gain, arXiv:2407.12101.
+    """
+    distances = np.maximum(1 - pool.embeddings @ pool.embeddings.T, 0)
+    near = np.exp(-(distances**2) / (2 * sigma**2))
+    weights = np.exp(-((1 - pool.similarities.astype(np.float64)) ** 2) / (2 * sigma**2))
+    best = np.zeros(len(near))
+    chosen: list[int] = []
+    for _ in range(min(n, len(near))):
+        gains = np.maximum(near, best) @ weights
+        gains[chosen] = -np.inf
+        chosen.append(int(np.argmax(gains)))
+        best = np.maximum(best, near[chosen[-1]])
+    return np.array(chosen, dtype=np.intp)
+
+
+RIVALS: dict[str, Selector] = {
     "best first": NearestNeighborSelector(),
     **{f"mmr {weight}": MMRSelector(relevance_weight=weight) for weight in MMR_WEIGHTS},
-    **{f"dpp a={sharpness}": DPPSelector(sharpness) for sharpness in DPP_SHARPNESSES},
+    **{f"dpp a={a}": PoolSelector(partial(dpp, sharpness=a)) for a in DPP_SHARPNESSES},
+    **{f"gist {w}": PoolSelector(partial(gist, weight=w)) for w in GIST_WEIGHTS},
+    **{f"dartboard {s}": PoolSelector(partial(dartboard, sigma=s)) for s in DARTBOARD_SIGMAS},
 }
+FAMILIES = ("best", "mmr", "dpp", "gist", "dartboard")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -219,9 +250,9 @@ def rows_of(set_name: str, measured: Measured) -> list[dict[str, Any]]:
 
 
 def without_tuning(measured: Measured, tuning: Measured) -> Measured:
-    """Return the results without all settings of MMR and DPP but the best of the first half."""
+    """Return the results with one setting of each rival, the best on the first half."""
     kept = dict(measured)
-    for family in ("mmr", "dpp"):
+    for family in FAMILIES[1:]:
         names = [name for name in measured if name.startswith(family)]
         best = max(names, key=lambda name: sum(np.mean(tuning[name][key]) for key in MEASURES))
         for name in set(names) - {best}:
@@ -366,7 +397,7 @@ def bars_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         "least_over_fused": min(over(SIFT, "recall@10", [one], FUSED) for one in CORPORA),
         "recall5_2wikimultihopqa": 100 * by_name[CORPORA[0], SIFT]["recall@5"],
     }
-    rivals = {row["method"] for row in rows if row["method"].startswith(("best", "mmr", "dpp"))}
+    rivals = {row["method"] for row in rows if row["method"].startswith(FAMILIES)}
     over_best = {
         one: min(over(SIFT, "recall@10", [one], r) for r in rivals if (one, r) in by_name)
         for one in CORPORA
