@@ -57,8 +57,7 @@ def choose(
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
-    has_versions = options.newest is not None
-    reading = joint_vectors(pool, query, options.words, has_versions=has_versions)
+    reading = joint_vectors(pool, query, options.words)
     selector = options.selector or _SELECTOR
     selection = select_texts(
         selector,

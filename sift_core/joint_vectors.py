@@ -16,11 +16,13 @@ from sift_core.types import CandidatePool, FloatArray, Query
 
 __all__ = ["JointVectors", "joint_vectors"]
 
-WORDS_IN_RELEVANCE = 0.6  # of the share: decision 0034
-# Between chunks that words tell apart, too, no gap is due to a common direction of embeddings. So
-# near-duplicates are nearer to one another: mails that quote a mail are not versions of it.
+# Of the share: decisions 0034 and 0036. Among candidates words count so little that versions stay
+# near-duplicates, and so much that equal embeddings are told from one another.
+WORDS_IN_RELEVANCE = 0.6
+WORDS_IN_KERNEL = 0.07
+# Where words say what the question asks for, near-duplicates are nearer to one another than by
+# embeddings alone: mails that quote a mail are not versions of it.
 RADIUS_WITH_WORDS = 0.2
-WORDS_IN_SHORT_POOLS = 0.05  # only so much that equal embeddings are ranked by words
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,23 +66,19 @@ class JointVectors:
         return found if self.query.ndim == 2 else found[0]
 
 
-def joint_vectors(
-    pool: CandidatePool, query: Query, share: float, *, has_versions: bool = False
-) -> JointVectors:
+def joint_vectors(pool: CandidatePool, query: Query, share: float) -> JointVectors:
     """Return what a selector goes by: embeddings alone, or joined by words.
 
-    Costs 4 to 6 ms for 200 candidates whose words are cached, and 3 to 5 ms more for new ones.
+    Costs 7 ms for 200 candidates whose words are cached, and 4 to 7 ms more for new ones.
 
     Args:
         pool: The n candidates.
         query: The question with its embedding, and perhaps others in `also`.
-        share: Weight of the words in the products of vectors, in [0, 1]. With 0, or in a pool
-            without words, embeddings alone decide. A pool's own relevance keeps its order and does
-            not spread, since the ranker that gave it has read the texts.
-        has_versions: Let words have a share of 0.05 among candidates, so that versions that differ
-            in a number are near-duplicates. In the relevance words have their whole share. Pools
-            of fewer than 20 candidates, which do not show what words are rare, are compared so,
-            too, and relevance does not spread there. Default: False.
+        share: How much words count, in [0, 1]: 0.6 times as much is their share in the relevance,
+            0.07 times as much that in the products of vectors. With 0, or in a pool without words,
+            embeddings alone decide. A pool's own relevance keeps its order and does not spread,
+            since the ranker that gave it has read the texts. Nor does relevance spread in a pool
+            of fewer than 20 candidates, which does not show what words are rare.
     """
     if share == 0 or not len(pool):
         return JointVectors(
@@ -94,20 +92,17 @@ def joint_vectors(
     )
     if not words.has_words.any():
         return joint_vectors(pool, query, 0.0)
-    compares_words = not has_versions and len(pool) >= FEWEST_TO_READ
-    in_kernel = share if compares_words else min(share, WORDS_IN_SHORT_POOLS)
-    vectors = joined(pool.embeddings, query.vectors, words, in_kernel)
+    vectors = joined(pool.embeddings, query.vectors, words, WORDS_IN_KERNEL * share)
     of_words = WORDS_IN_RELEVANCE * share * words.question_has_words[:, np.newaxis]
     cosines = np.stack([cosine_similarities(one.vector, pool.embeddings) for one in questions])
     relevance = (1 - of_words) * cosines + of_words * words.question
     if pool.relevance is not None:
         relevance = np.stack([in_the_order_of(pool.relevance, row) for row in relevance])
-    radius = RADIUS_WITH_WORDS if compares_words else NEVER_NEAR
     spreads: list[Spread] = []
     parts = [question_parts(words, one.text, i) for i, one in enumerate(questions)]
     if pool.relevance is None and len(pool) >= FEWEST_TO_READ:
         for row, own in zip(relevance, parts, strict=True):
-            kept = distinct_of_region(vectors.gram, row, largest_radius=radius)
+            kept = distinct_of_region(vectors.gram, row, largest_radius=RADIUS_WITH_WORDS)
             spreads.append(spread(words, row, kept, own))
     is_one = not query.also
     return JointVectors(
@@ -117,5 +112,5 @@ def joint_vectors(
         words=words,
         spreads=tuple(spreads),
         parts=tuple(part for own in parts for part in own),
-        largest_radius=radius,
+        largest_radius=RADIUS_WITH_WORDS,
     )

@@ -33,9 +33,9 @@ class ChoiceOptions:
     Args:
         n_select: Choose at most this many chunks, >= 1. Default: 10.
         n_candidates: Fetch this many candidates to choose from, >= 1. Default: 200.
-        words: Share of words, beside embeddings, in what makes chunks alike and relevant, from 0 to
-            1. Words that are rare among the candidates count most. Relevance spreads along them.
-            With 0, embeddings alone decide. Default: 0.7.
+        words: How much words count beside embeddings in what makes chunks relevant, from 0 to 1.
+            Words that are rare among the candidates count most. Relevance spreads along them. With
+            0, embeddings alone decide. Default: 0.7.
         hops: How often more candidates are fetched for what the first choices lead to, 0 or 1.
             Needs `words` and a source that keeps words, else nothing more is fetched. Default: 1.
         max_tokens: Let the chosen chunks have at most this many tokens together, >= 1. No text is
