@@ -240,10 +240,13 @@ class Chosen(Selection):
         )
 
     @property
-    def missing_names(self) -> tuple[tuple[str, ...], ...]:
-        """Return the names and numbers in the question that no candidate has, as their words."""
-        parts = self.reading.parts if self.reading else ()
-        return tuple(dict.fromkeys(part.words for part in parts if part.is_missing))
+    def missing_names(self) -> tuple[str, ...]:
+        """Return the names and numbers in the question that no candidate has, in lower case."""
+        names = [part.words for part in self.reading.missing_parts] if self.reading else []
+        return tuple(
+            " ".join(word for word in words if not any(word in one != word for one in words))
+            for words in names
+        )
 
     @property
     def n_from_hop(self) -> int:
@@ -262,7 +265,6 @@ class Chosen(Selection):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the choice for JSON, its texts unshortened."""
-        missing = [" ".join(words) for words in self.missing_names]
         return {
             "chunks": chunk_records(self.chunks, self.picks),
             "n_redundant": self.n_redundant,
@@ -271,7 +273,7 @@ class Chosen(Selection):
             "explained": explained(self.question_variances.tolist()),
             "variances": self.variances.tolist(),
             "stop_reason": self.stop_reason.value,
-            **({"missing_names": missing} if missing else {}),
+            **({"missing_names": list(self.missing_names)} if self.missing_names else {}),
             **({"hop": self._hop_record()} if self.hop else {}),
         }
 

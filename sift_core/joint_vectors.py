@@ -45,6 +45,11 @@ class JointVectors:
     """What `ContextSelector.select` takes by this name."""
 
     @property
+    def missing_parts(self) -> list[QuestionPart]:
+        """Names and numbers in the questions that no candidate has whole, each once."""
+        return list({part.words: part for part in self.parts if part.is_missing}.values())
+
+    @property
     def target_weights(self) -> FloatArray | None:
         """What each candidate counts as a target, shape (n,) or (m, n); None without spreads."""
         if not self.spreads:

@@ -81,9 +81,10 @@ def second_hop(source: CandidateSource, chosen: Chosen, options: ChoiceOptions) 
         chosen: The first choice.
         options: What the choice obeys.
     """
-    words = chosen.reading.words if chosen.reading else None
     is_all = len(chosen.pool) < options.n_candidates
-    if not options.hops or words is None or is_all or chosen.pool.relevance is not None:
+    if not options.hops or is_all or chosen.pool.relevance is not None:
+        return None
+    if chosen.reading is None or (words := chosen.reading.words) is None:
         return None
     if not (isinstance(source, LexicalSource) and source.has_words):
         return None
@@ -95,5 +96,7 @@ def second_hop(source: CandidateSource, chosen: Chosen, options: ChoiceOptions) 
     by_words = [Lookup(n_candidates=n_by_words, words=one) for one in rare if one]
     embeddings = chosen.pool.embeddings[seeds]
     near = [Lookup(n_candidates=n_near, vector=embedding) for embedding in embeddings]
-    missing = [Lookup(n_candidates=n_by_words, words=words) for words in chosen.missing_names]
+    missing = [
+        Lookup(n_candidates=n_by_words, words=part.words) for part in chosen.reading.missing_parts
+    ]
     return SecondHop(source=source, lookups=[*by_words, *near, *missing], seeds=seeds, words=rare)

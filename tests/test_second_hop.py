@@ -107,6 +107,11 @@ def test_several_queries_hop_together():
 
 def test_a_name_that_no_candidate_has_is_looked_for_and_said_to_be_missing():
     found = search(make_source(), query("Who was born before Ragna Ostby, a wife?"), OPTIONS)
-    assert found.missing_names == (("ragna", "ostby"),)
+    assert found.missing_names == ("ragna ostby",)
     assert found.as_dict()["missing_names"] == ["ragna ostby"]
     assert "missing_names" not in search(make_source(), query(), OPTIONS).as_dict()
+
+
+def test_a_missing_number_is_named_as_it_is_written():
+    found = search(make_source(), query("Which wife was born under INV-2021-004182?"), OPTIONS)
+    assert found.missing_names == ("inv-2021-004182",)

@@ -130,8 +130,7 @@ def _print_search(console: Terminal, chosen: Chosen) -> None:
         found = counted(chosen.hop.n_new, "candidate")
         console.say(f"A second fetch brought {found}, {chosen.n_from_hop} of them chosen.")
     if chosen.missing_names:
-        names = ", ".join(" ".join(words) for words in chosen.missing_names)
-        console.say(f"No candidate has: {one_line(names)}")
+        console.say(f"No candidate has: {one_line(', '.join(chosen.missing_names))}")
     if chosen.n_redundant:
         console.say(LEGEND, style="dim")
 
