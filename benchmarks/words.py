@@ -41,7 +41,7 @@ from sift_core import (
     load_compiled,
 )
 from sift_core.selection.word_counts import WordCountCache, count_words
-from sift_core.selection.words import PoolWords, joined, pool_words
+from sift_core.selection.words import PoolWords, pool_words
 
 PACKAGES = ["numpy"]
 N_CHUNKS, N_WORDS, DIMENSION, SHARE = 200, 192, 384, 0.7
@@ -104,9 +104,6 @@ def random_chunks() -> list[str]:
 
 def measure(chunks: list[str], rounds: int) -> dict[str, list[float]]:
     """Return what each step took in each round, in milliseconds."""
-    rng = np.random.default_rng(1)
-    embeddings = rng.standard_normal((N_CHUNKS, DIMENSION)).astype(np.float32)
-    query = rng.standard_normal((1, DIMENSION)).astype(np.float32)
     cache = WordCountCache()
     words = pool_words(chunks, [QUESTION.format(0)], cache=cache)
     number = 0
@@ -133,7 +130,6 @@ def measure(chunks: list[str], rounds: int) -> dict[str, list[float]]:
         clock("find chunks in the cache", partial(cache.count_words, copies(chunks)))
         fresh = pool(cache, chunks)
         clock("linked", lambda fresh=fresh: fresh.linked)
-        clock("joined", partial(joined, embeddings, query, words, SHARE))
         clock("shared_words", partial(words.shared_words, 0, 1))
     return times
 

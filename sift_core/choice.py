@@ -15,10 +15,10 @@ from typing import Any
 
 from sift_core.dates import by_date
 from sift_core.explanation import Chosen
-from sift_core.joint_vectors import JointVectors, joint_vectors
 from sift_core.options import ChoiceOptions, estimated_tokens
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
+from sift_core.pool_reading import RADIUS_WITH_WORDS, PoolReading, read_pool
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Selector
 from sift_core.second_hop import SecondHop, second_hop
@@ -57,21 +57,23 @@ def choose(
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
-    reading = joint_vectors(pool, query, options.words)
+    reading = read_pool(pool, query, options.words)
     selector = options.selector or _SELECTOR
     selection = select_texts(
         selector,
-        reading.query,
-        reading.candidates,
+        query.vectors,
+        pool.embeddings,
         options.n_select,
         text_of=pool.texts.__getitem__,
-        **_spread_relevance(reading, selector),
+        **_relevance(pool, query, reading, selector),
         **_token_budget(pool, options),
         **_document_groups(places, options),
         **_preference_for_new(pool, options),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
-    relevance = reading.relevance if pool.relevance is None else pool.relevance
+    relevance = pool.relevance
+    if relevance is None and reading is not None:
+        relevance = reading.relevance
     return Chosen(
         query=query,
         pool=pool,
@@ -192,15 +194,20 @@ def _first_choice(
     return chosen, second_hop(source, chosen, options)
 
 
-def _spread_relevance(reading: JointVectors, selector: Selector) -> dict[str, Any]:
+def _relevance(
+    pool: CandidatePool, query: Query, reading: PoolReading | None, selector: Selector
+) -> dict[str, Any]:
     """Return what a selector takes of the relevance and of where it leads."""
-    if reading.words is not None and takes_target_weights(selector):
-        return {
-            "relevance": reading.relevance,
-            "target_weights": reading.target_weights,
-            "largest_radius": reading.largest_radius,
-        }
-    return {"relevance": reading.spread_relevance}
+    if reading is None:
+        return {"relevance": pool.relevance}
+    given: dict[str, Any] = {"relevance": reading.spread_relevance}
+    if takes_target_weights(selector):
+        given = {"relevance": reading.relevance, "target_weights": reading.target_weights}
+    if not query.also:  # one question has one row
+        given = {name: None if rows is None else rows[0] for name, rows in given.items()}
+    if "target_weights" in given:
+        given["largest_radius"] = RADIUS_WITH_WORDS
+    return given
 
 
 def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:

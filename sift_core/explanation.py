@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError
-from sift_core.joint_vectors import JointVectors
 from sift_core.passages import Passage, passage_metadata
+from sift_core.pool_reading import PoolReading
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.near_duplicates import is_earlier
 from sift_core.selection.posterior import posterior_variances
@@ -115,7 +115,7 @@ class Chosen(Selection):
         relevance: What the selector took for the candidates' relevance, shape (n,), or (m, n) of m
             queries. Default: the pool's, or else the cosines.
         timings: Seconds of "fetch" and "select", and of "hop"; empty from `choose`.
-        reading: The vectors and words that the selector went by. Default: unknown.
+        reading: The words that the choice went by. Default: it went by embeddings alone.
         hop: What a second fetch did. Default: there was none.
     """
 
@@ -124,7 +124,7 @@ class Chosen(Selection):
     passages: Sequence[Passage]
     relevance: FloatArray | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
-    reading: JointVectors | None = field(default=None, repr=False)
+    reading: PoolReading | None = field(default=None, repr=False)
     hop: Hop | None = None
 
     @cached_property
@@ -187,7 +187,7 @@ class Chosen(Selection):
         rows = self.positions.tolist()
         ranks: list[int | None] = [None] * len(rows)
         by: list[tuple[str, ...]] = [()] * len(rows)
-        if self.reading is None or self.reading.words is None:
+        if self.reading is None:
             return ranks, by
         for i, row in enumerate(rows[1:], start=1):
             earlier = self.positions[:i]

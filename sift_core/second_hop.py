@@ -84,8 +84,9 @@ def second_hop(source: CandidateSource, chosen: Chosen, options: ChoiceOptions) 
     is_all = len(chosen.pool) < options.n_candidates
     if not options.hops or is_all or chosen.pool.relevance is not None:
         return None
-    if chosen.reading is None or (words := chosen.reading.words) is None:
+    if chosen.reading is None:
         return None
+    words = chosen.reading.words
     if not (isinstance(source, LexicalSource) and source.has_words):
         return None
     seeds = list(dict.fromkeys(chosen.positions.tolist()))[:N_SEEDS]

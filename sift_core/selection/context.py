@@ -249,7 +249,7 @@ class ContextSelector(GreedySelector):
             reason = StopReason.POOL_EXHAUSTED if n_select else StopReason.N_SELECT
             nothing = np.empty(0, dtype=np.intp)
             return Selection(positions=nothing, variances=np.ones(1), stop_reason=reason)
-        order = most_relevant_first(ranks_of(nearness))
+        order = most_relevant_first(ranks_of(_places(orders) if orders else nearness))
         is_sorted = bool((order == np.arange(n)).all())  # as stores answer: saves a copy
         if not is_sorted:
             rows, nearness = rows.take(order), nearness[:, order]
@@ -441,6 +441,16 @@ def _orders(relevance: FloatArray | None, n_queries: int) -> list[FloatArray]:
             f"`relevance` must have one row a query: {n_queries} query(s), {len(orders)} row(s)"
         )
     return orders
+
+
+def _places(orders: list[FloatArray]) -> FloatArray:
+    """Return the place of each score among the different ones, shape (m, n), 0 the lowest.
+
+    Equal embeddings have equal cosines, in whatever order these are dealt out. Places tell them
+    apart by the scores.
+    """
+    found = [np.unique(np.asarray(own), return_inverse=True)[1] for own in orders]
+    return np.stack(found).astype(np.float64)
 
 
 def _ranked(nearness: FloatArray, orders: list[FloatArray]) -> FloatArray:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 
-from sift_core.checks import as_count, as_number, checked_arrays, short_repr
-from sift_core.errors import InvalidInputError, NumericalError
-from sift_core.selection.kernels import unit_rows
+from sift_core.checks import as_count, short_repr
+from sift_core.errors import InvalidInputError
 from sift_core.selection.word_counts import WordCountCache, count_words, hashes_of, spellings
 from sift_core.selection.word_table import (
     SparseVector,
@@ -26,10 +24,6 @@ from sift_core.selection.word_table import (
     sums_at,
 )
 from sift_core.types import BoolArray, FloatArray, IntArray
-
-# Two vectors whose cosine is nearer to 1 get the same row of a factor, so that copies tie. It is
-# about the resolution of `RBFKernel`; the product of two such rows with another differs by 1e-7.
-SAME_COSINE = 1e-14
 
 # A candidate mentions another one if it has this share of its heading, words counted by rarity².
 LEAST_MENTIONED = 0.6
@@ -63,8 +57,6 @@ class PoolWords:
     """Cosines of the candidates, shape (n, n), with ones on the diagonal."""
     question: FloatArray
     """Cosines of each question with the candidates, shape (m, n)."""
-    question_gram: FloatArray
-    """Cosines of the questions with one another, shape (m, m), with ones on the diagonal."""
     has_words: BoolArray
     """Whether each candidate has a word, shape (n,)."""
     question_has_words: BoolArray
@@ -293,17 +285,6 @@ class PoolWords:
         return tuple(best)
 
 
-class JoinedVectors(NamedTuple):
-    """Unit vectors of candidates and questions for any selector; made by `joined`."""
-
-    candidates: FloatArray
-    """Shape (n, r), float64."""
-    questions: FloatArray
-    """Shape (m, r), float64."""
-    gram: FloatArray
-    """Products of the candidates, shape (n, n), with ones on the diagonal."""
-
-
 def pool_words(
     texts: Sequence[str],
     questions: Sequence[str],
@@ -350,7 +331,6 @@ def pool_words(
     return PoolWords(
         gram=cosines_of(table),
         question=np.minimum(np.array(products).reshape(len(questions), len(texts)), 1.0),
-        question_gram=_question_gram(vectors),
         has_words=table.has_words,
         question_has_words=np.array([len(vector.words) > 0 for vector in vectors], dtype=bool),
         _table=table,
@@ -360,101 +340,6 @@ def pool_words(
         _headings=None if headings is None else tuple(headings),
         _cache=cache,
     )
-
-
-def joined(
-    embeddings: FloatArray, query: FloatArray, words: PoolWords, share: float
-) -> JoinedVectors:
-    """Return unit vectors whose inner products join the cosines of embeddings and of words.
-
-    The product of two vectors is (1 - share) · cosine of embeddings + share · cosine of words.
-    It holds among candidates, among questions and between both, up to 1e-9, so that any
-    selector can use the vectors in place of embeddings. Copies have equal vectors.
-
-    A text whose words have no weight keeps its embedding alone, at unit length. Its product with
-    another such text is the cosine of the embeddings, and with any other text √(1 - share) of that.
-    So copies of it stay copies, and a question without a word of the pool ranks candidates by
-    their embeddings. Its words count as missing, not as different from all others.
-
-    Takes O((n + m)² · (d + n + m)) time and O((n + m)²) memory: 1 ms for 200 candidates and one
-    question of 384 dimensions.
-
-    Args:
-        embeddings: Of the candidates, shape (n, d), in the order of the texts of `words`.
-        query: Embeddings of the questions of `words`, shape (m, d), or (d,) for one question.
-        words: Of the same candidates and questions.
-        share: Share of words in the products, 0 <= share <= 1. With 0, embeddings alone count.
-
-    Returns:
-        Shapes (n, r) and (m, r) with r <= n + m. The vectors are rows of a Cholesky factor of
-        the matrix of all products, so that their numbers depend on the order of the texts.
-
-    Raises:
-        InvalidInputError: If shapes do not fit, a number is not finite, an embedding is all
-            zero, or `share` is out of its range.
-        NumericalError: If the matrix of products is not positive semidefinite, which the cosines
-            of `pool_words` rule out.
-    """
-    points, candidates = checked_arrays(query, embeddings)
-    share = as_number("share", share, minimum=0, maximum=1)
-    n, m = len(words.gram), len(words.question)
-    if (len(candidates), len(points)) != (n, m):
-        raise InvalidInputError(
-            f"`embeddings` and `query` must have one row a text of `words`: {n} text(s) and {m} "
-            f"question(s), {len(candidates)} embedding(s) and {len(points)} query(s)"
-        )
-    rows = np.concatenate([unit_rows(candidates), unit_rows(points)])
-    has_words = np.concatenate([words.has_words, words.question_has_words])
-    dense = np.where(has_words, np.sqrt(1 - share), 1.0)
-    sparse = np.where(has_words, np.sqrt(share), 0.0)
-    products = np.block([[words.gram, words.question.T], [words.question, words.question_gram]])
-    products *= np.outer(sparse, sparse)
-    rows *= dense[:, np.newaxis]
-    products += rows @ rows.T
-    vectors = _factor(products, n_summed=candidates.shape[1])
-    return JoinedVectors(candidates=vectors[:n], questions=vectors[n:], gram=products[:n, :n])
-
-
-def _factor(products: FloatArray, *, n_summed: int) -> FloatArray:
-    """Return unit rows (k, r) whose inner products are `products` (k, k), of unit diagonal.
-
-    Cholesky's method fails if rounding makes an eigenvalue negative. The smallest must exceed
-    k (k + 2) times the unit roundoff; sums of `n_summed` products have moved it by k · `n_summed`
-    times as much. So twice both together is added to the diagonal: 5e-11 for 200 candidates. That
-    is also how far products of the rows are off.
-
-    Args:
-        products: Changed in place.
-        n_summed: How many products were summed for each number.
-
-    References:
-        Higham (2002), Accuracy and Stability of Numerical Algorithms, theorem 10.7.
-    """
-    k = len(products)
-    np.fill_diagonal(products, 1.0)
-    first = np.argmax(products >= 1.0 - SAME_COSINE, axis=1)  # copies; the row itself at the latest
-    distinct, where = np.unique(first[first], return_inverse=True)
-    jitter = k * (k + n_summed + 2) * float(np.finfo(np.float64).eps)
-    try:
-        factor = np.linalg.cholesky(
-            products[np.ix_(distinct, distinct)] + jitter * np.eye(len(distinct))
-        )
-    except np.linalg.LinAlgError as error:
-        raise NumericalError(
-            "the products of words and embeddings are not positive semidefinite; were `gram` and "
-            "`question` both made by one call of pool_words?"
-        ) from error
-    unit: FloatArray = factor / np.sqrt(1.0 + jitter)
-    return unit[where]
-
-
-def _question_gram(vectors: list[SparseVector]) -> FloatArray:
-    """Return the cosines of m sparse unit vectors, shape (m, m), with ones on the diagonal."""
-    words = np.unique(concatenated([vector.words for vector in vectors], np.intp))
-    rows = np.zeros((len(vectors), len(words)))
-    for row, vector in zip(rows, vectors, strict=True):
-        row[np.searchsorted(words, vector.words)] = vector.values
-    return as_cosines(rows @ rows.T)
 
 
 def _check_strings(name: str, texts: object) -> None:

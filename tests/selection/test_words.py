@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_core import ContextSelector, InvalidInputError, NumericalError, SIFTSelector
+from sift_core import InvalidInputError
 from sift_core.selection import word_table
 from sift_core.selection.word_counts import WordCountCache, words_of
-from sift_core.selection.words import joined, pool_words
+from sift_core.selection.words import pool_words
 
 VOCABULARY = ["the", "of", "a", "cat", "dog", "E1042", "E1043", "v0.68.1", "file_name", "x-y-z"]
 VOCABULARY += [f"word{i}" for i in range(60)] + ["東京都", "Straße", "ﬁle", "مرحبا"]
@@ -84,7 +84,6 @@ def test_tf_idf_by_hand():
     assert words.question == pytest.approx(
         np.array([[unit(asked) @ unit(first), unit(asked) @ unit(second)]]), abs=1e-14
     )
-    assert words.question_gram.tolist() == [[1.0]]
     assert words.has_words.tolist() == [True, True]
     assert words.question_has_words.tolist() == [True]
 
@@ -133,7 +132,6 @@ def test_agrees_with_dictionaries_and_loops(n, n_questions):
         products = [[cosine(q, row) for row in plain.rows] for q in plain.questions]
         assert words.gram == pytest.approx(gram_of(plain.rows), abs=1e-12)
         assert words.question == pytest.approx(np.array(products).reshape(n_questions, n))
-        assert words.question_gram == pytest.approx(gram_of(plain.questions), abs=1e-12)
         assert words.linked == pytest.approx(gram_of(plain.linked_rows()), abs=1e-12)
         assert words.has_words.tolist() == [bool(row) for row in plain.rows]
         assert words.question_has_words.tolist() == [bool(row) for row in plain.questions]
@@ -155,7 +153,7 @@ def test_sums_are_the_same_by_pairs_and_by_products_in_any_blocks(monkeypatch, s
 @given(st.lists(st.text(st.characters(exclude_categories=())), max_size=6), st.text())
 def test_no_string_raises_and_cosines_are_in_range(texts, question):
     words = pool_words(texts, [question], headings=texts[::-1])
-    for cosines in (words.gram, words.question, words.linked, words.question_gram):
+    for cosines in (words.gram, words.question, words.linked):
         assert ((cosines >= 0) & (cosines <= 1)).all()
     assert (np.diag(words.gram) == 1).all()
     assert (words.gram == words.gram.T).all()
@@ -165,11 +163,7 @@ def test_an_empty_pool():
     words = pool_words([], ["anything", "else"])
     assert words.gram.shape == words.linked.shape == (0, 0)
     assert words.question.shape == (2, 0)
-    assert words.question_gram.tolist() == [[1, 0], [0, 1]]
     assert words.question_has_words.tolist() == [False, False]
-    vectors = joined(np.empty((0, 3)), np.eye(3)[:2], words, 0.7)
-    assert vectors.candidates.shape == (0, 2)
-    assert vectors.questions @ vectors.questions.T == pytest.approx(np.eye(2), abs=1e-9)
 
 
 def test_one_candidate():
@@ -182,7 +176,6 @@ def test_texts_without_words_are_like_nothing():
     words = pool_words(["", "…", "cat", "🙂"], ["cat", "", "?"])
     assert words.gram.tolist() == np.eye(4).tolist()
     assert words.question == pytest.approx(np.array([[0, 0, 1, 0], [0] * 4, [0] * 4]))
-    assert words.question_gram.tolist() == np.eye(3).tolist()
     assert words.has_words.tolist() == [False, False, True, False]
     assert words.question_has_words.tolist() == [True, False, False]
 
@@ -222,7 +215,7 @@ import hashlib, json
 from sift_core.selection.words import pool_words
 texts = [" ".join(f"w{i * j % 97} é{i % 7} v{j}.{i}" for j in range(30)) for i in range(80)]
 words = pool_words(texts, ["w3 w5 v1.2", "é1"])
-arrays = [words.gram, words.question, words.linked, words.question_gram]
+arrays = [words.gram, words.question, words.linked]
 digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 print(json.dumps([digest, words.gram[0].tolist(), words.shared_words(0, 7)]))
 """
@@ -337,108 +330,3 @@ def test_what_is_no_sequence_of_strings_is_refused(arguments, message):
 def test_headings_that_do_not_fit_are_refused(headings):
     with pytest.raises(InvalidInputError, match="`headings` must"):
         pool_words(["a", "b"], ["q"], headings=headings)
-
-
-def joined_products(vectors):
-    rows = np.concatenate([vectors.candidates, vectors.questions])
-    return rows @ rows.T
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
-@pytest.mark.parametrize(("n", "d", "m"), [(1, 3, 1), (5, 2, 3), (60, 16, 2), (200, 384, 1)])
-def test_products_of_joined_vectors_are_those_of_both(share, n, d, m):
-    rng = np.random.default_rng([n, d])
-    texts, questions = random_texts(rng, n), ["cat word1 word2", "", "E1042"][:m]
-    embeddings, query = rng.standard_normal((n, d)), rng.standard_normal((m, d))
-    words = pool_words(texts, questions)
-    vectors = joined(embeddings.astype(np.float32), query.astype(np.float32), words, share)
-    assert vectors.candidates.shape[1] == vectors.questions.shape[1] <= n + m
-    dense = unit(np.concatenate([embeddings, query]).astype(np.float32).astype(float))
-    plain = Plain(texts, questions)
-    rows = plain.rows + plain.questions
-    expected = np.empty((n + m, n + m))
-    for i, j in np.ndindex(n + m, n + m):
-        of_dense, of_words = dense[i] @ dense[j], cosine(rows[i], rows[j])
-        if rows[i] and rows[j]:
-            expected[i, j] = (1 - share) * of_dense + share * of_words
-        elif rows[i] or rows[j]:
-            expected[i, j] = math.sqrt(1 - share) * of_dense
-        else:
-            expected[i, j] = of_dense
-    products = joined_products(vectors)
-    assert products == pytest.approx(expected, abs=1e-9)
-    assert np.diag(products) == pytest.approx(np.ones(n + m), abs=1e-14)
-
-
-def test_a_single_query_may_be_a_vector():
-    words = pool_words(["a cat", "dog"], ["cat"])
-    embeddings, query = np.eye(2), np.array([3.0, 4.0])
-    one = joined(embeddings, query, words, 0.5)
-    other = joined(embeddings, query[np.newaxis], words, 0.5)
-    assert one.questions.tolist() == other.questions.tolist()
-    assert one.candidates[0] @ one.questions[0] == pytest.approx(
-        0.5 * 0.6 + 0.5 * words.question[0, 0], abs=1e-9
-    )
-
-
-@pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
-def test_copies_have_equal_vectors(share):
-    rng = np.random.default_rng(4)
-    texts = [*random_texts(rng, 20), "", "…"]
-    embeddings = rng.standard_normal((22, 8))
-    embeddings[21] = embeddings[20]
-    order = rng.permutation(np.repeat(np.arange(22), 3))
-    words = pool_words([texts[i] for i in order], [texts[5]])
-    vectors = joined(embeddings[order], embeddings[5], words, share)
-    groups = np.where(order == 21, 20, order)  # both without words
-    for group in np.unique(groups):
-        assert len(np.unique(vectors.candidates[groups == group], axis=0)) == 1
-    assert vectors.questions[0].tolist() == vectors.candidates[groups == 5][0].tolist()
-
-
-def test_equal_embeddings_with_other_words_are_no_copies():
-    texts = [f"Invoice {i} of the year" for i in range(50)]
-    words = pool_words(texts, ["invoice 7"])
-    vectors = joined(np.ones((50, 4)), np.ones(4), words, 0.7)
-    assert (vectors.candidates @ vectors.questions[0]).argmax() == 7
-    assert len(np.unique(vectors.candidates, axis=0)) == 50
-
-
-@pytest.mark.parametrize("selector", [ContextSelector(), SIFTSelector()])
-def test_selectors_choose_by_joined_vectors(selector):
-    rng = np.random.default_rng(5)
-    texts = [f"Error E{1000 + i}: the disk of host h{i % 9} is full" for i in range(100)]
-    base = rng.standard_normal(32)
-    embeddings = base + 0.1 * rng.standard_normal((100, 32))
-    words = pool_words(texts, ["What is E1042?"])
-    vectors = joined(embeddings, base, words, 0.7)
-    chosen = selector.select(vectors.questions[0], vectors.candidates, 5).positions
-    assert chosen[0] == 42
-    assert len(set(chosen.tolist())) == 5
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"share": -0.1}, "`share` must be"),
-        ({"share": 1.1}, "`share` must be"),
-        ({"share": math.nan}, "`share` must be"),
-        ({"share": "all"}, "`share` must be"),
-        ({"embeddings": np.ones((3, 4))}, "2 text.s. and 1 question.s., 3 embedding"),
-        ({"query": np.ones((2, 4))}, "2 query"),
-        ({"query": np.ones(3)}, "columns"),
-        ({"embeddings": np.zeros((2, 4))}, "all zero"),
-        ({"embeddings": np.full((2, 4), np.nan)}, "finite"),
-    ],
-)
-def test_joined_refuses_what_does_not_fit(change, message):
-    arguments = {"embeddings": np.ones((2, 4)), "query": np.ones(4), "share": 0.7, **change}
-    with pytest.raises(InvalidInputError, match=message):
-        joined(words=pool_words(["a", "b"], ["a"]), **arguments)
-
-
-def test_joined_names_products_that_are_of_no_vectors():
-    words = pool_words(["a b", "a c", "a d"], ["a"])
-    words.gram[:] = [[1, -0.9, -0.9], [-0.9, 1, -0.9], [-0.9, -0.9, 1]]
-    with pytest.raises(NumericalError, match="positive semidefinite"):
-        joined(np.eye(3), np.ones(3), words, 1.0)
