@@ -18,7 +18,7 @@ from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions, estimated_tokens
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
-from sift_core.pool_reading import RADIUS_WITH_WORDS, PoolReading, read_pool
+from sift_core.pool_reading import PoolReading, read_pool
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Selector
 from sift_core.second_hop import SecondHop, second_hop
@@ -203,11 +203,9 @@ def _relevance(
     given: dict[str, Any] = {"relevance": reading.spread_relevance}
     if takes_target_weights(selector):
         given = {"relevance": reading.relevance, "target_weights": reading.target_weights}
-    if not query.also:  # one question has one row
-        given = {name: None if rows is None else rows[0] for name, rows in given.items()}
-    if "target_weights" in given:
-        given["largest_radius"] = RADIUS_WITH_WORDS
-    return given
+    if query.also:
+        return given
+    return {name: None if rows is None else rows[0] for name, rows in given.items()}
 
 
 def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:

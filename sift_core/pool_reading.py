@@ -17,9 +17,6 @@ from sift_core.types import CandidatePool, FloatArray, Query
 __all__ = ["PoolReading", "read_pool"]
 
 WORDS_IN_RELEVANCE = 0.6  # of `share`: decision 0034
-# Where words say what the question asks for, near-duplicates are nearer to one another than by
-# embeddings alone: mails that quote a mail are not versions of it.
-RADIUS_WITH_WORDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +88,7 @@ def read_pool(pool: CandidatePool, query: Query, share: float) -> PoolReading | 
         rows = unit_rows(pool.embeddings)
         gram = rows @ rows.T
         for row, own in zip(relevance, parts, strict=True):
-            kept = distinct_of_region(gram, row, largest_radius=RADIUS_WITH_WORDS)
+            kept = distinct_of_region(gram, row)
             spreads.append(spread(words, row, kept, own))
     return PoolReading(
         words=words,

@@ -14,7 +14,6 @@ import numpy as np
 
 from sift_core.checks import (
     as_finite_array,
-    as_number,
     checked_arrays,
     checked_rows,
     checked_weights,
@@ -28,6 +27,7 @@ from sift_core.selection.limits import Limits, limits_of, number_to_select, one_
 from sift_core.selection.near_duplicates import (
     LIKELY_NEAR,
     NEVER_NEAR,
+    NEVER_NEAR_IF_WEIGHTED,
     distances_to_earlier,
     first_of_class,
     first_of_each,
@@ -171,7 +171,6 @@ class ContextSelector(GreedySelector):
         prefer: FloatArray | None = None,
         weight: FloatArray | None = None,
         target_weights: FloatArray | None = None,
-        largest_radius: float = NEVER_NEAR,
     ) -> Selection:
         """Return the choices for one query, or for several at once, no candidate twice.
 
@@ -211,11 +210,9 @@ class ContextSelector(GreedySelector):
                 Default: equal weights.
             target_weights: What each candidate counts as a target, shape (n,), or (m, n) of
                 several queries, >= 0, in place of step 2. Near-duplicates have the weight of the
-                most relevant of them. Only ratios matter. Where all are 0, or all that differ
-                from zero belong to candidates beyond the 500 most relevant, step 2 applies.
-                Default: step 2.
-            largest_radius: No two candidates with u above this are near-duplicates, > 0.
-                Default: 0.5.
+                most relevant of them, and lie within u = 0.2 instead of 0.5. Only ratios matter.
+                Where all are 0, or all that differ from zero belong to candidates beyond the 500
+                most relevant, step 2 applies. Default: step 2.
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region, or
@@ -241,7 +238,6 @@ class ContextSelector(GreedySelector):
             advice = "; leave out candidates that are not to be chosen"
             weight = one_each("weight", weight, n, above=0, advice=advice)
         targets = _as_target_weights(target_weights, counts, n)
-        largest_radius = as_number("largest_radius", largest_radius, above=0)
         n_select = number_to_select(n_select, n, limits, repeats=False)
         rows = self._read(points, candidates, n_select, conditioned_on)
         nearness = _ranked(rows.nearness, orders)
@@ -259,7 +255,7 @@ class ContextSelector(GreedySelector):
             targets = None if targets is None else targets[:, order]
         shares = shares / shares.sum()
         found = self._select_sorted(
-            rows, nearness, shares, n_select, limits, prefer, weight, targets, largest_radius
+            rows, nearness, shares, n_select, limits, prefer, weight, targets
         )
         return found if is_sorted else replace(found, positions=order[found.positions])
 
@@ -294,7 +290,6 @@ class ContextSelector(GreedySelector):
         prefer: FloatArray | None,
         weight: FloatArray | None,
         target_weights: FloatArray | None,
-        largest_radius: float,
     ) -> Selection:
         """Return the choices among candidates (n, d) that come most relevant first."""
         cosines, nearest = rows.cosines(MAX_REGION)
@@ -303,7 +298,8 @@ class ContextSelector(GreedySelector):
         typical = typical_distance_of_each(cosines, ranks[:, :n_near])
         with_seen = rows.cosines_with_seen(n_near)
         distance = distances_to_earlier(nearest, typical, with_seen)
-        radius = near_duplicate_radius(distance, largest_radius)
+        largest = NEVER_NEAR if target_weights is None else NEVER_NEAR_IF_WEIGHTED
+        radius = near_duplicate_radius(distance, largest)
         is_new = distance > (radius if prefer is None else max(radius, LIKELY_NEAR))
         if not is_new.any():  # all of it was seen before, and differs by relevance alone
             is_new[:] = True
@@ -382,17 +378,14 @@ def distinct(
     return order[first >= 0 if prefer is None else preferred_of_each(first, prefer[order])]
 
 
-def distinct_of_region(
-    cosines: FloatArray, relevance: FloatArray, *, largest_radius: float = NEVER_NEAR
-) -> IntArray:
-    """Return what `ContextSelector` takes as targets: of near-duplicates the most relevant one.
+def distinct_of_region(cosines: FloatArray, relevance: FloatArray) -> IntArray:
+    """Return what `ContextSelector` weights by `target_weights`: of near-duplicates one.
 
     Costs O(r²) for r = min(n, 500): 0.3 ms for 200 candidates.
 
     Args:
         cosines: Among the candidates, shape (n, n).
         relevance: To one question, shape (n,), higher is better.
-        largest_radius: As for `ContextSelector.select`. Default: 0.5.
 
     Returns:
         Positions, shape (m,), m <= r, most relevant first.
@@ -400,7 +393,7 @@ def distinct_of_region(
     order = most_relevant_first(ranks_of(relevance[np.newaxis]))[:MAX_REGION]
     cosines = cosines[np.ix_(order, order)]
     distance = distances_to_earlier(nearest_earlier(cosines), typical_distance(cosines))
-    return order[distance > near_duplicate_radius(distance, largest_radius)]
+    return order[distance > near_duplicate_radius(distance, NEVER_NEAR_IF_WEIGHTED)]
 
 
 def _as_target_weights(

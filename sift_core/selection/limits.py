@@ -196,9 +196,8 @@ def check_takes_preference(selector: Selector) -> None:
 
 
 def takes_target_weights(selector: Selector) -> bool:
-    """Return whether a selector takes `target_weights` and `largest_radius`, as ContextSelector."""
-    taken = inspect.signature(selector.select).parameters.keys()
-    return {"target_weights", "largest_radius"} <= taken
+    """Return whether the `select` of a selector takes `target_weights`; ContextSelector's does."""
+    return "target_weights" in inspect.signature(selector.select).parameters
 
 
 def _check_takes(selector: Selector, names: set[str], what: str, able: str) -> None:

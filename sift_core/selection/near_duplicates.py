@@ -17,6 +17,9 @@ LIKELY_NEAR = 0.15  # the same where the pool is too small to be read, see decis
 # the caller says that there are versions, by preferring one: decision 0021
 FEWEST_TO_READ = 20  # chunks: with fewer even a gap of a factor e hardly lacks `MISSING_CHUNKS`
 NEVER_NEAR = 0.5  # half as unlike as two usual chunks is not a near-duplicate in any pool. Guess.
+# The same where the caller weights the targets. It knows then what tells chunks apart, such as
+# their words: mails that quote a mail are not versions of it. Decision 0036.
+NEVER_NEAR_IF_WEIGHTED = 0.2
 COSINE_DIGITS = 12  # to which two are told apart: copies tie whatever order products are summed in
 RESOLUTION = 0.01  # distances below this are alike: nearly exact copies make no gap of their own
 
