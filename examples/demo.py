@@ -61,11 +61,11 @@ COLLECTION = "demo"
 N_CHUNKS = 10
 N_CANDIDATES = 200
 MMR = MMRSelector(relevance_weight=MMR_WEIGHT)
-# The others go by embeddings alone, as they are usually run; SIFT is what `choose` does by default.
+# All by embeddings alone, so that what differs is the choice; the README shows what words find.
 METHODS = {
     "nearest": ChoiceOptions(n_select=N_CHUNKS, words=0, selector=NearestNeighborSelector()),
     "MMR": ChoiceOptions(n_select=N_CHUNKS, words=0, selector=MMR),
-    "SIFT": ChoiceOptions(n_select=N_CHUNKS),
+    "SIFT": ChoiceOptions(n_select=N_CHUNKS, words=0),
 }
 # Of the minute in which the lists are to be there: imports come before, a last batch behind.
 INDEXED_AFTER_S = 45
