@@ -68,7 +68,7 @@ class Reader:
         """Return what a row says of one context: bits, answer and its scores."""
         query = Query(text=INSTRUCTION.format(question))
         used = self._answerer.used(query, chunks)
-        ids = self._model.prompt_ids(self._answerer.prompt(query, used))
+        ids = self._model.prompt_ids(self._answerer.prompt_for(query, used))
         prefix = self._model.read(ids[:-1])
         if prefix is None:
             raise InvalidInputError("the model's keys and values cannot be cut; take another one")

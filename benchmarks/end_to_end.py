@@ -40,7 +40,13 @@ from benchmarks.process_memory import peak_mib, resident_mib, return_freed_memor
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core import CandidateSource, Document, Embedder, load_compiled
-from sift_core.answering import AnswerEngine, LanguageModel, learn_clusters
+from sift_core.answering import (
+    AnswerEngine,
+    ClusterAdapters,
+    LanguageModel,
+    LearningOptions,
+    learn_clusters,
+)
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.sources import FaissSource, QdrantSource
 from sift_core.types import FloatArray
@@ -110,7 +116,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
         adapters = learn_clusters(
             model, sample, folder, embedder_name=name, n_clusters=8, n_chunks=64
         )
-        merging = engine_over(source, model, embedding, adapters=adapters)
+        merging = engine_over(source, model, embedding, adapters)
         runs += [
             ("base", "Faiss", arguments.reads, ours(engine, mode="base")),
             ("context", "Faiss", arguments.reads, ours(engine, mode="context")),
@@ -165,17 +171,18 @@ def add_row(report: Report, name: str, store: str, ask: Ask, questions: Sequence
 
 
 def engine_over(
-    source: CandidateSource, model: LanguageModel, embedding: Embedder, **options: Any
+    source: CandidateSource,
+    model: LanguageModel,
+    embedding: Embedder,
+    adapters: ClusterAdapters | None = None,
 ) -> AnswerEngine:
     """Return an engine as it is by default, which keeps nothing and writes as many tokens."""
     return AnswerEngine(
         language_model=model,
         source=source,
         embedder=embedding,
-        max_new_tokens=N_NEW,
-        generation={"min_new_tokens": N_NEW},
-        adapter_cache=None,
-        **options,
+        learning=LearningOptions(cache=None, adapters=adapters),
+        generation={"max_new_tokens": N_NEW, "min_new_tokens": N_NEW},
     )
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.follow_ups --data FOLDER [--json FILE]
 
 44 chats of our own (`follow_ups.json`) over FastAPI's pages, whose last question is searched for
-in several ways (`AnswerEngine(condense=…)`; "+" makes one text of two, "," is a vector each). They
+in several ways (`query_rewriting`; "+" makes one text of two, "," is a vector each). They
 were written before anything was searched: 24 follow-ups that say little by themselves, 10 questions
 on a new topic, which say all, and 10 that the pages do not answer. `alone` is what a person would
 ask without the chat: the ceiling.
@@ -44,7 +44,7 @@ def _asked(history: Sequence[Message]) -> list[str]:
     return [turn["content"] for turn in history if turn["role"] == "user"]
 
 
-# What an engine is given as `condense`, by name.
+# What an engine is given as `query_rewriting`, by name.
 WAYS: Mapping[str, Any] = {
     "question": None,
     "last + question": lambda history, question: f"{_asked(history)[-1]} {question}",
@@ -67,7 +67,7 @@ def chosen(engine: AnswerEngine, way: str, chat: Chat) -> tuple[Choice, bool]:
         history=history_of(chat),
         queries=[chat["alone"]] if way == "alone" else [],
     )
-    choice = replace(engine, condense=WAYS.get(way)).choose(asked)
+    choice = replace(engine, query_rewriting=WAYS.get(way)).choose(asked)
     return choice, engine.choose(asked, mode="auto", queries=choice.searched_for).refuses
 
 

@@ -33,11 +33,23 @@ from benchmarks.policy_data import PASSAGES, Collection, embedder, mini_pile, qu
 from benchmarks.policy_judging import draw, judge, judged, tables
 from benchmarks.records import write_record
 from benchmarks.report import Report
-from sift_core.answering import AnswerEngine, LanguageModel, learn_clusters
-from sift_core.answering.calibrating import AIM_S, Example, held_back, measured, ways_of
-from sift_core.answering.cost_model import CostModel
+from sift_core.answering import (
+    CostModel,
+    InContextAnswerer,
+    LanguageModel,
+    LearningOptions,
+    learn_clusters,
+)
+from sift_core.answering.calibration import (
+    COSTS_S,
+    Example,
+    Measurer,
+    held_back_examples,
+    strategies_of,
+)
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.errors import InvalidInputError
+from sift_core.options import ChoiceOptions
 
 RESULTS = CACHE.with_name("policy") / "results.jsonl"
 PACKAGES = ["numpy", "torch", "transformers", "peft", "onnxruntime", "sift-rerank"]
@@ -61,52 +73,53 @@ def measure(arguments: argparse.Namespace) -> None:
         dtype = str(model.model.dtype)
         known = next((row for row in file.rows if row["key"] == "cost model"), None)
         if known is None:
-            costs = CostModel.measure(model, aim_s=AIM_S)
+            costs = CostModel.measure(model, aim_s=COSTS_S)
             file.append({"key": "cost model", "cost_model": asdict(costs), "dtype": dtype})
         elif (found := known.get("dtype", "torch.bfloat16")) != dtype:  # as before it was noted
             raise InvalidInputError(
                 f"the rows of {arguments.results} were measured in {found}, this CPU is fastest in "
                 f"{dtype}; name another file with --results"
             )
-        engines = [_engine(one, model) for one in collections]
+        measurers = [_measurer(one, model) for one in collections]
         queues = [
             [
                 named
-                for number, pair in enumerate(_pairs(engine, collection, n))
+                for number, pair in enumerate(_pairs(collection, n))
                 for named in zip((PASSAGES, collection.kind), (number, number), pair, strict=True)
             ]
-            for collection, engine in zip(collections, engines, strict=True)
+            for collection in collections
         ]
         for turn in zip(*queues, strict=True):
-            for collection, engine, named in zip(collections, engines, turn, strict=True):
-                _add(file, collection, engine, *named)
+            for collection, measurer, named in zip(collections, measurers, turn, strict=True):
+                _add(file, collection, measurer, *named)
             print(f"{len(file.rows) - 1} examples", flush=True)
 
 
-def _pairs(engine: AnswerEngine, collection: Collection, n: int) -> Iterator[tuple[Example, ...]]:
-    return zip(islice(held_back(engine, n, SEED), n), collection.examples[:n], strict=True)
+def _pairs(collection: Collection, n: int) -> Iterator[tuple[Example, ...]]:
+    passages = islice(held_back_examples(collection.source, n, SEED), n)
+    return zip(passages, collection.examples[:n], strict=True)
 
 
 def _add(
-    file: ResultsFile, collection: Collection, engine: AnswerEngine, kind: str, n: int, one: Example
+    file: ResultsFile, collection: Collection, measurer: Measurer, kind: str, n: int, one: Example
 ) -> None:
     key = f"{collection.name}, {kind}, {n}"
     if key in file.keys:
         return
-    ways = ways_of(engine, with_merged=kind != PASSAGES)
-    found = measured(engine, one, ways)
+    ways = strategies_of(measurer.learning, with_merged=kind != PASSAGES)
+    found = measurer.measure(one, ways)
     row: Row = {
         "key": key,
         "collection": collection.name,
         "kind": kind,
         "ways": [asdict(way) for way in ways],
-        "answer_tokens": engine.language_model.n_tokens(one.answer),
+        "answer_tokens": measurer.answerer.language_model.n_tokens(one.answer),
         "example": None if found is None else asdict(found),
     }
     file.append(row)
 
 
-def _engine(collection: Collection, model: LanguageModel) -> AnswerEngine:
+def _measurer(collection: Collection, model: LanguageModel) -> Measurer:
     embedding = embedder()
     adapters = None
     if collection.name == MERGED_IN:
@@ -114,12 +127,12 @@ def _engine(collection: Collection, model: LanguageModel) -> AnswerEngine:
         folder = RESULTS.with_name(f"adapters-{collection.name}")
         adapters = learn_clusters(model, sample, folder, embedder_name=embedding.name)
         print(f"{len(adapters.adapters)} adapters", flush=True)
-    return AnswerEngine(
-        language_model=model,
+    return Measurer(
         source=collection.source,
         embedder=embedding,
-        adapters=adapters,
-        adapter_cache=None,
+        answerer=InContextAnswerer(language_model=model),
+        options=ChoiceOptions(),
+        learning=LearningOptions(adapters=adapters, cache=None),
     )
 
 

@@ -14,7 +14,7 @@ from benchmarks.answers_data import smaller
 from benchmarks.embedding_cache import project_cache
 from benchmarks.language_modeling.documents import Document, cut, read_documents, token_spans
 from sift_core.answering import LanguageModel
-from sift_core.answering.calibrating import Example
+from sift_core.answering.calibration import Example
 from sift_core.cli.models import load_embedder
 from sift_core.cli.options import DEFAULT_EMBEDDER
 from sift_core.evaluation.data import read_json_lines, read_retrieval_set

@@ -16,14 +16,18 @@ from benchmarks.report import Report
 from benchmarks.table import Table, missing, number, word
 from sift_core import AnswerMode
 from sift_core.answering.calibration import Calibration, MeasuredExample
-from sift_core.answering.cost_model import CostModel
-from sift_core.answering.policy import LEARNING, Policy, VariancePolicy, Way
+from sift_core.answering.policy import (
+    LEARNING,
+    CostModel,
+    Strategy,
+    VariancePolicy,
+)
 from sift_core.evaluation.statistics import mean
 from sift_core.types import FloatArray
 
 BUDGETS = (0.5, 2.0, 5.0, 15.0)  # seconds
 LABELS = ("nothing", "passages", "other half", "passages and other half")
-BASE, CONTEXT = Way(AnswerMode.BASE), Way(AnswerMode.CONTEXT)
+BASE, CONTEXT = Strategy(AnswerMode.BASE), Strategy(AnswerMode.CONTEXT)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +44,7 @@ class Measured:
 
     collection: str
     kind: str
-    ways: tuple[Way, ...]
+    ways: tuple[Strategy, ...]
     examples: tuple[MeasuredExample, ...]
     answer_tokens: tuple[int, ...]
 
@@ -63,7 +67,7 @@ class Measured:
             answer_tokens=tuple(self.answer_tokens[i] for i in rows),
         )
 
-    def within(self, ways: Sequence[Way]) -> Measured:
+    def within(self, ways: Sequence[Strategy]) -> Measured:
         """Return it with these ways alone."""
         at = [self.ways.index(way) for way in ways]
         examples = tuple(
@@ -87,20 +91,26 @@ def measured_in(rows: Sequence[Row]) -> dict[tuple[str, str], Measured]:
         key: Measured(
             collection=key[0],
             kind=key[1],
-            ways=tuple(Way(AnswerMode(w["mode"]), w["n_steps"]) for w in own[0]["ways"]),
-            examples=tuple(MeasuredExample.of(row["example"]) for row in own),
+            ways=tuple(Strategy(AnswerMode(w["mode"]), w["n_steps"]) for w in own[0]["ways"]),
+            examples=tuple(_example_of(row["example"]) for row in own),
             answer_tokens=tuple(row["answer_tokens"] for row in own),
         )
         for key, own in found.items()
     }
 
 
-def policy_of(*parts: Measured) -> Policy:
+def _example_of(record: dict[str, Any]) -> MeasuredExample:
+    """Return an example; rows were once written with a cost model, which was None."""
+    features = {n: value for n, value in record["features"].items() if n != "cost_model"}
+    return MeasuredExample.from_dict({**record, "features": features})
+
+
+def policy_of(*parts: Measured) -> VariancePolicy:
     """Return what a calibration on these gives; by the ways that all of them have."""
     ways = [way for way in parts[0].ways if all(way in one.ways for one in parts)]
     examples = tuple(e for one in parts for e in one.within(ways).examples)
     calibration = Calibration(
-        ways=tuple(ways),
+        strategies=tuple(ways),
         examples=examples,
         cost_model=None,
         model="",
@@ -111,20 +121,23 @@ def policy_of(*parts: Measured) -> Policy:
 
 
 def chosen(
-    policy: Policy, these: Measured, costs: CostModel | None, latency_s: float | None = None
+    policy: VariancePolicy,
+    these: Measured,
+    costs: CostModel | None,
+    latency_s: float | None = None,
 ) -> list[int]:
     """Return which of the ways the policy takes for each example."""
+    policy = replace(policy, cost_model=costs)
     found = []
     for one in these.examples:
         known = replace(
             one.features,
-            cost_model=costs,
             latency_s=latency_s,
-            can_merge=Way(AnswerMode.MERGED) in these.ways,
+            can_merge=Strategy(AnswerMode.MERGED) in these.ways,
         )
         decision = policy.decide(known)
         n_steps = decision.n_steps or known.n_steps if decision.mode in LEARNING else 0
-        found.append(these.ways.index(Way(decision.mode, n_steps)))
+        found.append(these.ways.index(Strategy(decision.mode, n_steps)))
     return found
 
 
@@ -187,7 +200,7 @@ def _predicted(these: Measured, costs: CostModel) -> FloatArray:
     for one, n in zip(these.examples, these.answer_tokens, strict=True):
         tokens = one.features.question_tokens + n
         known = replace(one.features, question_tokens=tokens, max_new_tokens=0)
-        found.append([costs.seconds(known, way.mode, way.n_steps) for way in these.ways])
+        found.append([costs.seconds(known, way) for way in these.ways])
     return np.array(found)
 
 
@@ -197,10 +210,7 @@ def _outcome(
     """Return how a policy did: against the best single way in time, and the best for each."""
     bits, rows = these.bits, np.arange(len(ways))
     seconds = np.array(
-        [
-            [costs.seconds(one.features, way.mode, way.n_steps) for way in these.ways]
-            for one in these.examples
-        ]
+        [[costs.seconds(one.features, way) for way in these.ways] for one in these.examples]
     )
     in_time = seconds <= (latency_s or np.inf)
     in_time[:, 0] = True  # base, where nothing else is in time

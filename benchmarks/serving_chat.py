@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from sift_core import InMemorySource
-from sift_core.answering import AnswerEngine
+from sift_core.answering import AnswerEngine, LearningOptions
 from sift_core.embedders import MINILM, SentenceTransformerEmbedder
 
 N_TOKENS = 16
@@ -27,8 +27,7 @@ def small_engine(model: str, *, n_steps: int) -> AnswerEngine:
         model,
         source=InMemorySource(embedder.embed_documents(texts), texts),
         embedder=embedder,
-        n_steps=n_steps,
-        adapter_cache=None,
+        learning=LearningOptions(n_steps=n_steps, cache=None),
     )
 
 

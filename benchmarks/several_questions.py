@@ -46,6 +46,7 @@ N_CHOSEN, N_CANDIDATES, N_VERSIONS = 10, 200, 4
 MMR_WEIGHTS = (0.5, 0.7, 0.9)
 RRF_CONSTANT = 60
 MOST_PARTS = 4
+TASK = "Write each question of the user on a line of its own. Do not answer them."
 SHOWN = (  # to the model that splits
     ("Who wrote Faust? How high is Mont Blanc?", "Who wrote Faust?\nHow high is Mont Blanc?"),
     (
@@ -130,12 +131,12 @@ def pairs_of(questions: QuestionSet, seed: int, cache: EmbeddingCache) -> list[A
 
 def decomposed(texts: Sequence[str]) -> list[list[str]]:
     """Return the questions that the bundled model finds in each text, one a line; at least one."""
-    from sift_core.answering import AnswerEngine, LanguageModel
+    from sift_core.answering import AnswerEngine, LanguageModel, PromptOptions
 
     engine = AnswerEngine(
         language_model=LanguageModel.from_pretrained(),
-        system_prompt="Write each question of the user on a line of its own. Do not answer them.",
-        max_new_tokens=96,
+        prompt=PromptOptions(system=TASK),
+        generation={"max_new_tokens": 96},
     )
     shown = [
         turn

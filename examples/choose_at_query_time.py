@@ -13,7 +13,13 @@ from demo_store import MODEL, QUESTION, demo_client, demo_source
 from qdrant_client import QdrantClient
 
 from sift_core import AnswerMode, ChoiceOptions
-from sift_core.answering import AnswerEngine, CostModel, LanguageModel
+from sift_core.answering import (
+    AnswerEngine,
+    CostModel,
+    LanguageModel,
+    LearningOptions,
+    VariancePolicy,
+)
 from sift_core.embedders import SentenceTransformerEmbedder
 
 CASES = [  # question, chunks chosen for the prompt, whether the caller waits half of what they take
@@ -37,13 +43,13 @@ def show(client: QdrantClient) -> None:
     for question, n_context, is_in_a_hurry in CASES:
         engine = AnswerEngine(
             language_model=language_model,
-            cost_model=costs,
-            adapter_cache=None,  # else the third question would find what the second learned
             source=source,
             embedder=embedder,
             options=ChoiceOptions(n_select=n_context),
-            n_steps=10,
-            max_new_tokens=24,
+            # With a cache the third question would find what the second learned.
+            learning=LearningOptions(n_steps=10, cache=None),
+            generation={"max_new_tokens": 24},
+            policy=VariancePolicy(cost_model=costs),
         )
         latency_s, budget = None, ""
         if is_in_a_hurry:

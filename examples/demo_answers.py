@@ -12,7 +12,7 @@ from demo_report import Comparison, ModeResult, print_answer_line, print_modes, 
 from rich.console import Console
 
 from sift_core import CandidatePool, ChoiceOptions, InvalidInputError
-from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel
+from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel, LearningOptions
 from sift_core.cli.models import load_language_model
 
 MODES = ("base", "context", "fine_tune", "both")
@@ -40,9 +40,8 @@ def answer_and_learn(
     engine = AnswerEngine(
         language_model=language_model,
         options=ChoiceOptions(n_select=N_CHUNKS),
-        n_steps=N_STEPS,
-        max_new_tokens=N_NEW_TOKENS,
-        adapter_cache=AdapterCache(folder=cache / "adapters"),
+        learning=LearningOptions(n_steps=N_STEPS, cache=AdapterCache(folder=cache / "adapters")),
+        generation={"max_new_tokens": N_NEW_TOKENS},
     )
     engine = answer_from_each(console, engine, compared, methods, pace)
     return try_modes(console, engine, compared, pace)
@@ -78,7 +77,7 @@ def answer_from_each(
         )
     console.print(f"\n[dim]Three answers: about {seconds(n_chunks):.0f} s.[/]")
     options = replace(engine.options, n_select=n_chunks)
-    engine = replace(engine, options=options, max_new_tokens=n_new(n_chunks))
+    engine = replace(engine, options=options, generation={"max_new_tokens": n_new(n_chunks)})
     for name, method in methods.items():
         reader = replace(engine, options=replace(method, n_select=n_chunks))
         choice = reader.choose_from(compared.query, compared.pool, mode="context")
@@ -118,14 +117,14 @@ def try_modes(
         f"\n[dim]Learning and scoring: about {seconds(n_steps):.0f} s; less if this was learned "
         f"before.[/]"
     )
-    engine = replace(engine, n_steps=n_steps)
+    engine = replace(engine, learning=replace(engine.learning, n_steps=n_steps))
     with progress(console) as bar:
         task = bar.add_task("Learning and scoring", total=len(MODES) + 2 * n_steps)
         results = []
         for mode in MODES:
             choice = engine.choose_from(compared.query, pool, mode=mode)
             started = time.perf_counter()
-            session = engine.prepared(choice, on_step=lambda _: bar.advance(task))
+            session = engine.prepare(choice, on_step=lambda _: bar.advance(task))
             bits = session.bits_per_byte(held_back)
             taken = time.perf_counter() - started
             results.append(ModeResult(mode=mode, bits_per_byte=bits, seconds=taken))

@@ -19,7 +19,7 @@ from langchain_qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 
 from langchain_sift import ChatSIFT, SIFTAnswer, SIFTRetriever
-from sift_core.answering import AnswerEngine
+from sift_core.answering import AnswerEngine, LearningOptions
 from sift_core.embedders import SentenceTransformerEmbedder
 
 
@@ -39,8 +39,8 @@ def show(client: QdrantClient) -> None:
         MODEL,
         source=demo_source(client, embeddings),
         embedder=embeddings,
-        n_steps=10,
-        max_new_tokens=24,
+        learning=LearningOptions(n_steps=10),
+        generation={"max_new_tokens": 24},
     )
 
     retriever = SIFTRetriever(vectorstore=store, k=8, fetch_k=200)

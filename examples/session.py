@@ -15,7 +15,7 @@ import time
 from demo_store import MODEL, demo_client, demo_source
 from qdrant_client import QdrantClient
 
-from sift_core.answering import AnswerEngine, Session
+from sift_core.answering import AnswerEngine, LearningOptions, Session
 from sift_core.embedders import SentenceTransformerEmbedder
 
 TOPICS = {
@@ -43,8 +43,8 @@ def show(client: QdrantClient) -> None:
         MODEL,
         source=demo_source(client, embedder),
         embedder=embedder,
-        n_steps=10,
-        max_new_tokens=24,
+        learning=LearningOptions(n_steps=10),
+        generation={"max_new_tokens": 24},
     )
     sessions = {topic: opened(engine, topic) for topic in TOPICS}
     for topic, session in sessions.items():

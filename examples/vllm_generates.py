@@ -17,7 +17,7 @@ from peft import LoraConfig
 from transformers.utils import logging as transformers_logging
 
 from sift_core import InMemorySource
-from sift_core.answering import AnswerEngine, FineTuningSettings, VllmServer
+from sift_core.answering import AnswerEngine, FineTuningSettings, LearningOptions, VllmServer
 from sift_core.testing import HashingEmbedder  # stands for your embedding model
 
 MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")
@@ -34,14 +34,12 @@ RANK = 16  # vLLM's --max-lora-rank, unless it is told another
 def main() -> None:
     transformers_logging.disable_progress_bar()
     embedder = HashingEmbedder()
+    lora = LoraConfig(r=RANK, lora_alpha=16, target_modules="all-linear")
     engine = AnswerEngine.from_pretrained(
         MODEL,
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
         embedder=embedder,
-        n_steps=8,
-        settings=FineTuningSettings(
-            lora=LoraConfig(r=RANK, lora_alpha=16, target_modules="all-linear")
-        ),
+        learning=LearningOptions(n_steps=8, settings=FineTuningSettings(lora=lora)),
     )
     session = engine.session(QUESTIONS[0], mode="fine_tune")
     if session.tuned is None or session.report is None:

@@ -182,7 +182,7 @@ class Measurer:
         room = self._reading.room_for_chunks(task.text)
         if one.arm.context_tokens is not None:
             room = min(room, one.arm.context_tokens)
-        read = self._reading.fitting(chunks, room)
+        read = self._reading.fit(chunks, room)
         return len(read), self._reading.bits_per_byte(task.text, read)
 
 

@@ -1,6 +1,6 @@
-from sift_core.answering.calibrating import calibrate as calibrate
 from sift_core.answering.calibration import Calibration as Calibration
-from sift_core.answering.cost_model import CostModel as CostModel
+from sift_core.answering.calibration import calibrate as calibrate
+from sift_core.answering.choosing import Choice as Choice
 from sift_core.answering.engine import AnswerEngine as AnswerEngine
 from sift_core.answering.in_context import InContextAnswerer as InContextAnswerer
 from sift_core.answering.in_context import TextGenerator as TextGenerator
@@ -14,13 +14,15 @@ from sift_core.answering.learning.settings import FineTuningSettings as FineTuni
 from sift_core.answering.model.adapters import Adapter as Adapter
 from sift_core.answering.model.generation import Generation as Generation
 from sift_core.answering.model.language_model import LanguageModel as LanguageModel
+from sift_core.answering.options import LearningOptions as LearningOptions
+from sift_core.answering.options import PromptOptions as PromptOptions
+from sift_core.answering.policy import CostModel as CostModel
 from sift_core.answering.policy import Decision as Decision
 from sift_core.answering.policy import Policy as Policy
 from sift_core.answering.policy import PolicyFeatures as PolicyFeatures
+from sift_core.answering.policy import Strategy as Strategy
 from sift_core.answering.policy import VariancePolicy as VariancePolicy
-from sift_core.answering.policy import Way as Way
 from sift_core.answering.request import AnswerRequest as AnswerRequest
-from sift_core.answering.request import Choice as Choice
 from sift_core.answering.sessions import Session as Session
 from sift_core.answering.streams import AnswerStream as AnswerStream
 from sift_core.answering.streams import AsyncAnswerStream as AsyncAnswerStream

@@ -1,41 +1,69 @@
-"""Which way to answer is best for a collection: what was measured, and the policy it gives."""
+"""Measure how well and how fast each strategy answers from a collection, and fit a policy to it.
+
+A passage is held back: its first half is the question, its second the answer, and no candidate
+repeats the second. More is not known of a collection without labels.
+"""
 
 from __future__ import annotations
 
 import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from sift_core.answering.cost_model import CostModel
-from sift_core.answering.policy import CalibratedPolicy, PolicyFeatures, Split, Way
+from sift_core.answering.choosing import Choice, first_choice_arguments, make_choice
+from sift_core.answering.in_context import InContextAnswerer
+from sift_core.answering.learning.effort import EFFORTS, effort_for
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.options import LearningOptions, PromptOptions
+from sift_core.answering.policy import (
+    READING,
+    CalibratedPolicy,
+    CostModel,
+    DecisionStump,
+    PolicyFeatures,
+    Strategy,
+    VariancePolicy,
+)
+from sift_core.answering.request import AnswerRequest
+from sift_core.answering.sessions import Session, prepare_session
+from sift_core.checks import as_count, as_number, check_question, check_text, short_repr
+from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
 from sift_core.files import seal, unseal, write_whole
+from sift_core.options import ChoiceOptions
 from sift_core.processor import n_threads
-from sift_core.types import AnswerMode, FloatArray
+from sift_core.protocols import CandidateSource, Embedder, SamplableSource
+from sift_core.text_overlap import runs_in
+from sift_core.types import AnswerMode, CandidatePool, FloatArray, Query
 
-if TYPE_CHECKING:
-    from sift_core.answering.model.language_model import LanguageModel
+FORMAT = 2  # of the file
+LEAST_EXAMPLES = 8  # guess: fewer say nothing
+SHORTEST = 200  # characters of a passage, both halves together
+MOST_SHARED = 0.05  # of the answer's runs of words that a candidate may have; a sentence has more
+N_SPARE = 20  # candidates beyond K, in place of those that are left out
 
-FORMAT = 1  # of the file
-KNOWN = ("explained_read", "explained_learned", "question_tokens")  # what a split may go by
-LEAST_SIDE = 8  # guess: examples on either side of a split
+FEATURES = ("explained_read", "explained_learned", "question_tokens")  # of a stump
+LEAST_SIDE = 8  # guess: examples on either side of a threshold
 N_FOLDS = 10
-N_SHUFFLES = 199  # of what is known of questions, to tell a split from chance
-CERTAIN, N_ERRORS = 0.95, 1.645  # on one side; the second of standard errors
-AS_GOOD = 0.002  # of base's bits: of ways that are so near to the best the quickest is taken
+N_SHUFFLES = 199  # of the features, to tell a stump from chance
+CONFIDENCE, N_ERRORS = 0.95, 1.645  # one-sided; the second in standard errors
+EQUAL_SHARE = 0.002  # of base's bits: the quickest of the strategies so near to the best is taken
+COSTS_S = 40.0  # of measuring costs, so that long prompts are timed, too
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredExample:
-    """One example in every way.
+    """One example with every strategy.
 
     Args:
-        bits_per_byte: Of the answer, way by way.
-        seconds: Of learning and reading, way by way.
+        bits_per_byte: Bits per byte of the answer, by strategy.
+        seconds: Seconds of learning and reading, by strategy.
         features: What is known of the question.
     """
 
@@ -44,22 +72,23 @@ class MeasuredExample:
     features: PolicyFeatures
 
     @classmethod
-    def of(cls, written: dict[str, Any]) -> MeasuredExample:
-        """Return what `asdict` made of one, or JSON of that."""
-        lists = {name: tuple(written[name]) for name in ("bits_per_byte", "seconds")}
-        known = written["features"]
-        tuples = {name: tuple(known[name]) for name in ("variances_learned", "learn_tokens")}
-        return cls(features=PolicyFeatures(**known | tuples), **lists)
+    def from_dict(cls, record: dict[str, Any]) -> MeasuredExample:
+        """Return the example of which `asdict`, or JSON of that, is a record."""
+        features = dict(record["features"])
+        for name in ("variances_learned", "learn_tokens"):
+            features[name] = tuple(features[name])
+        measures = {name: tuple(record[name]) for name in ("bits_per_byte", "seconds")}
+        return cls(features=PolicyFeatures(**features), **measures)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What ways to answer did for examples of a collection.
+    """Measures of every strategy on examples of a collection.
 
-    `AnswerEngine(policy=found.policy, cost_model=found.cost_model, …)` goes by it in mode "auto".
+    `AnswerEngine(policy=calibration.policy, …)` goes by it in mode "auto".
 
     Args:
-        ways: w of them, base first.
+        strategies: w strategies, base first.
         examples: What was measured.
         cost_model: Seconds on the machine; None if they are of another one.
         model: Name of the language model.
@@ -67,7 +96,7 @@ class Calibration:
         machine: Where it was measured.
     """
 
-    ways: tuple[Way, ...]
+    strategies: tuple[Strategy, ...]
     examples: tuple[MeasuredExample, ...]
     cost_model: CostModel | None
     model: str
@@ -76,65 +105,72 @@ class Calibration:
 
     @property
     def bits_per_byte(self) -> FloatArray:
-        """Of each example in each way, shape (n, w)."""
+        """Of each example with each strategy, shape (n, w)."""
         return np.array([one.bits_per_byte for one in self.examples])
 
     @property
     def seconds(self) -> FloatArray:
-        """Of each example's learning and reading in each way, shape (n, w)."""
+        """Of each example's learning and reading with each strategy, shape (n, w)."""
         return np.array([one.seconds for one in self.examples])
 
     @cached_property
     def policy(self) -> CalibratedPolicy:
         """What to do in mode "auto".
 
-        Reading, unless another way is better for certain; or a split by what is known of a
-        question, if it is better on examples that it was not fitted to, and better than all but
-        5 % of the splits by what is known of others.
+        Reading, unless another strategy is significantly better; or a decision stump, if it is
+        better on examples that it was not fitted to, and better than 95 % of the stumps that are
+        fitted to shuffled features.
         """
-        bits, split = self.bits_per_byte, None
-        order = self._order(bits)
-        known = np.array([[getattr(e.features, name) for name in KNOWN] for e in self.examples])
-        if self._gain_of_splitting(known) > 0 and _is_no_chance(bits, known):
-            _, column, threshold, below, above = _best_split(bits, known)
-            ways = {"below": self.ways[below], "above": self.ways[above]}
-            split = Split(known=KNOWN[column], threshold=threshold, **ways)
+        bits, stump = self.bits_per_byte, None
+        features = np.array(
+            [[getattr(e.features, name) for name in FEATURES] for e in self.examples]
+        )
+        if self._gain_of_stump(features) > 0 and _is_significant(bits, features):
+            _, column, threshold, below, above = _best_stump(bits, features)
+            stump = DecisionStump(
+                feature=FEATURES[column],
+                threshold=threshold,
+                below=self.strategies[below],
+                above=self.strategies[above],
+            )
+        saved = 1 - bits.mean(axis=0) / bits[:, 0].mean()
         return CalibratedPolicy(
-            saved={self.ways[i]: float(1 - bits[:, i].mean() / bits[:, 0].mean()) for i in order},
+            saved={self.strategies[i]: float(saved[i]) for i in self._order(bits)},
             n_examples=len(bits),
             shortest=min(one.features.question_tokens for one in self.examples),
-            split=split,
+            stump=stump,
+            cost_model=self.cost_model,
         )
 
     def _order(self, bits: FloatArray) -> list[int]:
-        """Return the ways as they are preferred: those that are better than reading for certain.
+        """Return the strategies by preference: first those that are significantly better.
 
-        The quickest of those within .2 % of base's bits from the best one first. Then reading, and
-        the others by their means.
+        The quickest of those within 0.2 % of base's bits from the best comes first. Then reading,
+        and the others by their means.
         """
-        usual = self.ways.index(Way(AnswerMode.CONTEXT))
+        reading = self.strategies.index(Strategy(AnswerMode.CONTEXT))
         means, seconds = bits.mean(axis=0), self.seconds.mean(axis=0)
-        gains = bits[:, [usual]] - bits
+        gains = bits[:, [reading]] - bits
         errors = gains.std(axis=0, ddof=1) / np.sqrt(len(bits))
-        order = [i for i in np.argsort(means, kind="stable").tolist() if i != usual]
+        order = [i for i in np.argsort(means, kind="stable").tolist() if i != reading]
         better = [i for i in order if gains[:, i].mean() > N_ERRORS * errors[i]]
-        near = [i for i in better if means[i] <= means[better[0]] + AS_GOOD * means[0]]
+        near = [i for i in better if means[i] <= means[better[0]] + EQUAL_SHARE * means[0]]
         near.sort(key=seconds.__getitem__)
-        found = [*near, *better[len(near) :], usual]
-        return [*found, *(i for i in order if i not in found)]
+        first = [*near, *better[len(near) :], reading]
+        return [*first, *(i for i in order if i not in first)]
 
-    def _gain_of_splitting(self, known: FloatArray) -> float:
-        """Return how many bits a split saves over the first way, on examples it has not seen."""
+    def _gain_of_stump(self, features: FloatArray) -> float:
+        """Return how many bits a stump saves over the first strategy, on examples not fitted to."""
         bits, gain = self.bits_per_byte, 0.0
         folds = np.arange(len(bits)) % N_FOLDS
         for fold in range(N_FOLDS):
-            seen, held = bits[folds != fold], bits[folds == fold]
-            total, column, threshold, below, above = _best_split(seen, known[folds != fold])
+            fitted, held = bits[folds != fold], bits[folds == fold]
+            total, column, threshold, below, above = _best_stump(fitted, features[folds != fold])
             if not np.isfinite(total):
                 return 0.0
-            is_below = known[folds == fold, column] <= threshold
+            is_below = features[folds == fold, column] <= threshold
             chosen = np.where(is_below, held[:, below], held[:, above])
-            gain += float((held[:, self._order(seen)[0]] - chosen).sum())
+            gain += float((held[:, self._order(fitted)[0]] - chosen).sum())
         return gain
 
     def save(self, path: str | Path) -> None:
@@ -143,11 +179,8 @@ class Calibration:
         Raises:
             InvalidInputError: If it cannot be written.
         """
-        content = asdict(self) | {"format": FORMAT}
-        for example in content["examples"]:
-            example["features"] |= {"cost_model": None}
         try:
-            write_whole(Path(path), seal(content, "calibration"))
+            write_whole(Path(path), seal(asdict(self) | {"format": FORMAT}, "calibration"))
         except OSError as error:
             raise InvalidInputError(
                 f"the calibration could not be written to {str(path)!r}: {error}"
@@ -162,19 +195,21 @@ class Calibration:
         """
         try:
             content = unseal(Path(path).read_bytes(), "calibration")
-            if (found := content.pop("format")) != FORMAT:
-                raise ValueError(f"its format is {found}, not {FORMAT}")
-            loaded = cls(
-                **content
-                | {
-                    "ways": tuple(_way(one) for one in content["ways"]),
-                    "examples": tuple(map(MeasuredExample.of, content["examples"])),
-                    "cost_model": content["cost_model"] and CostModel(**content["cost_model"]),
-                }
-            )
+            if (form := content.pop("format")) != FORMAT:
+                raise ValueError(f"its format is {form}, not {FORMAT}")
+            strategies = [
+                Strategy(AnswerMode(one["mode"]), int(one["n_steps"]))
+                for one in content["strategies"]
+            ]
+            content |= {
+                "strategies": tuple(strategies),
+                "examples": tuple(map(MeasuredExample.from_dict, content["examples"])),
+                "cost_model": content["cost_model"] and CostModel(**content["cost_model"]),
+            }
+            loaded = cls(**content)
         except FileNotFoundError as error:
             raise InvalidInputError(
-                f"no calibration at {str(path)!r}; make one: sift calibrate, or `calibrate(engine)`"
+                f"no calibration at {str(path)!r}; make one: sift calibrate, or `calibrate`"
             ) from error
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InvalidInputError(
@@ -191,10 +226,6 @@ class Calibration:
         return loaded if is_here else replace(loaded, cost_model=None)
 
 
-def _way(written: dict[str, Any]) -> Way:
-    return Way(AnswerMode(written["mode"]), int(written["n_steps"]))
-
-
 def machine_of(language_model: LanguageModel) -> str:
     """Return what seconds depend on beside model and settings."""
     model = language_model.model
@@ -202,14 +233,14 @@ def machine_of(language_model: LanguageModel) -> str:
     return f"{platform.node()}, {n_threads()} {platform.machine()} threads, {computed}"
 
 
-def _best_split(bits: FloatArray, known: FloatArray) -> tuple[float, int, float, int, int]:
-    """Return the sum of bits, column and threshold of what is known, and the ways on both sides.
+def _best_stump(bits: FloatArray, features: FloatArray) -> tuple[float, int, float, int, int]:
+    """Return the sum of bits, the feature, its threshold, and the strategies on both sides.
 
-    The split of the least sum, with eight examples at least on either side; infinite where there
+    The stump of the least sum, with eight examples at least on either side; infinite where there
     is none.
     """
-    found = (np.inf, 0, 0.0, 0, 0)
-    for column, values in enumerate(known.T):
+    best = (np.inf, 0, 0.0, 0, 0)
+    for column, values in enumerate(features.T):
         order = np.argsort(values, kind="stable")
         ordered, below = values[order], bits[order].cumsum(axis=0)
         above = below[-1] - below
@@ -217,19 +248,264 @@ def _best_split(bits: FloatArray, known: FloatArray) -> tuple[float, int, float,
         total[: LEAST_SIDE - 1] = total[len(total) - LEAST_SIDE :] = np.inf
         total[:-1][ordered[:-1] == ordered[1:]] = np.inf
         i = int(total.argmin())
-        if total[i] < found[0]:
+        if total[i] < best[0]:
             threshold = float(ordered[i] + ordered[i + 1]) / 2
-            ways = int(below[i].argmin()), int(above[i].argmin())
-            found = float(total[i]), column, threshold, *ways
-    return found
+            sides = int(below[i].argmin()), int(above[i].argmin())
+            best = float(total[i]), column, threshold, *sides
+    return best
 
 
-def _is_no_chance(bits: FloatArray, known: FloatArray) -> bool:
-    """Return whether splits are worse where what is known is of other examples, by chance.
+def _is_significant(bits: FloatArray, features: FloatArray) -> bool:
+    """Return whether stumps are worse where the features are those of other examples.
 
-    Of differences that are nothing but noise, the split with the least bits saves much, too.
+    Of differences that are nothing but noise, the stump with the least bits saves much, too.
     """
     generator = np.random.default_rng(0)
-    total, *_ = _best_split(bits, known)
-    shuffled = [_best_split(bits, generator.permutation(known))[0] for _ in range(N_SHUFFLES)]
-    return bool(np.mean(total < np.array(shuffled)) >= CERTAIN)
+    total, *_ = _best_stump(bits, features)
+    shuffled = [_best_stump(bits, generator.permutation(features))[0] for _ in range(N_SHUFFLES)]
+    return bool(np.mean(total < np.array(shuffled)) >= CONFIDENCE)
+
+
+OnExample: TypeAlias = Callable[[Calibration], object]
+
+
+def calibrate(
+    language_model: LanguageModel,
+    source: CandidateSource,
+    embedder: Embedder,
+    *,
+    options: ChoiceOptions | None = None,
+    prompt: PromptOptions | None = None,
+    learning: LearningOptions | None = None,
+    cost_model: CostModel | None = None,
+    n: int = 40,
+    minutes: float = 10.0,
+    questions: Sequence[tuple[str, str]] = (),
+    seed: int = 0,
+    on_example: OnExample | None = None,
+) -> Calibration:
+    """Return how well every strategy answers from a collection, for the policy of an engine.
+
+    Holds passages back, with all that repeats them, and has each strategy predict their second
+    half from the first: base, context, and learning and both with each effort up to that of
+    `learning`. On a CPU an example takes some ten seconds with 135 M parameters.
+
+    Args:
+        language_model: The model that answers.
+        source: The collection.
+        embedder: The model that embedded the collection.
+        options: As for `AnswerEngine`, like the next two. Default: those of an engine.
+        prompt: How chunks are put.
+        learning: How the model learns. Its cache is not used.
+        cost_model: Seconds on this machine. Default: measured, in some 40 s.
+        n: Number of examples at most, >= 8. Default: 40.
+        minutes: No example begins after this many minutes, > 0. Default: 10.
+        questions: Pairs of question and answer, in place of passages. Mode "merged" is measured
+            on them alone: its adapters may have learned the passages. Default: none.
+        seed: Seed of the passages that are drawn. Default: 0.
+        on_example: Called after each example with the calibration so far. What it raises ends the
+            calibration. Default: None.
+
+    Raises:
+        InvalidInputError: If the source cannot draw documents, or fewer than eight examples could
+            be measured.
+        CandidateSourceError: If the store fails.
+        AnswerError: If the model fails.
+    """
+    as_count("n", n, minimum=LEAST_EXAMPLES)
+    as_number("minutes", minutes, above=0)
+    end = time.monotonic() + 60 * minutes
+    examples = _examples_of(questions) if questions else held_back_examples(source, n, seed)
+    learning = LearningOptions() if learning is None else learning
+    # From the cache, what was learned before would take no time.
+    measurer = Measurer(
+        source=source,
+        embedder=embedder,
+        answerer=InContextAnswerer(language_model=language_model, prompt=prompt or PromptOptions()),
+        options=ChoiceOptions() if options is None else options,
+        learning=replace(learning, cache=None),
+    )
+    calibration = Calibration(
+        strategies=strategies_of(learning, with_merged=bool(questions)),
+        examples=(),
+        cost_model=cost_model
+        or CostModel.measure(language_model, learning.settings, aim_s=COSTS_S),
+        model=language_model.name,
+        fingerprint=language_model.fingerprint,
+        machine=machine_of(language_model),
+    )
+    for example in examples:
+        measured = measurer.measure(example, calibration.strategies)
+        if measured is not None:
+            calibration = replace(calibration, examples=(*calibration.examples, measured))
+            if on_example is not None:
+                on_example(calibration)
+        if len(calibration.examples) == n or time.monotonic() > end:
+            break
+    if (n_measured := len(calibration.examples)) < LEAST_EXAMPLES:
+        why = (
+            f"{minutes:g} minutes were over"
+            if time.monotonic() > end
+            else f"no more {'questions' if questions else 'passages'} could be used"
+        )
+        raise InvalidInputError(
+            f"a calibration needs {LEAST_EXAMPLES} examples; {why} after {n_measured}. Give it "
+            f"more time, documents of at least {SHORTEST} characters, or questions with answers"
+        )
+    return calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """What every strategy is measured on.
+
+    Args:
+        question: A question, or the first half of a text.
+        answer: The answer, or the second half.
+        is_text: Whether the two are halves of a text. Default: False.
+        held_back: Id of the passage of the collection that they are. Default: none.
+    """
+
+    question: str
+    answer: str
+    is_text: bool = False
+    held_back: str | None = None
+
+
+def _examples_of(questions: Sequence[tuple[str, str]]) -> Iterator[Example]:
+    """Return an iterator of questions with answers, checked before any work."""
+    if len(questions) < LEAST_EXAMPLES:
+        raise InvalidInputError(
+            f"`questions` must be at least {LEAST_EXAMPLES} pairs of question and answer, got "
+            f"{len(questions)}"
+        )
+    for pair in questions:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise InvalidInputError(
+                f"`questions` must be pairs of question and answer, got {short_repr(pair)}"
+            )
+        check_question(pair[0])
+        check_text("answer", pair[1])
+        if not pair[1].strip():
+            raise InvalidInputError(f"the answer to {short_repr(pair[0])} is empty")
+    return (Example(question=question, answer=answer) for question, answer in questions)
+
+
+def held_back_examples(source: CandidateSource, n: int, seed: int) -> Iterator[Example]:
+    """Return an iterator of random passages of a store in two halves.
+
+    Raises:
+        InvalidInputError: If the store cannot draw documents.
+    """
+    if not isinstance(source, SamplableSource):
+        raise InvalidInputError(
+            f"{type(source).__name__} cannot draw documents (`sample`), which are held back; pass "
+            f"`questions` with answers"
+        )
+    sample = source.sample(4 * n, np.random.default_rng(seed))
+    halves = []
+    for passage_id, text in zip(sample.document_ids, sample.texts, strict=True):
+        middle = text.find(" ", len(text) // 2)
+        if len(text) >= SHORTEST and middle > 0 and text[:middle].strip() and text[middle:].strip():
+            question, answer = text[:middle], text[middle:]
+            halves.append(
+                Example(question=question, answer=answer, is_text=True, held_back=passage_id)
+            )
+    return iter(halves)
+
+
+def strategies_of(learning: LearningOptions, *, with_merged: bool) -> tuple[Strategy, ...]:
+    """Return all strategies of an engine that learns so.
+
+    What was learned beforehand may hold a passage that is held back: it is measured on questions
+    alone.
+    """
+    counts = [learning.max_steps]
+    if learning.n_steps is None:
+        efforts = sorted(effort.n_steps for effort in EFFORTS.values())
+        counts = [n for n in efforts if n <= learning.max_steps]
+    modes = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
+    merged = [Strategy(AnswerMode.MERGED)] if with_merged and learning.adapters is not None else []
+    return (
+        Strategy(AnswerMode.BASE),
+        Strategy(AnswerMode.CONTEXT),
+        *merged,
+        *(Strategy(mode, n) for n in counts for mode in modes),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurer:
+    """Measures strategies as an engine of these parts would answer."""
+
+    source: CandidateSource
+    embedder: Embedder
+    answerer: InContextAnswerer
+    options: ChoiceOptions
+    learning: LearningOptions
+
+    def measure(self, example: Example, strategies: Sequence[Strategy]) -> MeasuredExample | None:
+        """Return an example with every strategy; None if there is no candidate."""
+        embedding = self.embedder.embed_query(example.question)
+        query = Query(text=example.question, embedding=embedding)
+        pool = self.source.fetch(query, self.options.n_candidates + N_SPARE)
+        if example.held_back is not None:
+            pool = _without_passage(pool, example)
+        pool = pool.take(range(min(len(pool), self.options.n_candidates)))
+        if not len(pool):
+            return None
+        choice = self._choose(query, pool)
+        read, lessons = choice.chunks(choice.read), choice.chunks(choice.learned)
+        sessions = {n: self._learn(choice, n) for n in {one.n_steps for one in strategies}}
+        bits, seconds = [], []
+        for strategy in strategies:
+            session = sessions[strategy.n_steps]
+            if strategy.mode is AnswerMode.MERGED:
+                merged = replace(choice, mode=strategy.mode, read=None, learned=None)
+                session = prepare_session(merged, self.answerer, self.learning)
+            reading = choice.read if strategy.mode in READING else None
+            chosen = replace(session.choice, mode=strategy.mode, read=reading)
+            session = replace(session, choice=chosen)
+            started = time.perf_counter()
+            if example.is_text:
+                bits.append(session.bits_per_byte(example.answer, opening=example.question))
+            else:
+                bits.append(session.answer_bits_per_byte(example.answer))
+            learning_s = sum(session.timings.get(stage, 0.0) for stage in ("fine_tune", "merge"))
+            seconds.append(learning_s + time.perf_counter() - started)
+        features = self.answerer.features(query, read, lessons)
+        return MeasuredExample(bits_per_byte=tuple(bits), seconds=tuple(seconds), features=features)
+
+    def _choose(self, query: Query, pool: CandidatePool) -> Choice:
+        """Return the chunks that are read and those that are learned."""
+        request = AnswerRequest(question=query.text, mode=AnswerMode.BOTH)
+        parts = self.answerer, self.options, self.learning
+        chosen = choose(pool, query, **first_choice_arguments(request, query, *parts))
+        return make_choice(
+            request,
+            query,
+            chosen,
+            answerer=self.answerer,
+            learning=self.learning,
+            policy=VariancePolicy(),
+            timings={},
+        )
+
+    def _learn(self, choice: Choice, n_steps: int) -> Session:
+        """Return the model after the first training steps."""
+        learned = choice.learned.first(n_steps) if n_steps and choice.learned else None
+        effort = effort_for(n_steps) if choice.effort else None
+        choice = replace(choice, learned=learned, effort=effort)
+        return prepare_session(choice, self.answerer, self.learning)
+
+
+def _without_passage(pool: CandidatePool, example: Example) -> CandidatePool:
+    """Return the candidates but the passage itself and what repeats its second half."""
+    answer = runs_in(example.answer)
+    kept = [
+        row
+        for row, text in enumerate(pool.texts)
+        if pool.document_ids[row] != example.held_back
+        and len(answer & runs_in(text)) <= MOST_SHARED * len(answer)
+    ]
+    return pool.take(kept)

@@ -8,19 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from sift_core.answering.answer import Answer
-from sift_core.answering.citing import INSTRUCTION, citations_in, numbered
+from sift_core.answering.answer import Answer, Citation
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.prefix import Prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
+from sift_core.answering.options import LARGEST_COUNT, PLACE, PromptOptions
 from sift_core.answering.policy import PolicyFeatures
-from sift_core.checks import as_count, check_flag, check_text
-from sift_core.errors import InvalidInputError
+from sift_core.checks import as_count, check_text
 from sift_core.explanation import question_variances
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
-_PLACE = re.compile(r"\{(?:context|question)\}")
+REFUSAL = "The documents say nothing about that."
+INSTRUCTION = (
+    "Answer from the numbered texts above. After each statement put the number of the text that "
+    "it is from, such as [1]."
+)
+_MARKS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
+_NUMBER = re.compile(r"\d+")
 _SOME_NUMBER = 10  # of a chunk, where its tokens are counted before it has one
 
 
@@ -41,6 +46,18 @@ class TextGenerator(Protocol):
         ...
 
 
+class RefusalWriter:
+    """Writes that the documents have nothing on a question, in place of a model."""
+
+    def generate(
+        self, prompt: object, *, on_text: Callable[[str], object] | None = None, **options: Any
+    ) -> Generation:
+        """Return the refusal, whatever was asked."""
+        if on_text is not None:
+            on_text(REFUSAL)
+        return Generation(text=REFUSAL, n_prompt_tokens=0, n_new_tokens=0, finish_reason="stop")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InContextAnswerer:
     """Puts whole chunks before the question, as many as the window holds.
@@ -51,17 +68,15 @@ class InContextAnswerer:
 
     Args:
         language_model: The model that answers.
-        max_new_tokens: Length of an answer at most.
+        max_new_tokens: Length of an answer at most, in tokens, >= 1. Default: 64.
         generation: Passed to `transformers`' `generate` as it is, and `stop`, texts that end
-            an answer; greedy if left out.
-        prefix: What need not be read again, from `LanguageModel.read`.
-        generator: Writes the texts; the language model itself if None.
-        cite: Whether chunks are numbered by choice, from 1, and marks asked for.
-        system_prompt: As in `AnswerEngine`.
-        prompt_template: As in `AnswerEngine`.
+            an answer. Default: greedy decoding.
+        prefix: What need not be read again, from `LanguageModel.read`. Default: none.
+        generator: Writes the texts. Default: the language model itself.
+        prompt: How chunks and question are put. Default: without numbers or messages.
 
     Raises:
-        InvalidInputError: If a prompt is none, or the template lacks a place.
+        InvalidInputError: If `max_new_tokens` is out of its range.
     """
 
     language_model: LanguageModel
@@ -69,39 +84,24 @@ class InContextAnswerer:
     generation: Mapping[str, Any] = field(default_factory=dict)
     prefix: Prefix | None = None
     generator: TextGenerator | None = None
-    cite: bool = False
-    system_prompt: str | None = None
-    prompt_template: str | None = None
+    prompt: PromptOptions = field(default_factory=PromptOptions)
 
     def __post_init__(self) -> None:
-        check_flag("cite", self.cite)
-        for name in ("system_prompt", "prompt_template"):
-            if (text := getattr(self, name)) is not None:
-                check_text(name, text)
-                if not text.strip():
-                    raise InvalidInputError(f"`{name}` is empty; leave it out for none")
-        if self.prompt_template is not None:
-            missing = {"{context}", "{question}"} - set(_PLACE.findall(self.prompt_template))
-            if missing:
-                raise InvalidInputError(
-                    f"`prompt_template` must have the places {{context}} and {{question}}, got "
-                    f"none for {' and '.join(sorted(missing))}"
-                )
+        as_count("max_new_tokens", self.max_new_tokens, minimum=1, maximum=LARGEST_COUNT)
 
-    def generating(self, **generation: Any) -> InContextAnswerer:
-        """Return an answerer that generates so, and in all else as this one does.
+    def with_generation(self, **generation: Any) -> InContextAnswerer:
+        """Return an answerer with other settings of generation.
 
         Args:
             **generation: `max_new_tokens`, `stop`, and what `transformers`' `generate` takes.
 
         Raises:
-            InvalidInputError: If `max_new_tokens` < 1.
+            InvalidInputError: If `max_new_tokens` is out of its range.
         """
         n_new = generation.pop("max_new_tokens", self.max_new_tokens)
-        as_count("max_new_tokens", n_new, minimum=1)
         return replace(self, max_new_tokens=n_new, generation={**self.generation, **generation})
 
-    def fitting(self, chunks: CandidatePool, room: int) -> CandidatePool:
+    def fit(self, chunks: CandidatePool, room: int) -> CandidatePool:
         """Return the distinct chunks that fit into `room` tokens, in order of choice."""
         kept: list[int] = []
         seen: set[str] = set()
@@ -116,42 +116,42 @@ class InContextAnswerer:
 
     def size(self, text: str) -> int:
         """Return how many tokens a chunk takes in the prompt, its blank line included."""
-        as_read = numbered(text, _SOME_NUMBER) if self.cite else text
+        as_read = _numbered(text, _SOME_NUMBER) if self.prompt.cite else text
         return self.language_model.n_tokens(as_read + CHUNK_SEPARATOR)
 
     def context(self, chunks: CandidatePool) -> str:
         """Return the chunks as one text, the first choice last."""
         return CHUNK_SEPARATOR.join(chunks.texts[::-1])
 
-    def prompt(self, query: Query, chunks: CandidatePool) -> Prompt:
+    def prompt_for(self, query: Query, chunks: CandidatePool) -> Prompt:
         """Return the chunks and the question as one text, after what was said before."""
         text = self._put(self._as_read(chunks), query.text) if len(chunks) else query.text
         history: tuple[Message, ...] = tuple(query.history)
-        if self.system_prompt is not None and not (history and history[0]["role"] == "system"):
-            history = ({"role": "system", "content": self.system_prompt}, *history)
+        if self.prompt.system is not None and not (history and history[0]["role"] == "system"):
+            history = ({"role": "system", "content": self.prompt.system}, *history)
         if not history:
             return text
         return [*history, {"role": "user", "content": text}]
 
     def _as_read(self, chunks: CandidatePool) -> str:
         """Return the chunks as the model reads them before a question."""
-        if not self.cite:
+        if not self.prompt.cite:
             return self.context(chunks)
-        texts = [numbered(text, i + 1) for i, text in enumerate(chunks.texts)]
+        texts = [_numbered(text, i + 1) for i, text in enumerate(chunks.texts)]
         return CHUNK_SEPARATOR.join([*texts[::-1], INSTRUCTION])
 
     def _put(self, context: str, question: str) -> str:
-        if self.prompt_template is None:
+        if self.prompt.template is None:
             return context + CHUNK_SEPARATOR + question
         texts = {"{context}": context, "{question}": question}
-        return _PLACE.sub(lambda place: texts[place.group()], self.prompt_template)
+        return PLACE.sub(lambda place: texts[place.group()], self.prompt.template)
 
     def room_beside(self, query: Query) -> int:
         """Return how many tokens chunks may take beside question, answer and all put with them."""
-        room = self.room(self.prompt(query, CandidatePool.empty()))
-        around = [INSTRUCTION] if self.cite else []
-        if self.prompt_template is not None:
-            around.append(_PLACE.sub("", self.prompt_template))
+        room = self.room(self.prompt_for(query, CandidatePool.empty()))
+        around = [INSTRUCTION] if self.prompt.cite else []
+        if self.prompt.template is not None:
+            around.append(PLACE.sub("", self.prompt.template))
         return room - sum(map(self.language_model.n_tokens, around))
 
     def check(self, query: Query) -> None:
@@ -162,7 +162,7 @@ class InContextAnswerer:
                 cannot be used.
         """
         self.language_model.check_generation(self.generation)
-        prompt = self.prompt(query, CandidatePool.empty())
+        prompt = self.prompt_for(query, CandidatePool.empty())
         self.language_model.check_prompt(prompt, self.max_new_tokens)
 
     def room(self, prompt: Prompt) -> int:
@@ -182,9 +182,9 @@ class InContextAnswerer:
             chosen: What was chosen for the prompt, in order.
             lessons: What would be learned from, in order, repeats included.
         """
-        prompt = self.prompt(query, chosen.take([]))
+        prompt = self.prompt_for(query, chosen.take([]))
         room = self.room_beside(query)
-        read = self.fitting(chosen, room)
+        read = self.fit(chosen, room)
         learned = question_variances(query, lessons.embeddings)
         variances_read = question_variances(query, read.embeddings)
         lengths = {text: self.language_model.n_tokens(text) for text in set(lessons.texts)}
@@ -221,7 +221,7 @@ class InContextAnswerer:
         started = time.perf_counter()
         used = self.used(query, chunks)
         generation = (self.generator or self.language_model).generate(
-            self.prompt(query, used),
+            self.prompt_for(query, used),
             max_new_tokens=self.max_new_tokens,
             on_text=on_text,
             prefix=self.prefix,
@@ -243,7 +243,7 @@ class InContextAnswerer:
         started = time.perf_counter()
         used = [self.used(query, chunks) for query in queries]
         generations = self.language_model.generate_batch(
-            [self.prompt(query, read) for query, read in zip(queries, used, strict=True)],
+            [self.prompt_for(query, read) for query, read in zip(queries, used, strict=True)],
             max_new_tokens=self.max_new_tokens,
             **self.generation,
         )
@@ -255,9 +255,9 @@ class InContextAnswerer:
 
     def used(self, query: Query, chunks: CandidatePool) -> CandidatePool:
         """Return the chunks that fit into the window beside question and answer."""
-        used = self.fitting(chunks, self.room_beside(query))
+        used = self.fit(chunks, self.room_beside(query))
         # Tokens may join differently where chunks meet, so the sum of lengths is an estimate.
-        while len(used) and self.room(self.prompt(query, used)) < 0:
+        while len(used) and self.room(self.prompt_for(query, used)) < 0:
             used = used.take(range(len(used) - 1))
         return used
 
@@ -274,7 +274,7 @@ class InContextAnswerer:
         """
         check_text("opening", opening)
         check_text("text", text)
-        context = self.context(self.fitting(chunks, self.room_for_chunks(opening + text)))
+        context = self.context(self.fit(chunks, self.room_for_chunks(opening + text)))
         if not opening:
             return self.language_model.bits_per_byte(text, context=context)
         lead = self.language_model.lead_ids(context + CHUNK_SEPARATOR if context else "", opening)
@@ -287,8 +287,8 @@ class InContextAnswerer:
         """
         check_text("answer", answer)
         n_tokens = max(1, self.language_model.n_tokens(answer))
-        used = self.generating(max_new_tokens=n_tokens).used(query, chunks)
-        lead = self.language_model.prompt_ids(self.prompt(query, used))
+        used = self.with_generation(max_new_tokens=n_tokens).used(query, chunks)
+        lead = self.language_model.prompt_ids(self.prompt_for(query, used))
         return self.language_model.bits_per_byte_behind(lead, answer)
 
     def room_for_chunks(self, text: str) -> int:
@@ -297,7 +297,7 @@ class InContextAnswerer:
         return max(window - 1 - self.language_model.n_tokens(text), window // 2)
 
     def _answer(self, generation: Generation, used: CandidatePool, seconds: float) -> Answer:
-        citations, unknown = citations_in(generation.text, used) if self.cite else ((), ())
+        citations, unknown = citations_in(generation.text, used) if self.prompt.cite else ((), ())
         return Answer(
             text=generation.text,
             mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
@@ -310,3 +310,37 @@ class InContextAnswerer:
             citations=citations,
             unknown_marks=unknown,
         )
+
+
+def _numbered(text: str, number: int) -> str:
+    """Return a chunk as it stands in the prompt."""
+    return f"[{number}] {text}"
+
+
+def citations_in(text: str, read: CandidatePool) -> tuple[tuple[Citation, ...], tuple[int, ...]]:
+    """Return the marks of an answer that name a chunk, and the numbers of those that name none.
+
+    "[1, 3]" is two marks of one span. What a chunk itself has in brackets, and the model copies,
+    looks like a mark.
+
+    Args:
+        text: The answer.
+        read: The chunks that were numbered from 1, in order.
+    """
+    citations: list[Citation] = []
+    unknown: dict[int, None] = {}
+    for mark in _MARKS.finditer(text):
+        for number in map(int, _NUMBER.findall(mark.group(1))):
+            if not 1 <= number <= len(read):
+                unknown[number] = None
+                continue
+            citations.append(
+                Citation(
+                    mark=number,
+                    start=mark.start(),
+                    end=mark.end(),
+                    position=number - 1,
+                    document_id=read.document_ids[number - 1],
+                )
+            )
+    return tuple(citations), tuple(unknown)

@@ -1,4 +1,4 @@
-"""A question to an engine, and the choice that is made for it before the model runs."""
+"""A question to an engine, and how it is to be answered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sift_core.answering.learning.effort import check_effort
-from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import (
     as_count,
     as_messages,
@@ -19,13 +18,10 @@ from sift_core.checks import (
     short_repr,
 )
 from sift_core.errors import InvalidInputError
-from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Embedder
 from sift_core.sources.several_queries import queries_of
-from sift_core.types import AnswerMode, CandidatePool, Message, Query
-
-LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
+from sift_core.types import AnswerMode, Message, Query
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,10 +39,10 @@ class AnswerRequest:
         filter: The source's own kind of filter. Default: no restriction.
         history: The chat before the question, oldest message first. Default: none.
         queries: Texts to search for in place of the question: its parts, or rewrites. Each has its
-            turns in the choice. Default: the question, or what the engine's `condense` makes of it.
-        latency_s: How long the caller will wait, > 0. Mode "auto" chooses by it, given a
-            `cost_model`. In any mode only the first training step begins after it, and the answer
-            is written to its end. Default: any time.
+            turns in the choice. Default: the question, as the engine's `query_rewriting` has it.
+        latency_s: Seconds that the caller will wait, > 0. Mode "auto" chooses by it if the policy
+            has a `cost_model`. In any mode only the first training step begins after it, and the
+            answer is written to its end. Default: any time.
         effort: How much to learn at most: "quick", "balanced" or "thorough". Default: the engine's.
         max_new_tokens: Length of the answer at most, >= 1. Default: the engine's.
         options: Fields of `ChoiceOptions` by name, in place of the engine's, for the chunks that
@@ -94,6 +90,10 @@ class AnswerRequest:
         if self.cite is not None:
             check_flag("cite", self.cite)
         check_generation(self.generation)
+        if "max_new_tokens" in self.generation:
+            raise InvalidInputError(
+                "`generation` of a request must not hold `max_new_tokens`; pass it beside it"
+            )
 
     @classmethod
     def of(cls, question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
@@ -164,79 +164,13 @@ OPTIONS = frozenset(one.name for one in fields(ChoiceOptions))
 _FIELDS = frozenset(one.name for one in fields(AnswerRequest)) - {"question"}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Choice:
-    """Everything that is decided about a question before the model runs.
-
-    Args:
-        query: The question.
-        mode: Never AUTO.
-        reasons: Why this mode, one sentence each.
-        pool: The candidates; empty in base mode.
-        read: What goes into the prompt; None if nothing does.
-        learned: What the model learns from, in order, repeats included; None if from nothing.
-        effort: With which of `EFFORTS`; None where the engine's settings alone say it, or nothing
-            is learned.
-        timings: Seconds by stage.
-        deadline: When the caller wants the answer, by `time.monotonic`; None for any time.
-        features: What a policy decided by; None where none was asked.
-        generation: How to generate, as in a request, with `max_new_tokens` where that is given.
-        cite: Whether chunks are numbered and marks asked for.
-        refuses: Whether the answer is that the documents do not tell, as `on_off_topic` says.
-        searched_for: The texts that the engine looked for: the question, or what `queries` or
-            `condense` put in its place. None where it looked for nothing.
-    """
-
-    query: Query
-    mode: AnswerMode
-    reasons: tuple[str, ...]
-    pool: CandidatePool
-    read: Chosen | None
-    learned: Chosen | None
-    timings: Mapping[str, float]
-    effort: str | None = None
-    deadline: float | None = None
-    features: PolicyFeatures | None = None
-    generation: Mapping[str, Any] = field(default_factory=dict)
-    cite: bool = False
-    refuses: bool = False
-    searched_for: tuple[str, ...] = ()
-
-    def standard_deviation(self, used: CandidatePool) -> float:
-        """Return σ at the question given some chunks, in the paper's setting; NaN without any."""
-        if not len(used):
-            return float("nan")
-        return float(question_variances(self.query, used.embeddings)[-1] ** 0.5)
-
-    def chunks(self, chosen: Chosen | None) -> CandidatePool:
-        """Return the chunks of `read` or `learned` in order of choice; none for None."""
-        return self.pool.take([]) if chosen is None else chosen.chunks
-
-    @property
-    def used(self) -> CandidatePool:
-        """Return the chunks that are read, then those that are learned from, repeats kept."""
-        return CandidatePool.concatenate([self.chunks(self.read), self.chunks(self.learned)])
-
-    def seconds_to_learn(self) -> float | None:
-        """Return the seconds that are left for training steps, > 0; None for any time."""
-        answer_s = 0.0
-        if self.features is not None and self.features.cost_model is not None:
-            answer_s = self.features.cost_model.answer_s(self.features, self.mode)
-        return seconds_until(self.deadline, less=answer_s)
-
-
-def seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
-    """Return the seconds to a moment of `time.monotonic`, less some, > 0; None for any time."""
-    return None if deadline is None else max(deadline - time.monotonic() - less, LEAST_SECONDS)
-
-
 def check_generation(generation: Mapping[str, Any]) -> None:
-    """Refuse settings that are no mapping, or hold the length of the answer: it has its own place.
+    """Refuse settings of generation that are no mapping of names.
 
     Raises:
         InvalidInputError: If so.
     """
-    if not isinstance(generation, Mapping):
-        raise InvalidInputError(f"`generation` must be a mapping, got {short_repr(generation)}")
-    if "max_new_tokens" in generation:
-        raise InvalidInputError("`generation` must not hold `max_new_tokens`; pass it beside it")
+    if not isinstance(generation, Mapping) or not all(isinstance(name, str) for name in generation):
+        raise InvalidInputError(
+            f"`generation` must be a mapping of names, got {short_repr(generation)}"
+        )

@@ -9,14 +9,17 @@ from itertools import takewhile
 from typing import Any
 
 from sift_core.answering.answer import Answer
-from sift_core.answering.in_context import InContextAnswerer
+from sift_core.answering.choosing import Choice
+from sift_core.answering.in_context import InContextAnswerer, RefusalWriter
+from sift_core.answering.learning.adapter_cache import fine_tune_cached
 from sift_core.answering.learning.fine_tuning import FineTuned
 from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.options import LearningOptions
 from sift_core.answering.policy import READING
-from sift_core.answering.request import Choice
 from sift_core.answering.streams import (
     AnswerStream,
     AsyncAnswerStream,
+    OnStep,
     OnText,
     Produce,
     cancellable,
@@ -24,6 +27,7 @@ from sift_core.answering.streams import (
 from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
+from sift_core.progress import timed
 from sift_core.types import AnswerMode, CandidatePool, FineTuningReport, Message, Query
 
 # Whether something was read, and learned → the mode that an answer came to be in.
@@ -39,7 +43,7 @@ _MODES = {
 class Session:
     """Answers questions from what was chosen, read and learned once.
 
-    Made by `AnswerEngine.session` and `AnswerEngine.prepared`. Any number of threads and asyncio
+    Made by `AnswerEngine.session` and `AnswerEngine.prepare`. Any number of threads and asyncio
     tasks may ask at once; each answer is the one that it would be alone. Questions do not see one
     another unless `history` says what was said. An answer's `standard_deviation` is that at the
     question which the session was opened with, and its `timings` are its own. The session's
@@ -85,10 +89,10 @@ class Session:
             AnswerError: If the model fails.
         """
         query = self._query(question, history)
-        answerer = self.answerer.generating(**generation)
+        answerer = self.answerer.with_generation(**generation)
         with self._adapted():
             answer = answerer.answer(query, self._read, on_text=on_text)
-        return self._completed(answer)
+        return self._complete(answer)
 
     async def aanswer(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
@@ -116,10 +120,10 @@ class Session:
                 f"`questions` must be a sequence of questions: {error}"
             ) from error
         queries = [self._query(question) for question in questions]
-        answerer = self.answerer.generating(**generation)
+        answerer = self.answerer.with_generation(**generation)
         with self._adapted():
             answers = answerer.answers(queries, self._read)
-        return [self._completed(answer) for answer in answers]
+        return [self._complete(answer) for answer in answers]
 
     def stream(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
@@ -175,7 +179,7 @@ class Session:
         # Questions that begin unlike one another: what their prompts share is what precedes them.
         others = [replace(query, text=text) for text in (query.text, "0", "A")]
         prompts = [
-            answerer.language_model.prompt_ids(answerer.prompt(o, answerer.used(o, self._read)))
+            answerer.language_model.prompt_ids(answerer.prompt_for(o, answerer.used(o, self._read)))
             for o in others
         ]
         with self._adapted():
@@ -198,11 +202,11 @@ class Session:
         return replace(query, text=question, history=query.history if history is None else history)
 
     def _produce(self, query: Query, generation: Mapping[str, Any]) -> Produce:
-        self.answerer.generating(**generation).check(query)
+        self.answerer.with_generation(**generation).check(query)
         settings = {**self.answerer.generation, **generation}
         return cancellable(lambda _, **options: self.answer(query, **options), settings)
 
-    def _completed(self, answer: Answer) -> Answer:
+    def _complete(self, answer: Answer) -> Answer:
         """Return an answer with what the choice says of it."""
         choice, read, report = self.choice, answer.chunks, self.report
         reasons = choice.reasons
@@ -230,6 +234,43 @@ class Session:
             stop_reason=None if choice.read is None else choice.read.stop_reason,
             missing_names=() if choice.read is None else choice.read.missing_names,
         )
+
+
+def prepare_session(
+    choice: Choice,
+    answerer: InContextAnswerer,
+    learning: LearningOptions,
+    *,
+    on_step: OnStep | None = None,
+) -> Session:
+    """Return a session whose model has learned what was chosen, now or before.
+
+    Args:
+        choice: From `make_choice`, in any mode.
+        answerer: Puts questions and generates.
+        learning: How the model learns, its cache, and what it learned beforehand.
+        on_step: Called after each training step with the loss before it.
+
+    Raises:
+        AnswerError: If fine-tuning fails; the model is as before.
+    """
+    language_model = answerer.language_model
+    tuned = merged = None
+    timings = dict(choice.timings)
+    lessons = choice.chunks(choice.learned)
+    if len(lessons):
+        settings = learning.settings_of(choice.effort).within(choice.seconds_to_learn())
+        with timed(timings, "fine_tune"):
+            tuned = fine_tune_cached(
+                language_model, lessons, settings, learning.cache, on_step=on_step
+            )
+            language_model.verify_base()
+    if choice.mode is AnswerMode.MERGED and learning.adapters is not None:
+        with timed(timings, "merge"):
+            merged = learning.adapters.adapter_for(choice.query)
+    if choice.refuses:
+        answerer = replace(answerer, generator=RefusalWriter())
+    return Session(choice=choice, answerer=answerer, tuned=tuned, merged=merged, timings=timings)
 
 
 def _picks(choice: Choice, used: CandidatePool) -> dict[str, Pick]:

@@ -7,9 +7,10 @@ refuses (a full disk); 130: stopped by Ctrl-C; 141: nobody reads stdout any more
 # What is imported here is imported before `main` can make Ctrl-C end in silence: next to nothing.
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # built in; `signal` imports more
 import gc
 import sys
+
+from sift_core.cli.interrupts import die_of_interrupts
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def run(command: Callable[[], Any]) -> int:
 def main() -> None:
     """Run the `sift` command."""
     gc.set_threshold(_COLLECT_AFTER)
-    _die_of_interrupts()
+    die_of_interrupts()
     from sift_core.cli.streams import clean_streams, open_closed_streams
 
     open_closed_streams()
@@ -48,24 +49,8 @@ def main() -> None:
             traceback.print_exc()
             sys.stderr.write("This is a defect of sift-rerank: report it with the lines above.\n")
             code = 1
-    _die_of_interrupts()
+    die_of_interrupts()
     sys.exit(code)
-
-
-def raise_interrupts() -> None:
-    """Have Ctrl-C raise KeyboardInterrupt again, after `main` had it end the process at once."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _die_of_interrupts() -> None:
-    """Have Ctrl-C end the process without a word while there is nothing to tidy up.
-
-    An exception inside an import or while Python ends would be shown with its traceback. Where
-    Ctrl-C is ignored, as in a shell's background, it stays ignored.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _application() -> None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from sift_core.cli import raise_interrupts
+from sift_core.cli.interrupts import raise_interrupts
 from sift_core.cli.settings import default_map, refuse_obeyed, settings_file, wrong_setting
 from sift_core.cli.streams import plain
 from sift_core.errors import MissingDependencyError

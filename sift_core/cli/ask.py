@@ -17,9 +17,8 @@ from rich.table import Table
 from sift_core.answering.answer import Answer
 from sift_core.answering.policy import VariancePolicy
 from sift_core.cli import options as flags
-from sift_core.cli.calibrate import engine_options
+from sift_core.cli.engine import load_engine
 from sift_core.cli.learn import LearningProgress
-from sift_core.cli.models import load_language_model
 from sift_core.cli.output import LEGEND, Terminal, Working, print_chunks, print_json, write
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line, plain
@@ -44,7 +43,7 @@ _COMMAND = re.compile(r"/[a-z]+")  # alone on its line: a question may begin wit
 
 # Stage of `Answer.timings` → what a reader calls it, in the order of the work.
 _STAGES = {
-    "condense": "condensing",
+    "rewrite": "rewriting",
     "embed": "embedding",
     "fetch": "retrieval",
     "select": "selection",
@@ -93,30 +92,22 @@ def ask(
     if queries and chat:
         raise InvalidInputError("--query is for one question; leave out --chat, or --query")
     about: dict[str, Any] = {"store": None, "embedder": None}
-    parts: dict[str, Any] = {}
+    opened = None
     with ExitStack() as stack:
         if mode != "base":
             opened = stack.enter_context(open_with_embedder(store, embedder))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
-            parts = {"source": opened.source, "embedder": opened.embedder}
         with Working("Loading the language model …") as status:
-            from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
-
-            language_model = load_language_model(
-                model, answers.device, dtype=answers.dtype, console=status.console
-            )
-            if mode == "merged":
-                parts["adapters"] = ClusterAdapters.load(adapters, language_model)
-            elif mode == "auto":
-                parts |= engine_options(
-                    opened.address, answers.calibration, adapters, language_model
-                )
-            engine = AnswerEngine(
-                language_model=language_model,
+            engine = load_engine(
+                model,
+                opened,
                 options=options,
+                answers=answers,
                 max_new_tokens=max_new_tokens,
-                **answers.for_engine(),
-                **parts,
+                console=status.console,
+                is_calibrated=mode == "auto",
+                adapters=adapters if mode == "merged" else None,
+                calibrated_adapters=adapters,
             )
         session = Session(
             engine=engine,
@@ -194,7 +185,7 @@ class Session:
             if answer.searched_for not in ((), (question,), tuple(self.queries)):
                 searched = " | ".join(map(one_line, answer.searched_for))
                 Terminal().say(f"searched for: {searched}", style="dim")
-            _print_about(Terminal(), answer, pace, cite=self.engine.cite)
+            _print_about(Terminal(), answer, pace, cite=self.engine.prompt.cite)
         return answer
 
     def _written(self, question: str) -> tuple[Answer, Pace]:

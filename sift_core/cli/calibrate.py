@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sift_core.cli import options as flags
+from sift_core.cli.engine import calibration_path
 from sift_core.cli.learn import EVERY_S
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import Terminal, Working, print_json, print_table
-from sift_core.cli.stores import DEFAULT_COLLECTION, StoreAddress, open_with_embedder
-from sift_core.errors import InvalidInputError
+from sift_core.cli.stores import StoreAddress, open_with_embedder
 from sift_core.evaluation.statistics import mean
-from sift_core.types import AnswerMode
 
 if TYPE_CHECKING:
-    from sift_core.answering import Calibration, LanguageModel
+    from sift_core.answering import Calibration
 
 
 def calibrate(
@@ -55,92 +54,50 @@ def calibrate(
     sift calibrate --questions answered.jsonl --minutes 20
     """
     pairs = [] if questions is None else _pairs(questions)
-    place = place_of(StoreAddress.parse(store)) if calibration is None else Path(calibration)
-    found: list[Calibration] = []
-    begun = time.monotonic()
+    path = Path(calibration) if calibration else calibration_path(StoreAddress.parse(store))
+    saved: list[Calibration] = []
+    started = time.monotonic()
     with open_with_embedder(store, embedder) as opened:
         with Working("Loading the language model …") as status:
-            from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
-            from sift_core.answering.calibrating import LEAST_EXAMPLES
-            from sift_core.answering.calibrating import calibrate as measure
+            from sift_core.answering import ClusterAdapters, LearningOptions  # with torch
+            from sift_core.answering.calibration import LEAST_EXAMPLES
+            from sift_core.answering.calibration import calibrate as measure
 
             language_model = load_language_model(model, device, dtype=dtype, console=status.console)
             has_adapters = bool(pairs) and Path(adapters).is_dir()
-            engine = AnswerEngine(
-                language_model=language_model,
-                source=opened.source,
-                embedder=opened.embedder,
-                adapters=ClusterAdapters.load(adapters, language_model) if has_adapters else None,
-                effort=effort,
-            )
+            learned = ClusterAdapters.load(adapters, language_model) if has_adapters else None
             status.update("Measuring the machine …")
-            last_line = [begun]
+            last_line = [started]
 
             def keep(so_far: Calibration) -> None:
                 n = len(so_far.examples)
                 if n >= LEAST_EXAMPLES:
-                    so_far.save(place)
-                    found[:] = [so_far]
-                line = f"{n} of at most {examples} examples, {_minutes(begun)} of {minutes:g} min"
+                    so_far.save(path)
+                    saved[:] = [so_far]
+                line = f"{n} of at most {examples} examples, {_minutes(started)} of {minutes:g} min"
                 status.update(f"{line} …")
                 if not status.notes.is_terminal and time.monotonic() - last_line[0] >= EVERY_S:
                     last_line[0] = time.monotonic()
                     status.notes.say(line)
 
             try:
-                measure(engine, n=examples, minutes=minutes, questions=pairs, on_example=keep)
+                measure(
+                    language_model,
+                    opened.source,
+                    opened.embedder,
+                    learning=LearningOptions(effort=effort, adapters=learned),
+                    n=examples,
+                    minutes=minutes,
+                    questions=pairs,
+                    on_example=keep,
+                )
             except KeyboardInterrupt:
-                if not found:
+                if not saved:
                     raise
     if json:
-        print_json(_record(found[0], place, str(opened.address)))
+        print_json(_record(saved[0], path, str(opened.address)))
     else:
-        _print(found[0], place, of="questions" if pairs else "passages", took=_minutes(begun))
-
-
-def place_of(address: StoreAddress) -> Path:
-    """Return where an index's calibration is kept unless another place is named: beside it.
-
-    That of a server is in the current folder.
-    """
-    end = "" if address.collection == DEFAULT_COLLECTION else f"-{address.collection}"
-    beside = ".sift" if address.is_server else address.location.rstrip("/\\")
-    return Path(f"{beside}-calibration{end}")
-
-
-def engine_options(
-    address: StoreAddress, named: str | None, adapters: str | None, language_model: LanguageModel
-) -> dict[str, Any]:
-    """Return an engine's `policy`, `cost_model` and `adapters`, as calibrated; none if nothing was.
-
-    Args:
-        address: The index.
-        named: File of a calibration; one beside the index is used if None, where it can be.
-        adapters: Where adapters may be; looked for where the calibration has mode "merged".
-        language_model: Answers.
-
-    Raises:
-        InvalidInputError: If the named one cannot be used.
-    """
-    place = place_of(address) if named is None else Path(named)
-    if named is None and not place.is_file():
-        return {}
-    from sift_core.answering import Calibration, ClusterAdapters
-
-    try:
-        found = Calibration.load(place, language_model)
-        options: dict[str, Any] = {"policy": found.policy, "cost_model": found.cost_model}
-        has_merged = any(way.mode is AnswerMode.MERGED for way in found.ways)
-        if has_merged and adapters is not None and Path(adapters).is_dir():
-            options["adapters"] = ClusterAdapters.load(adapters, language_model)
-        return options
-    except InvalidInputError as error:
-        if named is not None:
-            raise
-        Terminal(stderr=True).say(
-            f"{error}. Mode auto reads what fits, as without one.", style="dim"
-        )
-        return {}
+        _print(saved[0], path, of="questions" if pairs else "passages", took=_minutes(started))
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
@@ -149,46 +106,48 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     return [(line.text("question"), line.text("answer")) for line in read_json_lines(path)]
 
 
-def _minutes(begun: float) -> str:
-    return f"{(time.monotonic() - begun) / 60:.1f}"
+def _minutes(started: float) -> str:
+    return f"{(time.monotonic() - started) / 60:.1f}"
 
 
-def _record(found: Calibration, place: Path, store: str) -> dict[str, Any]:
-    means = zip(found.bits_per_byte.mean(axis=0), found.seconds.mean(axis=0), strict=True)
+def _record(calibration: Calibration, path: Path, store: str) -> dict[str, Any]:
+    bits, seconds = calibration.bits_per_byte.mean(axis=0), calibration.seconds.mean(axis=0)
+    policy = calibration.policy
     return {
-        "calibration": str(place),
+        "calibration": str(path),
         "store": store,
-        "model": found.model,
-        "n_examples": len(found.examples),
-        "ways": [
+        "model": calibration.model,
+        "n_examples": len(calibration.examples),
+        "strategies": [
             {
-                "mode": way.mode.value,
-                "n_steps": way.n_steps,
-                "bits_per_byte": float(bits),
-                "seconds": float(seconds),
+                "mode": strategy.mode.value,
+                "n_steps": strategy.n_steps,
+                "bits_per_byte": float(bits[i]),
+                "seconds": float(seconds[i]),
             }
-            for way, (bits, seconds) in zip(found.ways, means, strict=True)
+            for i, strategy in enumerate(calibration.strategies)
         ],
-        "preferred": [str(way) for way in found.policy.saved],
-        "split": None if found.policy.split is None else str(found.policy.split),
+        "preferred": [str(strategy) for strategy in policy.saved],
+        "stump": None if policy.stump is None else str(policy.stump),
     }
 
 
-def _print(found: Calibration, place: Path, *, of: str, took: str) -> None:
-    bits, seconds = found.bits_per_byte, found.seconds.mean(axis=0)
+def _print(calibration: Calibration, path: Path, *, of: str, took: str) -> None:
+    bits, seconds = calibration.bits_per_byte, calibration.seconds.mean(axis=0)
+    policy = calibration.policy
     base = bits[:, :1].mean()
     console = Terminal()
     print_table(
         console,
-        ("way", "bits per byte", "saved, %", "seconds"),
+        ("strategy", "bits per byte", "saved, %", "seconds"),
         [
             (
-                str(way),
+                str(strategy),
                 f"{bits[:, i].mean():.3f}",
                 mean(100 * (bits[:, 0] - bits[:, i]) / base).text(),
                 f"{seconds[i]:.1f}",
             )
-            for i, way in enumerate(found.ways)
+            for i, strategy in enumerate(calibration.strategies)
         ],
         title=f"{len(bits)} {of} in {took} minutes",
     )
@@ -196,16 +155,14 @@ def _print(found: Calibration, place: Path, *, of: str, took: str) -> None:
         "\nBits of the answer, or of a passage's second half: fewer are better. Saved: of "
         "base's, with a 90 % interval. Seconds: of learning and reading.\n"
     )
-    split = found.policy.split
     console.say(
-        f"Mode auto takes {next(iter(found.policy.saved))} from now on, where a caller's time "
-        f"allows it."
-        if split is None
-        else f"Mode auto takes from now on: {split}."
+        f"Mode auto takes {next(iter(policy.saved))} from now on, where a caller's time allows it."
+        if policy.stump is None
+        else f"Mode auto takes from now on: {policy.stump}."
     )
     if of == "passages":
         console.say(
-            f"For questions of fewer than {found.policy.shortest} tokens it reads what fits: "
+            f"For questions of fewer than {policy.shortest} tokens it reads what fits: "
             f"passages say nothing of those. Calibrate for them by --questions."
         )
-    console.say(f"Kept in {place}, which sift ask and sift serve use.")
+    console.say(f"Kept in {path}, which sift ask and sift serve use.")

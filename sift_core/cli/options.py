@@ -121,30 +121,20 @@ class AnswerOptions:
     on_off_topic: Annotated[
         Literal["refuse", "base"],
         typer.Option(
-            help="What mode auto does where the index says nothing on a question: says so, or "
-            "lets the model answer from what it knows.",
+            help="What mode auto does if the index has nothing on a question: refuse says so, "
+            "base lets the model answer from what it knows.",
         ),
     ] = "refuse"
-    condense: Annotated[
+    query_rewriting: Annotated[
         Literal["join", "model", "off"],
         typer.Option(
-            help="What a question that follows others is searched for: together with the one "
-            "before it and by itself, as the model rewrites it, or by itself alone.",
+            help="How to search for a follow-up question: join searches for it with the one before "
+            "it and alone, model has the model rewrite it, off searches for it as typed.",
         ),
     ] = "join"
     calibration: CalibrationOption = None
     device: DeviceOption = None
     dtype: DtypeOption = "auto"
-
-    def for_engine(self) -> dict[str, Any]:
-        """Return those that `AnswerEngine` takes, as it takes them."""
-        return {
-            "effort": self.effort,
-            "n_steps": self.steps,
-            "cite": self.cite,
-            "on_off_topic": self.on_off_topic,
-            "condense": None if self.condense == "off" else self.condense,
-        }
 
 
 # Options of a choice whose flag has another name. It is the name in a settings file, too.

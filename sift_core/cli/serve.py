@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sift_core.cli import options as flags
-from sift_core.cli.calibrate import engine_options
-from sift_core.cli.models import load_language_model
+from sift_core.cli.engine import load_engine
 from sift_core.cli.output import Terminal, Working
 from sift_core.cli.stores import open_with_embedder
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -222,27 +221,17 @@ def opened_app(
                 name = PurePath(model).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
             with Working("Loading the language model …") as status:
-                from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
-
-                language_model = load_language_model(
-                    model, answers.device, dtype=answers.dtype, console=status.console
-                )
-                calibrated = engine_options(
-                    opened.address, answers.calibration, None, language_model
-                )
-                if app.adapters is not None:
-                    calibrated["adapters"] = ClusterAdapters.load(app.adapters, language_model)
-                engine = AnswerEngine(
-                    language_model=language_model,
-                    source=opened.source,
-                    embedder=opened.embedder,
+                engine = load_engine(
+                    model,
+                    opened,
                     options=options,
+                    answers=answers,
                     max_new_tokens=app.max_new_tokens,
-                    **answers.for_engine(),
-                    **calibrated,
+                    console=status.console,
+                    adapters=app.adapters,
                 )
                 if server is not None:
-                    engine = _generating_in(engine, server, app.vllm_max_rank)
+                    engine = engine_of_server(engine, server, app.vllm_max_rank)
         yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
 
 
@@ -284,18 +273,19 @@ def _settings(
     )
 
 
-def _generating_in(engine: AnswerEngine, server: VllmServer, max_rank: int) -> AnswerEngine:
+def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) -> AnswerEngine:
     """Return an engine that learns with a rank that a vLLM takes, and has it write."""
     from peft import LoraConfig
 
     from sift_core.answering import VllmGenerator
     from sift_core.answering.learning.settings import DEFAULT_ALPHA
 
-    rank = min(engine.settings.rank, max_rank)
+    learning = engine.learning
+    rank = min(learning.settings.rank, max_rank)
     lora = LoraConfig(r=rank, lora_alpha=int(DEFAULT_ALPHA), target_modules="all-linear")
     return replace(
         engine,
-        settings=replace(engine.settings, lora=lora),
+        learning=replace(learning, settings=replace(learning.settings, lora=lora)),
         generator=VllmGenerator(server, engine.language_model),
     )
 

@@ -98,7 +98,7 @@ async def fit_to_window(
         answerer.check(query)
         if n is not None:
             return n
-        room = answerer.room(answerer.prompt(query, CandidatePool.empty()))
+        room = answerer.room(answerer.prompt_for(query, CandidatePool.empty()))
         return min(engine.max_new_tokens, limit, 1 + room)
 
     n = await service.in_thread("check", checked)  # a long text takes its time
@@ -250,9 +250,10 @@ class Answering:
         """Return a new session; one that is kept has read its documents too."""
         choice = await self._engine.achoose(request)
         self._events.put_nowait(ChoiceEvent(choice=choice))
-        settings = self._engine.settings.within(self._left() * LEARNING_SHARE)
-        engine = replace(self._engine, settings=settings)
-        opened = engine.session_from if is_kept else engine.prepared
+        learning = self._engine.learning
+        settings = learning.settings.within(self._left() * LEARNING_SHARE)
+        engine = replace(self._engine, learning=replace(learning, settings=settings))
+        opened = engine.session_from if is_kept else engine.prepare
         return await run_in_worker(
             engine.language_model.submit,
             lambda go_on: opened(choice, on_step=self._on_loss(choice, go_on)),

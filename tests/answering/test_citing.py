@@ -9,13 +9,13 @@ from sift_core import (
     CandidatePool,
     ChoiceOptions,
     Citation,
-    InMemorySource,
     InvalidInputError,
     Query,
 )
-from sift_core.answering import AnswerEngine, InContextAnswerer
-from sift_core.answering.citing import INSTRUCTION, citations_in
+from sift_core.answering import InContextAnswerer, PromptOptions
+from sift_core.answering.in_context import INSTRUCTION, citations_in
 from sift_core.testing import HashingEmbedder
+from tests.engines import engine_of
 
 TEXTS = ["water boils in the kettle", "cats sleep on the shelf", "boats fold from paper"]
 QUESTION = "Where do cats sleep?"
@@ -55,18 +55,7 @@ def test_marks_name_chunks_and_others_are_told(text, known, unknown):
 
 @pytest.fixture
 def make_engine(small_lm):
-    embedder = HashingEmbedder()
-
-    def make(**options):
-        source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS)
-        return AnswerEngine(
-            language_model=small_lm,
-            source=source,
-            embedder=embedder,
-            **{"max_new_tokens": 12, **options},
-        )
-
-    return make
+    return lambda **options: engine_of(small_lm, TEXTS, **{"max_new_tokens": 12, **options})
 
 
 class Saying:
@@ -110,19 +99,20 @@ def test_marks_count_only_where_they_were_asked_for(make_engine, small_lm):
 
 def test_prompts_without_options_are_as_they_were(small_lm):
     plain = InContextAnswerer(language_model=small_lm)
-    assert plain.prompt(Query(text="Q"), pool(["a b", "c d"])) == "c d\n\na b\n\nQ"
+    assert plain.prompt_for(Query(text="Q"), pool(["a b", "c d"])) == "c d\n\na b\n\nQ"
 
 
 def test_numbered_chunks_fit_into_the_window(make_random_lm):
-    answerer = InContextAnswerer(language_model=make_random_lm(), max_new_tokens=4, cite=True)
+    citing = {"prompt": PromptOptions(cite=True), "max_new_tokens": 4}
+    answerer = InContextAnswerer(language_model=make_random_lm(), **citing)
     query = Query(text="Q")
     used = answerer.used(query, pool(["one two", "three four"]))
-    assert answerer.room(answerer.prompt(query, used)) >= 0
+    assert answerer.room(answerer.prompt_for(query, used)) >= 0
 
 
 def test_the_system_prompt_comes_first_unless_the_history_has_one(make_engine, small_lm):
     saying = Saying(small_lm, "yes")
-    engine = make_engine(system_prompt="Be short.", generator=saying)
+    engine = make_engine(system="Be short.", generator=saying)
     said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
     own = [{"role": "system", "content": "Be long."}]
     for history in ([], said, own):
@@ -135,9 +125,7 @@ def test_the_system_prompt_comes_first_unless_the_history_has_one(make_engine, s
 def test_a_template_places_chunks_and_question_and_knows_no_other_braces(make_engine, small_lm):
     saying = Saying(small_lm, "yes")
     template = "{question} {x} <{context}>"
-    engine = make_engine(
-        prompt_template=template, generator=saying, options=ChoiceOptions(n_select=1)
-    )
+    engine = make_engine(template=template, generator=saying, options=ChoiceOptions(n_select=1))
     answer = engine.answer("What is {context}?", mode="context")
     assert saying.prompts == ["What is {context}? {x} <" + answer.chunks.texts[0] + ">"]
     engine.answer(QUESTION, mode="base")
@@ -147,12 +135,12 @@ def test_a_template_places_chunks_and_question_and_knows_no_other_braces(make_en
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"prompt_template": "{context}"}, "{question}"),
-        ({"prompt_template": "no places"}, "{context} and {question}"),
-        ({"prompt_template": 3}, "prompt_template"),
-        ({"prompt_template": " "}, "prompt_template"),
-        ({"system_prompt": ""}, "system_prompt"),
-        ({"system_prompt": ["Be short."]}, "system_prompt"),
+        ({"template": "{context}"}, "{question}"),
+        ({"template": "no places"}, "{context} and {question}"),
+        ({"template": 3}, "template"),
+        ({"template": " "}, "template"),
+        ({"system": ""}, "system"),
+        ({"system": ["Be short."]}, "system"),
         ({"cite": "yes"}, "cite"),
     ],
 )

@@ -1,11 +1,9 @@
-from functools import partial
-
 import pytest
 
 from sift_core import AnswerMode
 from sift_core.answering import FineTuningSettings
-from sift_core.answering.cost_model import CostModel, seconds_at
-from sift_core.answering.policy import MODES, PolicyFeatures
+from sift_core.answering.policy import CostModel, Strategy, seconds_at
+from tests.answering.test_policy import BASE, BOTH, CONTEXT, LEARN, features
 
 BY_HAND = CostModel(
     prefill=((10, 1.0), (20, 2.0), (40, 6.0)),
@@ -29,37 +27,20 @@ def test_seconds_are_never_negative():
     assert seconds_at(((10, 1.0), (11, 2.0)), 0) == 0
 
 
-def known(**tokens):
-    n = len(tokens["learn_tokens"])
-    return PolicyFeatures(
-        variance_before=1.0,
-        variance_read=1.0,
-        variances_learned=(1.0,) * n,
-        context_tokens=tokens["read_tokens"],
-        room=100,
-        **tokens,
-    )
-
-
 def test_predictions_by_hand():
-    features = known(
-        question_tokens=15, read_tokens=15, learn_tokens=(10, 15, 10), max_new_tokens=4
-    )
-    answers = {mode: BY_HAND.answer_s(features, mode) for mode in MODES}
-    assert answers == pytest.approx(
-        {
-            AnswerMode.BASE: 1.5 + 2.0,
-            AnswerMode.CONTEXT: 4.0 + 2.0,
-            AnswerMode.FINE_TUNE: 3.0 + 2.4,
-            AnswerMode.BOTH: 6.0 + 2.4,
-        }
-    )
-    seconds = partial(BY_HAND.seconds, features)
-    assert seconds(AnswerMode.FINE_TUNE) == pytest.approx(5.4 + 0.25 + 3 + 4 + 3)
-    assert seconds(AnswerMode.FINE_TUNE, 1) == pytest.approx(5.4 + 0.25 + 3)
-    assert seconds(AnswerMode.CONTEXT) == 6.0
-    assert seconds(AnswerMode.BOTH) == pytest.approx(8.4 + 10.25)
-    assert seconds(AnswerMode.MERGED) == seconds(AnswerMode.FINE_TUNE, 0) - 0.25
+    tokens = {"question_tokens": 15, "read_tokens": 15, "max_new_tokens": 4}
+    known = features(learn_tokens=(10, 15, 10), variances_learned=(1.0,) * 3, **tokens)
+    answers = {mode: BY_HAND.answer_s(known, mode) for mode in (BASE, CONTEXT, LEARN, BOTH)}
+    expected = {BASE: 1.5 + 2.0, CONTEXT: 4.0 + 2.0, LEARN: 3.0 + 2.4, BOTH: 6.0 + 2.4}
+    assert answers == pytest.approx(expected)
+    for mode, n_steps, seconds in (
+        (LEARN, 3, 5.4 + 0.25 + 3 + 4 + 3),
+        (LEARN, 1, 5.4 + 0.25 + 3),
+        (CONTEXT, 0, 6.0),
+        (BOTH, 3, 8.4 + 10.25),
+        (AnswerMode.MERGED, 0, 5.4),
+    ):
+        assert BY_HAND.seconds(known, Strategy(mode, n_steps)) == pytest.approx(seconds)
 
 
 def test_a_model_is_measured_and_left_as_it_was(random_lm):

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from sift_core import InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, Decision, FineTuningSettings, fine_tune
+from sift_core import InvalidInputError
+from sift_core.answering import Decision, FineTuningSettings, fine_tune
 from sift_core.answering.learning.effort import EFFORTS, effort_for
-from sift_core.testing import HashingEmbedder
 from sift_core.types import AnswerMode
 from tests.answering.plain_peft import TEXTS, losses_of_peft
+from tests.engines import engine_of
 
 QUESTION = "How many rows has a table?"
 N_STEPS = {name: one.n_steps for name, one in EFFORTS.items()}
@@ -16,25 +16,18 @@ N_STEPS = {name: one.n_steps for name, one in EFFORTS.items()}
 
 @pytest.fixture
 def make_engine(small_lm):
-    embedder = HashingEmbedder()
     texts = [f"Table {n} has {n} rows and {n + 1} columns." for n in range(60)]
-    source = InMemorySource(embedder.embed_documents(texts), texts)
 
     def make(**options):
-        return AnswerEngine(
-            language_model=small_lm,
-            source=source,
-            embedder=embedder,
-            max_new_tokens=2,
-            adapter_cache=None,
-            **options,
-        )
+        return engine_of(small_lm, texts, max_new_tokens=2, cache=None, **options)
 
     return make
 
 
 class Takes:
     """A policy that takes so many steps."""
+
+    on_off_topic = "refuse"
 
     def __init__(self, n_steps):
         self.n_steps = n_steps
@@ -66,7 +59,7 @@ def test_an_effort_is_a_number_of_steps_with_its_rate(make_engine, name):
     engine = make_engine(effort=name)
     choice = engine.choose(QUESTION, mode="fine_tune")
     assert (choice.effort, len(choice.learned)) == (name, N_STEPS[name])
-    learned = engine.prepared(choice).tuned.adapter.values
+    learned = engine.prepare(choice).tuned.adapter.values
     by_hand = EFFORTS[name].of(FineTuningSettings())
     again = fine_tune(engine.language_model, choice.chunks(choice.learned).texts, by_hand)
     assert torch.equal(learned, again.adapter.values)

@@ -11,11 +11,10 @@ from sift_core import (
     AnswerMode,
     CandidateSourceError,
     ChoiceOptions,
-    InMemorySource,
     InvalidInputError,
 )
-from sift_core.answering import AnswerEngine, AnswerRequest
-from sift_core.testing import HashingEmbedder
+from sift_core.answering import AnswerEngine, AnswerRequest, LearningOptions
+from tests.engines import engine_of
 
 QUESTION = "How do I read the rows of a table?"
 TEXTS = [
@@ -45,31 +44,22 @@ class CountingSource:
 
 @pytest.fixture
 def make_engine(small_lm):
-    embedder = HashingEmbedder()
-
     def make(texts=TEXTS, error=None, **options):
-        source = InMemorySource(
-            embedder.embed_documents(texts),
-            texts,
-            metadata=[{"verb": text.split(".")[1].split("_")[0]} for text in texts],
-            embedder_name=embedder.name,
-        )
+        metadata = [{"verb": text.split(".")[1].split("_")[0]} for text in texts]
         settings = {"n_steps": 10, "max_new_tokens": 8, **options}
-        return AnswerEngine(
-            language_model=small_lm,
-            source=CountingSource(source, error),
-            embedder=embedder,
-            **settings,
-        )
+        engine = engine_of(small_lm, texts, metadata=metadata, **settings)
+        return replace(engine, source=CountingSource(engine.source, error))
 
     return make
 
 
-def test_from_pretrained_reads_a_folder(random_model):
-    embedder = HashingEmbedder()
-    source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS, embedder_name=embedder.name)
+def test_from_pretrained_reads_a_folder(random_model, make_engine):
+    parts = {"source": make_engine().source, "embedder": make_engine().embedder}
     engine = AnswerEngine.from_pretrained(
-        random_model, source=source, embedder=embedder, n_steps=2, max_new_tokens=4
+        random_model,
+        **parts,
+        learning=LearningOptions(n_steps=2),
+        generation={"max_new_tokens": 4},
     )
     assert engine.answer(QUESTION, mode="context").mode is AnswerMode.CONTEXT
 
@@ -96,7 +86,7 @@ def test_fine_tuning_predicts_a_related_passage_better_than_the_base(make_engine
     engine = make_engine(n_steps=30)
     bits = {}
     for mode in ("base", "context", "fine_tune", "both"):
-        model = engine.prepared(engine.choose(QUESTION, mode=mode))
+        model = engine.prepare(engine.choose(QUESTION, mode=mode))
         bits[mode] = model.bits_per_byte(PASSAGE)
     assert bits["fine_tune"] < 0.95 * bits["base"]
     assert bits["both"] < 0.95 * bits["context"]
@@ -276,7 +266,7 @@ def test_streams_say_that_they_take_no_listeners(make_engine, name):
         lambda: asyncio.run(engine.aanswer(QUESTION, **listener)),
         lambda: engine.stream_from(chosen, **listener),
         lambda: asyncio.run(engine.aanswer_from(chosen, **listener)),
-        lambda: engine.prepared(chosen).stream(QUESTION, **listener),
+        lambda: engine.prepare(chosen).stream(QUESTION, **listener),
     ):
         with pytest.raises(InvalidInputError, match=f"no .*{name}.* here"):
             attempt()
@@ -306,6 +296,16 @@ def test_an_engine_with_an_odd_number_is_refused_at_once(make_engine, name, valu
         make_engine(**{name: value})
 
 
-def test_an_engine_needs_a_length_of_answers(make_engine):
-    with pytest.raises(InvalidInputError, match="`max_new_tokens` must be"):
-        make_engine(max_new_tokens=None)
+def test_what_an_engine_cannot_use_is_refused_at_once(make_engine):
+    for name, wrong, message in (
+        ("max_new_tokens", None, "`max_new_tokens` must be"),
+        ("policy", object(), "a policy's `on_off_topic` must be"),
+        ("options", ChoiceOptions(n_select=2_000_000), "`n_select` must be <= 1000000"),
+        ("n_steps", 2_000_000, "`n_steps` must be <= 1000000"),
+        ("selector", "nearest", "`selector` must have a method `select`"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            make_engine(**{name: wrong})
+    for wrong in (3, {3: 1}):
+        with pytest.raises(InvalidInputError, match="`generation` must be a mapping"):
+            replace(make_engine(), generation=wrong)

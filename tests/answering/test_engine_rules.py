@@ -8,14 +8,13 @@ import pytest
 from sift_core import (
     ChoiceOptions,
     ContextSelector,
-    InMemorySource,
     InvalidInputError,
     NearestNeighborSelector,
     StopReason,
 )
-from sift_core.answering import AnswerEngine, InContextAnswerer
+from sift_core.answering import InContextAnswerer
 from sift_core.documents import Chunker
-from sift_core.testing import HashingEmbedder
+from tests.engines import engine_of
 
 QUESTION = "How do I read the rows of a table?"
 TEXTS = [
@@ -27,20 +26,11 @@ TEXTS = [
 
 @pytest.fixture
 def make_engine(small_lm):
-    embedder = HashingEmbedder()
     files = [{"source": f"{text.split()[0]}.md"} for text in TEXTS]
 
     def make(metadata=files, n_steps=None, cite=False, **options):
-        source = InMemorySource(embedder.embed_documents(TEXTS), TEXTS, metadata=metadata)
-        return AnswerEngine(
-            language_model=small_lm,
-            source=source,
-            embedder=embedder,
-            max_new_tokens=4,
-            n_steps=n_steps,
-            cite=cite,
-            options=ChoiceOptions(**options),
-        )
+        own = {"n_steps": n_steps, "cite": cite, "options": ChoiceOptions(**options)}
+        return engine_of(small_lm, TEXTS, metadata=metadata, max_new_tokens=4, **own)
 
     return make
 
@@ -115,16 +105,9 @@ COPIES = ["read the rows of the table"] * 11 + ["sort the rows of another table"
 
 @pytest.fixture
 def make_dated(small_lm):
-    embedder = HashingEmbedder()
-
     def make(**options):
-        source = InMemorySource(embedder.embed_documents(COPIES), COPIES, metadata=DATED)
-        return AnswerEngine(
-            language_model=small_lm,
-            source=source,
-            embedder=embedder,
-            options=ChoiceOptions(n_select=2, **options),
-        )
+        options = ChoiceOptions(n_select=2, **options)
+        return engine_of(small_lm, COPIES, metadata=DATED, options=options)
 
     return make
 
@@ -156,19 +139,13 @@ def test_a_selector_that_knows_no_dates_is_refused(make_dated):
 
 
 def test_a_text_that_stands_in_another_read_one_is_not_read(small_lm):
-    embedder = HashingEmbedder()
     part = "read the rows of a table with the reader"
     texts = [part, f"{part} and close it when all that you want of it has been seen by you"]
     texts += ["copy a file", "sort by name", "ask for less"]
-    engine = AnswerEngine(
-        language_model=small_lm,
-        source=InMemorySource(embedder.embed_documents(texts), texts),
-        embedder=embedder,
-        options=ChoiceOptions(n_select=4),
-    )
+    engine = engine_of(small_lm, texts, options=ChoiceOptions(n_select=4))
     choice = engine.choose(QUESTION, mode="context")
     rows = choice.pool.embeddings
-    plain = ContextSelector().select(embedder.embed_query(QUESTION), rows, 4).positions
+    plain = ContextSelector().select(engine.embedder.embed_query(QUESTION), rows, 4).positions
     assert set(texts[:2]) <= set(choice.pool.take(plain).texts)
     assert set(choice.chunks(choice.read).texts) == set(texts[1:])
 
@@ -180,22 +157,11 @@ def make_page_engine(small_lm):
         f"Sentence {n} of the page tells of {'rows' if n % 5 else 'a pause'}." for n in range(30)
     )
     chunks = Chunker(60).split(page, format="text", document_id="page.txt")
-    texts = [chunk.text for chunk in chunks]
-    embedder = HashingEmbedder()
-    source = InMemorySource(
-        embedder.embed_documents(texts), texts, metadata=[chunk.metadata for chunk in chunks]
-    )
+    texts, metadata = [one.text for one in chunks], [one.metadata for one in chunks]
 
     def make(n_steps=None, cite=False, **options):
-        return AnswerEngine(
-            language_model=small_lm,
-            source=source,
-            embedder=embedder,
-            max_new_tokens=4,
-            n_steps=n_steps,
-            cite=cite,
-            options=ChoiceOptions(**options),
-        )
+        own = {"n_steps": n_steps, "cite": cite, "options": ChoiceOptions(**options)}
+        return engine_of(small_lm, texts, metadata=metadata, max_new_tokens=4, **own)
 
     return make
 

@@ -23,12 +23,12 @@ def answerer(make_random_lm):
 
 def test_chunks_that_do_not_fit_are_left_out_whole(answerer):
     # One token a byte, and two for the blank line: 10 + 2 and 5 + 2 fit into 20, 20 + 2 does not.
-    fitting = answerer.fitting(pool_of("x" * 10, "y" * 20, "z" * 5), room=20)
+    fitting = answerer.fit(pool_of("x" * 10, "y" * 20, "z" * 5), room=20)
     assert fitting.texts == ("x" * 10, "z" * 5)
 
 
 def test_a_chunk_chosen_twice_stands_in_the_prompt_once(answerer):
-    assert answerer.fitting(pool_of("a", "b", "a"), room=64).texts == ("a", "b")
+    assert answerer.fit(pool_of("a", "b", "a"), room=64).texts == ("a", "b")
 
 
 def test_the_answer_says_which_chunks_were_read(answerer):

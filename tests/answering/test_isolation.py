@@ -22,7 +22,6 @@ from sift_core import (
     Query,
 )
 from sift_core.answering import (
-    AnswerEngine,
     FineTuningSettings,
     fine_tune,
     fine_tuned,
@@ -30,6 +29,7 @@ from sift_core.answering import (
 from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock, Workers
 from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import lora
+from tests.engines import engine_of
 
 FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
 QUESTION = "the cat"
@@ -52,14 +52,14 @@ def pool_about(topic):
 @pytest.fixture
 def make_engine(make_random_lm):
     def make(shape="llama, tied head", n_steps=3):
-        return AnswerEngine(
-            language_model=make_random_lm(shape),
+        return engine_of(
+            make_random_lm(shape),
             options=ChoiceOptions(n_select=1, selector=NearestNeighborSelector()),
-            fine_tuning_selector=NearestNeighborSelector(),
+            selector=NearestNeighborSelector(),
             n_steps=n_steps,
             max_new_tokens=6,
             settings=FAST,
-            adapter_cache=None,
+            cache=None,
         )
 
     return make

@@ -5,7 +5,6 @@ import gc
 import math
 import random
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,9 +18,10 @@ from sift_core import (
     InvalidInputError,
     Query,
 )
-from sift_core.answering import AnswerEngine, FineTuningSettings, learn_clusters
+from sift_core.answering import FineTuningSettings, learn_clusters
 from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import lora
+from tests.engines import changed, engine_of
 
 FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
 TOPICS = ("dogs bark", "cows moo", "hens peck")
@@ -49,20 +49,9 @@ def make_engine(make_random_lm, tmp_path):
         adapters = learn_clusters(
             lm, sample, tmp_path / shape, embedder_name=embedder.name, n_clusters=3, settings=FAST
         )
-        return AnswerEngine(
-            language_model=lm,
-            **{
-                "source": source,
-                "embedder": embedder,
-                "options": ChoiceOptions(n_select=1),
-                "n_steps": 3,
-                "max_new_tokens": 6,
-                "settings": FAST,
-                "adapter_cache": None,
-                "adapters": adapters,
-                **options,
-            },
-        )
+        learning = {"n_steps": 3, "settings": FAST, "cache": None, "adapters": adapters}
+        options = {"source": source, "options": ChoiceOptions(n_select=1), **options}
+        return engine_of(lm, embedder=embedder, max_new_tokens=6, **learning, **options)
 
     return make
 
@@ -190,7 +179,7 @@ def test_questions_leave_no_adapter_behind(make_engine, n_queries):
 def test_what_cannot_be_merged_is_refused_before_any_work(make_engine):
     engine = make_engine()
     with pytest.raises(InvalidInputError, match="needs adapters"):
-        replace(engine, adapters=None).answer(QUESTIONS[0], mode="merged")
+        changed(engine, adapters=None).answer(QUESTIONS[0], mode="merged")
     other = Query(text="q", embedding=np.ones(3), embedder_name="other")
     with pytest.raises(InvalidInputError, match="learned with vectors of"):
         engine.choose_from(other, CandidatePool.empty(), mode="merged")

@@ -1,24 +1,23 @@
 """Odd values for every public number of answering: an error of ours, or one that works."""
 
-import dataclasses
 import inspect
 
 import pytest
 from peft import LoraConfig
 
-from sift_core import InMemorySource
 from sift_core.answering import (
     AdapterCache,
-    AnswerEngine,
     AnswerRequest,
     CostModel,
     Decision,
     FineTuningSettings,
+    LearningOptions,
+    PromptOptions,
     VariancePolicy,
 )
 from sift_core.errors import SiftError
-from sift_core.testing import HashingEmbedder
 from sift_core.types import AnswerMode
+from tests.engines import changed, engine_of
 from tests.selection.test_odd_values import ODD
 
 QUESTION = "What is a cup of?"
@@ -28,8 +27,10 @@ COSTS |= dict.fromkeys(["new_token_s", "adapted_new_token_s", "setup_s"], 0.1)
 KINDS = [
     (FineTuningSettings, {}, {"lora"}),
     (CostModel, COSTS, set()),
-    (VariancePolicy, {}, set()),
+    (VariancePolicy, {}, {"cost_model"}),
     (AdapterCache, {}, {"folder"}),
+    (LearningOptions, {}, {"settings", "cache", "adapters"}),
+    (PromptOptions, {}, set()),
     (AnswerRequest, {"question": QUESTION}, {"filter"}),
     (Decision, {"mode": AnswerMode.BASE, "reasons": ()}, {"reasons"}),
 ]
@@ -63,27 +64,12 @@ def test_an_odd_setting_is_an_error_of_ours_or_works(kind, given, name):
 
 @pytest.fixture(scope="module")
 def engine(small_lm):
-    embedder = HashingEmbedder()
-    texts = ["A cup of tea", "A pot of tea"]
-    return AnswerEngine(
-        language_model=small_lm,
-        source=InMemorySource(embedder.embed_documents(texts), texts),
-        embedder=embedder,
-        n_steps=1,
-        max_new_tokens=1,
-    )
+    return engine_of(small_lm, ["A cup of tea", "A pot of tea"], n_steps=1, max_new_tokens=1)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        field.name
-        for field in dataclasses.fields(AnswerEngine)
-        if field.type in ("int", "float", "Mapping[str, Any]")
-    ],
-)
-def test_an_odd_number_of_an_engine_is_an_error_of_ours_or_works(engine, name):
-    assert _errors_but_ours(lambda odd: dataclasses.replace(engine, **{name: odd})) == []
+@pytest.mark.parametrize("name", ["generation", "max_new_tokens", "policy", "query_rewriting"])
+def test_an_odd_option_of_an_engine_is_an_error_of_ours_or_works(engine, name):
+    assert _errors_but_ours(lambda odd: changed(engine, **{name: odd})) == []
 
 
 @pytest.mark.parametrize("name", ["question", "history", "max_new_tokens", "stop", "num_beams"])

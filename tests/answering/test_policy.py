@@ -1,18 +1,19 @@
+from dataclasses import replace
+
 import pytest
 
 from sift_core import AnswerMode, InvalidInputError
-from sift_core.answering.cost_model import CostModel
 from sift_core.answering.policy import (
-    MODES,
     CalibratedPolicy,
+    CostModel,
     Decision,
+    DecisionStump,
     PolicyFeatures,
-    Split,
+    Strategy,
     VariancePolicy,
-    Way,
 )
 
-BASE, CONTEXT, LEARN, BOTH = MODES
+BASE, CONTEXT, LEARN, BOTH = (AnswerMode(m) for m in ("base", "context", "fine_tune", "both"))
 
 
 def costs(*, base=0.1, context=0.3, fine_tune=0.1, setup=0.0, step=0.2):
@@ -42,8 +43,9 @@ def features(**changes):
     return PolicyFeatures(**{**arguments, **changes})
 
 
-def decide(policy=None, **changes):
-    return (policy or VariancePolicy()).decide(features(**changes))
+def decide(policy=None, *, cost_model=None, **changes):
+    policy = replace(policy or VariancePolicy(), cost_model=cost_model)
+    return policy.decide(features(**changes))
 
 
 TOO_LONG = {"context_tokens": 901, "read_tokens": 300, "variance_read": 0.7}
@@ -111,14 +113,14 @@ def test_the_latency_budget_takes_steps_away_first_and_modes_then(changes, mode,
     assert reason in "; ".join(decision.reasons)
 
 
-QUICK, WHOLE, MERGED = Way(LEARN, 2), Way(LEARN, 4), Way(AnswerMode.MERGED)
+QUICK, WHOLE, MERGED = Strategy(LEARN, 2), Strategy(LEARN, 4), Strategy(AnswerMode.MERGED)
 SAVED = {
     MERGED: 0.35,
-    Way(BOTH, 4): 0.3,
+    Strategy(BOTH, 4): 0.3,
     QUICK: 0.249,
     WHOLE: 0.25,  # behind QUICK, which is quicker
-    Way(CONTEXT): 0.2,
-    Way(BASE): 0.0,
+    Strategy(CONTEXT): 0.2,
+    Strategy(BASE): 0.0,
 }
 
 
@@ -127,15 +129,19 @@ def calibrated(**options):
 
 
 @pytest.mark.parametrize(
-    ("changes", "way", "reason"),
+    ("changes", "strategy", "reason"),
     [
-        ({}, Way(BOTH, 4), "both, 4 steps saved 30.0% of the base model's bits on 40 examples"),
+        (
+            {},
+            Strategy(BOTH, 4),
+            "both, 4 steps saved 30.0% of the base model's bits on 40 examples",
+        ),
         ({"can_merge": True}, MERGED, "merged saved 35.0%"),
         # without candidates that fit there is nothing to read
         (NO_ROOM, QUICK, "fine_tune, 2 steps saved 24.9%"),
         (
             {**NO_ROOM, "variances_learned": (0.6,), "learn_tokens": (50,)},
-            Way(BASE),
+            Strategy(BASE),
             "base saved 0.0%",
         ),
         (
@@ -144,33 +150,33 @@ def calibrated(**options):
             "what is learned explains 50%",
         ),
         ({"latency_s": 0.55}, QUICK, "both, 4 steps would take 0.9 s, more than the 0.55 s"),
-        ({"latency_s": 0.35}, Way(CONTEXT), "context saved 20.0%"),
-        ({"latency_s": 0.01}, Way(BASE), "nothing is quick enough"),
+        ({"latency_s": 0.35}, Strategy(CONTEXT), "context saved 20.0%"),
+        ({"latency_s": 0.01}, Strategy(BASE), "nothing is quick enough"),
         (
             {"variance_read": 0.8, "variances_learned": (0.8,) * 4, "can_merge": True},
-            Way(BASE),
+            Strategy(BASE),
             "off the topic",
         ),
     ],
 )
-def test_a_calibrated_policy_takes_the_first_way_that_there_is(changes, way, reason):
-    known = features(**{"cost_model": costs(), **changes})
-    decision = calibrated().decide(known)
-    n_learned = decision.n_steps or (known.n_steps if way.n_steps else 0)
-    assert (decision.mode, n_learned) == (way.mode, way.n_steps)
+def test_a_calibrated_policy_takes_the_first_strategy_that_there_is(changes, strategy, reason):
+    decision = decide(calibrated(), **{"cost_model": costs(), **changes})
+    n_learned = decision.n_steps or (features(**changes).n_steps if strategy.n_steps else 0)
+    assert (decision.mode, n_learned) == (strategy.mode, strategy.n_steps)
+    assert decision.answer_s == (0.0 if decision.is_off_topic else pytest.approx(0.2, abs=0.1))
     assert reason in "; ".join(decision.reasons)
 
 
 def test_questions_may_be_told_apart():
-    split = Split(known="question_tokens", threshold=15.0, below=Way(CONTEXT), above=WHOLE)
-    policy = calibrated(split=split)
+    sides = {"below": Strategy(CONTEXT), "above": WHOLE}
+    policy = calibrated(stump=DecisionStump(feature="question_tokens", threshold=15.0, **sides))
     assert decide(policy, question_tokens=15).mode is CONTEXT
     decision = decide(policy)
     assert (decision.mode, decision.n_steps) == (LEARN, None)
     assert (
         "calibrated on 40 examples: context where question tokens <= 15, else fine_tune, 4 steps"
     ) in decision.reasons
-    # where the way of the split cannot be taken, the first of the others is
+    # where the strategy of the stump cannot be taken, the first of the others is
     assert decide(policy, **NO_LESSONS).mode is CONTEXT
     assert decide(policy, cost_model=costs(), latency_s=0.2).mode is BASE
 
@@ -188,6 +194,7 @@ def test_a_question_that_is_shorter_than_all_that_were_measured_is_read_for():
     [
         (VariancePolicy, {"min_explained": -0.1}, "min_explained"),
         (VariancePolicy, {"min_explained": float("nan")}, "min_explained"),
+        (VariancePolicy, {"on_off_topic": "ignore"}, "on_off_topic"),
         (Decision, {"mode": AnswerMode.AUTO, "reasons": ()}, "other than AUTO"),
         (Decision, {"mode": LEARN, "reasons": (), "n_steps": 0}, "n_steps"),
     ],

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from sift_core import AnswerMode, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine
-from sift_core.answering.refusing import REFUSAL
-from sift_core.testing import HashingEmbedder
+from sift_core import AnswerMode, InvalidInputError
+from sift_core.answering.in_context import REFUSAL
+from tests.engines import engine_of
 
 TEXTS = [f"The shelf {n} holds books on {what}." for n in range(3) for what in ("cats", "boats")]
 ON_TOPIC = "Which books does the shelf 1 hold?"
@@ -16,18 +15,8 @@ OFF_TOPIC = "Quinoa vxzq?"
 
 @pytest.fixture
 def make_engine(small_lm):
-    embedder = HashingEmbedder()
-
     def make(texts=TEXTS, **options):
-        source = InMemorySource(embedder.embed_documents(texts), texts)
-        return AnswerEngine(
-            language_model=small_lm,
-            source=source,
-            embedder=embedder,
-            n_steps=2,
-            max_new_tokens=4,
-            **options,
-        )
+        return engine_of(small_lm, texts, n_steps=2, max_new_tokens=4, **options)
 
     return make
 

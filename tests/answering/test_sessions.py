@@ -4,18 +4,12 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from sift_core import AnswerMode, ChoiceOptions, InMemorySource, InvalidInputError
-from sift_core.answering import (
-    AnswerEngine,
-    CostModel,
-    Decision,
-    FineTuningSettings,
-)
-from sift_core.testing import HashingEmbedder
+from sift_core import AnswerMode, ChoiceOptions, InvalidInputError
+from sift_core.answering import CostModel, Decision, FineTuningSettings, Strategy
+from tests.engines import changed, engine_of
 
 TOPIC = "How do I read the rows of a table?"
 QUESTIONS = ["How many rows are read?", "Which table?", "What does the reader do?"]
@@ -24,11 +18,9 @@ TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for 
 
 @pytest.fixture(scope="module")
 def engine(small_lm):
-    embedder = HashingEmbedder()
-    return AnswerEngine(
-        language_model=small_lm,
-        source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
-        embedder=embedder,
+    return engine_of(
+        small_lm,
+        TEXTS,
         n_steps=3,
         options=ChoiceOptions(n_select=2),
         max_new_tokens=8,
@@ -96,7 +88,7 @@ def test_what_was_said_before_counts_in_a_session(engine):
 
 
 def test_the_same_chunks_are_learned_once_and_then_found(engine):
-    engine.adapter_cache.clear()
+    engine.learning.cache.clear()
     first = engine.answer(TOPIC, mode="fine_tune")
     again = engine.answer(TOPIC, mode="fine_tune")
     assert (first.fine_tuning.source, again.fine_tuning.source) == ("trained", "memory")
@@ -121,7 +113,7 @@ class EmptyCache:
 
 async def test_cancelling_the_opening_of_a_session_ends_its_learning(engine):
     cache = EmptyCache()
-    long = replace(engine, n_steps=5000, adapter_cache=cache)
+    long = changed(engine, n_steps=5000, cache=cache)
     task = asyncio.create_task(long.asession(TOPIC, mode="fine_tune"))
     await asyncio.to_thread(cache.asked.wait, 60)
     task.cancel()
@@ -133,7 +125,7 @@ async def test_cancelling_the_opening_of_a_session_ends_its_learning(engine):
 
 
 def test_no_training_step_but_the_first_begins_after_the_callers_latency(engine):
-    hasty = replace(engine, n_steps=500, adapter_cache=None)
+    hasty = changed(engine, n_steps=500, cache=None)
     answer = hasty.answer(TOPIC, mode="fine_tune", latency_s=1e-3)
     assert answer.fine_tuning.n_steps == len(answer.chunks) == 1
     assert "time was over after 1 training steps" in answer.reasons
@@ -148,24 +140,30 @@ def test_auto_goes_by_the_cost_model_and_the_callers_latency(engine):
         adapted_new_token_s=0.0,
         setup_s=0.0,
     )
-    timed = replace(engine, cost_model=slow, policy=PrefersLearning())
+    timed = replace(engine, policy=PrefersLearning(slow))
     choice = timed.choose(TOPIC, latency_s=2500.0)
     assert (choice.mode, len(choice.learned)) == (AnswerMode.FINE_TUNE, 2)
     assert choice.features.latency_s < 2500  # what choosing took is gone
+    assert choice.seconds_to_learn() < 2500 - 9
 
 
 class PrefersLearning:
     """A caller's own policy."""
 
+    on_off_topic = "base"
+
+    def __init__(self, costs):
+        self.costs = costs
+
     def decide(self, features):
-        seconds = partial(features.cost_model.seconds, features, AnswerMode.FINE_TUNE)
-        assert seconds() == seconds(3)
-        n_steps = sum(seconds(n) <= features.latency_s for n in (1, 2, 3))
-        return Decision(mode=AnswerMode.FINE_TUNE, reasons=("mine",), n_steps=n_steps)
+        strategies = [Strategy(AnswerMode.FINE_TUNE, n) for n in (1, 2, 3)]
+        seconds = [self.costs.seconds(features, one) for one in strategies]
+        n_steps = sum(one <= features.latency_s for one in seconds)
+        return Decision(mode=AnswerMode.FINE_TUNE, reasons=("mine",), n_steps=n_steps, answer_s=9)
 
 
 def test_what_a_diverged_model_did_not_learn_is_not_among_its_chunks(engine):
-    wild = replace(engine, settings=FineTuningSettings(learning_rate=1e30), adapter_cache=None)
+    wild = changed(engine, settings=FineTuningSettings(learning_rate=1e30), cache=None)
     answer = wild.answer(TOPIC, mode="both")
     assert answer.mode is AnswerMode.CONTEXT
     assert len(answer.chunks) == 2

@@ -17,12 +17,11 @@ from sift_core import (
     AnswerError,
     AnswerMode,
     ChoiceOptions,
-    InMemorySource,
     InvalidInputError,
 )
-from sift_core.answering import AnswerEngine, FineTuningSettings, fine_tuned
+from sift_core.answering import FineTuningSettings, fine_tuned
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
-from sift_core.testing import HashingEmbedder
+from tests.engines import engine_of
 
 QUESTION = "How do I read the rows of a table?"
 TEXTS = [f"reader.read_rows(table, limit={n})\n\nRead {n} rows of a table." for n in range(6)]
@@ -37,15 +36,8 @@ def executor():
 
 @pytest.fixture(scope="module")
 def engine(small_lm):
-    embedder = HashingEmbedder()
-    return AnswerEngine(
-        language_model=small_lm,
-        source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
-        embedder=embedder,
-        n_steps=3,
-        options=ChoiceOptions(n_select=2),
-        max_new_tokens=12,
-    )
+    options = ChoiceOptions(n_select=2)
+    return engine_of(small_lm, TEXTS, n_steps=3, options=options, max_new_tokens=12)
 
 
 class Writer:
@@ -285,7 +277,7 @@ def test_what_was_said_before_stands_before_the_question(engine):
 
 
 def test_an_engine_without_a_source_answers_from_candidates_at_hand(engine):
-    alone = AnswerEngine(language_model=engine.language_model, max_new_tokens=6)
+    alone = engine_of(engine.language_model, max_new_tokens=6)
     with pytest.raises(InvalidInputError, match="`source`"):
         alone.answer(QUESTION)
     choice = engine.choose(QUESTION, mode="context")

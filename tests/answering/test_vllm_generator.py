@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from sift_core import AdapterServerError, ChoiceOptions, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine, FineTuningSettings, VllmGenerator, VllmServer
+from sift_core import AdapterServerError, ChoiceOptions, InvalidInputError
+from sift_core.answering import FineTuningSettings, VllmGenerator, VllmServer
 from sift_core.answering.model.sampling import seeded
-from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import TEXTS, lora
 from tests.answering.vllm_double import BASE, Vllm, serving
+from tests.engines import engine_of
 
 QUESTION = "where is the cat?"
 
@@ -41,11 +41,9 @@ def server(vllm, tmp_path):
 
 @pytest.fixture
 def engine(server, lm):
-    embedder = HashingEmbedder(32)
-    return AnswerEngine(
-        language_model=lm,
-        source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
-        embedder=embedder,
+    return engine_of(
+        lm,
+        TEXTS,
         options=ChoiceOptions(n_select=2),
         n_steps=2,
         max_new_tokens=8,
@@ -69,8 +67,10 @@ def test_a_text_begins_with_the_tokens_that_it_would_begin_with_here(engine, vll
     answer = engine.answer(QUESTION, mode=mode)
     (body,) = sent(vllm)
     choice = engine.choose(QUESTION, mode=mode)
-    answerer = engine.prepared(choice).answerer
-    prompt = answerer.prompt(choice.query, answerer.used(choice.query, choice.chunks(choice.read)))
+    answerer = engine.prepare(choice).answerer
+    prompt = answerer.prompt_for(
+        choice.query, answerer.used(choice.query, choice.chunks(choice.read))
+    )
     assert body["prompt"] == engine.language_model.prompt_ids(prompt)
     assert (body["max_tokens"], body["temperature"], body["stop"]) == (8, 0.0, [])
     assert answer.mode == mode

@@ -11,7 +11,7 @@ import torch
 
 import sift_core
 from sift_core import ChoiceOptions, ContextSelector, LinearKernel, RBFKernel, SIFTSelector, select
-from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
+from sift_core.answering import FineTuningSettings, LanguageModel, VariancePolicy
 from sift_core.documents import Chunker
 from sift_core.errors import SiftError
 from sift_core.selection.select import selector_from_settings
@@ -21,6 +21,7 @@ from sift_core.types import Query
 from tests.answering.shapes import SHAPES, byte_tokenizer
 from tests.answering.test_isolation import FAST, ask, ask_awaiting, outcome, pool_about
 from tests.attacks.frame import Failed
+from tests.engines import engine_of
 from tests.selection.oracle import dense_greedy, under
 from tests.selection.test_fuzz import NOT_ARRAYS, Fuzzer, outcome_of
 
@@ -109,14 +110,14 @@ def chosen_by(thing):
 def answers(rng, folder):
     """One odd argument to an engine, or to its answer."""
     model, odd = LanguageModel(SHAPES["llama, tied head"](), byte_tokenizer()), rng.choice(ODD)
-    of_engine = {"language_model": model, "n_steps": 1, "max_new_tokens": 2}
+    of_engine = {"n_steps": 1, "max_new_tokens": 2}
     of_choice = {"n_select": 1}
     asked, name = {"mode": "both"}, rng.choice((*ENGINE, *CHOICE, *ASKED))
     kept = of_choice if name in CHOICE else of_engine if name in ENGINE else asked
     kept[name] = odd
 
     def answer():
-        engine = AnswerEngine(options=ChoiceOptions(**of_choice), **of_engine)
+        engine = engine_of(model, options=ChoiceOptions(**of_choice), **of_engine)
         engine.answer_from(engine.choose_from(*pool_about("dogs"), **asked))
 
     refused(name, odd, answer)
@@ -140,14 +141,13 @@ class Stop(Exception):
 def concurrent(rng, folder):
     """Threads, tasks and streams at once, failed and cancelled ones among them."""
     shape = rng.choice(sorted(SHAPES))
-    engine = AnswerEngine(
-        language_model=LanguageModel(SHAPES[shape](), byte_tokenizer()),
-        **{
-            "options": ChoiceOptions(n_select=1),
-            "n_steps": rng.randint(1, 4),
-            "max_new_tokens": rng.randint(1, 6),
-        },
-        **{"settings": FAST, "adapter_cache": None},
+    engine = engine_of(
+        LanguageModel(SHAPES[shape](), byte_tokenizer()),
+        options=ChoiceOptions(n_select=1),
+        n_steps=rng.randint(1, 4),
+        max_new_tokens=rng.randint(1, 6),
+        settings=FAST,
+        cache=None,
     )
     engine.language_model.verify_base(exact=True)
     jobs = [(rng.choice(TOPICS), rng.choice(MODES)) for _ in range(rng.randint(2, 8))]

@@ -62,7 +62,7 @@ def test_bits_are_those_of_the_whole_prompt_with_the_answer(collection, language
     row = answers.Reader(language_model).read("Where is the bee?", ["the house", "home"], chunks)
     answerer = InContextAnswerer(language_model=language_model, max_new_tokens=16)
     query = Query(text=answers.INSTRUCTION.format("Where is the bee?"))
-    ids = language_model.prompt_ids(answerer.prompt(query, chunks))
+    ids = language_model.prompt_ids(answerer.prompt_for(query, chunks))
     targets = language_model.token_ids("the house")
     window = TokenWindow(inputs=[*ids, *targets[:-1]], targets=targets)
     nats = window_loss(language_model.parts, language_model.model, window)

@@ -177,11 +177,11 @@ def test_a_chat_says_what_a_follow_up_was_searched_for(ask, answered, typed):
 
 def test_a_chat_searches_for_a_follow_up_as_it_is_told(answered, typed):
     typed(QUESTION, "And two?")
-    _, second = answered("--chat", "--mode", "context", "--condense", "off")
+    _, second = answered("--chat", "--mode", "context", "--query-rewriting", "off")
     assert second["searched_for"] == ["And two?"]
     typed(QUESTION, "And two?")
-    _, second = answered("--chat", "--mode", "context", "--condense", "model")
-    assert "condense" in second["timings"]  # the model was asked
+    _, second = answered("--chat", "--mode", "context", "--query-rewriting", "model")
+    assert "rewrite" in second["timings"]  # the model was asked
 
 
 def test_reset_forgets_what_was_said(ask, typed):

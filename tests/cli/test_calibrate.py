@@ -57,8 +57,8 @@ def test_what_is_calibrated_is_what_auto_goes_by(sift, record, tmp_path):
 def test_questions_of_ones_own_and_a_file_of_ones_own(sift, record, answered, elsewhere):
     told = record("calibrate", "--questions", answered, "--effort", "quick", "--calibration", "it")
     assert (told["n_examples"], told["calibration"]) == (9, "it")
-    assert [way["mode"] for way in told["ways"]] == ["base", "context", "fine_tune", "both"]
-    assert all(way["bits_per_byte"] > 0 and way["seconds"] > 0 for way in told["ways"])
+    assert [one["mode"] for one in told["strategies"]] == ["base", "context", "fine_tune", "both"]
+    assert all(one["bits_per_byte"] > 0 and one["seconds"] > 0 for one in told["strategies"])
     assert (elsewhere / "it").is_file()
     answer = record("ask", QUESTION, "--calibration", "it", "--max-new-tokens", 2)
     assert "on 9 examples" in " ".join(answer["reasons"])
@@ -68,7 +68,7 @@ def test_questions_of_ones_own_and_a_file_of_ones_own(sift, record, answered, el
 def test_adapters_are_measured_on_questions_and_taken_where_they_are_best(sift, record, answered):
     sift("learn", "--clusters", 2)
     told = record("calibrate", "--questions", answered, "--effort", "quick")
-    assert "merged" in [way["mode"] for way in told["ways"]]
+    assert "merged" in [one["mode"] for one in told["strategies"]]
     record("ask", QUESTION, "--max-new-tokens", 2)  # loads them
 
 

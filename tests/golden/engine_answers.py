@@ -14,7 +14,13 @@ from tempfile import TemporaryDirectory
 from peft import LoraConfig
 
 from sift_core import ChoiceOptions, InMemorySource, NearestNeighborSelector
-from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel
+from sift_core.answering import (
+    AnswerEngine,
+    FineTuningSettings,
+    LanguageModel,
+    LearningOptions,
+    VariancePolicy,
+)
 from sift_core.testing import HashingEmbedder
 from tests.random_model import save_random_model
 
@@ -57,8 +63,9 @@ def _settings(**settings):
     return FineTuningSettings(**{"lora": lora, "learning_rate": 5e-3, **settings})
 
 
-def _case(question, mode, *, texts="short", ask=None, **engine):
-    return {"question": question, "mode": mode, "texts": texts, "ask": ask or {}, "engine": engine}
+def _case(question, mode, *, texts="short", ask=None, options=None, **learning):
+    about = {"question": question, "mode": mode, "texts": texts, "ask": ask or {}}
+    return {**about, "options": options or ChoiceOptions(), "learning": learning}
 
 
 CASES = {
@@ -127,15 +134,16 @@ def _answered(language_model, case):
         metadata=[{"topic": topic} for topic in _topics()],
         embedder_name=embedder.name,
     )
-    options = {"n_steps": 4, "max_new_tokens": 12, "settings": _settings(), **case["engine"]}
+    learning = {"n_steps": 4, "settings": _settings(), "cache": None, **case["learning"]}
     engine = AnswerEngine(
-        on_off_topic="base",  # what a model writes is recorded
-        condense=None,  # and what the bare question finds
+        policy=VariancePolicy(on_off_topic="base"),  # what a model writes is recorded
+        query_rewriting=None,  # and what the bare question finds
         language_model=language_model,
         source=source,
         embedder=embedder,
-        adapter_cache=None,
-        **options,
+        learning=LearningOptions(**learning),
+        generation={"max_new_tokens": 12},
+        options=case["options"],
     )
     answer = engine.answer(case["question"], mode=case["mode"], **case["ask"])
     ids = [] if answer.chunks is None else list(answer.chunks.document_ids)

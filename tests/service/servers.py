@@ -112,15 +112,15 @@ def small_store(embedder):
 
 def tiny_engine(model, source, embedder):
     """Return an engine around the model in a folder, which learns in a moment."""
-    from sift_core.answering import AnswerEngine, LanguageModel
+    from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions
 
     return AnswerEngine(
         language_model=LanguageModel.from_pretrained(model, device="cpu", dtype="float32"),
         source=source,
         embedder=embedder,
         options=ChoiceOptions(n_select=3, n_candidates=8),
-        n_steps=4,
-        max_new_tokens=12,
+        learning=LearningOptions(n_steps=4),
+        generation={"max_new_tokens": 12},
     )
 
 

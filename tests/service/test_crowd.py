@@ -1,11 +1,11 @@
 """Many clients at once: each has its own answer, the one that it would have alone."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import httpx
 import pytest
 
+from tests.engines import changed
 from tests.service.servers import TEXTS, figures, service
 
 QUESTIONS = ["How to fold a boat?", "Which tea is black?", "What has cold water?", "Do trees grow?"]
@@ -60,7 +60,7 @@ def test_who_asks_for_one_new_session_at_once_learns_once(engine):
         "messages": [{"role": "user", "content": "Do trees grow in the wind?"}],
         "sift": {"session": "trees", "filter": {"topic": "boats"}},
     }
-    with service(replace(engine, adapter_cache=None)) as client:
+    with service(changed(engine, cache=None)) as client:
         with ThreadPoolExecutor(max_workers=4) as pool:
             answers = list(
                 pool.map(lambda _: client.post("/v1/chat/completions", json=body).json(), range(4))

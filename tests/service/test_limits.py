@@ -13,6 +13,7 @@ import pytest
 from sift_core import CandidateSourceError, InMemorySource, InvalidInputError
 from sift_core.service import ServiceSettings, create_app
 from sift_core.testing import HashingEmbedder
+from tests.engines import changed
 from tests.service.servers import (
     CHAT,
     LONG,
@@ -40,7 +41,7 @@ DIALECTS = {
 @pytest.fixture
 def slow_engine(engine):
     """An engine that learns for minutes if nobody stops it, and keeps nothing of it."""
-    return replace(engine, n_steps=10_000, adapter_cache=None)
+    return changed(engine, n_steps=10_000, cache=None)
 
 
 @pytest.mark.parametrize("path", DIALECTS)

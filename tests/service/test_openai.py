@@ -7,6 +7,7 @@ import pytest
 
 from sift_core.answering import learn_clusters
 from sift_core.service import create_app
+from tests.engines import changed
 from tests.service.servers import PATIENCE_S, SETTINGS, serving
 
 openai = pytest.importorskip("openai", reason="a client of the service")
@@ -63,9 +64,9 @@ def test_adapters_learned_beforehand_are_one_more_way(ask, engine, tmp_path):
         tmp_path,
         embedder_name=engine.embedder.name,
         n_clusters=2,
-        settings=engine.settings,
+        settings=engine.learning.settings,
     )
-    merging = replace(engine, adapters=adapters)
+    merging = changed(engine, adapters=adapters)
     options = {"api_key": "none", "max_retries": 0, "timeout": PATIENCE_S}
     with (
         serving(create_app(merging, settings=SETTINGS)) as url,

@@ -17,6 +17,7 @@ from playwright.sync_api import expect, sync_playwright
 from sift_core import InMemorySource
 from sift_core.service import create_app
 from sift_core.testing import HashingEmbedder
+from tests.engines import changed
 from tests.service.servers import PATIENCE_S, TEXTS, figures, service, serving, until
 
 expect.set_options(timeout=1000 * PATIENCE_S)
@@ -151,7 +152,7 @@ WATCH = """() => {
 
 
 def test_stop_ends_the_learning(opened, engine):
-    endless = replace(engine, n_steps=10_000, adapter_cache=None)
+    endless = changed(engine, n_steps=10_000, cache=None)
     with service(endless) as client, opened(str(client.base_url).rstrip("/")) as page:
         ask(page)
         expect(page.get_by_text(re.compile(r"Learns: step ([2-9]|\d\d)"))).to_be_visible()
@@ -194,7 +195,7 @@ def test_a_failure_is_a_sentence(opened, source):
 
 
 def test_a_busy_service_says_when_to_come_back(opened, engine):
-    endless = replace(engine, n_steps=10_000, adapter_cache=None)
+    endless = changed(engine, n_steps=10_000, cache=None)
     with service(endless, n_answers=1, n_waiting_answers=1) as client:
         address = str(client.base_url).rstrip("/")
         with opened(address) as first, opened(address) as second:
@@ -208,14 +209,14 @@ def test_a_busy_service_says_when_to_come_back(opened, engine):
 
 
 def _serve_endlessly(model, told):
-    from sift_core.answering import AnswerEngine, LanguageModel
+    from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions
 
     embedder = HashingEmbedder(64)
     engine = AnswerEngine(
         language_model=LanguageModel.from_pretrained(model, device="cpu", dtype="float32"),
         source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS, embedder_name=embedder.name),
         embedder=embedder,
-        n_steps=10_000,
+        learning=LearningOptions(n_steps=10_000),
     )
     with serving(create_app(engine)) as address:
         told.send(address)

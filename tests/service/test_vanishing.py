@@ -11,6 +11,7 @@ import pytest
 from sift_core import ContextSelector, InMemorySource
 from sift_core.service.work_queue import WorkQueue
 from sift_core.testing import HashingEmbedder
+from tests.engines import changed
 from tests.service.servers import CHAT, LONG, PATIENCE_S, TEXTS, asked, figures, service, until
 
 
@@ -78,7 +79,7 @@ def test_who_goes_while_documents_are_fetched_has_none_chosen(engine, embedder, 
     selector = GatedSelector()
     selector.gate.opened.set()
     options = replace(engine.options, selector=selector)
-    gated = replace(engine, source=source, options=options, fine_tuning_selector=selector)
+    gated = changed(engine, source=source, options=options, selector=selector)
     with service(gated) as client:
         with asked(client, path, body):
             assert source.gate.begun.wait(PATIENCE_S)
@@ -92,7 +93,7 @@ def test_who_goes_while_documents_are_fetched_has_none_chosen(engine, embedder, 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_who_goes_while_documents_are_chosen_has_none_learned(engine, is_streamed):
     selector = GatedSelector()
-    gated = replace(engine, fine_tuning_selector=selector, adapter_cache=None)
+    gated = changed(engine, selector=selector, cache=None)
     with service(gated) as client:
         with asked(client, "/v1/chat/completions", {**LONG, "stream": is_streamed}):
             assert selector.gate.begun.wait(PATIENCE_S)

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -11,10 +10,11 @@ pytest.importorskip("peft", reason="needs the extra vllm")
 openai = pytest.importorskip("openai", reason="a client of the service")
 
 from sift_core.answering import VllmServer  # noqa: E402
-from sift_core.cli.serve import _generating_in  # noqa: E402
+from sift_core.cli.serve import engine_of_server  # noqa: E402
 from sift_core.service import create_app  # noqa: E402
 from tests.answering.vllm_double import Vllm  # noqa: E402
 from tests.answering.vllm_double import serving as as_vllm  # noqa: E402
+from tests.engines import changed  # noqa: E402
 from tests.service.servers import PATIENCE_S, SETTINGS, serving, until  # noqa: E402
 
 QUESTION = "How do I fold a boat?"
@@ -35,9 +35,9 @@ def folder(tmp_path):
 @pytest.fixture
 def url(engine, vllm, folder):
     """A service whose answers a vLLM writes."""
-    engine = replace(engine, adapter_cache=None)
+    engine = changed(engine, cache=None)
     with VllmServer(vllm.url, base_model=vllm.base, folder=folder) as server:
-        app = create_app(_generating_in(engine, server, 16), settings=SETTINGS)
+        app = create_app(engine_of_server(engine, server, 16), settings=SETTINGS)
         with serving(app) as address:
             yield address
 
@@ -134,7 +134,7 @@ def test_a_failure_is_told_without_its_details(url, vllm, folder, failures, stat
 def test_a_server_that_is_gone_is_told_with_when_to_ask_again(engine, folder, random_model):
     with as_vllm(Vllm(base=str(random_model))) as gone:
         server = VllmServer(gone.url, base_model=gone.base, folder=folder)
-    app = create_app(_generating_in(engine, server, 16), settings=SETTINGS)
+    app = create_app(engine_of_server(engine, server, 16), settings=SETTINGS)
     with serving(app) as address, server:
         for mode in ("base", "fine_tune"):
             body = {"model": f"tiny:{mode}", **CHAT}
@@ -146,6 +146,6 @@ def test_a_server_that_is_gone_is_told_with_when_to_ask_again(engine, folder, ra
 
 
 def test_the_rank_learned_here_is_one_that_fits_there(engine):
-    ranks = [_generating_in(engine, None, limit).settings.rank for limit in (8, 16, 512)]
+    ranks = [engine_of_server(engine, None, limit).learning.settings.rank for limit in (8, 16, 512)]
     assert ranks == [8, 16, 64]
-    assert _generating_in(engine, None, 8).settings.lora.lora_alpha == 16
+    assert engine_of_server(engine, None, 8).learning.settings.lora.lora_alpha == 16

@@ -77,7 +77,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
     store's own kind). Other keys are ignored. Vectors of a given context come from the engine's
     store by id; the texts of other documents are embedded in one batch, with a logged warning.
     Without a context the engine fetches candidates. An empty context is refused in mode "auto",
-    unless the engine has `on_off_topic="base"`, and answered in base mode in the others.
+    unless the engine's policy has `on_off_topic="base"`, and answered in base mode in the others.
 
     Returns a mapping of:
 
@@ -90,7 +90,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
       `sift_core.Citation`;
     - "is_refusal": whether the answer says that the documents have nothing on the question;
     - "searched_for": the texts that documents were searched for by. A follow-up is searched for
-      with the question before it (the engine's `condense`).
+      with the question before it (the engine's `query_rewriting`).
 
     `stream` gives the answer in pieces, then the rest. They add up to the whole. `.pick("answer")`
     keeps the text.
@@ -138,7 +138,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
             mode: As above.
             search_kwargs: Arguments of every search in the store's own words.
             async_client: An `AsyncQdrantClient` of the same server, for the async methods.
-            **engine_options: Of `AnswerEngine`: `options`, `effort`, `cite`, ….
+            **engine_options: Of `AnswerEngine`: `options`, `prompt`, `learning`, ….
 
         Raises:
             InvalidInputError: If there is no such model, or an argument cannot be used.

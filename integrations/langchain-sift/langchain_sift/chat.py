@@ -19,18 +19,9 @@ from sift_core.answering import AnswerRequest
 
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 _NOT_HERE = ("tools", "tool_choice", "functions", "function_call", "response_format")
-_OF_ENGINE = (  # what its answers depend on
-    "options",
-    "condense",
-    "cite",
-    "system_prompt",
-    "prompt_template",
-    "effort",
-    "n_steps",
-    "max_new_tokens",
-    "generation",
-    "settings",
-)
+# What the engine's answers depend on.
+_OF_ENGINE = ("options", "prompt", "generation", "query_rewriting")
+_OF_LEARNING = ("effort", "n_steps", "settings")
 _OF_REMOTE_MODELS = ("api_key", "max_retries", "streaming", "timeout")
 
 
@@ -38,7 +29,7 @@ class ChatSIFT(BaseChatModel):
     """A chat model that answers the last message with documents chosen for it.
 
     The last message is the question. A follow-up is searched for with the question before it (the
-    engine's `condense`). Earlier messages are read before the question. Messages are of text
+    engine's `query_rewriting`). Earlier messages are read before the question. Messages are of text
     alone; there are no tools and no structured output. A model without a chat template reads a
     single message as it is, and several as lines.
 
@@ -100,10 +91,9 @@ class ChatSIFT(BaseChatModel):
     @property
     def _identifying_params(self) -> dict[str, Any]:
         own = ("model_name", "mode", "max_tokens", "temperature", "stop", "generation")
-        return {
-            **{name: getattr(self, name) for name in own},
-            "engine": {name: repr(getattr(self.engine, name)) for name in _OF_ENGINE},
-        }
+        engine = {name: repr(getattr(self.engine, name)) for name in _OF_ENGINE}
+        learning = {name: repr(getattr(self.engine.learning, name)) for name in _OF_LEARNING}
+        return {**{name: getattr(self, name) for name in own}, "engine": engine | learning}
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         """Return what LangSmith shows beside a run."""

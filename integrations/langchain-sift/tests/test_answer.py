@@ -17,7 +17,7 @@ from langchain_core.runnables import ConfigurableField
 
 from langchain_sift import ChatSIFT, SIFTAnswer
 from sift_core import AnswerError, ChoiceOptions, InMemorySource, InvalidInputError
-from sift_core.answering import AnswerEngine
+from sift_core.answering import AnswerEngine, LearningOptions, VariancePolicy
 from sift_core.testing import HashingEmbedder
 
 KEYS = {
@@ -39,10 +39,12 @@ KEYS = {
 @pytest.fixture
 def make_answer(language_model):
     def make(store, **options):
-        settings = {"n_steps": 2, "max_new_tokens": 6, "mode": "auto"}
-        settings |= {name: options.pop(name) for name in settings.keys() & options.keys()}
-        options = ChoiceOptions(**{"n_select": 3, **options})
-        return SIFTAnswer.from_vectorstore(store, language_model, options=options, **settings)
+        mode = options.pop("mode", "auto")
+        generation = {"max_new_tokens": options.pop("max_new_tokens", 6)}
+        learning = LearningOptions(n_steps=options.pop("n_steps", 2))
+        parts = {"learning": learning, "generation": generation}
+        parts["options"] = ChoiceOptions(**{"n_select": 3, **options})
+        return SIFTAnswer.from_vectorstore(store, language_model, mode=mode, **parts)
 
     return make
 
@@ -83,7 +85,7 @@ async def test_a_follow_up_is_searched_for_with_the_question_before_it(answer, q
     messages = [*history, HumanMessage("And when?")]
     message = ChatSIFT(engine=answer.engine, mode="context").invoke(messages)
     assert message.response_metadata["searched_for"] == expected
-    alone = answer.model_copy(update={"engine": replace(answer.engine, condense=None)})
+    alone = answer.model_copy(update={"engine": replace(answer.engine, query_rewriting=None)})
     assert alone.invoke(asked, mode="context")["searched_for"] == ["And when?"]
 
 
@@ -205,7 +207,8 @@ def test_an_empty_context_is_refused_or_answered_by_the_model_alone(answer, ques
         True,
         "The documents say nothing about that.",
     )
-    allowed = answer.model_copy(update={"engine": replace(answer.engine, on_off_topic="base")})
+    policy = VariancePolicy(on_off_topic="base")
+    allowed = answer.model_copy(update={"engine": replace(answer.engine, policy=policy)})
     result = allowed.invoke({"input": question, "context": []})
     assert (result["mode"], result["is_refusal"]) == ("base", False)
     assert result["answer"] == answer.invoke(question, mode="base")["answer"]
@@ -223,9 +226,8 @@ def test_another_source_of_the_core_gives_documents_with_id_and_metadata(languag
     source = InMemorySource(
         embedder.embed_documents([text]), [text], document_ids=["a"], metadata=[{"n": 1}]
     )
-    engine = AnswerEngine(
-        language_model=language_model, source=source, embedder=embedder, max_new_tokens=4
-    )
+    parts = {"source": source, "embedder": embedder, "generation": {"max_new_tokens": 4}}
+    engine = AnswerEngine(language_model=language_model, **parts)
     result = SIFTAnswer(engine=engine, mode="context").invoke("plants")
     assert result["context"] == [Document(id="a", page_content=text, metadata={"n": 1})]
 

@@ -20,7 +20,7 @@ from langchain_core.messages import (
 
 from langchain_sift import ChatSIFT, SIFTAnswer
 from sift_core import ChoiceOptions, InvalidInputError
-from sift_core.answering import AnswerEngine
+from sift_core.answering import AnswerEngine, LearningOptions
 
 
 @pytest.fixture
@@ -32,7 +32,10 @@ def bare(language_model):
 def engine(language_model, make_in_memory, documents):
     store = make_in_memory(documents)
     return SIFTAnswer.from_vectorstore(
-        store, language_model, options=ChoiceOptions(n_select=3), n_steps=2
+        store,
+        language_model,
+        options=ChoiceOptions(n_select=3),
+        learning=LearningOptions(n_steps=2),
     ).engine
 
 
@@ -107,9 +110,9 @@ def test_the_length_can_be_set_for_one_call_and_tokens_are_counted(bare, languag
 
 
 def test_temperature_zero_is_greedy_whatever_the_engine_says(language_model):
-    greedy = AnswerEngine(language_model=language_model, max_new_tokens=12)
-    hot = {"do_sample": True, "temperature": 5.0, "top_k": 50}
-    sampling = AnswerEngine(language_model=language_model, max_new_tokens=12, generation=hot)
+    greedy = AnswerEngine(language_model=language_model, generation={"max_new_tokens": 12})
+    hot = {"do_sample": True, "temperature": 5.0, "top_k": 50, "max_new_tokens": 12}
+    sampling = AnswerEngine(language_model=language_model, generation=hot)
     expected = ChatSIFT(engine=greedy).invoke("plants make").content
     assert ChatSIFT(engine=sampling, temperature=0).invoke("plants make").content == expected
     torch.manual_seed(0)

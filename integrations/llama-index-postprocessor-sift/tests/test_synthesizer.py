@@ -27,7 +27,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.synthesizer import SIFTQueryBundle, SIFTSynthesizer
 from sift_core import ChoiceOptions, InvalidInputError
-from sift_core.answering import AnswerEngine, LanguageModel
+from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions, PromptOptions
 
 MODES = ["base", "context", "fine_tune", "both"]
 
@@ -36,7 +36,10 @@ MODES = ["base", "context", "fine_tune", "both"]
 def engine(random_model):
     model = LanguageModel.from_pretrained(random_model, device="cpu", dtype="float32")
     return AnswerEngine(
-        language_model=model, n_steps=3, options=ChoiceOptions(n_select=3), max_new_tokens=8
+        language_model=model,
+        options=ChoiceOptions(n_select=3),
+        learning=LearningOptions(n_steps=3),
+        generation={"max_new_tokens": 8},
     )
 
 
@@ -135,7 +138,7 @@ def test_an_engine_that_cites_tells_its_marks(engine, query_engine, question):
                 on_text("By the sun [1].")
             return replace(written, text="By the sun [1].")
 
-    citing = replace(engine, cite=True, generator=Marking())
+    citing = replace(engine, prompt=PromptOptions(cite=True), generator=Marking())
     response = query_engine(SIFTSynthesizer(citing, mode="context")).query(question)
     (mark,) = report_of(response)["citations"]
     assert response.response[mark["start"] : mark["end"]] == "[1]"

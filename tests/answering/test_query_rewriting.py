@@ -9,14 +9,13 @@ import pytest
 from sift_core import (
     AnswerError,
     ChoiceOptions,
-    InMemorySource,
     InvalidInputError,
     NearestNeighborSelector,
     NumericalError,
 )
-from sift_core.answering import AnswerEngine, Generation
-from sift_core.answering.condensing import MOST_TOKENS, N_CHARACTERS
-from sift_core.testing import HashingEmbedder
+from sift_core.answering import Generation
+from sift_core.answering.query_rewriting import MOST_TOKENS, N_CHARACTERS
+from tests.engines import engine_of
 
 TEXTS = [
     "To create a row add it to the session of the database.",
@@ -44,17 +43,8 @@ class Writing:
 
 @pytest.fixture
 def make_engine(small_lm):
-    embedder = HashingEmbedder()
-
-    def make(**options):
-        return AnswerEngine(
-            language_model=small_lm,
-            source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS),
-            embedder=embedder,
-            **{"options": ChoiceOptions(n_select=2), "n_steps": 2, "max_new_tokens": 4, **options},
-        )
-
-    return make
+    usual = {"options": ChoiceOptions(n_select=2), "n_steps": 2, "max_new_tokens": 4}
+    return lambda **options: engine_of(small_lm, TEXTS, **usual | options)
 
 
 def searched_for(engine, question=FOLLOW_UP, history=HISTORY, **options):
@@ -66,7 +56,7 @@ def texts_read(choice):
 
 
 def test_a_follow_up_finds_what_the_question_before_it_was_about(make_engine):
-    bare = make_engine(condense=None).choose(FOLLOW_UP, history=HISTORY, mode="context")
+    bare = make_engine(query_rewriting=None).choose(FOLLOW_UP, history=HISTORY, mode="context")
     assert all(text.startswith("Release") for text in texts_read(bare))
     choice = make_engine().choose(FOLLOW_UP, history=HISTORY, mode="context")
     assert set(texts_read(choice)) & set(TEXTS[:2])
@@ -87,7 +77,7 @@ def test_every_way_to_ask_says_what_was_searched_for(make_engine):
     with engine.stream(FOLLOW_UP, **asked) as stream:
         answers = [engine.answer(FOLLOW_UP, **asked), stream.answer(), *asyncio.run(awaited())]
     assert [one.searched_for for one in answers] == [JOINED] * 5
-    assert all("condense" in one.timings for one in answers[:4])
+    assert all("rewrite" in one.timings for one in answers[:4])
 
 
 @pytest.mark.parametrize(
@@ -102,14 +92,14 @@ def test_every_way_to_ask_says_what_was_searched_for(make_engine):
 )
 def test_without_a_question_before_it_a_question_stands_alone(make_engine, history):
     choice = make_engine().choose(FOLLOW_UP, history=history, mode="context")
-    assert (choice.searched_for, "condense" in choice.timings) == ((FOLLOW_UP,), False)
+    assert (choice.searched_for, "rewrite" in choice.timings) == ((FOLLOW_UP,), False)
 
 
 @pytest.mark.parametrize(
     "one_query",
     [
         {"options": ChoiceOptions(selector=NearestNeighborSelector())},
-        {"fine_tuning_selector": NearestNeighborSelector()},
+        {"selector": NearestNeighborSelector()},
     ],
     ids=["context", "fine-tuning"],
 )
@@ -123,7 +113,7 @@ def test_queries_go_before_it_and_base_mode_looks_for_nothing(make_engine):
     def never(history, question):
         raise AssertionError
 
-    engine = make_engine(condense=never)
+    engine = make_engine(query_rewriting=never)
     assert searched_for(engine, queries=["a", "b"]) == ("a", "b")
     assert engine.answer(FOLLOW_UP, history=HISTORY, mode="base").searched_for == ()
     query = replace(engine.choose("a").query, history=HISTORY)
@@ -134,7 +124,7 @@ def test_queries_go_before_it_and_base_mode_looks_for_nothing(make_engine):
 def test_the_model_writes_what_is_searched_for(make_engine, small_lm):
     end = small_lm.tokenizer.all_special_tokens[0]
     generator = Writing(f' "How do I delete a row in the database?"{end} ')
-    engine = make_engine(condense="model", generator=generator)
+    engine = make_engine(query_rewriting="model", generator=generator)
     answer = engine.answer(FOLLOW_UP, history=HISTORY, mode="context")
     assert answer.searched_for == ("How do I delete a row in the database?",)
     prompt, n_new, options = generator.asked[0]
@@ -149,21 +139,21 @@ def test_the_model_writes_what_is_searched_for(make_engine, small_lm):
     ids=["empty", "controls", "nothing of it", "cut"],
 )
 def test_what_a_model_cannot_mean_gives_way_to_the_joined_text(make_engine, text, reason):
-    engine = make_engine(condense="model", generator=Writing(text, finish_reason=reason))
+    engine = make_engine(query_rewriting="model", generator=Writing(text, finish_reason=reason))
     assert searched_for(engine) == JOINED
 
 
 def test_texts_without_latin_letters_are_told_apart_too(make_engine):
     history = [{"role": "user", "content": "如何在数据库中创建一行?"}]
     generator = Writing("如何在数据库中删除一行?", "我很抱歉。")
-    engine = make_engine(condense="model", generator=generator)
+    engine = make_engine(query_rewriting="model", generator=generator)
     assert searched_for(engine, "怎么删除?", history) == ("如何在数据库中删除一行?",)
     joined = f"怎么删除? {history[0]['content']}"
     assert searched_for(engine, "怎么删除?", history) == (joined, "怎么删除?")
 
 
 def test_the_model_itself_writes_one_plain_line(make_engine):
-    engine = make_engine(condense="model")
+    engine = make_engine(query_rewriting="model")
     first = searched_for(engine)
     assert first == searched_for(engine)  # greedy
     assert first == asyncio.run(engine.achoose(FOLLOW_UP, history=HISTORY)).searched_for
@@ -172,7 +162,7 @@ def test_the_model_itself_writes_one_plain_line(make_engine):
 
 def test_long_turns_are_clipped_and_too_many_left_out(make_engine):
     generator = Writing("How do I delete a row in the database?")
-    engine = make_engine(condense="model", generator=generator)
+    engine = make_engine(query_rewriting="model", generator=generator)
     turn = [{"role": "user", "content": "row " * 5000}, {"role": "assistant", "content": "Yes."}]
     assert len(searched_for(engine, history=[*turn * 9, *HISTORY])) == 1
     chat = generator.asked[0][0][-1]["content"]
@@ -183,7 +173,7 @@ def test_long_turns_are_clipped_and_too_many_left_out(make_engine):
 def test_a_window_without_room_for_the_task_gives_way_to_the_joined_text(
     make_engine, make_random_lm
 ):
-    engine = replace(make_engine(condense="model"), language_model=make_random_lm())
+    engine = replace(make_engine(query_rewriting="model"), language_model=make_random_lm())
     assert searched_for(engine, max_new_tokens=2) == JOINED
 
 
@@ -191,11 +181,11 @@ def test_a_window_without_room_for_the_task_gives_way_to_the_joined_text(
 def test_a_function_says_what_is_searched_for(make_engine, said):
     asked = []
 
-    def condense(history, question):
+    def rewrite(history, question):
         asked.append((list(history), question, threading.get_ident()))
         return said
 
-    engine = make_engine(condense=condense)
+    engine = make_engine(query_rewriting=rewrite)
     expected = (said,) if isinstance(said, str) else tuple(said)
     assert searched_for(engine) == expected
     assert asyncio.run(engine.achoose(FOLLOW_UP, history=HISTORY)).searched_for == expected
@@ -205,8 +195,8 @@ def test_a_function_says_what_is_searched_for(make_engine, said):
 
 @pytest.mark.parametrize("said", ["", " ", [], None, 3, ["rows", ""], {"a": 1}], ids=repr)
 def test_a_function_that_says_nothing_is_an_error_that_says_so(make_engine, said):
-    engine = make_engine(condense=lambda history, question: said)
-    with pytest.raises(InvalidInputError, match=r"`condense` must return a text .*deletion"):
+    engine = make_engine(query_rewriting=lambda history, question: said)
+    with pytest.raises(InvalidInputError, match=r"`query_rewriting` must return a text .*deletion"):
         searched_for(engine)
 
 
@@ -217,16 +207,20 @@ def test_what_a_function_raises_is_an_answer_error(make_engine):
     def fail_as_we_do(history, question):
         raise NumericalError("no")
 
-    with pytest.raises(AnswerError, match=r"`condense` failed on 'And how .*KeyError: 'content'"):
-        searched_for(make_engine(condense=fail))
+    with pytest.raises(
+        AnswerError, match=r"`query_rewriting` failed on 'And how .*KeyError: 'content'"
+    ):
+        searched_for(make_engine(query_rewriting=fail))
     with pytest.raises(NumericalError):
-        searched_for(make_engine(condense=fail_as_we_do))
+        searched_for(make_engine(query_rewriting=fail_as_we_do))
 
 
 @pytest.mark.parametrize("wrong", ["join them", True, 3, ["join"]], ids=repr)
 def test_another_way_is_refused(make_engine, wrong):
-    with pytest.raises(InvalidInputError, match="`condense` must be one of 'join', 'model', a"):
-        make_engine(condense=wrong)
+    with pytest.raises(
+        InvalidInputError, match="`query_rewriting` must be one of 'join', 'model', a"
+    ):
+        make_engine(query_rewriting=wrong)
 
 
 def test_cancelling_ends_what_the_model_writes(make_engine):
@@ -243,7 +237,7 @@ def test_cancelling_ends_what_the_model_writes(make_engine):
                 raise
 
     async def cancelled():
-        engine = make_engine(condense="model", generator=Endless())
+        engine = make_engine(query_rewriting="model", generator=Endless())
         task = asyncio.create_task(engine.achoose(FOLLOW_UP, history=HISTORY))
         await asyncio.to_thread(started.wait, 60)
         task.cancel()

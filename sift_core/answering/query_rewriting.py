@@ -1,4 +1,4 @@
-"""What is searched for where a question follows others: "And how for a deletion?" says little."""
+"""Rewrite a follow-up question for the search: "And how for a deletion?" says little."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sift_core.errors import AnswerError, InvalidInputError, SiftError
 from sift_core.progress import timed
 from sift_core.types import Message
 
-Condense: TypeAlias = (
+QueryRewriting: TypeAlias = (
     Literal["join", "model"] | Callable[[Sequence[Message], str], str | Sequence[str]]
 )
-"""How a question that follows others is searched for.
+"""How to search for a follow-up question.
 
-"join": as two vectors, of both questions as one text and of the question, or as the first alone
-where a selector of the engine takes one query. "model": as the language
-model rewrites it, greedily, in one line of 64 tokens at most, or like "join" where that cannot be
-meant; a model as small as the default one writes too much nonsense for it (decision 0027). A
-function gets the history and the question and returns a text or a list of them; for the engine's
-twins whose names begin with `a` it is called in another thread.
+"join" searches for two texts, both questions together and the last one alone, or for the first text
+alone where a selector of the engine takes one query. "model" has the language model rewrite the
+question, greedily, in one line of at most 64 tokens. It joins where the model's text is absurd; a
+model as small as the default one often writes nonsense (decision 0027). A function gets the
+history and the question and returns a text or a list of texts. The engine's twins whose names
+begin with `a` call it in another thread.
 """
 
-WAYS = ("join", "model")
+METHODS = ("join", "model")
 MOST_TOKENS = 64  # of what the model writes; a question has some twenty
 N_TURNS = 3  # that the model reads: question and answer each
 N_CHARACTERS = 400  # of a message that it reads; questions stand at the beginning or the end
@@ -39,7 +39,7 @@ _INSTRUCTION = (
     "Rewrite the last question so that it can be understood without the chat before it. "
     "Write the question alone. Do not answer it."
 )
-_SHOWN = (
+_EXAMPLES = (
     (
         "User: How do I feed a cat?\nAssistant: Twice a day, with wet food.\nUser: And a hamster?",
         "How do I feed a hamster?",
@@ -58,48 +58,50 @@ _SHOWN = (
 _PIECE = re.compile(r"(?=([a-z0-9_]{4}|[^\W\x00-\x7f]{2}))")
 
 
-def check_condense(condense: object) -> None:
-    """Refuse what is no way to search for a question that follows others.
+def check_query_rewriting(rewriting: object) -> None:
+    """Refuse what is no way to rewrite a question.
 
     Raises:
         InvalidInputError: If so.
     """
-    if condense is None or callable(condense) or condense in WAYS:
+    is_method = isinstance(rewriting, str) and rewriting in METHODS
+    if rewriting is None or callable(rewriting) or is_method:
         return
     raise InvalidInputError(
-        f"`condense` must be one of {', '.join(map(repr, WAYS))}, a function of history and "
-        f"question, or None, got {short_repr(condense)}"
+        f"`query_rewriting` must be one of 'join', 'model', a function of history and question, or "
+        f"None, got {short_repr(rewriting)}"
     )
 
 
 @dataclass(frozen=True, eq=False)
-class Condenser:
-    """Says what is searched for.
+class QueryRewriter:
+    """Rewrites the question of a request for the search.
 
     Args:
-        condense: How.
-        takes_several: Whether what chooses takes several queries; "join" is one text if not.
-        language_model: Writes, where that is "model".
-        generator: Writes in its place, if there is one.
+        rewriting: How; None leaves the question as it is.
+        takes_several: Whether selectors take several queries; "join" makes one text if not.
+        language_model: Writes for "model".
+        generator: Writes in its place. Default: the language model itself.
     """
 
-    condense: Condense | None
+    rewriting: QueryRewriting | None
     takes_several: bool
     language_model: LanguageModel
     generator: TextGenerator | None = None
 
     def applies_to(self, request: AnswerRequest) -> bool:
-        """Return whether a question follows another, and nothing says what is looked for."""
-        return self.condense is not None and not request.queries and bool(_asked(request.history))
+        """Return whether a question follows another, and the request names no `queries`."""
+        follows = bool(_earlier_questions(request.history))
+        return self.rewriting is not None and not request.queries and follows
 
-    def condensed(
+    def rewrite(
         self, request: AnswerRequest, timings: dict[str, float], on_step: OnStep | None = None
     ) -> AnswerRequest:
-        """Return a request that says what is looked for, where it did not.
+        """Return a request with `queries`, if it is a follow-up without them.
 
         Args:
-            request: What is asked.
-            timings: Seconds by stage; this is "condense", where something is condensed.
+            request: The question and its history.
+            timings: Seconds by stage; gets "rewrite".
             on_step: Called before each token that the model writes. What it raises ends that.
 
         Raises:
@@ -108,30 +110,28 @@ class Condenser:
         """
         if not self.applies_to(request):
             return request
-        with timed(timings, "condense"):
+        with timed(timings, "rewrite"):
             return replace(request, queries=self._texts(request, on_step))
 
-    async def acondensed(self, request: AnswerRequest, timings: dict[str, float]) -> AnswerRequest:
-        """Return what `condensed` returns, without blocking the event loop."""
-        if callable(self.condense):
-            return await asyncio.to_thread(self.condensed, request, timings)
-        if self.condense != "model" or not self.applies_to(request):
-            return self.condensed(request, timings)
+    async def arewrite(self, request: AnswerRequest, timings: dict[str, float]) -> AnswerRequest:
+        """Return what `rewrite` returns, without blocking the event loop."""
+        if callable(self.rewriting):
+            return await asyncio.to_thread(self.rewrite, request, timings)
+        if self.rewriting != "model" or not self.applies_to(request):
+            return self.rewrite(request, timings)
         submit = self.language_model.submit
-        return await run_in_worker(
-            submit, lambda on_step: self.condensed(request, timings, on_step)
-        )
+        return await run_in_worker(submit, lambda on_step: self.rewrite(request, timings, on_step))
 
     def _texts(self, request: AnswerRequest, on_step: OnStep | None) -> list[str]:
-        question, last = request.question, _asked(request.history)[-1]
-        if callable(self.condense):
-            return _returned(self.condense, request.history, question)
-        written = self._written(request, on_step) if self.condense == "model" else None
+        question, last = request.question, _earlier_questions(request.history)[-1]
+        if callable(self.rewriting):
+            return _call(self.rewriting, request.history, question)
+        written = self._write(request, on_step) if self.rewriting == "model" else None
         # The question first in the joined text: embedders cut what is too long at its end.
         joined = [f"{question} {last}", question]
         return [written] if written else joined[: None if self.takes_several else 1]
 
-    def _written(self, request: AnswerRequest, on_step: OnStep | None) -> str | None:
+    def _write(self, request: AnswerRequest, on_step: OnStep | None) -> str | None:
         """Return the question as the model writes it; None where that cannot be meant.
 
         Where the window does not hold the turns, fewer are read.
@@ -153,7 +153,7 @@ class Condenser:
             prompt, max_new_tokens=MOST_TOKENS, stop=["\n"], stopping_criteria=[go_on]
         )
         text = self._plain(generation.text)
-        asked = f"{request.question} {_asked(request.history)[-1]}"
+        asked = f"{request.question} {_earlier_questions(request.history)[-1]}"
         is_cut = generation.finish_reason == "length"
         return None if is_cut or _is_absurd(text, asked) else text
 
@@ -165,26 +165,26 @@ class Condenser:
         return line.removeprefix("User:").strip(" \"'`*")
 
 
-def _asked(history: Sequence[Message]) -> list[str]:
+def _earlier_questions(history: Sequence[Message]) -> list[str]:
     """Return the questions that were asked before."""
     return [m["content"] for m in history if m["role"] == "user" and m["content"].strip()]
 
 
 def _prompt(request: AnswerRequest, n_turns: int) -> list[Message]:
     """Return the task, examples of it, and the end of the chat."""
-    said = [turn for turn in request.history if turn["role"] != "system"][-2 * n_turns :]
-    said = [*said, {"role": "user", "content": request.question}]
-    chat = "\n".join(f"{turn['role'].title()}: {_clipped(turn['content'])}" for turn in said)
-    turns = [
+    turns = [turn for turn in request.history if turn["role"] != "system"][-2 * n_turns :]
+    turns = [*turns, {"role": "user", "content": request.question}]
+    chat = "\n".join(f"{turn['role'].title()}: {_clip(turn['content'])}" for turn in turns)
+    examples = [
         {"role": role, "content": content}
-        for pair in (*_SHOWN, (chat, None))
+        for pair in (*_EXAMPLES, (chat, None))
         for role, content in zip(("user", "assistant"), pair, strict=True)
         if content is not None
     ]
-    return [{"role": "system", "content": _INSTRUCTION}, *turns]
+    return [{"role": "system", "content": _INSTRUCTION}, *examples]
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     """Return a message as one line, of a long one both ends."""
     line, half = " ".join(text.split()), N_CHARACTERS // 2
     return line if len(line) <= N_CHARACTERS else f"{line[:half]} … {line[-half:]}"
@@ -200,26 +200,26 @@ def _pieces(text: str) -> set[str]:
     return set(_PIECE.findall(text.casefold()))
 
 
-def _returned(
-    condense: Callable[[Sequence[Message], str], str | Sequence[str]],
+def _call(
+    rewriting: Callable[[Sequence[Message], str], str | Sequence[str]],
     history: Sequence[Message],
     question: str,
 ) -> list[str]:
-    """Return what a caller's function says is to be looked for."""
+    """Return the texts of a caller's function."""
     try:
-        said = condense(history, question)
+        result = rewriting(history, question)
     except SiftError:
         raise
     except Exception as error:  # whatever the caller's code raises
         raise AnswerError(
-            f"`condense` failed on {short_repr(question)}: {type(error).__name__}: {error}"
+            f"`query_rewriting` failed on {short_repr(question)}: {type(error).__name__}: {error}"
         ) from error
-    texts = [said] if isinstance(said, str) else said
+    texts = [result] if isinstance(result, str) else result
     try:
         check_queries(texts or None)
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"`condense` must return a text that is not empty, or a list of such texts, got "
-            f"{short_repr(said)} for {short_repr(question)}"
+            f"`query_rewriting` must return a text that is not empty, or a list of such texts, got "
+            f"{short_repr(result)} for {short_repr(question)}"
         ) from error
     return list(texts)

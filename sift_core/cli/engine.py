@@ -1,0 +1,128 @@
+"""From the flags of a command to the engine that answers: model, calibration, adapters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sift_core.cli.models import load_language_model
+from sift_core.cli.options import AnswerOptions
+from sift_core.cli.output import Terminal
+from sift_core.cli.stores import DEFAULT_COLLECTION, OpenedIndex, StoreAddress
+from sift_core.errors import InvalidInputError
+from sift_core.options import ChoiceOptions
+from sift_core.types import AnswerMode
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sift_core.answering import AnswerEngine, LanguageModel
+
+
+def load_engine(
+    model: str,
+    opened: OpenedIndex | None,
+    *,
+    options: ChoiceOptions,
+    answers: AnswerOptions,
+    max_new_tokens: int,
+    console: Console,
+    is_calibrated: bool = True,
+    adapters: str | None = None,
+    calibrated_adapters: str | None = None,
+) -> AnswerEngine:
+    """Load a language model, and return an engine that answers with it as the flags say.
+
+    Args:
+        model: Id or folder.
+        opened: The index; None for an engine without documents.
+        options: What the choice of chunks for a prompt obeys.
+        answers: How the model is loaded, learns and answers.
+        max_new_tokens: Length of an answer at most.
+        console: Told where a model is made that was not there yet.
+        is_calibrated: Whether mode "auto" goes by the calibration of the index. Default: True.
+        adapters: Folder of the adapters for mode "merged". Default: none.
+        calibrated_adapters: Folder that is used if the calibration has mode "merged". Default:
+            none.
+
+    Raises:
+        InvalidInputError: If there is no such model, or something that was named cannot be used.
+    """
+    from sift_core.answering import (  # with torch
+        AnswerEngine,
+        ClusterAdapters,
+        LearningOptions,
+        PromptOptions,
+        VariancePolicy,
+    )
+
+    language_model = load_language_model(
+        model, answers.device, dtype=answers.dtype, console=console
+    )
+    calibrated: dict[str, Any] = {}
+    if opened is not None and is_calibrated:
+        calibrated = _calibrated(
+            opened.address, answers.calibration, calibrated_adapters, language_model
+        )
+    learned = calibrated.get("adapters")
+    if adapters is not None:
+        learned = ClusterAdapters.load(adapters, language_model)
+    policy = calibrated.get("policy") or VariancePolicy()
+    rewriting = answers.query_rewriting
+    return AnswerEngine(
+        language_model=language_model,
+        source=None if opened is None else opened.source,
+        embedder=None if opened is None else opened.embedder,
+        options=options,
+        prompt=PromptOptions(cite=answers.cite),
+        learning=LearningOptions(effort=answers.effort, n_steps=answers.steps, adapters=learned),
+        generation={"max_new_tokens": max_new_tokens},
+        policy=replace(policy, on_off_topic=answers.on_off_topic),
+        query_rewriting=None if rewriting == "off" else rewriting,
+    )
+
+
+def calibration_path(address: StoreAddress) -> Path:
+    """Return where an index's calibration is kept unless another place is named: beside it.
+
+    That of a server is in the current folder.
+    """
+    end = "" if address.collection == DEFAULT_COLLECTION else f"-{address.collection}"
+    beside = ".sift" if address.is_server else address.location.rstrip("/\\")
+    return Path(f"{beside}-calibration{end}")
+
+
+def _calibrated(
+    address: StoreAddress, named: str | None, adapters: str | None, language_model: LanguageModel
+) -> dict[str, Any]:
+    """Return the "policy" of a calibration, and its "adapters"; nothing without a calibration.
+
+    Args:
+        address: The index.
+        named: File of a calibration. Default: the one beside the index, if it can be used.
+        adapters: Folder that is used if the calibration has mode "merged".
+        language_model: Answers.
+
+    Raises:
+        InvalidInputError: If the named one cannot be used.
+    """
+    path = calibration_path(address) if named is None else Path(named)
+    if named is None and not path.is_file():
+        return {}
+    from sift_core.answering import Calibration, ClusterAdapters
+
+    try:
+        calibration = Calibration.load(path, language_model)
+        found: dict[str, Any] = {"policy": calibration.policy}
+        has_merged = any(one.mode is AnswerMode.MERGED for one in calibration.strategies)
+        if has_merged and adapters is not None and Path(adapters).is_dir():
+            found["adapters"] = ClusterAdapters.load(adapters, language_model)
+        return found
+    except InvalidInputError as error:
+        if named is not None:
+            raise
+        Terminal(stderr=True).say(
+            f"{error}. Mode auto reads what fits, as without one.", style="dim"
+        )
+        return {}
