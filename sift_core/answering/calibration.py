@@ -25,7 +25,6 @@ from sift_core.answering.policy import (
     READING,
     CalibratedPolicy,
     CostModel,
-    DecisionStump,
     PolicyFeatures,
     Strategy,
     VariancePolicy,
@@ -48,11 +47,7 @@ SHORTEST = 200  # characters of a passage, both halves together
 MOST_SHARED = 0.05  # of the answer's runs of words that a candidate may have; a sentence has more
 N_SPARE = 20  # candidates beyond K, in place of those that are left out
 
-FEATURES = ("explained_read", "explained_learned", "question_tokens")  # of a stump
-LEAST_SIDE = 8  # guess: examples on either side of a threshold
-N_FOLDS = 10
-N_SHUFFLES = 199  # of the features, to tell a stump from chance
-CONFIDENCE, N_ERRORS = 0.95, 1.645  # one-sided; the second in standard errors
+N_ERRORS = 1.645  # standard errors: 95 % on one side
 EQUAL_SHARE = 0.002  # of base's bits: the quickest of the strategies so near to the best is taken
 COSTS_S = 40.0  # of measuring costs, so that long prompts are timed, too
 
@@ -115,41 +110,25 @@ class Calibration:
 
     @cached_property
     def policy(self) -> CalibratedPolicy:
-        """What to do in mode "auto".
-
-        Reading, unless another strategy is significantly better; or a decision stump, if it is
-        better on examples that it was not fitted to, and better than 95 % of the stumps that are
-        fitted to shuffled features.
-        """
-        bits, stump = self.bits_per_byte, None
-        features = np.array(
-            [[getattr(e.features, name) for name in FEATURES] for e in self.examples]
-        )
-        if self._gain_of_stump(features) > 0 and _is_significant(bits, features):
-            _, column, threshold, below, above = _best_stump(bits, features)
-            stump = DecisionStump(
-                feature=FEATURES[column],
-                threshold=threshold,
-                below=self.strategies[below],
-                above=self.strategies[above],
-            )
+        """What to do in mode "auto": read, unless another strategy is significantly better."""
+        bits = self.bits_per_byte
         saved = 1 - bits.mean(axis=0) / bits[:, 0].mean()
         return CalibratedPolicy(
-            saved={self.strategies[i]: float(saved[i]) for i in self._order(bits)},
+            saved={self.strategies[i]: float(saved[i]) for i in self._order()},
             n_examples=len(bits),
             shortest=min(one.features.question_tokens for one in self.examples),
-            stump=stump,
             cost_model=self.cost_model,
         )
 
-    def _order(self, bits: FloatArray) -> list[int]:
+    def _order(self) -> list[int]:
         """Return the strategies by preference: first those that are significantly better.
 
         The quickest of those within 0.2 % of base's bits from the best comes first. Then reading,
         and the others by their means.
         """
         reading = self.strategies.index(Strategy(AnswerMode.CONTEXT))
-        means, seconds = bits.mean(axis=0), self.seconds.mean(axis=0)
+        bits, seconds = self.bits_per_byte, self.seconds.mean(axis=0)
+        means = bits.mean(axis=0)
         gains = bits[:, [reading]] - bits
         errors = gains.std(axis=0, ddof=1) / np.sqrt(len(bits))
         order = [i for i in np.argsort(means, kind="stable").tolist() if i != reading]
@@ -158,20 +137,6 @@ class Calibration:
         near.sort(key=seconds.__getitem__)
         first = [*near, *better[len(near) :], reading]
         return [*first, *(i for i in order if i not in first)]
-
-    def _gain_of_stump(self, features: FloatArray) -> float:
-        """Return how many bits a stump saves over the first strategy, on examples not fitted to."""
-        bits, gain = self.bits_per_byte, 0.0
-        folds = np.arange(len(bits)) % N_FOLDS
-        for fold in range(N_FOLDS):
-            fitted, held = bits[folds != fold], bits[folds == fold]
-            total, column, threshold, below, above = _best_stump(fitted, features[folds != fold])
-            if not np.isfinite(total):
-                return 0.0
-            is_below = features[folds == fold, column] <= threshold
-            chosen = np.where(is_below, held[:, below], held[:, above])
-            gain += float((held[:, self._order(fitted)[0]] - chosen).sum())
-        return gain
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file, in place of what was there.
@@ -231,39 +196,6 @@ def machine_of(language_model: LanguageModel) -> str:
     model = language_model.model
     computed = f"{model.device}, {str(model.dtype).removeprefix('torch.')}"
     return f"{platform.node()}, {n_threads()} {platform.machine()} threads, {computed}"
-
-
-def _best_stump(bits: FloatArray, features: FloatArray) -> tuple[float, int, float, int, int]:
-    """Return the sum of bits, the feature, its threshold, and the strategies on both sides.
-
-    The stump of the least sum, with eight examples at least on either side; infinite where there
-    is none.
-    """
-    best = (np.inf, 0, 0.0, 0, 0)
-    for column, values in enumerate(features.T):
-        order = np.argsort(values, kind="stable")
-        ordered, below = values[order], bits[order].cumsum(axis=0)
-        above = below[-1] - below
-        total = below.min(axis=1) + above.min(axis=1)
-        total[: LEAST_SIDE - 1] = total[len(total) - LEAST_SIDE :] = np.inf
-        total[:-1][ordered[:-1] == ordered[1:]] = np.inf
-        i = int(total.argmin())
-        if total[i] < best[0]:
-            threshold = float(ordered[i] + ordered[i + 1]) / 2
-            sides = int(below[i].argmin()), int(above[i].argmin())
-            best = float(total[i]), column, threshold, *sides
-    return best
-
-
-def _is_significant(bits: FloatArray, features: FloatArray) -> bool:
-    """Return whether stumps are worse where the features are those of other examples.
-
-    Of differences that are nothing but noise, the stump with the least bits saves much, too.
-    """
-    generator = np.random.default_rng(0)
-    total, *_ = _best_stump(bits, features)
-    shuffled = [_best_stump(bits, generator.permutation(features))[0] for _ in range(N_SHUFFLES)]
-    return bool(np.mean(total < np.array(shuffled)) >= CONFIDENCE)
 
 
 OnExample: TypeAlias = Callable[[Calibration], object]

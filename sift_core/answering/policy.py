@@ -452,46 +452,18 @@ class VariancePolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecisionStump:
-    """One strategy for questions up to a threshold of a feature, another one above it.
-
-    Args:
-        feature: "explained_read", "explained_learned" or "question_tokens".
-        threshold: Greatest value of the feature for `below`.
-        below: The strategy up to the threshold.
-        above: The strategy for the others.
-    """
-
-    feature: str
-    threshold: float
-    below: Strategy
-    above: Strategy
-
-    def strategy(self, features: PolicyFeatures) -> Strategy:
-        """Return the strategy for a question."""
-        is_below = getattr(features, self.feature) <= self.threshold
-        return self.below if is_below else self.above
-
-    def __str__(self) -> str:
-        name = self.feature.replace("_", " ")
-        return f"{self.below} where {name} <= {self.threshold:.3g}, else {self.above}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class CalibratedPolicy(VariancePolicy):
     """Takes the strategy that was best for examples of the collection.
 
     1. As `VariancePolicy` where the question is shorter than any that was measured.
     2. Base, if the documents are off the topic.
-    3. The strategy of `stump`, if there is one.
-    4. The first of the strategies that can be taken.
+    3. The first of the strategies that can be taken.
     Strategies that exceed the latency budget are left out; if all do, the quickest is taken.
 
     Args:
         saved: For each strategy, best first, the share of base's bits that it saved.
         n_examples: Number of measured examples.
         shortest: Tokens of the shortest question among them. Default: 0.
-        stump: A finer rule, if it was significantly better than the first strategy. Default: none.
         min_explained: As for `VariancePolicy`, like the next two.
         on_off_topic: What to do if the documents have nothing on the question.
         cost_model: Seconds of every mode on this machine.
@@ -500,7 +472,6 @@ class CalibratedPolicy(VariancePolicy):
     saved: dict[Strategy, float]
     n_examples: int
     shortest: int = 0
-    stump: DecisionStump | None = None
 
     def decide(self, features: PolicyFeatures) -> Decision:
         """Return the mode for one question."""
@@ -511,11 +482,7 @@ class CalibratedPolicy(VariancePolicy):
         if (off_topic := self._off_topic(features)) is not None:
             return off_topic
         reasons: list[str] = []
-        in_time = self._in_time(features, list(filter(features.allows, self.saved)), reasons)
-        if self.stump is not None and (strategy := self.stump.strategy(features)) in in_time:
-            reasons.insert(0, f"calibrated on {self.n_examples} examples: {self.stump}")
-            return self._decision(features, strategy, reasons)
-        best = in_time[0]
+        best = self._in_time(features, list(filter(features.allows, self.saved)), reasons)[0]
         saved = f"saved {self.saved[best]:.1%} of the base model's bits"
         reasons.insert(0, f"{best} {saved} on {self.n_examples} examples of the calibration")
         return self._decision(features, best, reasons)

@@ -128,7 +128,6 @@ def _record(calibration: Calibration, path: Path, store: str) -> dict[str, Any]:
             for i, strategy in enumerate(calibration.strategies)
         ],
         "preferred": [str(strategy) for strategy in policy.saved],
-        "stump": None if policy.stump is None else str(policy.stump),
     }
 
 
@@ -157,8 +156,6 @@ def _print(calibration: Calibration, path: Path, *, of: str, took: str) -> None:
     )
     console.say(
         f"Mode auto takes {next(iter(policy.saved))} from now on, where a caller's time allows it."
-        if policy.stump is None
-        else f"Mode auto takes from now on: {policy.stump}."
     )
     if of == "passages":
         console.say(

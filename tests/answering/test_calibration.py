@@ -78,18 +78,20 @@ def measured(engine, example, strategies, source=None):
     return measurer.measure(example, strategies)
 
 
-def calibration(bits, strategies=(BASE, CONTEXT, LEARN), known=None, model=None):
-    """Return one of n examples, known by their question's length."""
-    known = range(10, 10 + len(bits)) if known is None else known
+BITS = [(2.0, 1.0, 1.5), (2.0, 1.1, 1.4)] * 10
+
+
+def calibration(bits, model=None):
+    """Return one of n examples with three strategies."""
     return Calibration(
-        strategies=tuple(strategies),
+        strategies=(BASE, CONTEXT, LEARN),
         examples=tuple(
             MeasuredExample(
                 bits_per_byte=tuple(row),
                 seconds=(0.1,) * len(row),
                 features=features(question_tokens=n),
             )
-            for row, n in zip(bits, known, strict=True)
+            for n, row in enumerate(bits, 10)
         ),
         cost_model=COSTS,
         model="" if model is None else model.name,
@@ -268,24 +270,6 @@ def test_a_source_that_cannot_draw_documents_needs_questions(make_engine):
     assert len(only.examples) == 8
 
 
-def by_length(n=40, gap=0.5, noise=0.0, seed=0):
-    """Return bits where reading is best for short questions and learning for long ones."""
-    generator = np.random.default_rng(seed)
-    short = np.arange(n) < n / 2
-    bits = np.stack([np.full(n, 2.0), 1.0 + gap * ~short, 1.0 + gap * short], axis=1)
-    return bits + noise * generator.standard_normal(bits.shape)
-
-
-def test_a_stump_is_taken_where_it_is_significantly_better():
-    stump = calibration(by_length(noise=0.1)).policy.stump
-    assert (stump.feature, stump.below.mode, stump.above.mode) == (
-        "question_tokens",
-        AnswerMode.CONTEXT,
-        AnswerMode.FINE_TUNE,
-    )
-    assert 10 + 17 < stump.threshold < 10 + 23
-
-
 @pytest.mark.parametrize(
     ("bits", "order"),
     [
@@ -308,23 +292,8 @@ def test_reading_is_left_for_what_is_better_for_certain(bits, order):
     assert found.policy.saved[LEARN] == pytest.approx(1 - learn / base)
 
 
-def test_stumps_that_chance_alone_makes_are_not_taken():
-    """The best stump of noise always looks better on what it was fitted to."""
-    taken = []
-    for seed in range(60):
-        bits = by_length(gap=0.0, noise=0.3, seed=seed)
-        known = np.random.default_rng(seed + 100).permutation(40) + 10
-        taken.append(calibration(bits, known=known).policy.stump is not None)
-    assert sum(taken) <= 6  # one in twenty is expected
-
-
-def test_too_few_examples_make_no_stump():
-    assert calibration(by_length(n=12)).policy.stump is None
-    assert calibration(by_length(n=40), known=[10] * 40).policy.stump is None  # all are alike
-
-
 def test_a_calibration_is_kept_beside_the_index(small_lm, tmp_path):
-    found = calibration(by_length(noise=0.1), model=small_lm)
+    found = calibration(BITS, model=small_lm)
     path = tmp_path / "calibration.json"
     found.save(path)
     found.save(path)  # in place of the other
@@ -362,7 +331,7 @@ def resealed(text, **changes):
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
 def test_a_spoilt_file_is_reported(small_lm, tmp_path, spoil):
     path = tmp_path / "it"
-    calibration(by_length(), model=small_lm).save(path)
+    calibration(BITS, model=small_lm).save(path)
     content = spoil(path.read_text(encoding="utf-8"))
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InvalidInputError, match=r"is of no use: .*calibrate again"):
@@ -372,13 +341,13 @@ def test_a_spoilt_file_is_reported(small_lm, tmp_path, spoil):
 def test_one_that_is_not_there_or_of_another_model_is_refused(make_random_lm, small_lm, tmp_path):
     with pytest.raises(InvalidInputError, match="make one: sift calibrate"):
         Calibration.load(tmp_path / "none", small_lm)
-    calibration(by_length(), model=make_random_lm()).save(tmp_path / "it")
+    calibration(BITS, model=make_random_lm()).save(tmp_path / "it")
     with pytest.raises(InvalidInputError, match=r"was made with .* use that model"):
         Calibration.load(tmp_path / "it", small_lm)
     with pytest.raises(InvalidInputError, match="could not be written"):
-        calibration(by_length(), model=small_lm).save(tmp_path / "no" / "folder")
+        calibration(BITS, model=small_lm).save(tmp_path / "no" / "folder")
 
 
 def test_an_example_goes_through_json():
-    (one,) = calibration(by_length(n=1)).examples
+    (one,) = calibration(BITS[:1]).examples
     assert MeasuredExample.from_dict(json.loads(json.dumps(asdict(one)))) == one

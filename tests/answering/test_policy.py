@@ -7,7 +7,6 @@ from sift_core.answering.policy import (
     CalibratedPolicy,
     CostModel,
     Decision,
-    DecisionStump,
     PolicyFeatures,
     Strategy,
     VariancePolicy,
@@ -165,20 +164,6 @@ def test_a_calibrated_policy_takes_the_first_strategy_that_there_is(changes, str
     assert (decision.mode, n_learned) == (strategy.mode, strategy.n_steps)
     assert decision.answer_s == (0.0 if decision.is_off_topic else pytest.approx(0.2, abs=0.1))
     assert reason in "; ".join(decision.reasons)
-
-
-def test_questions_may_be_told_apart():
-    sides = {"below": Strategy(CONTEXT), "above": WHOLE}
-    policy = calibrated(stump=DecisionStump(feature="question_tokens", threshold=15.0, **sides))
-    assert decide(policy, question_tokens=15).mode is CONTEXT
-    decision = decide(policy)
-    assert (decision.mode, decision.n_steps) == (LEARN, None)
-    assert (
-        "calibrated on 40 examples: context where question tokens <= 15, else fine_tune, 4 steps"
-    ) in decision.reasons
-    # where the strategy of the stump cannot be taken, the first of the others is
-    assert decide(policy, **NO_LESSONS).mode is CONTEXT
-    assert decide(policy, cost_model=costs(), latency_s=0.2).mode is BASE
 
 
 def test_a_question_that_is_shorter_than_all_that_were_measured_is_read_for():
