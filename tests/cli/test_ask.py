@@ -68,66 +68,32 @@ def test_a_mode_answers_from_what_it_reads_and_learns(
     answered, random_model, mode, n_steps, n_read
 ):
     record = answered(QUESTION, "--mode", mode, "-n", "3")
-    by_vectors = answered(QUESTION, "--mode", mode, "-n", "3", "--words", "0")
-    assert (record["question"], record["mode"]) == (QUESTION, mode)
-    assert record["reasons"] == ["it was asked for"]
+    assert (record["question"], record["model"]) == (QUESTION, str(random_model))
+    assert record["mode"] == mode
     chunks = record["chunks"]
-    assert len({chunk["document_id"] for chunk in chunks}) == len(chunks)
     assert sum(chunk["is_read"] for chunk in chunks) == n_read
     assert sum(chunk["n_times_learned"] for chunk in chunks) == (n_steps or 0)
-    assert all("shelf.take" in chunk["text"] for chunk in chunks)
-    for chunk in chunks:
-        assert PICK_KEYS <= chunk.keys()
-        if chunk["is_read"]:
-            assert 0 < chunk["relevance"] < chunk["similarity"]  # few of its words are shared
-        else:  # what is learned is chosen by embeddings alone
-            assert chunk["relevance"] == chunk["similarity"]
-        assert set(chunk.get("shares", ())) <= set(QUESTION.lower().rstrip("?").split())
-        assert (chunk["redundancy"] is None) == (chunk is chunks[0]) or mode == "both"
-    for chunk in by_vectors["chunks"]:
-        assert chunk["relevance"] == chunk["similarity"]  # an exact index has no other scores
-        assert not {"shares", "reached_from", "reached_by"} & chunk.keys()
-    gains = [chunk["gain"] for chunk in chunks if chunk["is_read"] or mode == "fine_tune"]
-    assert all(gain > 0 for gain in gains)
+    assert all(chunk.keys() >= PICK_KEYS for chunk in chunks)
+    for chunk in chunks:  # what is learned is chosen by embeddings alone
+        assert (chunk["relevance"] < chunk["similarity"]) == chunk["is_read"]
     assert (record["fine_tuning"] or {}).get("n_steps") == n_steps
-    assert (record["standard_deviation"] is None) == (mode == "base")
+    assert ("fine_tune" in record["timings"]) == (n_steps is not None)
     assert (record["store"] is None) == (mode == "base")
-    assert record["n_new_tokens"] == 4
     assert record["first_token_s"] > 0
     assert record["tokens_per_s"] > 0
-    assert record["finish_reason"] == "length"
-    assert ("fine_tune" in record["timings"]) == (n_steps is not None)
-    assert record["model"] == str(random_model)
+    by_vectors = answered(QUESTION, "--mode", mode, "-n", "3", "--words", "0")["chunks"]
+    assert all(chunk["relevance"] == chunk["similarity"] for chunk in by_vectors)
 
 
-def test_what_is_read_and_learned_is_described_as_a_pick_for_the_prompt(answered):
-    context, both = (answered(QUESTION, "--mode", mode, "-n", "3") for mode in ("context", "both"))
-    read = [chunk for chunk in both["chunks"] if chunk["is_read"]]
-    for chunk, alone in zip(read, context["chunks"], strict=True):
-        assert [chunk[key] for key in PICK_KEYS] == [alone[key] for key in PICK_KEYS]
-
-
-def test_auto_gives_the_reasons_for_its_choice(answered):
-    record = answered(QUESTION)
-    assert record["mode"] == "context"
-    assert "% of the variance" in record["reasons"][0]
-
-
-def test_an_answer_is_printed_with_sources_decision_certainty_and_timings(ask):
+def test_an_answer_is_printed_with_its_timings(ask):
     captured = ask(QUESTION, "--mode", "fine_tune")
     text, about = captured.out.split("\n\nsources\n")
     assert text
     assert captured.err == ""
-    assert "shelf.md#" in about
-    assert "mode      fine_tune: it was asked for" in about
-    assert "learning  2 steps, learned now; loss" in about
-    assert "σ²        1.00 → 0." in about
     for stage in ("embedding", "retrieval", "selection", "fine-tuning", "generation"):
         assert f"{stage} " in about
     assert "speed     first token after " in about
     assert " tokens a second" in about
-    assert "cut at 4 tokens; --max-new-tokens allows more" in about
-    assert "\x1b" not in captured.out
 
 
 def test_text_comes_before_the_model_has_written_all(sift, monkeypatch):
@@ -175,13 +141,12 @@ def test_a_chat_says_what_a_follow_up_was_searched_for(ask, answered, typed):
     assert "searched for" not in ask("Tell me.", "--mode", "context", "--query", QUESTION).out
 
 
-def test_a_chat_searches_for_a_follow_up_as_it_is_told(answered, typed):
+@pytest.mark.parametrize("rewriting", ["off", "model"])
+def test_a_chat_searches_for_a_follow_up_as_it_is_told(answered, typed, rewriting):
     typed(QUESTION, "And two?")
-    _, second = answered("--chat", "--mode", "context", "--query-rewriting", "off")
-    assert second["searched_for"] == ["And two?"]
-    typed(QUESTION, "And two?")
-    _, second = answered("--chat", "--mode", "context", "--query-rewriting", "model")
-    assert "rewrite" in second["timings"]  # the model was asked
+    _, second = answered("--chat", "--mode", "context", "--query-rewriting", rewriting)
+    assert ("rewrite" in second["timings"]) == (rewriting == "model")  # the model was asked
+    assert rewriting == "model" or second["searched_for"] == ["And two?"]
 
 
 def test_reset_forgets_what_was_said(ask, typed):
@@ -271,15 +236,6 @@ def test_an_interrupt_while_learning_ends_the_command_without_a_traceback():
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_read_keeps_to_limits(answered):
-    one = answered(QUESTION, "--mode", "context", "--max-per-document", "1")  # all of shelf.md
-    assert len(one["chunks"]) == 1
-    assert one["stop_reason"] == "limits"
-    none = answered(QUESTION, "--mode", "context", "--max-tokens", "1")
-    assert none["chunks"] == []
-    assert answered(QUESTION, "--mode", "base")["stop_reason"] is None
-
-
 def test_queries_are_looked_for_in_place_of_the_question(answered):
     mode = ["--mode", "context", "--n-context", "1"]
     asked = answered("Tell me all.", *mode, "--query", QUESTION)
@@ -298,19 +254,8 @@ def test_what_the_index_does_not_tell_is_refused_unless_the_model_may_answer(ask
     assert (allowed["is_refusal"], allowed["mode"]) == (False, "base")
 
 
-def test_cited_sources_are_told(ask, answered):
-    out = ask(QUESTION, "--mode", "context", "--cite").out
-    assert "cited" in out
-    record = answered(QUESTION, "--mode", "context", "--cite")
-    for one in record["citations"]:
-        assert record["chunks"][one["rank"] - 1]["document_id"] == one["document_id"]
-    assert "cited" not in ask(QUESTION, "--mode", "context").out
-
-
 def test_an_answer_says_which_names_of_the_question_no_candidate_has(ask, answered):
     question = "Which books did Ragna Ostby take from the shelf?"
     read = ["--mode", "context"]
-    assert answered(question, *read)["missing_names"] == ["ragna ostby"]
     assert "ragna ostby: no candidate has it" in ask(question, *read).out
-    assert answered(QUESTION, *read)["missing_names"] == []
     assert answered(question, "--mode", "base")["missing_names"] == []

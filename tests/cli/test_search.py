@@ -14,7 +14,6 @@ from sift_core import (
 from sift_core.choice import search
 from sift_core.cli.output import reason_of
 from sift_core.cli.stores import StoreAddress, open_store
-from sift_core.documents import Chunker
 from sift_core.explanation import Pick
 from sift_core.sources.several_queries import fetch_for_all, queries_of
 
@@ -255,17 +254,6 @@ def test_every_kind_of_store_finds_the_same(record, fill):
     assert texts[0] == texts[1]
 
 
-def test_search_keeps_to_a_budget_of_tokens_and_a_cap_per_document(record, minilm):
-    told = record("search", QUESTION, "--max-tokens", "20")
-    n_marks = minilm.count_tokens("")
-    sizes = [minilm.count_tokens(chunk["text"]) - n_marks for chunk in told["chunks"]]
-    assert 0 < sum(sizes) <= 20
-    assert told["stop_reason"] == "limits"
-    one = record("search", QUESTION, "--max-per-document", "1")  # all are of docs.md
-    assert len(one["chunks"]) == 1
-    assert one["stop_reason"] == "limits"
-
-
 def test_search_takes_the_newest_of_near_duplicates(record, sift):
     search = ["search", QUESTION, "-n", "2", "--words", "0"]
     first = record(*search)["chunks"]
@@ -276,25 +264,8 @@ def test_search_takes_the_newest_of_near_duplicates(record, sift):
     assert "--newest" in sift("search", QUESTION, "--newest", "day", "--compare", code=2).err
 
 
-def test_search_merges_neighbors(record, sift, fill, tmp_path):
-    page = "\n\n".join(TEXTS)
-    chunks = Chunker(60).split(page, format="text", document_id="docs.md")
-    store = fill(f"faiss:{tmp_path / 'page'}", chunks)
-    arguments = ["search", QUESTION, "-n", "3", "--store", store]
-    apart = record(*arguments)["chunks"]
-    told = record(*arguments, "--merge-neighbors")
-    assert len(told["chunks"]) < len(apart)
-    assert len(told["question_variances"]) == len(told["chunks"]) + 1
-    for chunk in told["chunks"]:
-        where = chunk["metadata"]
-        assert page[where["start"] : where["end"]].split() == chunk["text"].split()
-    assert {one["document_id"] for one in apart} <= {
-        name for chunk in told["chunks"] for name in chunk["metadata"].get("chunks", [])
-    } | {chunk["document_id"] for chunk in told["chunks"]}
-    assert "--compare" in sift(*arguments, "--merge-neighbors", "--compare", code=2).err
-
-
 @pytest.mark.parametrize("option", ["--max-tokens", "--max-per-document"])
 def test_limits_that_cannot_be_are_usage_errors(sift, option):
     assert option in sift("search", QUESTION, option, "0", code=2).err
-    assert "--compare" in sift("search", QUESTION, option, "5", "--compare", code=2).err
+    for rule in (["--merge-neighbors"], [option, "5"]):
+        assert "--compare" in sift("search", QUESTION, *rule, "--compare", code=2).err

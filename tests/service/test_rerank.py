@@ -5,7 +5,6 @@ import base64
 import numpy as np
 import pytest
 
-from sift_core import select
 from tests.service.servers import TEXTS, chosen_order
 
 QUERY = "how to fold a boat of paper"
@@ -205,14 +204,6 @@ def test_a_fault_is_told_by_its_place_in_the_body(http, place):
     assert "Value error" not in told
 
 
-@pytest.mark.parametrize("path", ["/rerank", "/v2/rerank"])
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[1]", b'"text"', b'{"query": "\\ud800"}'])
-def test_what_is_no_json_is_refused(http, path, body):
-    answer = http.post(path, content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == (422 if path == "/rerank" else 400)
-    assert answer.json()["message"]
-
-
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
 def test_with_limits_the_results_are_the_choice_alone(http, path):
     body = {"query": QUERY, "documents": TEXTS, "max_tokens": 24}
@@ -245,22 +236,3 @@ def test_of_near_duplicates_the_newest_comes_first(http, path):
     answer = http.post(path, json={**body, "half_life_days": 3})
     assert answer.status_code in {400, 422}
     assert "needs `newest`" in answer.text
-
-
-@pytest.mark.parametrize("field", ["max_tokens", "max_per_document"])
-def test_limits_that_cannot_be_are_refused(http, field):
-    answer = http.post("/v2/rerank", json={"query": QUERY, "documents": TEXTS, field: 0})
-    assert answer.status_code == 400
-    assert field in answer.text
-
-
-def test_a_text_that_stands_in_another_chosen_one_comes_behind(http, embedder):
-    longer = TEXTS[0] + " and then let it swim on the pond beside the mill for an hour or two"
-    documents = [longer, *TEXTS]
-    found = select(embedder.embed_query(QUERY), embedder.embed_documents(documents), 5).positions
-    assert {0, 1} <= set(found.tolist()) or {0, 2} <= set(found.tolist())
-    body = {"query": QUERY, "documents": documents, "top_n": 5}
-    answer = http.post("/rerank", json=body).raise_for_status().json()
-    chosen = [one["index"] for one in answer["results"]]
-    assert 0 in chosen
-    assert not {1, 2} & set(chosen)

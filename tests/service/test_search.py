@@ -2,18 +2,15 @@
 
 from contextlib import closing
 
-import httpx
 import numpy as np
 import pytest
 
 from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, choose, explain
 from sift_core.choice import search as search_in_process
-from sift_core.documents import Chunker
 from sift_core.explanation import COPY_COSINE
-from sift_core.service import create_app
 from sift_core.service.metadata import filter_for
 from sift_core.testing import HashingEmbedder
-from tests.service.servers import TEXTS, service, serving
+from tests.service.servers import TEXTS, service
 
 QUESTION = "how to fold a boat of paper"
 
@@ -217,16 +214,11 @@ def test_limits_end_the_choice(search):
     assert len(each["chunks"]) == len(TEXTS)
 
 
-@pytest.mark.parametrize("field", ["max_tokens", "max_per_document"])
-def test_limits_that_cannot_be_are_refused(search, field):
-    assert field in str(search(code=400, **{field: 0}))
-    assert "compare" in str(search(code=400, compare=True, **{field: 1}))
-
-
 def test_a_half_life_needs_the_key_of_a_date(search):
     assert "half_life_days" in str(search(code=400, newest="day", half_life_days=0))
     assert "needs `newest`" in str(search(code=400, half_life_days=3))
-    assert "compare" in str(search(code=400, compare=True, newest="day"))
+    for rule in ({"newest": "day"}, {"max_tokens": 1}, {"merge_neighbors": True}):
+        assert "compare" in str(search(code=400, compare=True, **rule))
 
 
 def test_several_queries_share_the_choice(search, embedder, source):
@@ -247,25 +239,3 @@ def test_several_queries_share_the_choice(search, embedder, source):
 )
 def test_queries_that_cannot_be_are_refused(search, body):
     assert "queries" in str(search(code=400, **body))
-
-
-def test_neighbors_are_merged(embedder):
-    page = " ".join(TEXTS)
-    chunks = Chunker(80).split(page, format="text", document_id="page.txt")
-    texts = [chunk.text for chunk in chunks]
-    source = InMemorySource(
-        embedder.embed_documents(texts),
-        texts,
-        document_ids=[chunk.document_id for chunk in chunks],
-        metadata=[chunk.metadata for chunk in chunks],
-    )
-    body = {"query": QUESTION, "n_select": len(chunks), "merge_neighbors": True}
-    with serving(create_app(source=source, embedder=embedder)) as url:
-        found = httpx.post(f"{url}/search", json=body).json()
-        refused = httpx.post(f"{url}/search", json={**body, "compare": True})
-    [chunk] = found["columns"]["sift"]["chunks"]
-    assert chunk["text"].split() == page.split()
-    assert chunk["metadata"]["chunks"] == [one.document_id for one in chunks]
-    assert found["candidates"][chunk["candidate"]]["document_id"] == chunk["document_id"]
-    assert refused.status_code == 400
-    assert "merge_neighbors" in refused.text
