@@ -86,11 +86,11 @@ class Reader:
 
     def _nats(self, inputs: Sequence[int], targets: Sequence[int], cache: Any) -> float:
         """Return the cross-entropy of tokens behind a prompt whose last token is still to read."""
-        model, parts = self._model.model, self._model.parts
+        parts = self._model.parts
         with torch.inference_mode():
             output = parts.trunk(input_ids=torch.tensor([inputs]), past_key_values=cache)
             hidden = output.last_hidden_state[0]
-            return float(target_losses(parts, model, hidden, torch.tensor(targets)).sum())
+            return float(target_losses(parts, hidden, torch.tensor(targets)).sum())
 
 
 def scores(written: str, answers: Sequence[str]) -> dict[str, float]:

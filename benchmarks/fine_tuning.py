@@ -4,7 +4,7 @@
         [--only throughput memory ...] [--json FILE] [--plot FILE]
 
 Steps against a plain PEFT loop and the HF Trainer, peak memory, the reset from one query to the
-next, smaller scopes and reused gradients, and what each of them costs in bits per byte. Ratios are
+next, and what each of them costs in bits per byte. Ratios are
 medians over visits of one run in which ours and each rival alternate. fine_tuning_rivals.py says
 what exactly the rivals are, bars.toml what must be reached. Parts that do not depend on it run with
 the last number of threads alone. `--quick` shows that everything runs, in three minutes; its
@@ -34,7 +34,7 @@ from benchmarks.report import Report
 from sift_core.answering.model.bundled import SMOLLM2
 
 PACKAGES = ["torch", "transformers", "peft", "accelerate", "numpy", "sift-rerank"]
-PARTS = ("throughput", "reset", "scopes", "attention", "memory", "quality", "figure", "gpu")
+PARTS = ("throughput", "reset", "attention", "memory", "quality", "figure", "gpu")
 
 
 def main() -> None:
@@ -87,8 +87,6 @@ def measure_times(report: Report, parts: Sequence[str], *, threads: int, quick: 
         fine_tuning_cases.throughput(report, effort, threads=threads)
     if "reset" in parts:
         fine_tuning_cases.reset(report, threads=threads)
-    if "scopes" in parts:
-        fine_tuning_cases.scopes(report, effort, threads=threads)
     if "attention" in parts:
         fine_tuning_attention.measure(report, threads=threads, quick=quick)
 

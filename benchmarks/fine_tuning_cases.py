@@ -7,7 +7,7 @@ way to save time costs in bits per byte.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -18,7 +18,7 @@ from benchmarks import fine_tuning_rivals as rivals
 from benchmarks.fine_tuning_shapes import Shape, gpt2, small_llama
 from benchmarks.fine_tuning_timing import Measured, Visit, alternate
 from benchmarks.report import Report
-from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune, fine_tuned
+from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune
 
 SETTINGS = FineTuningSettings()
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -133,84 +133,6 @@ def reset(report: Report, *, threads: int, repetitions: int = 11) -> None:
     name = "get_peft_model, fp32"
     add_row(report, "reset, GPT-2", name, threads=threads, ms=round(theirs_s * 1000, 2))
     judge(report, "Reset, GPT-2, ms", slowest * 1000, "reset_ms", threads, better="lower")
-
-
-def scopes(report: Report, effort: Effort, *, threads: int) -> None:
-    """Measure whole fine-tunings in smaller scopes and with reused gradients, against "all"."""
-    cases = [(small_llama(), 256), (gpt2(), effort.gpt2_tokens)]
-    for shape, n_tokens in cases[:1] if effort.small_only else cases:
-        n_chunks = effort.n_chunks
-        report.heading(
-            f"Scopes: {shape.name}, fp32, {n_chunks} chunks of {n_tokens} tokens, "
-            f"{threads} thread(s)"
-        )
-        distinct = against_all(shape, n_tokens, n_chunks, effort.rounds)
-        add_rows(report, f"scopes, {shape.name}, {n_tokens} tokens", distinct, threads=threads)
-        repeated = with_reuse(shape, n_tokens, n_chunks, effort.rounds)
-        add_rows(report, f"repeats, {shape.name}, {n_tokens} tokens", repeated, threads=threads)
-        if shape.name == gpt2().name:
-            for measured, name, key in (
-                (repeated, "reuse_gradients", "reuse_over_all"),
-                (distinct, "top:3, chunks seen before", "top_3_cached_over_all"),
-                (distinct, "head, chunks seen before", "head_over_all"),
-            ):
-                times_as_fast = 1 / measured.over_ours[name]
-                judge(report, f'"all" ÷ {name}', times_as_fast, key, threads)
-
-
-def against_all(shape: Shape, n_tokens: int, n_chunks: int, rounds: int) -> Measured:
-    """Return the time of a query in each scope; the first time of chunks, and again."""
-    language_model = shape.language_model()
-
-    def visit(scope: str, *, seen: bool) -> Visit:
-        settings = FineTuningSettings(scope=scope)
-
-        def run(round_: int) -> float:
-            seed = 1 if seen else 1000 + round_
-            return query_seconds(
-                language_model, shape.texts(n_chunks, n_tokens, seed=seed), settings
-            )
-
-        return run
-
-    visits = {'"all"': visit("all", seen=False)}
-    for scope in ("top:3", "head"):
-        visits[f"{scope}, chunks seen before"] = visit(scope, seen=True)
-        visits[f"{scope}, new chunks"] = visit(scope, seen=False)
-    visits["full"] = visit("full", seen=False)
-    return alternate('"all"', visits, rounds=rounds)
-
-
-def with_reuse(shape: Shape, n_tokens: int, n_chunks: int, rounds: int) -> Measured:
-    """Return the time of a query whose chunks were each chosen twice."""
-    language_model = shape.language_model()
-
-    def visit(settings: FineTuningSettings) -> Visit:
-        def run(round_: int) -> float:
-            texts = shape.texts(n_chunks // 2, n_tokens, seed=round_)
-            return query_seconds(language_model, twice(texts), settings)
-
-        return run
-
-    visits = {
-        "a gradient a step": visit(SETTINGS),
-        "reuse_gradients": visit(FineTuningSettings(reuse_gradients=True)),
-    }
-    return alternate("a gradient a step", visits, rounds=rounds)
-
-
-def twice(texts: Sequence[str]) -> list[str]:
-    """Return every text twice in a row."""
-    return [text for text in texts for _ in range(2)]
-
-
-def query_seconds(
-    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
-) -> float:
-    """Return the time of a whole fine-tuning, reset included."""
-    started = time.perf_counter()
-    with fine_tuned(language_model, texts, settings):
-        return time.perf_counter() - started
 
 
 def median_seconds(call: Callable[[], object], repetitions: int) -> float:

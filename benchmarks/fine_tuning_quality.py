@@ -11,7 +11,7 @@ import json
 import lzma
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks import fine_tuning_rivals as rivals
-from benchmarks.fine_tuning_cases import add_row, twice
+from benchmarks.fine_tuning_cases import add_row
 from benchmarks.report import Report
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
 
@@ -67,13 +67,6 @@ def measure(
     for name, learner, settings in our_ways(language_model, half):
         outcomes = [ours(learner, one, settings) for one in lessons]
         _row(report, name, outcomes, before, _mean_bits(outcomes), threads)
-    doubled = [replace(one, chunks=twice(one.chunks)) for one in lessons]
-    for name, settings in (
-        ("each chunk twice", FineTuningSettings()),
-        ("each chunk twice, reuse_gradients", FineTuningSettings(reuse_gradients=True)),
-    ):
-        outcomes = [ours(language_model, one, settings) for one in doubled]
-        _row(report, name, outcomes, before, _mean_bits(outcomes), threads)
     for name, way in (
         ("plain PEFT loop, fp32", rivals.plain_peft),
         ("HF Trainer, fp32", rivals.trained),
@@ -100,11 +93,6 @@ def our_ways(
     """Yield names, models (`half`: the bf16 one) and settings that learn every chunk once."""
     yield '"all", fp32', language_model, FineTuningSettings()
     yield '"all", bf16 base', half, FineTuningSettings()
-    for scope in ("top:3", "head", "full"):
-        yield scope, language_model, FineTuningSettings(scope=scope)
-    for n_chunks in (2, 4):
-        settings = FineTuningSettings(chunks_per_step=n_chunks)
-        yield f"chunks_per_step {n_chunks}", language_model, settings
 
 
 def ours(language_model: LanguageModel, lesson: Lesson, settings: FineTuningSettings) -> Outcome:

@@ -58,7 +58,6 @@ class Way:
         scope: What learns.
         rank: Of the LoRA.
         targets: Its linear layers; all if None.
-        per_step: Chunks a step.
         chunk_tokens: How much of each chunk's beginning.
     """
 
@@ -68,7 +67,6 @@ class Way:
     scope: str = "all"
     rank: int = 64
     targets: tuple[str, ...] | None = None
-    per_step: int = 1
     chunk_tokens: int = 256
 
     @property
@@ -84,7 +82,6 @@ class Way:
             learning_rate=self.rate,
             schedule=self.schedule,  # type: ignore[arg-type]  # checked there
             scope=self.scope,
-            chunks_per_step=self.per_step,
         )
 
 
@@ -95,7 +92,6 @@ TUNED = [
     *(Way(n_chunks=12, rate=rate) for rate in (1e-3, 2e-3, 4e-3)),
     *(Way(n_chunks=12, rate=rate, schedule="linear") for rate in (1e-3, 2e-3, 4e-3)),
     *(Way(n_chunks=5, rate=rate, schedule="linear") for rate in (2e-3, 4e-3)),
-    Way(n_chunks=12, rate=4e-3, per_step=2),
     Way(n_chunks=12, rate=2e-3, rank=16),
     Way(n_chunks=12, rate=2e-3, scope="top:15"),
     Way(n_chunks=12, rate=2e-3, targets=ATTENTION),
@@ -257,7 +253,7 @@ def table(rows: Sequence[Row], title: str) -> Table:
 def _name(row: Row) -> str:
     parts = [f"{row['n_chunks']} chunks", f"rate {row['rate']:g}"]
     usual = asdict(THOROUGH)
-    for key in ("schedule", "scope", "rank", "targets", "per_step", "chunk_tokens"):
+    for key in ("schedule", "scope", "rank", "targets", "chunk_tokens"):
         if row[key] != usual[key]:
             value = row[key] if not isinstance(row[key], list | tuple) else " ".join(row[key])
             parts.append(f"{key} {value}")

@@ -455,7 +455,6 @@ class FineTuningReport:
         n_refused: Steps not taken because the loss or the gradient was not finite.
         n_skipped: Chunks without a token, from which there is nothing to learn.
         stop_reason: "done", "time" or "diverged": then the last step was undone.
-        rows_per_pass: Windows in one forward pass, after memory ran out if it did.
         checkpointing: Whether activations were computed twice to save memory.
         source: "trained", or the cache that had the adapter already: "memory" or "disk".
     """
@@ -466,7 +465,6 @@ class FineTuningReport:
     n_refused: int = 0
     n_skipped: int = 0
     stop_reason: FineTuningStop = "done"
-    rows_per_pass: int = 1
     checkpointing: bool = False
     source: Literal["trained", "memory", "disk"] = "trained"
 

@@ -129,7 +129,6 @@ def _described(shared: pd.DataFrame) -> list[str]:
 ABLATIONS: dict[str, Callable[[Results], Table]] = {
     "learning_rate": partial(ablation_table, field="learning_rate"),
     "order": partial(ablation_table, field="order"),
-    "batch": partial(ablation_table, field="chunks_per_step"),
     "scope": partial(ablation_table, field="scope", tuned="learning_rate"),
     "normalized": partial(ablation_table, field="is_normalized"),
     "candidates": partial(ablation_table, field="n_candidates"),

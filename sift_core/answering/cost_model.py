@@ -69,7 +69,7 @@ class CostModel:
         *,
         aim_s: float = 4.0,
     ) -> CostModel:
-        """Return the costs of a model, measured now with one chunk a step, on an idle machine.
+        """Return the costs of a model, measured now on an idle machine.
 
         Args:
             language_model: The model.
@@ -83,7 +83,7 @@ class CostModel:
         """
         as_number("aim_s", aim_s, minimum=0)
         settings = settings or FineTuningSettings()
-        settings = replace(settings, chunks_per_step=1, reuse_gradients=False, max_seconds=None)
+        settings = replace(settings, max_seconds=None)
         with fine_tuned(language_model, [_text(language_model, 2)], settings):
             adapted_prefill, adapted_new_token_s = _generation(language_model, aim_s / 3)
         prefill, new_token_s = _generation(language_model, aim_s / 3)

@@ -49,7 +49,6 @@ def test_an_untouched_model_passes_however_it_is_used(random_lm):
         random_lm.generate("hay", max_new_tokens=3)
         check.cheap()
         check.exact()
-    fine_tune(random_lm, ["a cow ate the hay"], FineTuningSettings(scope="full"))
     random_lm.bits_per_byte("hay" * 70)
     check.cheap()
     check.exact()

@@ -175,10 +175,7 @@ def test_a_folder_that_is_of_no_use_is_refused(lm, tmp_path, damage, monkeypatch
         ClusterAdapters.load(tmp_path, lm)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"n_clusters": 0}, {"n_chunks": 0}, {"settings": FineTuningSettings(scope="full")}],
-)
+@pytest.mark.parametrize("wrong", [{"n_clusters": 0}, {"n_chunks": 0}])
 def test_what_cannot_be_learned_is_refused(lm, tmp_path, wrong):
     with pytest.raises(InvalidInputError):
         learned(lm, tmp_path, **wrong)

@@ -53,21 +53,6 @@ def test_without_a_configuration_rank_and_scaling_are_the_papers(make_random_lm)
     assert torch.equal(named.adapter.values, default.adapter.values)
 
 
-def test_a_scope_learns_in_what_is_named_of_it(make_random_lm):
-    lm = make_random_lm("llama, own head")
-
-    def names(**settings):
-        tuned = fine_tune(lm, TEXTS[:1], FineTuningSettings(**settings))
-        return {layer.name for layer in tuned.adapter.layout.layers}
-
-    q = lora(2, targets=["q_proj"])
-    assert names(lora=q, scope="top:1") == {"model.layers.1.self_attn.q_proj"}
-    assert names(lora=lora(2), scope="head") == {"lm_head"}
-    assert names(lora=lora(2, targets=["lm_head"]), scope="head") == {"lm_head"}
-    with pytest.raises(InvalidInputError, match="must name linear layers in scope"):
-        names(lora=q, scope="head")
-
-
 @pytest.mark.parametrize("targets", [["embed_tokens"], ["mlp"], ["nowhere"]])
 def test_what_is_no_linear_layer_of_the_model_is_refused(make_random_lm, targets):
     with pytest.raises(InvalidInputError, match="target_modules"):

@@ -24,7 +24,7 @@ from tests.documents.kill_indexing import EMBEDDER, STORES, documents_of
 DEEP = (b"[" * 100_000, b'{"a":' * 50_000, b'{"format":2,"state":' + b"[" * 20_000)
 OTHER = (b"", b"null", b"[1]", b'{"format":2}', b"\x80\x04N.", b"\xff\xfe\0\0", b"1" * 5_000, b"{}")
 LAYOUT = AdapterLayout(layers=(AdaptedLayer(name="layer", n_in=64, n_out=64),), rank=8)
-REPORT = FineTuningReport(losses=(1.5, 0.25), n_steps=2, n_skipped=1, rows_per_pass=3)
+REPORT = FineTuningReport(losses=(1.5, 0.25), n_steps=2, n_skipped=1, checkpointing=True)
 KEY = f"{7:064x}"
 
 

@@ -4,7 +4,6 @@ import torch
 from benchmarks import fine_tuning_gpu
 from benchmarks import fine_tuning_rivals as rivals
 from benchmarks.bars import load_bars
-from benchmarks.fine_tuning_cases import against_all, with_reuse
 from benchmarks.fine_tuning_memory import Job, cost_in_own_process, why_not
 from benchmarks.fine_tuning_shapes import llama
 from benchmarks.report import Report
@@ -78,24 +77,6 @@ def test_a_rival_learns_takes_every_step_and_leaves_the_model_as_it_was(shape, w
     assert rivals.bits_per_byte(language_model.model, language_model, text) == pytest.approx(
         untouched, rel=1e-6
     )
-
-
-@pytest.mark.slow
-def test_every_scope_is_measured(shape):
-    measured = against_all(shape, 16, 2, rounds=1)
-    assert set(measured.seconds) == {
-        '"all"',
-        "top:3, chunks seen before",
-        "top:3, new chunks",
-        "head, chunks seen before",
-        "head, new chunks",
-        "full",
-    }
-    assert all(seconds > 0 for seconds in measured.seconds.values())
-    assert set(with_reuse(shape, 16, 2, rounds=1).seconds) == {
-        "a gradient a step",
-        "reuse_gradients",
-    }
 
 
 def test_without_a_gpu_the_report_says_so(monkeypatch):

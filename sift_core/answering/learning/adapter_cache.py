@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.learning.fine_tuning import FineTuned, OnStep, fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout, ModelCopy
+from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
 from sift_core.answering.model.base_check import digest_of
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.checks import as_count, as_number
@@ -36,7 +36,7 @@ except ImportError as error:
     raise MissingDependencyError("torch, safetensors and cachetools", extra="fine-tune") from error
 
 LEARNING_VERSION = 1  # raise it when the same chunks and settings give another adapter
-FORMAT, _SUFFIX = "sift adapter 2", ".safetensors"  # of a file
+FORMAT, _SUFFIX = "sift adapter 3", ".safetensors"  # of a file
 ABANDONED_S = 3600.0  # guess: no adapter takes so long to write; its process was killed
 _KEY = re.compile(r"[0-9a-f]{64}")
 # Raised for a file that is cut, altered, or of another form.
@@ -60,7 +60,7 @@ def fine_tune_cached(
     Costs a forward and backward pass a chunk, repeats counted. The model is as before.
     Arguments and errors are those of `fine_tune`.
     """
-    if cache is None or settings.kind == "full":
+    if cache is None:
         return fine_tune(language_model, chunks.texts, settings, on_step=on_step)
     key = adapter_key(
         base=language_model.fingerprint if cache.is_on_disk else language_model.identity,
@@ -89,8 +89,8 @@ def adapter_key(
 
     All settings count but `max_seconds` (an adapter whose learning it cut is never cached, and
     any other is what would have come without it), `chat_request` where no chat is made, and
-    whether a learning rate was given or is the default one. `rows_per_pass` and `checkpointing`
-    count since they change the last bits. Device, threads and versions of libraries do not.
+    whether a learning rate was given or is the default one. `checkpointing` counts since it may
+    change the last bits. Device, threads and versions of libraries do not.
     Takes about 5 µs a chunk; .1 s the first time a tokenizer of 50,000 tokens is seen.
 
     Args:
@@ -146,7 +146,7 @@ class AdapterCache:
         self._max_disk_bytes = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
         self._kept: LRUCache[str, FineTuned] = LRUCache(
             n_memory,
-            getsizeof=lambda kept: kept.adapter.n_bytes,  # type: ignore[union-attr]  # no copies
+            getsizeof=lambda kept: kept.adapter.n_bytes,
         )
         self._lock = threading.Lock()
         self._made_from = {"max_memory_bytes": n_memory, "max_disk_bytes": self._max_disk_bytes}
@@ -185,17 +185,16 @@ class AdapterCache:
         adapter, report = found
         return FineTuned(adapter=adapter, report=replace(report, source="disk"))
 
-    def put(self, key: str, adapter: Adapter | ModelCopy, report: FineTuningReport) -> bool:
+    def put(self, key: str, adapter: Adapter, report: FineTuningReport) -> bool:
         """Keep an adapter, and return whether it is kept anywhere.
 
-        A model's private copy (scope "full") is not, nor what time, a divergence or refused steps
-        cut short, nor an adapter above both limits.
+        What time, a divergence or refused steps cut short is not, nor an adapter above both limits.
 
         Raises:
             InvalidInputError: If the key is not one of `adapter_key`.
         """
         _check_key(key)
-        if isinstance(adapter, ModelCopy) or report.stop_reason != "done" or report.n_refused:
+        if report.stop_reason != "done" or report.n_refused:
             return False
         keyed = replace(adapter, key=key, values=adapter.values.detach().cpu())
         in_memory = self._keep(key, keyed, report)

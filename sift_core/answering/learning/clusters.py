@@ -183,8 +183,6 @@ def learn_clusters(
         MissingDependencyError: If scikit-learn is missing.
     """
     settings = settings or usual_settings()
-    if settings.kind == "full":
-        raise InvalidInputError('clusters are learned by adapters; pass another scope than "full"')
     as_count("n_chunks", n_chunks, minimum=1)
     clusters = _clusters(sample, as_count("n_clusters", n_clusters, minimum=1), n_chunks)
     place = Path(folder)
@@ -213,7 +211,6 @@ def learn_clusters(
         if not _is_there(place, cluster):
             counted = _counted(on_step, done, total)
             tuned = fine_tune(language_model, texts, settings, on_step=counted)
-            assert isinstance(tuned.adapter, Adapter)  # a copy of the model in scope "full" alone
             tuned.adapter.save(_place(place, cluster))
         done += len(texts)
     return ClusterAdapters.load(place, language_model)

@@ -1,8 +1,7 @@
-"""What one query has learned: the weights of a LoRA, in PEFT's format on disk, or a copy."""
+"""What one query has learned: the weights of a LoRA, in PEFT's format on disk."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -245,21 +244,6 @@ def sum_of_adapters(
             torch.mul(own[name][1], weight * one.scale / first.scale, out=b[:, start:end])
             start = end
     return replace(first, layout=layout, alpha=first.scale * rank, values=values, key=key)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ModelCopy:
-    """A private copy of a model, all of whose weights have learned.
-
-    Args:
-        model: The copy, float32.
-        base: The model that it is a copy of.
-        key: As an adapter's.
-    """
-
-    model: Any
-    base: weakref.ref[Any]
-    key: str = ""
 
 
 def _in_order(tensors: Mapping[str, torch.Tensor]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.adapters import Adapter, ModelCopy
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.base_check import BaseCheck
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.cpu_attention import attend_by_products
@@ -160,7 +160,7 @@ class LanguageModel:
         return partial(type(self).from_pretrained, name, **options), ()
 
     @contextmanager
-    def adapted(self, learned: Adapter | ModelCopy | None) -> Iterator[None]:
+    def adapted(self, learned: Adapter | None) -> Iterator[None]:
         """Use what was learned for the `with` block, in this flow of control alone.
 
         Other threads and asyncio tasks are not concerned. Blocks may be nested; the innermost
@@ -172,9 +172,7 @@ class LanguageModel:
         Raises:
             InvalidInputError: If it was made for another model.
         """
-        if isinstance(learned, ModelCopy) and learned.base() is not self.model:
-            raise InvalidInputError("the copy was made for another model; fine-tune this one")
-        pairs = self.parts.pairs(learned, self.model) if isinstance(learned, Adapter) else {}
+        pairs = {} if learned is None else self.parts.pairs(learned)
         with (
             activate(self.model, learned),
             activate_pairs(pairs, instead_of=self.parts.modules),
@@ -184,7 +182,7 @@ class LanguageModel:
     @property
     def can_checkpoint(self) -> bool:
         """Whether activations can be computed again in a backward pass, to save memory."""
-        return self.parts.can_repeat(self.model)
+        return bool(self.parts.layers)
 
     @property
     def fingerprint(self) -> str:
@@ -319,9 +317,8 @@ class LanguageModel:
 
     def _nats(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets."""
-        model = self._active_model
         with self.lock.held(), torch.inference_mode():
-            return window_loss(parts_of(model), model, window)
+            return window_loss(self.parts, window)
 
     def generate(
         self,
@@ -382,11 +379,10 @@ class LanguageModel:
         self.check_generation(options)
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
         with generation_errors(options), self.lock.held(), torch.inference_mode():
-            model = self._active_model
-            past = prefix and prefix.cache(model, ids[0], self._adapter_key, options)
+            past = prefix and prefix.cache(self.model, ids[0], self._adapter_key, options)
             options = options if past is None else {**options, "past_key_values": past}
             return generate_batch(
-                model,
+                self.model,
                 self.tokenizer,
                 ids,
                 max_new_tokens=max_new_tokens,
@@ -409,16 +405,9 @@ class LanguageModel:
         if not ids or self._adapter_key == "":  # an adapter without a name of its own
             return None
         with generation_errors({}), self.lock.held(), torch.inference_mode():
-            if not self.can_checkpoint:
+            if not self.parts.knows_head:
                 return None
-            model = self._active_model
-            return read_prefix(model, parts_of(model).trunk, ids, self._adapter_key)
-
-    @property
-    def _active_model(self) -> Any:
-        """The model that computes in this flow of control: a copy that has learned, or this one."""
-        learned = active(self.model)
-        return learned.model if isinstance(learned, ModelCopy) else self.model
+            return read_prefix(self.model, self.parts.trunk, ids, self._adapter_key)
 
     @property
     def _adapter_key(self) -> str | None:

@@ -1,8 +1,9 @@
-"""The parts of a causal LM that fine-tuning works with, found once a model and tried before use."""
+"""The linear layers, decoder layers and head of a causal LM, found once a model."""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,14 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
-from sift_core.answering.model.hooks import (
-    LayerCall,
-    LayerRecorder,
-    LoraPair,
-    activate_pairs,
-    watch_calls,
-    watch_linear,
-)
+from sift_core.answering.model.hooks import LoraPair, activate_pairs, watch_linear
 from sift_core.answering.model.recomputing import watch_cheap
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
@@ -47,10 +41,9 @@ class ModelParts:
         head: The output head; its weight may be the embeddings' own.
         trunk: All that comes before the head.
         layers: The decoder layers; none where they cannot be told.
-        behind: Modules that may stand between the last layer and the head.
-        layer_prefix: Dotted name of the list of decoder layers, and a dot.
         config: The model's configuration.
         module_names: Dotted names of all modules.
+        model: The model.
     """
 
     linears: Mapping[str, Any]
@@ -58,11 +51,10 @@ class ModelParts:
     head: Any
     trunk: Any
     layers: Sequence[Any]
-    behind: Sequence[Any]
-    layer_prefix: str
     config: Any
     module_names: Sequence[str]
-    _tried: dict[str, bool] = field(default_factory=dict)
+    model: weakref.ref[Any]
+    _knows_head: bool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
@@ -71,57 +63,27 @@ class ModelParts:
         return frozenset([*self.linears.values(), self.head])
 
     @property
-    def is_quantized(self) -> bool:
-        """Return whether a linear layer's weights are no floating point numbers."""
-        return any(
-            not layer.weight.is_floating_point()
-            or type(layer).__module__.startswith("bitsandbytes")
-            for layer in self.linears.values()
-        )
-
-    @property
     def n_vocabulary(self) -> int:
         """Return the number of logits a token."""
         return _widths(self.head)[1]
 
-    def layout(
-        self,
-        *,
-        rank: int,
-        n_top_layers: int | None = None,
-        head: bool = False,
-        lora: Any = None,
-    ) -> AdapterLayout:
-        """Return the layout of an adapter on all linear layers, the top ones' or the head.
+    def layout(self, *, rank: int, lora: Any = None) -> AdapterLayout:
+        """Return the layout of an adapter.
 
         Args:
             rank: Of every update.
-            n_top_layers: Of how many decoder layers, the last ones; None for all.
-            head: Whether of the output head alone.
-            lora: A `peft.LoraConfig` that names some of these layers; None for all.
+            lora: A `peft.LoraConfig` that names some layers. Default: every linear layer but the
+                head.
 
         Raises:
             InvalidInputError: If the model has no such layers.
         """
-        chosen = {self.head_name: self.head} if head else dict(self.linears)
-        if lora is not None:
-            chosen = self._named(lora, chosen)
+        chosen = self.linears if lora is None else self._named(lora)
         if not chosen:
             raise InvalidInputError(
                 "the model has no linear layers of PyTorch, transformers or bitsandbytes that an "
                 "adapter could add to; load it unquantised or through bitsandbytes"
             )
-        if n_top_layers is not None:
-            if not 1 <= n_top_layers <= len(self.layers):
-                raise InvalidInputError(
-                    f'`scope` must be at most "top:{len(self.layers)}" for a model of so many '
-                    f'layers, got "top:{n_top_layers}"'
-                    if self.layers
-                    else 'the layers of this model cannot be told; pass the scope "all" or "head"'
-                )
-            first = len(self.layers) - n_top_layers
-            starts = tuple(f"{self.layer_prefix}{i}." for i in range(first, len(self.layers)))
-            chosen = {name: m for name, m in chosen.items() if name.startswith(starts)}
         return AdapterLayout(
             layers=tuple(
                 AdaptedLayer(name=name, n_in=_widths(m)[0], n_out=_widths(m)[1])
@@ -131,16 +93,16 @@ class ModelParts:
             fan_in_fan_out=any(isinstance(m, Conv1D) for m in chosen.values()),
         )
 
-    def _named(self, lora: Any, in_scope: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the layers of a scope that a configuration of PEFT's names.
+    def _named(self, lora: Any) -> Mapping[str, Any]:
+        """Return the layers that a configuration of PEFT's names.
 
         Raises:
             InvalidInputError: If it names none, or something that is no linear layer.
         """
         from sift_core.answering.model.lora_config import is_all_linear, matcher
 
-        if is_all_linear(lora) and set(in_scope) == {self.head_name}:
-            return dict(in_scope)
+        if is_all_linear(lora) and not self.linears:
+            return {}
         is_named = matcher(lora, self.config.model_type, self.linears)
         known = dict(self.linears)
         if not is_all_linear(lora):
@@ -151,13 +113,11 @@ class ModelParts:
                         f"`target_modules` names {name!r}, which is no linear layer; an adapter "
                         f"adds to linear layers alone"
                     )
-        if set(in_scope) == set(self.linears):
-            in_scope = known  # the head too, where it is named
-        chosen = {name: module for name, module in in_scope.items() if is_named(name)}
+        chosen = {name: module for name, module in known.items() if is_named(name)}
         if not chosen:
             raise InvalidInputError(
-                f"`target_modules` must name linear layers in scope, got "
-                f"{lora.target_modules!r}; the model has {', '.join(list(self.linears)[:3])}, …"
+                f"`target_modules` must name linear layers, got {lora.target_modules!r}; the "
+                f"model has {', '.join(list(self.linears)[:3])}, …"
             )
         return chosen
 
@@ -175,13 +135,14 @@ class ModelParts:
             )
         return found
 
-    def pairs(self, adapter: Adapter, model: Any) -> dict[Any, LoraPair]:
+    def pairs(self, adapter: Adapter) -> dict[Any, LoraPair]:
         """Return layer → what an adapter adds to it, on the model's device, in its precision.
 
         Raises:
             InvalidInputError: If it was made for another model.
         """
         found = {}
+        model: Any = self.model()
         values = adapter.values.to(model.device, model.dtype)
         for name, (a, b) in adapter.layout.pairs(values).items():
             module = self.module(name)
@@ -194,21 +155,18 @@ class ModelParts:
             found[module] = LoraPair(a=a, b=b, scale=adapter.scale)
         return found
 
-    def hidden(self, model: Any, inputs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def hidden(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return what the head reads, shape (rows, n, width); the logits where that is unknown."""
-        if not self._is_known(model, "head"):
-            logits: torch.Tensor = model(
-                input_ids=inputs, attention_mask=mask, use_cache=False
-            ).logits
-            return logits
-        output: torch.Tensor = self.trunk(
-            input_ids=inputs, attention_mask=mask, use_cache=False
-        ).last_hidden_state
-        return output
+        if self.knows_head:
+            output: torch.Tensor = self.trunk(input_ids=inputs, use_cache=False).last_hidden_state
+            return output
+        model: Any = self.model()
+        logits: torch.Tensor = model(input_ids=inputs, use_cache=False).logits
+        return logits
 
-    def logits(self, model: Any, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return float32 logits, shape (..., n_vocabulary), of what `hidden` returned."""
-        return self._logits(hidden) if self._is_known(model, "head") else hidden.float()
+        return self._logits(hidden) if self.knows_head else hidden.float()
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.head(hidden)
@@ -223,84 +181,32 @@ class ModelParts:
             logits = torch.tanh(logits / cap) * cap
         return logits.float()
 
-    def can_repeat(self, model: Any) -> bool:
-        """Return whether layers can be run one by one from a recorded hidden state."""
-        return (
-            bool(self.layers) and self._is_known(model, "head") and self._is_known(model, "layers")
-        )
-
-    def recorder(self) -> LayerRecorder:
-        """Return a recorder of all decoder layers and what stands behind them."""
-        return LayerRecorder(modules=frozenset([*self.layers, *self.behind]))
-
-    def split(self, calls: Sequence[LayerCall]) -> tuple[list[LayerCall], list[LayerCall]]:
-        """Return the calls of the layers, and of what was called after the last of them."""
-        last = max(i for i, call in enumerate(calls) if call.module is self.layers[-1])
-        layers = set(self.layers)
-        return [call for call in calls[: last + 1] if call.module in layers], list(
-            calls[last + 1 :]
-        )
-
-    def _is_known(self, model: Any, part: str) -> bool:
-        """Return whether a part does what it is taken for, tried once."""
-        if part not in self._tried:
+    @property
+    def knows_head(self) -> bool:
+        """Return whether trunk and head, one after the other, are the model; tried once."""
+        if self._knows_head is None:
             with self._lock:
-                if part not in self._tried:
-                    tried = self._head_is_right if part == "head" else self._layers_are_right
-                    nothing = activate_pairs({}, instead_of=self.modules)
-                    with torch.inference_mode(False), torch.no_grad(), nothing:
-                        try:
-                            self._tried[part] = tried(model)
-                        except _OTHER_KIND_OF_MODEL as error:
-                            if is_out_of_memory(error):
-                                raise
-                            self._tried[part] = False
-        return self._tried[part]
+                if self._knows_head is None:
+                    self._knows_head = self._tried_head()
+        return self._knows_head
 
-    def _example(self, model: Any) -> torch.Tensor:
+    def _tried_head(self) -> bool:
+        model: Any = self.model()
         n = min(8, model.get_input_embeddings().num_embeddings)
-        return torch.arange(n, device=model.device)[None]
-
-    def _head_is_right(self, model: Any) -> bool:
-        inputs = self._example(model)
-        expected = model(input_ids=inputs, use_cache=False).logits.float()
-        hidden = self.trunk(input_ids=inputs, use_cache=False).last_hidden_state
-        return _is_close(self._logits(hidden), expected)
-
-    def _layers_are_right(self, model: Any) -> bool:
-        recorder = self.recorder()
-        with recorder.activated():
-            expected = self.trunk(input_ids=self._example(model), use_cache=False).last_hidden_state
-        layers, behind = self.split(recorder.calls)
-        if [call.module for call in layers] != list(self.layers) or self._share_gradients(model):
-            return False
-        hidden = layers[0].hidden
-        for call in (*layers, *behind):
-            if not torch.equal(hidden, call.hidden):
+        inputs = torch.arange(n, device=model.device)[None]
+        nothing = activate_pairs({}, instead_of=self.modules)
+        with torch.inference_mode(False), torch.no_grad(), nothing:
+            try:
+                expected = model(input_ids=inputs, use_cache=False).logits.float()
+                hidden = self.trunk(input_ids=inputs, use_cache=False).last_hidden_state
+                found = self._logits(hidden)
+            except _OTHER_KIND_OF_MODEL as error:
+                if is_out_of_memory(error):
+                    raise
                 return False
-            hidden = call.repeated(hidden)
-        return torch.equal(hidden, expected)
-
-    def _share_gradients(self, model: Any) -> bool:
-        """Return whether something that learns reaches a layer beside its hidden state.
-
-        As keys and values of another layer do in some models: the gradient through them would
-        be lost where layers run one by one.
-        """
-        recorder = self.recorder()
-        pairs = {}
-        for module in self.linears.values():
-            n_in, n_out = _widths(module)
-            a = torch.zeros(1, n_in, device=model.device, dtype=model.dtype, requires_grad=True)
-            b = torch.zeros(n_out, 1, device=model.device, dtype=model.dtype, requires_grad=True)
-            pairs[module] = LoraPair(a=a, b=b, scale=1.0)
-        with (
-            torch.enable_grad(),
-            activate_pairs(pairs, instead_of=self.modules),
-            recorder.activated(),
-        ):
-            self.trunk(input_ids=self._example(model), use_cache=False)
-        return any(tensor.requires_grad for call in recorder.calls for tensor in call.tensors())
+        if found.shape != expected.shape:
+            return False
+        return float((found - expected).abs().max()) <= 1e-3 * float(expected.abs().max())
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -308,12 +214,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(said in str(error) for said in _OUT_OF_MEMORY)
-
-
-def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
-    if values.shape != expected.shape:
-        return False
-    return float((values - expected).abs().max()) <= 1e-3 * float(expected.abs().max())
 
 
 def _widths(linear: Any) -> tuple[int, int]:
@@ -360,15 +260,8 @@ def _find(model: Any) -> ModelParts:
         if isinstance(module, torch.nn.ModuleList)
         and len(module) == getattr(config, "num_hidden_layers", None)
     ]
-    layers, behind, prefix = [], [], ""
-    if lists:
-        layers, prefix = list(lists[0]), f"{names[lists[0]]}."
-        owner = model.get_submodule(names[lists[0]].rpartition(".")[0])
-        behind = [child for child in owner.children() if child is not lists[0]]
     for module in (*linears.values(), head):
         watch_linear(module)
-    for module in (*layers, *behind):
-        watch_calls(module)
     for module in names:
         watch_cheap(module)
     return ModelParts(
@@ -376,9 +269,8 @@ def _find(model: Any) -> ModelParts:
         head_name=names[head],
         head=head,
         trunk=None if trunk is model else trunk,  # as it is where the parts have no common names
-        layers=layers,
-        behind=behind,
-        layer_prefix=prefix,
+        layers=list(lists[0]) if lists else [],
         config=config,
         module_names=list(names.values()),
+        model=weakref.ref(model),
     )
