@@ -40,7 +40,7 @@ from benchmarks.process_memory import peak_mib, resident_mib, return_freed_memor
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core import CandidateSource, Document, Embedder, load_compiled
-from sift_core.answering import AnswerEngine, LanguageModel, learn_clusters
+from sift_core.answering import AnswerEngine, LanguageModel, learn_collection
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.sources import FaissSource, QdrantSource
 from sift_core.types import FloatArray
@@ -58,7 +58,7 @@ PACKAGES = [
 ]
 SET = "hotpotqa"
 N_NEW, N_READ = 32, 10
-STAGES = ("embed", "fetch", "select", "fine_tune", "merge", "read", "generate")
+STAGES = ("embed", "fetch", "select", "fine_tune", "read", "generate")
 Stages: TypeAlias = dict[str, float]  # seconds
 Ask: TypeAlias = Callable[[str], Stages]
 
@@ -106,10 +106,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
         source = FaissSource(index, documents)
         engine = engine_over(source, model, embedding)
         sample = source.sample(1000, np.random.default_rng(0))
-        name = embedding.name
-        adapters = learn_clusters(
-            model, sample, folder, embedder_name=name, n_clusters=8, n_chunks=64
-        )
+        adapters = learn_collection(model, sample, folder, n_chunks=64)
         merging = engine_over(source, model, embedding, adapters=adapters)
         runs += [
             ("base", "Faiss", arguments.reads, ours(engine, mode="base")),

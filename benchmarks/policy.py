@@ -33,7 +33,7 @@ from benchmarks.policy_data import PASSAGES, Collection, embedder, mini_pile, qu
 from benchmarks.policy_judging import draw, judge, judged, tables
 from benchmarks.records import write_record
 from benchmarks.report import Report
-from sift_core.answering import AnswerEngine, LanguageModel, learn_clusters
+from sift_core.answering import AnswerEngine, LanguageModel, learn_collection
 from sift_core.answering.calibrating import AIM_S, Example, held_back, measured, ways_of
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.model.bundled import SMOLLM2
@@ -42,7 +42,7 @@ from sift_core.errors import InvalidInputError
 RESULTS = CACHE.with_name("policy") / "results.jsonl"
 PACKAGES = ["numpy", "torch", "transformers", "peft", "onnxruntime", "sift-rerank"]
 COLLECTIONS = ["minipile", "hotpotqa", "squad"]
-MERGED_IN = "hotpotqa"  # learning a collection's clusters takes minutes
+MERGED_IN = "hotpotqa"  # learning a collection takes minutes
 SEED = 0
 
 
@@ -112,8 +112,7 @@ def _engine(collection: Collection, model: LanguageModel) -> AnswerEngine:
     if collection.name == MERGED_IN:
         sample = collection.source.sample(N_PASSAGES, np.random.default_rng(SEED))
         folder = RESULTS.with_name(f"adapters-{collection.name}")
-        adapters = learn_clusters(model, sample, folder, embedder_name=embedding.name)
-        print(f"{len(adapters.adapters)} adapters", flush=True)
+        adapters = learn_collection(model, sample, folder)
     return AnswerEngine(
         language_model=model,
         source=collection.source,

@@ -435,7 +435,7 @@ class AnswerMode(str, Enum):
     BOTH = "both"
     """Both ways."""
     MERGED = "merged"
-    """By adapters that were learned from the collection beforehand; nothing is fetched."""
+    """By what was learned from the collection beforehand; nothing is fetched."""
     AUTO = "auto"
     """Decided per query; an `Answer` never carries this value."""
 

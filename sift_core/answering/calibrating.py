@@ -208,8 +208,7 @@ def measured(engine: AnswerEngine, example: Example, ways: Sequence[Way]) -> Mea
             bits.append(session.bits_per_byte(example.answer, opening=example.question))
         else:
             bits.append(session.answer_bits_per_byte(example.answer))
-        learning_s = sum(session.timings.get(stage, 0.0) for stage in ("fine_tune", "merge"))
-        seconds.append(learning_s + time.perf_counter() - begun)
+        seconds.append(session.timings.get("fine_tune", 0.0) + time.perf_counter() - begun)
     return MeasuredExample(bits_per_byte=tuple(bits), seconds=tuple(seconds), features=features)
 
 

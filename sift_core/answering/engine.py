@@ -16,9 +16,9 @@ from sift_core.answering.condensing import Condense, Condenser, check_condense
 from sift_core.answering.cost_model import CostModel
 from sift_core.answering.in_context import InContextAnswerer, TextGenerator
 from sift_core.answering.learning.adapter_cache import AdapterCache, fine_tune_cached
-from sift_core.answering.learning.clusters import ClusterAdapters
 from sift_core.answering.learning.effort import EFFORTS, check_effort, effort_for
 from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.number_type import NumberType
@@ -102,8 +102,8 @@ class AnswerEngine:
             history and question returns your own texts; None searches for the question as typed.
         cost_model: Seconds of every mode on this machine (`CostModel.measure`, `calibrate`), for
             policies and latency budgets. Default: none.
-        adapters: Adapters that were learned from the collection beforehand, for mode "merged".
-            Default: none, and no such mode.
+        adapters: What `learn_collection` has learned beforehand, for mode "merged". Default: none,
+            and no such mode.
         adapter_cache: Keeps adapters for the next question with the same chunks. Default: one in
             memory; None keeps nothing.
         generator: Writes the texts in place of the language model, such as a `VllmGenerator`.
@@ -130,7 +130,7 @@ class AnswerEngine:
     on_off_topic: str = "refuse"
     condense: Condense | None = "join"
     cost_model: CostModel | None = None
-    adapters: ClusterAdapters | None = None
+    adapters: Adapter | None = None
     adapter_cache: AdapterCache | None = field(default_factory=AdapterCache)
     generator: TextGenerator | None = None
 
@@ -223,15 +223,13 @@ class AnswerEngine:
         Arguments and errors are those of `answer`.
         """
         request = self._request(question, options)
-        if request.mode is AnswerMode.BASE:
+        if request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
             return self._choice(request, request.query(), _nothing_chosen(request.query()), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = self._condenser.condensed(request, timings)
         with timed(timings, "embed"):
             query = request.query(embedder)
-        if request.mode is AnswerMode.MERGED:
-            return self._choice(request, query, _nothing_chosen(query), timings)
         first = self._first_choice(request, query)
         chosen = search(source, request.searched(query), filter=request.filter, **first)
         return self._choice(request, query, chosen, timings)
@@ -239,15 +237,13 @@ class AnswerEngine:
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         request = self._request(question, options)
-        if request.mode is AnswerMode.BASE:
+        if request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
             return self._choice(request, request.query(), _nothing_chosen(request.query()), {})
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = await self._condenser.acondensed(request, timings)
         with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
-        if request.mode is AnswerMode.MERGED:
-            return self._choice(request, query, _nothing_chosen(query), timings)
         first = await asyncio.to_thread(self._first_choice, request, query)
         asked = request.searched(query)
         chosen = await asearch(source, asked, filter=request.filter, **first)
@@ -339,16 +335,12 @@ class AnswerEngine:
                     on_step=on_step,
                 )
                 self.language_model.verify_base()
-        merged = None
-        if choice.mode is AnswerMode.MERGED and self.adapters is not None:
-            with timed(timings, "merge"):
-                merged = self.adapters.adapter_for(choice.query)
         answerer = self._answerer(choice.generation, cite=choice.cite)
         return Session(
             choice=choice,
             answerer=replace(answerer, generator=Refusing()) if choice.refuses else answerer,
             tuned=tuned,
-            merged=merged,
+            merged=self.adapters if choice.mode is AnswerMode.MERGED else None,
             timings=timings,
         )
 
@@ -456,9 +448,6 @@ class AnswerEngine:
             reason = "it was asked for" if mode is request.mode else "there is no candidate"
             is_off_topic = request.mode is AnswerMode.AUTO
             decision = Decision(mode=mode, reasons=(reason,), is_off_topic=is_off_topic)
-        if decision.mode is AnswerMode.MERGED and self.adapters is not None:
-            reasons = (*decision.reasons, self.adapters.reason(query))
-            decision = replace(decision, reasons=reasons)
         learned = learned if decision.mode in LEARNING else None
         if learned is not None and decision.n_steps is not None:
             learned = learned.first(decision.n_steps)
@@ -496,8 +485,8 @@ class AnswerEngine:
         self.language_model.check_generation(request.generation)
         if request.mode is AnswerMode.MERGED and self.adapters is None:
             raise InvalidInputError(
-                'mode "merged" needs adapters that were learned beforehand; construct the engine '
-                "with `adapters`, from `learn_clusters` or `sift learn`"
+                'mode "merged" needs an adapter that was learned beforehand; construct the engine '
+                "with `adapters`, from `learn_collection` or `sift learn`"
             )
         request.choice_options(self.options)  # checks them
         return request

@@ -49,7 +49,7 @@ class Session:
         choice: Mode, reasons and documents.
         answerer: How questions are put and answers generated.
         tuned: What was learned; None if nothing was.
-        merged: What was learned beforehand and merged for the question; None but in mode "merged".
+        merged: What was learned from the collection beforehand; None but in mode "merged".
         timings: Seconds by stage, of choosing and learning.
     """
 

@@ -49,7 +49,6 @@ _STAGES = {
     "fetch": "retrieval",
     "select": "selection",
     "fine_tune": "fine-tuning",
-    "merge": "merging",
     "generate": "generation",
 }
 
@@ -95,18 +94,18 @@ def ask(
     about: dict[str, Any] = {"store": None, "embedder": None}
     parts: dict[str, Any] = {}
     with ExitStack() as stack:
-        if mode != "base":
+        if mode not in ("base", "merged"):
             opened = stack.enter_context(open_with_embedder(store, embedder))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
             parts = {"source": opened.source, "embedder": opened.embedder}
         with Working("Loading the language model …") as status:
-            from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
+            from sift_core.answering import AnswerEngine, load_learned  # with torch
 
             language_model = load_language_model(
                 model, answers.device, dtype=answers.dtype, console=status.console
             )
             if mode == "merged":
-                parts["adapters"] = ClusterAdapters.load(adapters, language_model)
+                parts["adapters"] = load_learned(adapters, language_model)
             elif mode == "auto":
                 parts |= engine_options(
                     opened.address, answers.calibration, adapters, language_model

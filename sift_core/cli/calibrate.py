@@ -60,7 +60,7 @@ def calibrate(
     begun = time.monotonic()
     with open_with_embedder(store, embedder) as opened:
         with Working("Loading the language model …") as status:
-            from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
+            from sift_core.answering import AnswerEngine, load_learned  # with torch
             from sift_core.answering.calibrating import LEAST_EXAMPLES
             from sift_core.answering.calibrating import calibrate as measure
 
@@ -70,7 +70,7 @@ def calibrate(
                 language_model=language_model,
                 source=opened.source,
                 embedder=opened.embedder,
-                adapters=ClusterAdapters.load(adapters, language_model) if has_adapters else None,
+                adapters=load_learned(adapters, language_model) if has_adapters else None,
                 effort=effort,
             )
             status.update("Measuring the machine …")
@@ -116,7 +116,8 @@ def engine_options(
     Args:
         address: The index.
         named: File of a calibration; one beside the index is used if None, where it can be.
-        adapters: Where adapters may be; looked for where the calibration has mode "merged".
+        adapters: Where `sift learn` may have kept its adapter, for a calibration with mode
+            "merged".
         language_model: Answers.
 
     Raises:
@@ -125,14 +126,14 @@ def engine_options(
     place = place_of(address) if named is None else Path(named)
     if named is None and not place.is_file():
         return {}
-    from sift_core.answering import Calibration, ClusterAdapters
+    from sift_core.answering import Calibration, load_learned
 
     try:
         found = Calibration.load(place, language_model)
         options: dict[str, Any] = {"policy": found.policy, "cost_model": found.cost_model}
         has_merged = any(way.mode is AnswerMode.MERGED for way in found.ways)
         if has_merged and adapters is not None and Path(adapters).is_dir():
-            options["adapters"] = ClusterAdapters.load(adapters, language_model)
+            options["adapters"] = load_learned(adapters, language_model)
         return options
     except InvalidInputError as error:
         if named is not None:

@@ -39,7 +39,7 @@ class AppOptions:
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="Of the adapters that sift learn made; with them there is the mode merged.",
+            help="What sift learn has made; with it there is the mode merged.",
             show_default=False,
         ),
     ] = None
@@ -222,7 +222,7 @@ def opened_app(
                 name = PurePath(model).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
             with Working("Loading the language model …") as status:
-                from sift_core.answering import AnswerEngine, ClusterAdapters  # with torch
+                from sift_core.answering import AnswerEngine, load_learned  # with torch
 
                 language_model = load_language_model(
                     model, answers.device, dtype=answers.dtype, console=status.console
@@ -231,7 +231,7 @@ def opened_app(
                     opened.address, answers.calibration, None, language_model
                 )
                 if app.adapters is not None:
-                    calibrated["adapters"] = ClusterAdapters.load(app.adapters, language_model)
+                    calibrated["adapters"] = load_learned(app.adapters, language_model)
                 engine = AnswerEngine(
                     language_model=language_model,
                     source=opened.source,

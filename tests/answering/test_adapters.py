@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from sift_core.answering.learning.fine_tuning import fine_tune
@@ -16,7 +16,6 @@ from sift_core.answering.model.adapters import (
     CONFIG_NAME,
     WEIGHTS_NAME,
     Adapter,
-    sum_of_adapters,
 )
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.errors import InvalidInputError
@@ -189,42 +188,6 @@ def test_an_adapter_of_another_model_is_refused(shape, message, folder, make_ran
     with pytest.raises(InvalidInputError, match=message), other.adapted(Adapter.load(folder)):
         pytest.fail("must not be reached")
     assert other.bits_per_byte(TEXTS[0]) == before
-
-
-def test_a_sum_of_adapters_equals_pefts_concatenation(lm, tmp_path):
-    weights = [0.7, -0.25]
-    adapters = []
-    for i, rank in enumerate((3, 4)):
-        settings = FineTuningSettings(lora=lora(rank), learning_rate=2e-2, seed=i)
-        adapters.append(fine_tune(lm, TEXTS[i:], settings).adapter)
-        adapters[i].save(tmp_path / str(i))
-    summed = sum_of_adapters(adapters, weights, key="s")
-    assert (summed.rank, summed.key) == (7, "s")
-    with lm.adapted(summed):
-        ours = logits_of(lm.model, range(1, 20))
-    with pefts_own_warnings():
-        theirs = PeftModel.from_pretrained(
-            ALL_SHAPES["llama, tied head"](), tmp_path / "0", adapter_name="0"
-        )
-        theirs.load_adapter(tmp_path / "1", adapter_name="1")
-        theirs.add_weighted_adapter(["0", "1"], weights, "both", combination_type="cat")
-        theirs.set_adapter("both")
-    assert torch.allclose(ours, logits_of(theirs, range(1, 20)), rtol=0, atol=1e-5)
-    assert not torch.allclose(ours, logits_of(lm.model, range(1, 20)), rtol=0, atol=1e-2)
-
-
-@pytest.mark.parametrize("wrong", ["none", "a weight too many", "other layers"])
-def test_a_sum_that_cannot_be_is_refused(wrong, lm):
-    one = fine_tune(lm, TEXTS[:1], SETTINGS).adapter
-    few = FineTuningSettings(lora=lora(4, targets=["q_proj"]))
-    other = fine_tune(lm, TEXTS[:1], few).adapter
-    adapters, weights = {
-        "none": ([], []),
-        "a weight too many": ([one], [1.0, 1.0]),
-        "other layers": ([one, other], [1.0, 1.0]),
-    }[wrong]
-    with pytest.raises(InvalidInputError):
-        sum_of_adapters(adapters, weights)
 
 
 @pytest.mark.gpu
