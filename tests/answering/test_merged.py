@@ -19,7 +19,7 @@ from sift_core import (
 )
 from sift_core.answering import AnswerEngine, FineTuningSettings, learn_collection
 from sift_core.testing import HashingEmbedder
-from tests.answering.plain_peft import lora
+from tests.answering.plain_peft import assert_same_state, lora, state_of
 
 FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
 TOPICS = ("dogs bark", "cows moo", "hens peck")
@@ -93,7 +93,7 @@ def test_an_answer_rests_on_what_was_learned_and_nothing_is_fetched(make_engine)
 )
 def test_concurrent_answers_equal_serial_ones_and_the_base_is_bit_identical(make_engine, shape):
     engine = make_engine(shape)
-    engine.language_model.verify_base(exact=True)
+    before = state_of(engine.language_model)
     serial = [ask(engine, job) for job in JOBS]
     order = JOBS * 3
     random.Random(0).shuffle(order)
@@ -106,7 +106,7 @@ def test_concurrent_answers_equal_serial_ones_and_the_base_is_bit_identical(make
     expected = [serial[JOBS.index(job)] for job in order]
     assert in_threads == expected
     assert asyncio.run(all_at_once()) == expected
-    engine.language_model.verify_base(exact=True)
+    assert_same_state(engine.language_model, before)
 
 
 def test_streams_sessions_and_batches_say_what_an_answer_says(make_engine):
@@ -142,7 +142,7 @@ def test_candidates_at_hand_are_left_alone(make_engine):
 def test_an_answer_that_is_stopped_leaves_the_base_as_it_is(make_engine):
     engine = make_engine()
     lm = engine.language_model
-    lm.verify_base(exact=True)
+    before = state_of(lm)
     base = lm.bits_per_byte(QUESTIONS[0])
 
     def fail(text):
@@ -153,7 +153,7 @@ def test_an_answer_that_is_stopped_leaves_the_base_as_it_is(make_engine):
     with engine.stream(QUESTIONS[0], mode="merged") as stream:
         stream.close()
     assert lm.bits_per_byte(QUESTIONS[0]) == base
-    lm.verify_base(exact=True)
+    assert_same_state(lm, before)
 
 
 def test_what_cannot_be_merged_is_refused_before_any_work(make_engine):

@@ -18,6 +18,7 @@ from sift_core.selection.select import selector_from_settings
 from sift_core.sources import InMemorySource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query
+from tests.answering.plain_peft import assert_same_state, state_of
 from tests.answering.shapes import SHAPES, byte_tokenizer
 from tests.answering.test_isolation import FAST, ask, ask_awaiting, outcome, pool_about
 from tests.attacks.frame import Failed
@@ -149,7 +150,7 @@ def concurrent(rng, folder):
         },
         **{"settings": FAST, "adapter_cache": None},
     )
-    engine.language_model.verify_base(exact=True)
+    before = state_of(engine.language_model)
     jobs = [(rng.choice(TOPICS), rng.choice(MODES)) for _ in range(rng.randint(2, 8))]
     alone = [ask(engine, job) for job in jobs]
     ways = [rng.choice(list(WAYS)) for _ in jobs]
@@ -161,7 +162,7 @@ def concurrent(rng, folder):
                 raise Failed(f"{shape}, {way} {job}: {found} instead of {expected}")
     if [ask(engine, job) for job in jobs] != alone:
         raise Failed(f"{shape}: answers differ afterwards")
-    engine.language_model.verify_base(exact=True)
+    assert_same_state(engine.language_model, before)
 
 
 def failing(engine, job, moment):
