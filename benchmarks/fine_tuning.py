@@ -21,7 +21,6 @@ import torch
 from transformers.utils import logging
 
 from benchmarks import (
-    fine_tuning_attention,
     fine_tuning_cases,
     fine_tuning_gpu,
     fine_tuning_memory,
@@ -34,7 +33,7 @@ from benchmarks.report import Report
 from sift_core.answering.model.bundled import SMOLLM2
 
 PACKAGES = ["torch", "transformers", "peft", "accelerate", "numpy", "sift-rerank"]
-PARTS = ("throughput", "reset", "attention", "memory", "quality", "figure", "gpu")
+PARTS = ("throughput", "reset", "memory", "quality", "figure", "gpu")
 
 
 def main() -> None:
@@ -87,8 +86,6 @@ def measure_times(report: Report, parts: Sequence[str], *, threads: int, quick: 
         fine_tuning_cases.throughput(report, effort, threads=threads)
     if "reset" in parts:
         fine_tuning_cases.reset(report, threads=threads)
-    if "attention" in parts:
-        fine_tuning_attention.measure(report, threads=threads, quick=quick)
 
 
 if __name__ == "__main__":

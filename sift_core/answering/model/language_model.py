@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.answering.model.cpu_attention import attend_by_products
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.generation import Generation, generate_batch
 from sift_core.answering.model.generation_options import (
@@ -91,7 +90,6 @@ class LanguageModel:
                 f"without `device_map`, or in four bits"
             )
         self.model = model.eval().requires_grad_(False)
-        attend_by_products(self.model)
         self.parts = parts_of(self.model)
         self.tokenizer = tokenizer
         self.name = name
@@ -197,7 +195,7 @@ class LanguageModel:
     def verify_base(self) -> None:
         """Refuse to go on with a model whose weights were written to since it was wrapped.
 
-        Compares PyTorch's counts of writes, addresses, flags and a sample of the bits, in about 2
+        Compares PyTorch's counts of writes, addresses, flags and a sample of the bits, in some
         milliseconds. Each `adapted` block, and so each answer, ends with this.
 
         Raises:

@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
 from sift_core.answering.model.hooks import LoraPair, activate_pairs, watch_linear
-from sift_core.answering.model.recomputing import watch_cheap
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 try:
     import torch
+    from transformers.activations import NewGELUActivation
     from transformers.pytorch_utils import Conv1D
 except ImportError as error:
     raise MissingDependencyError("torch and transformers", extra="fine-tune") from error
@@ -41,6 +41,8 @@ class ModelParts:
         head: The output head; its weight may be the embeddings' own.
         trunk: All that comes before the head.
         layers: The decoder layers; none where they cannot be told.
+        slow_gelus: GPT-2's activations. Transformers spells them out in seven operations whose
+            results are kept for the gradient, two fifths of what a step holds. PyTorch has one.
         config: The model's configuration.
         module_names: Dotted names of all modules.
         model: The model.
@@ -51,6 +53,7 @@ class ModelParts:
     head: Any
     trunk: Any
     layers: Sequence[Any]
+    slow_gelus: Sequence[Any]
     config: Any
     module_names: Sequence[str]
     model: weakref.ref[Any]
@@ -262,14 +265,13 @@ def _find(model: Any) -> ModelParts:
     ]
     for module in (*linears.values(), head):
         watch_linear(module)
-    for module in names:
-        watch_cheap(module)
     return ModelParts(
         linears=linears,
         head_name=names[head],
         head=head,
         trunk=None if trunk is model else trunk,  # as it is where the parts have no common names
         layers=list(lists[0]) if lists else [],
+        slow_gelus=[module for module in names if type(module) is NewGELUActivation],
         config=config,
         module_names=list(names.values()),
         model=weakref.ref(model),

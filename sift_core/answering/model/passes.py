@@ -7,7 +7,7 @@ copies of them, most of what plain fine-tuning takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,6 @@ from typing import Any
 
 from sift_core.answering.model.hooks import activate_pairs, active_pairs
 from sift_core.answering.model.parts import ModelParts
-from sift_core.answering.model.recomputing import recomputing
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -107,10 +106,13 @@ def backward(
         weight: Of each target in the loss.
         checkpointing: Whether to compute activations again, one layer at a time.
     """
-    saving = _checkpointed(parts.layers) if checkpointing else recomputing()
+    if checkpointing:
+        forwards = {layer: partial(_checkpointed, layer.forward) for layer in parts.layers}
+    else:
+        forwards = dict.fromkeys(parts.slow_gelus, partial(functional.gelu, approximate="tanh"))
     with torch.inference_mode(False), torch.enable_grad():  # also inside a server's no_grad
         inputs, targets = _tensors(parts, window)
-        with saving:
+        with _computed_by(forwards):
             hidden = parts.hidden(inputs)[0, _target_rows(window)]
         losses, gradient = _backward_through_head(parts, hidden, targets, weight)
         if hidden.requires_grad:
@@ -164,27 +166,27 @@ def _blocks(parts: ModelParts, hidden: torch.Tensor) -> list[slice]:
 
 
 @contextmanager
-def _checkpointed(layers: Sequence[Any]) -> Iterator[None]:
-    """Let layers keep their input alone, and run again when their gradient is due.
-
-    Whoever holds the model's lock may do so: the layers' `forward` is theirs again at the end of
-    the `with` block. On a GPU a layer runs again in a thread of autograd's, which is in no query's
-    context, so that it is given the adapter of its first run.
-    """
-    own = [vars(layer).get("forward") for layer in layers]
+def _computed_by(forwards: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """Let modules compute by other functions for the `with` block, under the model's lock."""
+    own = {module: vars(module).get("forward") for module in forwards}
     try:
-        for layer in layers:
-            layer.forward = partial(_run, layer.forward)
+        for module, forward in forwards.items():
+            module.forward = forward
         yield
     finally:
-        for layer, forward in zip(layers, own, strict=True):
+        for module, forward in own.items():
             if forward is None:
-                vars(layer).pop("forward", None)
+                vars(module).pop("forward", None)
             else:
-                layer.forward = forward
+                module.forward = forward
 
 
-def _run(forward: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _checkpointed(forward: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return what a layer computes; it keeps its input alone, and runs again for its gradient.
+
+    On a GPU it runs again in a thread of autograd's, which is in no query's context. So it is given
+    the adapter of its first run.
+    """
     again = partial(activate_pairs, active_pairs(), instead_of=frozenset())
     return checkpoint(
         forward,
