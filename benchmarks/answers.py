@@ -36,7 +36,7 @@ from benchmarks.embedding_cache import project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.records import write_record
 from sift_core.answering import InContextAnswerer, LanguageModel
-from sift_core.answering.model.passes import target_losses
+from sift_core.answering.model.training import target_losses
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.search import N_CANDIDATES
 from sift_core.types import CandidatePool, Query
@@ -86,11 +86,11 @@ class Reader:
 
     def _nats(self, inputs: Sequence[int], targets: Sequence[int], cache: Any) -> float:
         """Return the cross-entropy of tokens behind a prompt whose last token is still to read."""
-        parts = self._model.parts
+        layers = self._model.layers
         with torch.inference_mode():
-            output = parts.trunk(input_ids=torch.tensor([inputs]), past_key_values=cache)
+            output = layers.trunk(input_ids=torch.tensor([inputs]), past_key_values=cache)
             hidden = output.last_hidden_state[0]
-            return float(target_losses(parts, hidden, torch.tensor(targets)).sum())
+            return float(target_losses(layers, hidden, torch.tensor(targets)).sum())
 
 
 def scores(written: str, answers: Sequence[str]) -> dict[str, float]:

@@ -53,7 +53,7 @@ def learned(
         return
     if scope == "head":
         lora = copy.copy(settings.lora)
-        lora.target_modules = [language_model.parts.head_name]
+        lora.target_modules = [language_model.layers.head_name]
         settings = replace(settings, lora=lora)
     score = partial(on_state, language_model)
     with fine_tuned(language_model, texts, settings, on_state=score) as tuned:

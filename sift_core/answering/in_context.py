@@ -12,7 +12,7 @@ from sift_core.answering.answer import Answer
 from sift_core.answering.citing import INSTRUCTION, citations_in, numbered
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.prefix import Prefix
+from sift_core.answering.model.prefix_cache import Prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.policy import PolicyFeatures
 from sift_core.checks import as_count, check_flag, check_text

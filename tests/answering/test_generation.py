@@ -172,7 +172,7 @@ TURN = "The bias is the ratio of the samples to the number of samples.\n\n"
     ],
 )
 def test_a_text_that_goes_in_circles_ends_behind_the_first_turn(byte_tokenizer, text, kept):
-    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    pieces, generation = written(byte_tokenizer, text, ends_repetition=True)
     assert generation.text == "".join(pieces) == kept
     assert generation.finish_reason == "stop"
 
@@ -188,13 +188,13 @@ def test_a_text_that_goes_in_circles_ends_behind_the_first_turn(byte_tokenizer, 
     ],
 )
 def test_a_text_that_does_not_go_in_circles_is_whole(byte_tokenizer, text):
-    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    pieces, generation = written(byte_tokenizer, text, ends_repetition=True)
     assert generation.text == "".join(pieces) == text
 
 
 def test_a_sentence_without_end_is_ended(byte_tokenizer):
     text = "It is " + "the number of " * 40
-    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    pieces, generation = written(byte_tokenizer, text, ends_repetition=True)
     assert len(generation.text) < 100
     assert generation.text == "".join(pieces)
 

@@ -9,7 +9,7 @@ from benchmarks.answers_data import read_collection
 from benchmarks.answers_tables import ARMS, summary, tables
 from benchmarks.language_modeling.running import ResultsFile, read_rows
 from sift_core.answering import InContextAnswerer, LanguageModel
-from sift_core.answering.model.passes import TokenWindow, window_loss
+from sift_core.answering.model.training import TokenWindow, window_loss
 from sift_core.errors import InvalidInputError
 from sift_core.types import Query
 from tests.benchmarks.conftest import WORDS
@@ -65,7 +65,7 @@ def test_bits_are_those_of_the_whole_prompt_with_the_answer(collection, language
     ids = language_model.prompt_ids(answerer.prompt(query, chunks))
     targets = language_model.token_ids("the house")
     window = TokenWindow(inputs=[*ids, *targets[:-1]], targets=targets)
-    nats = window_loss(language_model.parts, language_model.model, window)
+    nats = window_loss(language_model.layers, window)
     assert row["bits"] == pytest.approx(nats / math.log(2), abs=1e-3)
     assert row["answer"] == answerer.answer(query, chunks).text
     assert (row["read"], row["tokens"], row["bytes"]) == (3, len(ids), len("the house"))

@@ -17,8 +17,8 @@ from sift_core.answering.learning.learner import LoraLearner
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.parts import MEMORY_ERRORS, is_out_of_memory
-from sift_core.answering.model.passes import TokenWindow
+from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
+from sift_core.answering.model.training import TokenWindow
 from sift_core.errors import AnswerError, MissingDependencyError
 from sift_core.types import FineTuningReport, FineTuningStop
 

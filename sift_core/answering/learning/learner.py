@@ -11,8 +11,8 @@ from typing import Any
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter, AdapterLayout
 from sift_core.answering.model.hooks import LoraPair, activate_pairs
-from sift_core.answering.model.parts import parts_of
-from sift_core.answering.model.passes import TokenWindow, backward, window_loss
+from sift_core.answering.model.layers import layers_of
+from sift_core.answering.model.training import TokenWindow, backward, window_loss
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -45,9 +45,9 @@ class LoraLearner:
         base_name: str,
         start_from: Adapter | None = None,
     ) -> None:
-        self._parts, self._base_name = parts_of(model), base_name
+        self._layers, self._base_name = layers_of(model), base_name
         rank = settings.rank if start_from is None else start_from.rank
-        self._layout = layout = self._parts.layout(rank=rank, lora=settings.lora)
+        self._layout = layout = self._layers.layout(rank=rank, lora=settings.lora)
         self._alpha = settings.alpha if start_from is None else start_from.alpha
         self._learning_rate = settings.step_size
         with torch.inference_mode(False), torch.no_grad():
@@ -69,19 +69,19 @@ class LoraLearner:
 
     def backward(self, window: TokenWindow, weight: float, *, checkpointing: bool) -> float:
         """Add the gradient of a window's weighted loss; return the weighted loss."""
-        with activate_pairs(self._pairs(), instead_of=self._parts.modules):
-            loss = backward(self._parts, window, weight, checkpointing=checkpointing)
+        with activate_pairs(self._pairs(), instead_of=self._layers.modules):
+            loss = backward(self._layers, window, weight, checkpointing=checkpointing)
         self._collect_gradient()
         return loss
 
     def loss(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets in nats; nothing is learned."""
         with (
-            activate_pairs(self._pairs(), instead_of=self._parts.modules),
+            activate_pairs(self._pairs(), instead_of=self._layers.modules),
             torch.inference_mode(False),
             torch.no_grad(),
         ):
-            return window_loss(self._parts, window)
+            return window_loss(self._layers, window)
 
     def drop_gradient(self) -> None:
         """Forget the gradient."""
@@ -136,7 +136,7 @@ class LoraLearner:
         """Return layer → the update that is computed with."""
         scale = self._alpha / self._layout.rank
         return {
-            self._parts.module(name): LoraPair(a=a, b=b, scale=scale)
+            self._layers.module(name): LoraPair(a=a, b=b, scale=scale)
             for name, (a, b) in self._leaves.items()
         }
 

@@ -22,11 +22,10 @@ from sift_core.answering.model.generation_options import (
     generation_errors,
 )
 from sift_core.answering.model.hooks import activate, activate_pairs, active
+from sift_core.answering.model.layers import layers_of
 from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.number_type import NumberType
-from sift_core.answering.model.parts import parts_of
-from sift_core.answering.model.passes import TokenWindow, rolling_windows, window_loss
-from sift_core.answering.model.prefix import Prefix, read_prefix
+from sift_core.answering.model.prefix_cache import Prefix, read_prefix
 from sift_core.answering.model.prompt_tokens import (
     CHUNK_SEPARATOR,
     Prompt,
@@ -34,6 +33,7 @@ from sift_core.answering.model.prompt_tokens import (
     prompt_ids,
     text_ids,
 )
+from sift_core.answering.model.training import TokenWindow, rolling_windows, window_loss
 from sift_core.answering.model.weights_fingerprint import BaseWeights
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
@@ -90,7 +90,7 @@ class LanguageModel:
                 f"without `device_map`, or in four bits"
             )
         self.model = model.eval().requires_grad_(False)
-        self.parts = parts_of(self.model)
+        self.layers = layers_of(self.model)
         self.tokenizer = tokenizer
         self.name = name
         self._prefix_id: int = prefix
@@ -171,10 +171,10 @@ class LanguageModel:
             AnswerError: If the model's own weights were written to meanwhile.
             InvalidInputError: If it was made for another model.
         """
-        pairs = {} if learned is None else self.parts.pairs(learned)
+        pairs = {} if learned is None else self.layers.pairs(learned)
         with (
             activate(self.model, learned),
-            activate_pairs(pairs, instead_of=self.parts.modules),
+            activate_pairs(pairs, instead_of=self.layers.modules),
         ):
             yield
         self.verify_base()
@@ -182,7 +182,7 @@ class LanguageModel:
     @property
     def can_checkpoint(self) -> bool:
         """Whether activations can be computed again in a backward pass, to save memory."""
-        return bool(self.parts.layers)
+        return bool(self.layers.decoder_layers)
 
     @property
     def fingerprint(self) -> str:
@@ -316,7 +316,7 @@ class LanguageModel:
     def _nats(self, window: TokenWindow) -> float:
         """Return the summed cross-entropy of a window's targets."""
         with self.lock.held(), torch.inference_mode():
-            return window_loss(self.parts, window)
+            return window_loss(self.layers, window)
 
     def generate(
         self,
@@ -403,9 +403,9 @@ class LanguageModel:
         if not ids or self._adapter_key == "":  # an adapter without a name of its own
             return None
         with generation_errors({}), self.lock.held(), torch.inference_mode():
-            if not self.parts.knows_head:
+            if not self.layers.knows_head:
                 return None
-            return read_prefix(self.model, self.parts.trunk, ids, self._adapter_key)
+            return read_prefix(self.model, self.layers.trunk, ids, self._adapter_key)
 
     @property
     def _adapter_key(self) -> str | None:

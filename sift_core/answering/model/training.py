@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from sift_core.answering.model.hooks import activate_pairs, active_pairs
-from sift_core.answering.model.parts import ModelParts
+from sift_core.answering.model.layers import ModelLayers
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -61,31 +61,31 @@ def rolling_windows(
         yield TokenWindow(inputs=inputs, targets=ids[start:end])
 
 
-def target_losses(parts: ModelParts, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def target_losses(layers: ModelLayers, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the cross-entropy of each target in nats, shape (n,), float32.
 
     Args:
-        parts: The model's.
-        hidden: What `parts.hidden` returned where these targets follow, shape (n, width).
+        layers: The model's.
+        hidden: What `layers.hidden` returned where these targets follow, shape (n, width).
         targets: Token ids, shape (n,).
     """
     pieces = []
-    for rows in _blocks(parts, hidden):
-        logits = parts.logits(hidden[rows])
+    for rows in _blocks(layers, hidden):
+        logits = layers.logits(hidden[rows])
         pieces.append(functional.cross_entropy(logits, targets[rows], reduction="none"))
     return torch.cat(pieces)
 
 
-def window_loss(parts: ModelParts, window: TokenWindow) -> float:
+def window_loss(layers: ModelLayers, window: TokenWindow) -> float:
     """Return the summed cross-entropy of a window's targets in nats; one forward pass."""
-    inputs, targets = _tensors(parts, window)
-    hidden = parts.hidden(inputs)[0, _target_rows(window)]
-    return float(target_losses(parts, hidden, targets).sum())
+    inputs, targets = _tensors(layers, window)
+    hidden = layers.hidden(inputs)[0, _target_rows(window)]
+    return float(target_losses(layers, hidden, targets).sum())
 
 
-def _tensors(parts: ModelParts, window: TokenWindow) -> tuple[torch.Tensor, torch.Tensor]:
+def _tensors(layers: ModelLayers, window: TokenWindow) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a window's inputs, shape (1, n), and its targets."""
-    device = parts.model().device  # type: ignore[union-attr]  # it computes
+    device = layers.model().device  # type: ignore[union-attr]  # it computes
     inputs = torch.tensor([window.inputs], device=device)
     return inputs, torch.tensor(window.targets, device=device)
 
@@ -96,32 +96,32 @@ def _target_rows(window: TokenWindow) -> slice:
 
 
 def backward(
-    parts: ModelParts, window: TokenWindow, weight: float, *, checkpointing: bool
+    layers: ModelLayers, window: TokenWindow, weight: float, *, checkpointing: bool
 ) -> float:
     """Add the gradient of a window's weighted loss to what learns; return the weighted loss.
 
     Args:
-        parts: The model's; it computes with what is active in this flow of control.
+        layers: The model's; it computes with what is active in this flow of control.
         window: What is read and predicted.
         weight: Of each target in the loss.
         checkpointing: Whether to compute activations again, one layer at a time.
     """
     if checkpointing:
-        forwards = {layer: partial(_checkpointed, layer.forward) for layer in parts.layers}
+        forwards = {layer: partial(_checkpointed, layer.forward) for layer in layers.decoder_layers}
     else:
-        forwards = dict.fromkeys(parts.slow_gelus, partial(functional.gelu, approximate="tanh"))
+        forwards = dict.fromkeys(layers.slow_gelus, partial(functional.gelu, approximate="tanh"))
     with torch.inference_mode(False), torch.enable_grad():  # also inside a server's no_grad
-        inputs, targets = _tensors(parts, window)
+        inputs, targets = _tensors(layers, window)
         with _computed_by(forwards):
-            hidden = parts.hidden(inputs)[0, _target_rows(window)]
-        losses, gradient = _backward_through_head(parts, hidden, targets, weight)
+            hidden = layers.hidden(inputs)[0, _target_rows(window)]
+        losses, gradient = _backward_through_head(layers, hidden, targets, weight)
         if hidden.requires_grad:
             hidden.backward(gradient)  # type: ignore[no-untyped-call]
     return float((losses * weight).sum())
 
 
 def _backward_through_head(
-    parts: ModelParts, hidden: torch.Tensor, targets: torch.Tensor, weight: float
+    layers: ModelLayers, hidden: torch.Tensor, targets: torch.Tensor, weight: float
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return each target's loss (n,), and the weighted loss's gradient at `hidden` (n, width).
 
@@ -130,9 +130,9 @@ def _backward_through_head(
     """
     gradient = torch.empty_like(hidden) if hidden.requires_grad else None
     all_losses = []
-    for rows in _blocks(parts, hidden):
+    for rows in _blocks(layers, hidden):
         block = hidden[rows].detach().requires_grad_(hidden.requires_grad)
-        logits = parts.logits(block)
+        logits = layers.logits(block)
         losses, logit_gradient = _losses_and_gradient(logits.detach(), targets[rows], weight)
         logits.backward(logit_gradient)  # type: ignore[no-untyped-call]
         if gradient is not None and block.grad is not None:
@@ -159,9 +159,9 @@ def _losses_and_gradient(
     return losses, gradient.mul_(weight)
 
 
-def _blocks(parts: ModelParts, hidden: torch.Tensor) -> list[slice]:
+def _blocks(layers: ModelLayers, hidden: torch.Tensor) -> list[slice]:
     most = LOGITS_PER_BLOCK.get(hidden.device.type, LOGITS_PER_BLOCK["cpu"])
-    n_rows = max(1, most // parts.n_vocabulary)
+    n_rows = max(1, most // layers.n_vocabulary)
     return [slice(start, start + n_rows) for start in range(0, len(hidden), n_rows)]
 
 

@@ -1,4 +1,4 @@
-"""Tells where a text goes in circles, as a small model's greedy text does.
+"""Tells where a text repeats itself without end, as a small model's greedy text does.
 
 Penalties on what was said before cure that at a price: those on the prompt's tokens too keep a
 model from using what it has read, those on its own spoil code. So the text stays as it is, up
@@ -15,33 +15,33 @@ _PASSAGE = re.compile(r"(?<=[.!?:]\s)|(?<=\n)")  # begins behind a sentence's en
 
 
 @dataclass(frozen=True, kw_only=True)
-class Circle:
+class Repetition:
     """The end of a text that says again what stands right before it.
 
     Args:
         start: Where the second turn begins; the text's length where it has no beginning.
-        is_closed: Whether it is a circle by now; if not, the text may still leave it.
+        is_closed: Whether it is a repetition by now; if not, the text may still leave it.
     """
 
     start: int
     is_closed: bool
 
 
-def circle_at_the_end(text: str) -> Circle | None:
+def repetition_at_the_end(text: str) -> Repetition | None:
     """Return how a text repeats itself at its end; None if it does not.
 
     Sentences and lines are compared, of which the last may be unfinished; one without an end is
     compared by its characters. Takes O(n²) in the number of passages.
     """
     passages = [passage for passage in _PASSAGE.split(text) if passage]
-    best = Circle(start=len(text), is_closed=_turns(passages[-1]) if passages else False)
+    best = Repetition(start=len(text), is_closed=_turns(passages[-1]) if passages else False)
     for period in range(1, len(passages)):
         n = _n_again(passages, period)
         size = sum(map(len, passages[len(passages) - n :]))
         if n and len(text) - size < best.start:
             turn = passages[len(passages) - n - period : len(passages) - n]
             is_closed = size >= max(SAID_AGAIN, sum(map(len, turn))) and _says_something(turn)
-            best = Circle(start=len(text) - size, is_closed=best.is_closed or is_closed)
+            best = Repetition(start=len(text) - size, is_closed=best.is_closed or is_closed)
     return best if best.is_closed or best.start < len(text) else None
 
 
@@ -64,5 +64,5 @@ def _turns(passage: str) -> bool:
 
 
 def _says_something(passages: list[str]) -> bool:
-    """Return whether there is a letter or a digit: a ruled line is no circle."""
+    """Return whether there is a letter or a digit: a ruled line is no repetition."""
     return any(character.isalnum() for passage in passages for character in passage)

@@ -32,7 +32,7 @@ _OUT_OF_MEMORY = (
 
 
 @dataclass(kw_only=True, eq=False)
-class ModelParts:
+class ModelLayers:
     """Where the linear layers, the decoder layers and the head of a model are.
 
     Args:
@@ -40,7 +40,7 @@ class ModelParts:
         head_name: Dotted name of the output head.
         head: The output head; its weight may be the embeddings' own.
         trunk: All that comes before the head.
-        layers: The decoder layers; none where they cannot be told.
+        decoder_layers: The decoder layers; none where they cannot be told.
         slow_gelus: GPT-2's activations. Transformers spells them out in seven operations whose
             results are kept for the gradient, two fifths of what a step holds. PyTorch has one.
         config: The model's configuration.
@@ -52,7 +52,7 @@ class ModelParts:
     head_name: str
     head: Any
     trunk: Any
-    layers: Sequence[Any]
+    decoder_layers: Sequence[Any]
     slow_gelus: Sequence[Any]
     config: Any
     module_names: Sequence[str]
@@ -230,19 +230,19 @@ def _widths(linear: Any) -> tuple[int, int]:
 # RuntimeError: shapes that do not fit, where layers keep a state between calls.
 _OTHER_KIND_OF_MODEL = (TypeError, KeyError, AttributeError, ValueError, IndexError, RuntimeError)
 
-_parts: WeakKeyDictionary[Any, ModelParts] = WeakKeyDictionary()
-_parts_lock = threading.Lock()
+_layers: WeakKeyDictionary[Any, ModelLayers] = WeakKeyDictionary()
+_layers_lock = threading.Lock()
 
 
-def parts_of(model: Any) -> ModelParts:
-    """Return the parts of a model, always the same; the first call puts hooks on its layers."""
-    with _parts_lock:
-        if model not in _parts:
-            _parts[model] = _find(model)
-        return _parts[model]
+def layers_of(model: Any) -> ModelLayers:
+    """Return the layers of a model, always the same; the first call puts hooks on its layers."""
+    with _layers_lock:
+        if model not in _layers:
+            _layers[model] = _find(model)
+        return _layers[model]
 
 
-def _find(model: Any) -> ModelParts:
+def _find(model: Any) -> ModelLayers:
     head = model.get_output_embeddings()
     if head is None:
         raise InvalidInputError(
@@ -265,12 +265,12 @@ def _find(model: Any) -> ModelParts:
     ]
     for module in (*linears.values(), head):
         watch_linear(module)
-    return ModelParts(
+    return ModelLayers(
         linears=linears,
         head_name=names[head],
         head=head,
-        trunk=None if trunk is model else trunk,  # as it is where the parts have no common names
-        layers=list(lists[0]) if lists else [],
+        trunk=None if trunk is model else trunk,  # then the model is taken as it is
+        decoder_layers=list(lists[0]) if lists else [],
         slow_gelus=[module for module in names if type(module) is NewGELUActivation],
         config=config,
         module_names=list(names.values()),
