@@ -89,7 +89,7 @@ def test_a_saved_adapter_computes_the_same_in_peft(shape, tmp_path):
 
 def test_checkpointing_changes_no_loss_and_no_weight(shape):
     lm = model_of(shape)
-    assert lm.can_checkpoint
+    assert lm.layers.decoder_layers
     tuned = fine_tune(lm, STEPS, replace(SETTINGS, checkpointing=True))
     assert tuned.losses == pytest.approx(tuned_of(shape).losses, rel=1e-5)
     moved = (tuned.adapter.values - tuned_of(shape).adapter.values).norm()
@@ -102,7 +102,7 @@ def test_the_window_is_the_models_own(shape):
 
 def test_a_model_that_sees_learns_in_its_text_layers():
     lm = LanguageModel(with_eyes(), byte_tokenizer())
-    assert (lm.window, lm.can_checkpoint) == (64, True)
+    assert (lm.window, len(lm.layers.decoder_layers)) == (64, 2)
     top = LoraConfig(r=4, target_modules=leaf_names(lm.model), layers_to_transform=[1])
     top.exclude_modules = ".*vision.*"
     tuned = fine_tune(lm, STEPS, replace(SETTINGS, lora=top))

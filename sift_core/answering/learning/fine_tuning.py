@@ -18,6 +18,7 @@ from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
+from sift_core.answering.model.prompt_tokens import chat_chunk
 from sift_core.answering.model.training import TokenWindow
 from sift_core.errors import AnswerError, MissingDependencyError
 from sift_core.types import FineTuningReport, FineTuningStop
@@ -136,18 +137,23 @@ def _plan(
     language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
 ) -> tuple[list[_Step], int]:
     """Return the steps, and how many texts have no token."""
-    windows = {
-        text: language_model.chunk_windows(
-            text, chunk_format=settings.chunk_format, request=settings.chat_request
-        )
-        for text in dict.fromkeys(texts)
-    }
+    windows = {text: _windows(language_model, text, settings) for text in dict.fromkeys(texts)}
     steps = [
         _Step(windows=windows[text], chunk=chunk)
         for chunk, text in enumerate(texts)
         if windows[text]
     ]
     return steps, len(texts) - len(steps)
+
+
+def _windows(
+    language_model: LanguageModel, text: str, settings: FineTuningSettings
+) -> Sequence[TokenWindow]:
+    """Return the forward passes in which a chunk is learned; none where it has no token."""
+    if settings.chunk_format == "text" or not language_model.token_ids(text):
+        return language_model.windows(text)
+    lead, targets = chat_chunk(language_model.tokenizer, text, settings.chat_request)
+    return language_model.windows_behind(targets, lead)
 
 
 class _Run:
@@ -245,7 +251,7 @@ class _Run:
                     raise
                 # Its frames hold all that the pass had computed.
                 failure = error.with_traceback(None)
-            if self._checkpointing or not self._language_model.can_checkpoint:
+            if self._checkpointing or not self._language_model.layers.decoder_layers:
                 raise AnswerError(
                     "memory ran out while fine-tuning on one chunk, with checkpointing where it "
                     "can be: pass shorter chunks, a lower rank, fewer layers "
