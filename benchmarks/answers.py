@@ -32,7 +32,7 @@ import torch
 
 from benchmarks.answers_data import Collection, read_collection
 from benchmarks.answers_tables import ARMS, summary, tables
-from benchmarks.embedding_cache import project_cache
+from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.records import write_record
 from sift_core.answering import InContextAnswerer, LanguageModel
@@ -42,7 +42,7 @@ from sift_core.evaluation.search import N_CANDIDATES
 from sift_core.types import CandidatePool, Query
 
 PACKAGES = ["numpy", "pyversity", "sentence-transformers", "torch", "transformers", "sift-rerank"]
-RESULTS = Path(__file__).parent / "results" / "answers.jsonl"
+RESULTS = CACHE.with_name("answers") / "results.jsonl"
 # Of eight wordings the one with the shortest answers to twelve questions that are not measured.
 # With any of them the model often repeats the question before it answers.
 INSTRUCTION = "Question: {}\nAnswer with a short phrase only."
