@@ -77,8 +77,8 @@ def heading_of(metadata: Mapping[str, Any]) -> str:
 
     They stand under "title" and "heading", which may be a list, as `sift index` writes them.
     """
-    found = [metadata.get(key) for key in ("title", "heading")]
-    if isinstance(found[0], str) and not found[1]:  # the usual case, in a third of the time
-        return found[0]
-    parts = [one if isinstance(one, list | tuple) else [one] for one in found]
+    title, heading = metadata.get("title"), metadata.get("heading")
+    if not heading and (not title or isinstance(title, str)):  # the usual cases, at once
+        return str(title or "")
+    parts = [one if isinstance(one, list | tuple) else [one] for one in (title, heading)]
     return " ".join(str(part) for some in parts for part in some if part)

@@ -64,6 +64,8 @@ class Answer:
         searched_for: The texts that candidates were searched for by; empty without a search.
         picks: Why each chunk was chosen, by its id.
         stop_reason: Why no further chunk was chosen to be read; None if none was.
+        missing_names: Names and numbers in the question that no candidate has, in lower case.
+            Empty if no chunk was chosen to be read.
     """
 
     text: str
@@ -84,6 +86,7 @@ class Answer:
     searched_for: tuple[str, ...] = ()
     picks: Mapping[str, Pick] = field(default_factory=dict)
     stop_reason: StopReason | None = None
+    missing_names: tuple[str, ...] = ()
 
     def distinct_chunks(self) -> tuple[CandidatePool, list[int]]:
         """Return each chunk once, where it came first, and how often it came."""
@@ -122,6 +125,7 @@ class Answer:
             "unknown_marks": list(self.unknown_marks),
             "is_refusal": self.is_refusal,
             "stop_reason": None if self.stop_reason is None else self.stop_reason.value,
+            "missing_names": list(self.missing_names),
             "chunks": self._chunk_records(),
         }
 

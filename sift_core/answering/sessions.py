@@ -228,6 +228,7 @@ class Session:
             searched_for=choice.searched_for,
             picks=_picks(choice, used),
             stop_reason=None if choice.read is None else choice.read.stop_reason,
+            missing_names=() if choice.read is None else choice.read.missing_names,
         )
 
 

@@ -355,6 +355,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -
     about.add_column(min_width=8)
     if cite and answer.n_read:
         about.add_row("cited", _cited(answer))
+    if answer.missing_names:
+        about.add_row("missing", f"{', '.join(answer.missing_names)}: no candidate has it")
     about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
     report = answer.fine_tuning
     if report is not None and report.losses:

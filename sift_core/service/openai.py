@@ -46,7 +46,9 @@ from sift_core.types import FloatArray
 
 MODES: tuple[ModeName, ...] = ("context", "fine_tune", "both", "base")
 KEEP_ALIVE = ": keep-alive\n\n"
-_COPIED = "mode reasons searched_for citations is_refusal unknown_marks stop_reason".split()
+_COPIED = (
+    "mode reasons searched_for citations is_refusal unknown_marks stop_reason missing_names"
+).split()
 
 
 def openai_router(service: Service) -> APIRouter:

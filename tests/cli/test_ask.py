@@ -305,3 +305,12 @@ def test_cited_sources_are_told(ask, answered):
     for one in record["citations"]:
         assert record["chunks"][one["rank"] - 1]["document_id"] == one["document_id"]
     assert "cited" not in ask(QUESTION, "--mode", "context").out
+
+
+def test_an_answer_says_which_names_of_the_question_no_candidate_has(ask, answered):
+    question = "Which books did Ragna Ostby take from the shelf?"
+    read = ["--mode", "context"]
+    assert answered(question, *read)["missing_names"] == ["ragna ostby"]
+    assert "ragna ostby: no candidate has it" in ask(question, *read).out
+    assert answered(QUESTION, *read)["missing_names"] == []
+    assert answered(question, "--mode", "base")["missing_names"] == []
