@@ -27,7 +27,7 @@ from sift_core.types import DocumentSample, FloatArray, Query
 
 MANIFEST = "clusters.json"
 FORMAT = 1  # of the folder, and of what is learned: raise it when either changes
-RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # benchmarks.merged_adapters
+RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # docs/decisions/0028
 
 OnClusterStep = Callable[[int, int, float], object]
 

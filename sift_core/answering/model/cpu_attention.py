@@ -2,7 +2,7 @@
 
 PyTorch's fused attention multiplies blocks that are too small for the processor's bfloat16
 instructions: it takes twice as long to read and three times as long to learn as the same products
-in one piece each (`python -m benchmarks.fine_tuning --only attention`). Whatever else a model
+in one piece each (`benchmarks.fine_tuning` of the tag evidence-2026-11). Whatever else a model
 asks for (a mask, a window, a cache, dropout) goes to the fused one, as in `transformers`.
 """
 
