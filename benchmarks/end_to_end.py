@@ -31,17 +31,21 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 from qdrant_client import QdrantClient
 from qdrant_client.models import Distance, VectorParams
 
+from benchmarks.answers_data import smaller
 from benchmarks.bars import load_bars
+from benchmarks.embedding_cache import project_cache
 from benchmarks.fine_tuning_memory import CLEAR_PEAK, why_not
 from benchmarks.fine_tuning_rivals import plain_peft
 from benchmarks.integrations_engines import faiss_index
-from benchmarks.policy_data import embedder, question_set
 from benchmarks.process_memory import peak_mib, resident_mib, return_freed_memory
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core import CandidateSource, Document, Embedder, load_compiled
 from sift_core.answering import AnswerEngine, LanguageModel, learn_collection
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.cli.models import load_embedder
+from sift_core.cli.options import DEFAULT_EMBEDDER
+from sift_core.evaluation.data import read_retrieval_set
 from sift_core.sources import FaissSource, QdrantSource
 from sift_core.types import FloatArray
 
@@ -74,10 +78,15 @@ class Chunks:
 
 def chunks(folder: Path, n: int, n_questions: int) -> Chunks:
     """Return the set's passages, and as many made of halves of two as are missing to n."""
-    known = question_set(folder, SET, n_questions)
+    corpus, asked = (
+        folder / "corpus" / SET / "corpus.jsonl.gz",
+        folder / "dev" / SET / "queries.jsonl.gz",
+    )
+    known = smaller(read_retrieval_set(corpus, asked, name=SET))
     generator = np.random.default_rng(0)
-    sample = known.source.sample(min(n, 1000), generator)
-    passages, vectors = list(sample.texts), np.asarray(sample.embeddings, dtype=np.float32)
+    drawn = generator.permutation(len(known.passages))[:n]
+    passages = [known.passages[row].to_embed for row in drawn]
+    vectors = np.asarray(project_cache().embed(passages, "passages"), dtype=np.float32)
     one, other = generator.integers(len(passages), size=(2, n - len(passages)))
     halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in passages]
     made = [halves[i][0] + halves[j][1] for i, j in zip(one, other, strict=True)]
@@ -86,7 +95,7 @@ def chunks(folder: Path, n: int, n_questions: int) -> Chunks:
     return Chunks(
         vectors=np.concatenate([vectors, rows]),
         texts=[*passages, *made],
-        questions=[one.question for one in known.examples],
+        questions=[one.text for one in known.questions[:n_questions]],
     )
 
 
@@ -97,7 +106,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
     model = LanguageModel.from_pretrained(SMOLLM2, device="cpu")
     n_questions = 1 + max(arguments.reads, arguments.learns)
     searched = chunks(arguments.data, arguments.rows, n_questions)
-    embedding = embedder()
+    embedding = load_embedder(DEFAULT_EMBEDDER)
     runs: list[tuple[str, str, int, Ask]] = []
     with TemporaryDirectory() as folder:
         index = faiss.IndexFlatIP(searched.vectors.shape[1])

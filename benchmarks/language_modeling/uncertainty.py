@@ -1,31 +1,33 @@
-"""Whether σ_n, the uncertainty at the prompt after n choices, predicts bits per byte.
+"""Whether σ_n, the uncertainty at the prompt after n choices, predicts bits per byte, and stops.
 
 Of one fine-tuned SIFT arm (paper, section 6): n is the number of chunks learned, σ_n the square
 root of the variance that the selector computed (σ_0 = 1), σ̂_n = σ_n · bpb_0 with bpb_0 the base
 model's bits per byte. σ_n knows nothing of the language model; σ̂_n needs the answer's bpb_0 and
 cannot be had at test time. bpb_0 alone is shown as a control, since bpb_n is near to it.
+
+Adaptive SIFT stops fine-tuning before step n if σ_n > 1 / (α n). That is computed from runs that
+took all steps. Where a run was not scored at the stop, bits per byte lie on the straight line
+between the measured steps around it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
 from benchmarks.language_modeling.results import Results
-from benchmarks.language_modeling.statistics import (
-    OUTLIER_SHARE,
-    grouped_mean,
-    pearson,
-    spearman,
-    without_ends,
-)
+from benchmarks.language_modeling.statistics import OUTLIER_SHARE, pearson, spearman
 from benchmarks.language_modeling.tables import count, with_error
-from benchmarks.table import Cell, Table, number, with_interval, word
+from benchmarks.table import Cell, Table, difference, number, with_interval, word
 from sift_core.errors import InvalidInputError
+from sift_core.evaluation.statistics import mean
 
-N_BINS = 10
 _LEAST = 1e-9  # σ below this is rounding; it would have no logarithm
+# Guess: from "nearly all take 50 steps" to "most stop at once" for σ_50 between 0.2 and 0.9.
+ALPHAS = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 
 
 def sift_arm(results: Results) -> int:
@@ -93,39 +95,7 @@ def correlation_table(results: Results) -> Table:
         "of the first column. within domain: correlation of ranks taken inside each domain. with "
         "% of base: Spearman with bits per byte in % of the base model's; positive where less "
         "uncertainty goes with a larger gain. all: all measured steps, over which σ_n and bits "
-        "per byte both fall with n; last: the last one. bpb_0 and n are controls. The domain "
-        f"alone explains {_share_of_domains(last):.0%} of the variance of bits per byte at the "
-        "last step (adjusted for their number).",
-    )
-
-
-def reliability_table(results: Results) -> Table:
-    """Return mean bits per byte in bins of equal count over σ̂_n, lowest first."""
-    points = uncertainty_points(results)
-    kept = without_ends(points["σ̂_n"].to_numpy())
-    ordered = points.iloc[kept].sort_values("σ̂_n", kind="stable")
-    rows = []
-    for those in np.array_split(np.arange(len(ordered)), N_BINS):
-        own = ordered.iloc[those]
-        if own.empty:
-            continue
-        bits = grouped_mean(own["bits"].to_numpy(), own["prompt"].to_numpy())
-        sigma = own["σ̂_n"]
-        rows.append(
-            (
-                word(f"{sigma.iloc[0]:.2f}–{sigma.iloc[-1]:.2f}"),
-                count(len(own)),
-                count(bits.n),
-                number(sigma.mean(), 3),
-                with_error(bits, digits=3),
-            )
-        )
-    return Table(
-        title=f"Reliability of σ̂_n, {results.arms.loc[sift_arm(results), 'label']}",
-        heads=("σ̂_n", "points", "prompts", "mean σ̂_n", "bits per byte"),
-        rows=tuple(rows),
-        note="Bins of equal count over all prompts and measured steps; the standard error in "
-        "brackets is over prompts.",
+        "per byte both fall with n; last: the last one. bpb_0 and n are controls.",
     )
 
 
@@ -153,16 +123,102 @@ def _centred_ranks(values: pd.Series) -> np.ndarray:
     return (rankdata(values) - (values.size + 1) / 2) / values.size
 
 
-def _share_of_domains(points: pd.DataFrame) -> float:
-    """Return the share of the variance of bits per byte between domains (ε²), at least 0.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AdaptiveRun:
+    """What stopping at one α gives, beside as many steps for every prompt.
 
-    η², which does not count the domains, is .5 for pairs of prompts of domains that do not
-    matter. 0 where every prompt has a domain of its own, or all bits are the same.
+    Args:
+        alpha: α, greater than 0; the larger, the earlier it stops.
+        stops: Steps taken, shape (n,), one a prompt.
+        bits_per_byte: At the stop, shape (n,).
+        percent: The same in % of the base model.
+        fixed_percent: In % of the base model after the mean of `stops` for every prompt,
+            shape (n,). That mean is seldom whole; on the straight line as well.
+        n_forced: How many took all the steps that there were, not stopped by α.
     """
-    bits = points["bits"]
-    inside = ((bits - points.groupby("domain")["bits"].transform("mean")) ** 2).sum()
-    total = ((bits - bits.mean()) ** 2).sum()
-    n_free = bits.size - points["domain"].nunique()
-    if not total > 0 or not n_free:
-        return 0.0
-    return max(0.0, 1 - (inside / n_free) / (total / (bits.size - 1)))
+
+    alpha: float
+    stops: np.ndarray
+    bits_per_byte: np.ndarray
+    percent: np.ndarray
+    fixed_percent: np.ndarray
+    n_forced: int
+
+
+def stop_step(variances: np.ndarray, alpha: float) -> int:
+    """Return how many steps are taken before σ_n > 1 / (α n) holds for the next.
+
+    Args:
+        variances: σ² after 0, 1, … choices, shape (N + 1,).
+        alpha: Greater than 0.
+
+    Returns:
+        From 0 to N; N where it never holds.
+    """
+    n = np.arange(1, len(variances))
+    stopped = np.sqrt(np.maximum(variances[1:], 0.0)) * alpha * n > 1
+    return int(np.argmax(stopped)) if stopped.any() else len(n)
+
+
+def adaptive_runs(results: Results) -> list[AdaptiveRun]:
+    """Return what stopping the main SIFT arm early gives at each of `ALPHAS`."""
+    rows = results.rows_of(sift_arm(results))
+    rows = rows[rows["variances"].map(len) > 0]
+    if rows.empty:
+        raise InvalidInputError("no row of SIFT has variances and a base row")
+    return [_run(rows, results.base[rows.index].to_numpy(), alpha) for alpha in ALPHAS]
+
+
+def adaptive_table(results: Results) -> Table:
+    """Return bits per byte against compute for each α, beside a fixed number of steps.
+
+    The paper's figure "early_stopping_details", left. The interval of the difference takes the
+    fixed number of steps as given.
+    """
+    runs = adaptive_runs(results)
+    rows = tuple(
+        (
+            number(run.alpha, 3),
+            with_error(mean(run.stops)),
+            with_error(mean(run.bits_per_byte), digits=3),
+            with_error(mean(run.percent)),
+            with_error(mean(run.fixed_percent)),
+            difference(mean(run.percent - run.fixed_percent), digits=2),
+            count(int((run.stops == 0).sum())),
+            count(run.n_forced),
+        )
+        for run in runs
+    )
+    return Table(
+        title=f"Adaptive SIFT, {results.arms.loc[sift_arm(results), 'label']}",
+        heads=("α", "steps", "bits per byte", "% of base", "% fixed", "Δ", "at once", "forced"),
+        rows=rows,
+        note=f"{runs[0].stops.size} prompts; mean over them, standard error "
+        "in round brackets. Stops before step n if σ_n > 1/(α n). % fixed: as many steps for "
+        "every prompt as were taken in the mean. Δ: adaptive minus fixed, in points, paired, 90 % "
+        "bootstrap interval; below 0 adapting helps. Between measured steps bits per byte are on "
+        "a straight line. at once: prompts without a step. forced: prompts that took all steps "
+        "there were.",
+    )
+
+
+def _run(rows: pd.DataFrame, bases: np.ndarray, alpha: float) -> AdaptiveRun:
+    last = np.array([steps[-1] for steps in rows["steps"]])
+    wanted = np.array([stop_step(variances, alpha) for variances in rows["variances"]])
+    stops = np.minimum(wanted, last)
+    n_steps = np.array([variances.size - 1 for variances in rows["variances"]])
+    bits = _bits_at(rows, stops)
+    fixed = _bits_at(rows, np.full(len(rows), stops.mean()))
+    return AdaptiveRun(
+        alpha=alpha,
+        stops=stops,
+        bits_per_byte=bits,
+        percent=100 * bits / bases,
+        fixed_percent=100 * fixed / bases,
+        n_forced=int((wanted >= np.minimum(n_steps, last)).sum()),
+    )
+
+
+def _bits_at(rows: pd.DataFrame, steps: np.ndarray) -> np.ndarray:
+    curves = zip(steps, rows["steps"], rows["bits_per_byte"], strict=True)
+    return np.array([np.interp(step, *curve) for step, *curve in curves])

@@ -1,24 +1,100 @@
-"""Qdrant's REST in a process of its own: every query has documents of its own, prepared.
+"""Qdrant servers in processes of their own, so that their work and interpreter locks are not ours.
 
-Like candidates_server.py, but for many connections at once, and with what the frameworks' stores
-ask besides: collection info, points by id, batches. The vectors of all queries' documents are
-the same, their ids and texts are not, so that an answer meant for another query shows.
+`answering` and `answering_grpc` give one prepared answer to every query. `serving` gives each query
+documents of its own, takes many connections at once, and answers what the frameworks' stores ask
+besides: collection info, points by id, batches. There the vectors of all queries' documents are the
+same, their ids and texts are not, so that an answer meant for another query shows.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
+import grpc
 import numpy as np
+from qdrant_client import models
+from qdrant_client.conversions.conversion import RestToGrpc
+from qdrant_client.grpc import QueryResponse
 
-from benchmarks.server_process import served_by
+from sift_core.types import CandidatePool
 
+QUERY = "/qdrant.Points/Query"
 ID_STEP = 10_000  # more than any query has documents
+T = TypeVar("T")
+
+
+@contextmanager
+def served_by(serve: Callable[[Connection, T], None], served: T) -> Iterator[str]:
+    """Yield the URL of a server on this machine, until the block ends.
+
+    Args:
+        serve: A function of a module; it sends its port over the connection, and serves.
+        served: What it is given beside the connection; it is pickled.
+    """
+    context = multiprocessing.get_context("spawn")  # threads of other libraries stay behind
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, served), daemon=True)
+    process.start()
+    theirs.close()  # so that waiting ends where the process dies before it serves
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def answering(pool: CandidatePool) -> AbstractContextManager[str]:
+    """Yield the URL of a REST server that answers with the points of a pool, until the block ends.
+
+    Numbers have as many digits as Qdrant gives them.
+    """
+    points = [point.model_dump(exclude_none=True) for point in _points(pool)]
+    answer = {"result": {"points": points}, "status": "ok", "time": 0.0}
+    return served_by(_serve_rest, json.dumps(answer).encode())
+
+
+def answering_grpc(pool: CandidatePool) -> AbstractContextManager[str]:
+    """Yield the URL of a gRPC server that answers with the points of a pool, likewise."""
+    answer = QueryResponse(result=map(RestToGrpc.convert_scored_point, _points(pool)))
+    return served_by(_serve_grpc, answer.SerializeToString())
+
+
+def _points(pool: CandidatePool) -> list[models.ScoredPoint]:
+    return [
+        models.ScoredPoint(
+            id=i,
+            version=0,
+            score=float(pool.similarities[i]),
+            payload={"text": pool.texts[i], "page": i},
+            vector=[round(float(x), 8) for x in pool.embeddings[i]],
+        )
+        for i in range(len(pool))
+    ]
+
+
+def _serve_rest(connection: Connection, content: bytes) -> None:
+    _serve_http(connection, lambda path, body: content)
+
+
+def _serve_grpc(connection: Connection, body: bytes) -> None:
+    class Answer(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+            if details.method != QUERY:
+                return None
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: body)
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Answer()])
+    connection.send(server.add_insecure_port("127.0.0.1:0"))
+    server.start()
+    server.wait_for_termination()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +123,7 @@ def point_id(group: int, position: int) -> str:
 
 def serving(*collections: Served) -> AbstractContextManager[str]:
     """Yield the URL of a server of some collections, until the block ends."""
-    return served_by(_serve, collections)
+    return served_by(_serve_collections, collections)
 
 
 class Answers:
@@ -132,8 +208,19 @@ def _info(vectors: dict[str, Any]) -> str:
     )
 
 
-def _serve(connection: Connection, collections: tuple[Served, ...]) -> None:
+def _serve_collections(connection: Connection, collections: tuple[Served, ...]) -> None:
     answers = {served.name: Answers(served) for served in collections}
+
+    def answer(path: str, body: bytes) -> bytes:
+        _, _, name, *rest = path.split("?")[0].split("/")
+        result = answers[name].answer("".join(f"/{part}" for part in rest), body)
+        return f'{{"result": {result}, "status": "ok", "time": 0.0}}'.encode()
+
+    _serve_http(connection, answer)
+
+
+def _serve_http(connection: Connection, answer: Callable[[str, bytes], bytes]) -> None:
+    """Send the port over the connection, and answer requests; a `KeyError` is 404."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # keeps the connection, as Qdrant does
@@ -141,13 +228,11 @@ def _serve(connection: Connection, collections: tuple[Served, ...]) -> None:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            _, _, name, *rest = self.path.split("?")[0].split("/")
             try:
-                result = answers[name].answer("".join(f"/{part}" for part in rest), body)
+                content = answer(self.path, body)
             except KeyError as error:
                 self.send_error(404, str(error))
                 return
-            content = f'{{"result": {result}, "status": "ok", "time": 0.0}}'.encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
