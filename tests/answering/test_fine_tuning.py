@@ -1,4 +1,3 @@
-import asyncio
 import math
 from dataclasses import replace
 
@@ -90,13 +89,6 @@ def test_chunks_as_turns_of_a_chat_are_learned_too(make_random_lm):
     assert as_chat.losses[-1] < as_chat.losses[0] - 0.02
     as_text = fine_tune(lm, [TEXTS[0]] * 4, FAST)
     assert as_chat.losses[0] != pytest.approx(as_text.losses[0], rel=1e-4)
-
-
-def test_the_base_is_bit_identical_after_an_exception_in_the_block(random_lm):
-    before = state_of(random_lm)
-    with pytest.raises(KeyError), fine_tuned(random_lm, TEXTS):
-        raise KeyError("the user's own")
-    assert_same_state(random_lm, before)
 
 
 @pytest.mark.parametrize(("n_times", "n_refused"), [(4, 2), (0, 0)])
@@ -238,28 +230,6 @@ def test_blocks_of_two_models_hold_inside_each_other(make_random_lm):
         expected = one.bits_per_byte(TEXTS[0])
         with fine_tuned(other, TEXTS, FAST):
             assert one.bits_per_byte(TEXTS[0]) == expected
-
-
-async def test_asyncio_tasks_have_an_adapter_each(make_random_lm):
-    lm = make_random_lm()
-    base = lm.bits_per_byte(TEXTS[0])
-    everyone_adapted = asyncio.Barrier(4) if hasattr(asyncio, "Barrier") else None
-    topics = [[letter * 20] * 4 for letter in "abc"]
-
-    async def score(topic):
-        with fine_tuned(lm, topic, FAST):
-            await (everyone_adapted.wait() if everyone_adapted else asyncio.sleep(0.1))
-            return lm.bits_per_byte(TEXTS[0])
-
-    async def read():
-        await (everyone_adapted.wait() if everyone_adapted else asyncio.sleep(0.1))
-        return lm.bits_per_byte(TEXTS[0])
-
-    *together, seen = await asyncio.gather(*(score(topic) for topic in topics), read())
-    assert seen == base
-    for topic, bits in zip(topics, together, strict=True):
-        with fine_tuned(lm, topic, FAST):
-            assert lm.bits_per_byte(TEXTS[0]) == bits
 
 
 def test_two_wrappers_of_one_model_share_what_is_active(make_random_lm, byte_tokenizer):

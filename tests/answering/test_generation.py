@@ -110,24 +110,6 @@ def test_one_message_stands_as_it_is_and_several_say_who_speaks(byte_tokenizer, 
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
-    [
-        ("{{ raise_exception('System role not supported') }}", "System role not supported"),
-        ("{{ messages[0].content.text.strip() }}", "has no attribute"),
-        ("{{ messages[0].content + 1 }}", "concatenate"),
-    ],
-)
-def test_a_chat_template_that_refuses_a_chat_is_one_clear_error(make_random_lm, template, said):
-    lm = make_random_lm()
-    lm.tokenizer.chat_template = template
-    try:
-        with pytest.raises(InvalidInputError, match=f"roles .'system', 'user'.*{said}"):
-            lm.generate([CHAT[0], CHAT[1]], max_new_tokens=2)
-    finally:
-        lm.tokenizer.chat_template = None
-
-
-@pytest.mark.parametrize(
     "prompt", [[], [{"role": "user"}], [{"role": "tool", "content": "x"}], [("user", "x")], 7]
 )
 def test_what_is_no_chat_is_refused(make_random_lm, prompt):

@@ -1,9 +1,6 @@
 """Mode "merged": what was learned of the collection beforehand, which nobody else sees."""
 
-import asyncio
 import math
-import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -25,8 +22,6 @@ FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
 TOPICS = ("dogs bark", "cows moo", "hens peck")
 TEXTS = [f"{topic} number {n}" for topic in TOPICS for n in range(4)]
 QUESTIONS = [f"{topic}?" for topic in TOPICS]
-JOBS = [(question, mode) for question in QUESTIONS for mode in ("merged", "fine_tune")]
-JOBS += [(QUESTIONS[0], "base"), (QUESTIONS[1], "context")]
 
 
 class Uncalled:
@@ -63,18 +58,6 @@ def make_engine(make_random_lm, tmp_path):
     return make
 
 
-def ask(engine, job):
-    question, mode = job
-    answer = engine.answer(question, mode=mode)
-    return answer.text, answer.mode
-
-
-async def ask_awaiting(engine, job):
-    question, mode = job
-    answer = await engine.aanswer(question, mode=mode)
-    return answer.text, answer.mode
-
-
 def test_an_answer_rests_on_what_was_learned_and_nothing_is_fetched(make_engine):
     engine = make_engine(source=Uncalled(), embedder=None)
     answer = engine.answer(QUESTIONS[0], mode="merged")
@@ -86,27 +69,6 @@ def test_an_answer_rests_on_what_was_learned_and_nothing_is_fetched(make_engine)
     session = engine.session(QUESTIONS[0], mode="merged")
     for text in TEXTS[::4]:
         assert session.bits_per_byte(text) < engine.language_model.bits_per_byte(text) - 0.1
-
-
-@pytest.mark.parametrize(
-    "shape", ["llama, tied head", pytest.param("gpt2", marks=pytest.mark.slow)]
-)
-def test_concurrent_answers_equal_serial_ones_and_the_base_is_bit_identical(make_engine, shape):
-    engine = make_engine(shape)
-    before = state_of(engine.language_model)
-    serial = [ask(engine, job) for job in JOBS]
-    order = JOBS * 3
-    random.Random(0).shuffle(order)
-    with ThreadPoolExecutor(8) as threads:
-        in_threads = list(threads.map(lambda job: ask(engine, job), order))
-
-    async def all_at_once():
-        return await asyncio.gather(*(ask_awaiting(engine, job) for job in order))
-
-    expected = [serial[JOBS.index(job)] for job in order]
-    assert in_threads == expected
-    assert asyncio.run(all_at_once()) == expected
-    assert_same_state(engine.language_model, before)
 
 
 def test_streams_sessions_and_batches_say_what_an_answer_says(make_engine):

@@ -167,21 +167,7 @@ def test_a_model_starts_from_an_adapter_that_peft_saved(saved):
     assert lm.fingerprint == before
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b'{"r":' * 100_000,
-        b"\xff\xfe\x00",
-        b"[]",
-        b"5",
-        {"alpha_pattern": True},
-        {"lora_alpha": 10**400},
-        {"trainable_token_indices": 1.5},
-        {"r": "4"},
-        {"base_model_name_or_path": 5},
-    ],
-    ids=lambda content: str(content)[:24],
-)
+@pytest.mark.parametrize("content", [b"[]", {"alpha_pattern": True}, {"r": "4"}], ids=str)
 def test_a_damaged_configuration_of_an_adapter_is_refused(saved, content):
     config = saved[0] / "adapter_config.json"
     if isinstance(content, dict):

@@ -236,14 +236,14 @@ class TextReader:
         self._tokenizer = tokenizer
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)
-        self._ends_circles = ends_repetition
+        self._ends_repetition = ends_repetition
         self._on_text = on_text
         self._n_passed_on = 0
 
     @property
     def is_needed(self) -> bool:
         """Whether a text is to be read at all while it is written."""
-        return bool(self._stop) or self._ends_circles or self._on_text is not None
+        return bool(self._stop) or self._ends_repetition or self._on_text is not None
 
     def read(self, new_ids: Sequence[int]) -> bool:
         """Return whether the text has come to its end, after passing on what is certain.
@@ -254,8 +254,7 @@ class TextReader:
         Raises:
             ListenerError: If `on_text` raised.
         """
-        text = self._decoded(new_ids)
-        end = self._end(text)
+        text, end = self._decoded(new_ids)
         self._pass_on(text[: self._n_certain(text) if end is None else end])
         return end is not None
 
@@ -272,9 +271,8 @@ class TextReader:
         Raises:
             ListenerError: If `on_text` raised.
         """
-        text = self._decoded(new_ids)
-        end = self._end(text)
-        text = text if end is None else text[:end]
+        text, end = self._decoded(new_ids)
+        text = text[:end]
         self._pass_on(text)
         is_short = len(new_ids) < max_new_tokens
         is_whole = end is not None or is_short or (len(new_ids) > 0 and new_ids[-1] in ends)
@@ -285,19 +283,16 @@ class TextReader:
             finish_reason="stop" if is_whole else "length",
         )
 
-    def _decoded(self, ids: Sequence[int]) -> str:
+    def _decoded(self, ids: Sequence[int]) -> tuple[str, int | None]:
+        """Return the text, and where a stop string or a second turn begins in it, if one does."""
         text: str = self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return text
-
-    def _end(self, text: str) -> int | None:
-        """Return where the first stop string or a repetition's second turn begins; None without."""
         found = [start for stop in self._stop if (start := text.find(stop)) >= 0]
-        repetition = repetition_at_the_end(text) if self._ends_circles else None
+        repetition = repetition_at_the_end(text) if self._ends_repetition else None
         if repetition is not None and repetition.is_closed:
             found.append(repetition.start)
-        return min(found, default=None)
+        return text, min(found, default=None)
 
     def _n_certain(self, text: str) -> int:
         """Return how many characters nothing that follows can take back."""
@@ -307,7 +302,7 @@ class TextReader:
                 if text.endswith(stop[:size]):
                     certain = min(certain, len(text) - size)
                     break
-        repetition = repetition_at_the_end(text) if self._ends_circles else None
+        repetition = repetition_at_the_end(text) if self._ends_repetition else None
         return certain if repetition is None else min(certain, repetition.start)
 
     def _pass_on(self, text: str) -> None:
