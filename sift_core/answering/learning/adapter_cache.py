@@ -87,11 +87,10 @@ def adapter_key(
 ) -> str:
     """Return a hash, 64 hexadecimal digits, of everything that an adapter is made from.
 
-    All settings count but `max_seconds` (an adapter whose learning it cut is never cached, and
-    any other is what would have come without it), `chat_request` where no chat is made, and
-    whether a learning rate was given or is the default one. `checkpointing` counts since it may
-    change the last bits. Device, threads and versions of libraries do not.
-    Takes about 5 µs a chunk; .1 s the first time a tokenizer of 50,000 tokens is seen.
+    All settings count but `max_seconds`, whose cuts are never cached, and `chat_request` where no
+    chat is made. `checkpointing` counts since it may change the last bits. Device, threads and
+    versions of libraries do not. Takes about 5 µs a chunk, and 0.1 s the first time a tokenizer of
+    50,000 tokens is seen.
 
     Args:
         base: `fingerprint` of the model.
@@ -120,16 +119,15 @@ class AdapterCache:
     """Adapters by key, the least recently used dropped first.
 
     Several threads may use one cache, and several processes one folder: a reader sees a whole file
-    or none. A file holds a checksum of its weights and of all that describes them. Nothing is
-    pickled. A file that cannot be read or written, for instance because the disk is full, is
-    reported by `AdapterCacheWarning` and otherwise like an adapter that is not there. A damaged
-    file is also deleted. `Adapter.save` writes an adapter for PEFT or vLLM.
+    or none. Each file holds a checksum, and nothing is pickled. A file that cannot be read or
+    written is reported by `AdapterCacheWarning` and counts as absent. A damaged file is deleted.
+    `Adapter.save` writes an adapter for PEFT or vLLM.
 
     Args:
         folder: Where adapters are kept beyond this process. It is made, for its owner alone, when
             it is first needed. Other files there are left alone. Default: memory alone.
-        max_memory_bytes: Limit for what is kept in the machine's memory, >= 0.
-        max_disk_bytes: Limit for what is kept on disk, >= 0.
+        max_memory_bytes: Limit for what is kept in memory, >= 0. Default: 1 GiB.
+        max_disk_bytes: Limit for what is kept on disk, >= 0. Default: 10 GiB.
 
     Raises:
         InvalidInputError: If a limit is negative or no whole number.
@@ -301,12 +299,7 @@ def _content(key: str, adapter: Adapter, report: FineTuningReport) -> bytes:
 
 
 def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
-    """Return what a file holds.
-
-    Raises:
-        OSError: If it cannot be read now.
-        ValueError, or another of `_DAMAGE`: If it is damaged.
-    """
+    """Return what a file holds; raises `OSError`, or one of `_DAMAGE`."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         with torch.inference_mode(False):
@@ -335,8 +328,8 @@ def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
 
 
 def _checksum(described: str, values: torch.Tensor) -> str:
-    digest = hashlib.sha256(described.encode())
     content: Any = values.view(torch.uint8).numpy()
+    digest = hashlib.sha256(described.encode())
     digest.update(content)
     return digest.hexdigest()
 
@@ -348,10 +341,7 @@ def _warn(what: str, why: object, *, stacklevel: int = 4) -> None:
 def _check_key(key: str) -> None:
     """Refuse what might name another file."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise InvalidInputError(
-            f"a cache key must be 64 hexadecimal digits in lower case, as `adapter_key` returns, "
-            f"got {key!r}"
-        )
+        raise InvalidInputError(f"a cache key must be 64 hexadecimal digits, got {key!r}")
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
