@@ -3,7 +3,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex
 from sift_core.sources import QdrantSource
 from sift_core.types import Document, Query
@@ -116,20 +116,6 @@ def test_metadata_that_would_be_overwritten(source, key):
     document = Document(document_id="x", text="x", metadata={key: "mine"})
     with pytest.raises(InvalidInputError, match=f"'x' must not have the key '{key}'"):
         source.add(IDS[:1], [document], EMBEDDINGS[:1])
-
-
-def test_a_store_that_is_not_there():
-    client = qdrant_client.QdrantClient(url="http://127.0.0.1:1", check_compatibility=False)
-    with closing(client):
-        source = QdrantSource(client, "new")
-        for call in (
-            lambda: source.prepare(embedder_name="a", dimension=2),
-            source.content_ids,
-            lambda: source.add(IDS, DOCUMENTS, EMBEDDINGS),
-            lambda: source.remove(IDS),
-        ):
-            with pytest.raises(CandidateSourceError, match=r"'new'.*is the server up"):
-                call()
 
 
 async def test_an_async_client_cannot_be_written_to():
