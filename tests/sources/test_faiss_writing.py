@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from sift_core.documents import index_documents
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources import FaissSource
 from sift_core.sources.content_ids import content_id
+from sift_core.testing import HashingEmbedder
 from sift_core.types import Document
 
 faiss = pytest.importorskip("faiss")
@@ -184,6 +186,16 @@ def test_flushing_writes_only_where_something_changed(folder):
     assert contents(FaissSource.load(folder)) == [0, 1, 2]
     source.flush()
     assert contents(FaissSource.load(folder)) == [0, 1, 2, 3]
+
+
+def test_indexing_keeps_the_embedders_name_and_takes_what_somebody_else_saved_as_indexed(folder):
+    embedder = HashingEmbedder(D)
+    FaissSource(empty("Flat"), []).save(folder)
+    index_documents(FaissSource.load(folder), documents(20), embedder, progress=False)
+    assert FaissSource.load(folder).embedder_name == embedder.name
+    FaissSource(built("Flat", 3), documents(3), embedder_name=embedder.name).save(folder)
+    report = index_documents(FaissSource.load(folder), [document(1)], embedder, progress=False)
+    assert (report.n_unchanged, report.n_deleted) == (1, 2)
 
 
 @pytest.mark.parametrize("description", ["NSG8,Flat", "IDMap2,NSG8,Flat", "IVF4,Flat"])
