@@ -89,6 +89,10 @@ def a_tree_of_pages_that_contains_itself(writer, pages, page):
     pages[NameObject("/Kids")] = ArrayObject([pages["/Kids"][0], pages.indirect_reference])
 
 
+def one_page_listed_often(writer, pages, page):
+    pages[NameObject("/Kids")] = ArrayObject([pages["/Kids"][0]] * 100_000)
+
+
 def much_that_is_packed_small(writer, pages, page):
     stream = DecodedStreamObject()
     stream.set_data(b"BT /F1 12 Tf (Cats purr.) Tj ET\n" * 100_000)
@@ -100,6 +104,7 @@ def test_a_pdf_that_is_small_and_much_or_damaged_stops_nothing(tmp_path, monkeyp
     monkeypatch.setattr("sift_core.documents.budget._SECONDS_A_MEGABYTE", 0)
     (tmp_path / "loop.pdf").write_bytes(changed_pdf(a_tree_of_pages_that_contains_itself))
     (tmp_path / "packed.pdf").write_bytes(changed_pdf(much_that_is_packed_small))
+    (tmp_path / "often.pdf").write_bytes(changed_pdf(one_page_listed_often))
     content = pdf("Cats purr.", "Dogs bark.")
     for i in range(0, len(content), 40):
         damaged = content[:i] + bytes([content[i] ^ 0x55]) + content[i + 1 :]
