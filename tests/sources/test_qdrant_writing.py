@@ -6,7 +6,7 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex
 from sift_core.sources import QdrantSource
-from sift_core.types import Document, Query
+from sift_core.types import Document, Lookup, Query
 
 qdrant_client = pytest.importorskip("qdrant_client")
 models = qdrant_client.models
@@ -50,6 +50,15 @@ def test_adding_again_replaces(source):
     filled(source).add(IDS[:1], [Document(document_id="x", text="new")], np.float32([[0, -1]]))
     pool = source.fetch(Query(text="?", embedding=[0.0, -1.0]), 1)
     assert (pool.document_ids, pool.texts, len(source.content_ids())) == (("x",), ("new",), 5)
+
+
+def test_what_another_source_adds_has_words_where_the_collection_keeps_them(source):
+    filled(source)
+    other = QdrantSource(source._client, "new", vector_name=source._vector_name)
+    document = Document(document_id="x", text="a needle")
+    other.add(["00000000-0000-4000-8000-00000000dead"], [document], np.float32([[0, -1]]))
+    (pool,) = source.look_up(QUERY, [Lookup(n_candidates=3, words=["needle"])])
+    assert pool.document_ids == ("x",)
 
 
 def test_removing_leaves_the_others(source):
