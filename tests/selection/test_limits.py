@@ -87,7 +87,9 @@ def test_equal_costs_choose_as_if_they_were_counted(selector_class, backend):
 
 def test_one_dear_chunk_goes_before_cheap_ones_that_tell_less_together(backend):
     query = np.array([1.0, 0, 0])
-    candidates = np.array([[0.3, 0.95, 0], [1.0, 0, 0]])  # the second is the answer
+    # The first gains 0.25 for a cost of 1, the second 1 for √30: the rule begins with the first,
+    # after which the second no longer fits. Alone it tells four times as much.
+    candidates = np.array([[0.5, 0.75**0.5, 0], [1.0, 0, 0]])
     selector = SIFTSelector(noise_variance=0.01, backend=backend)
     chosen = selector.select(query, candidates, costs=np.array([1.0, 30.0]), budget=30)
     assert chosen.positions.tolist() == [1]
