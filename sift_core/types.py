@@ -220,9 +220,14 @@ class CandidatePool:
     items: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        for name in ("document_ids", "texts"):
-            if isinstance(getattr(self, name), str):
+        for name in ("document_ids", "texts", "metadata", *_EXTRA):
+            column = getattr(self, name)
+            if isinstance(column, str):
                 raise InvalidInputError(f"`{name}` must be a sequence of texts, got one text")
+            if not hasattr(column, "__len__"):
+                raise InvalidInputError(
+                    f"`{name}` must be a sequence, one item a document, got {short_repr(column)}"
+                )
         n = len(self.document_ids)
         metadata = self.metadata
         if not len(metadata):
