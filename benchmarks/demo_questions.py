@@ -11,18 +11,13 @@ so nothing was tuned on it, and it has few questions: read the intervals.
 Then what tells a question about the corpus from one about anything else: the share of σ² that ten
 chunks for a prompt, the first ten lessons of a fine-tuning and all fifty of them explain, for these
 questions and for 80 of SQuAD and HotpotQA (`VariancePolicy` goes by the first ten lessons).
-
-Last, what `merge_neighbors` makes of ten chunks: how many passages these are, and between how many
-pairs of them one other chunk stands, and how often that is among the candidates and so can fill it.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,45 +150,6 @@ def topic_rows(
     ]
 
 
-def passage_rows(
-    questions: Sequence[str], source: InMemorySource, embedder: SentenceTransformerEmbedder
-) -> list[dict[str, Any]]:
-    """Return a row for each count of what is merged, over all questions."""
-    everything = source.fetch(asked(questions[0], source, embedder)[0], len(source))
-    order = reading_order(everything)
-    counts: Counter[str] = Counter()
-    for question in questions:
-        query, pool = asked(question, source, embedder)
-        chosen = choose(pool, query, ChoiceOptions(n_select=N_SELECT))
-        merged = choose(pool, query, ChoiceOptions(n_select=N_SELECT, merge_neighbors=True))
-        places = sorted(order[name] for name in chosen.chunks.document_ids)
-        gaps = [
-            (page, i + 1)
-            for (page, i), (other, j) in pairwise(places)
-            if (page, i + 2) == (other, j)
-        ]
-        among = {order[name] for name in pool.document_ids}
-        counts["chunks chosen"] += len(places)
-        counts["passages"] += len(merged.chunks)
-        counts["gaps of one chunk"] += len(gaps)
-        counts["gaps with that chunk among the candidates"] += len(among.intersection(gaps))
-    return [
-        {"measure": name, "n_questions": len(questions), "count": n} for name, n in counts.items()
-    ]
-
-
-def reading_order(pool: CandidatePool) -> dict[str, tuple[str, int]]:
-    """Return page and number of each chunk, counted from the page's first."""
-    starts: dict[str, list[tuple[int, str]]] = {}
-    for name, metadata in zip(pool.document_ids, pool.metadata, strict=True):
-        starts.setdefault(metadata["source"], []).append((metadata["start"], name))
-    return {
-        name: (page, i)
-        for page, chunks in starts.items()
-        for i, (_, name) in enumerate(sorted(chunks))
-    }
-
-
 def rows_of(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[dict[str, Any]]:
     """Return a row a method and measure: mean, and difference from nearest neighbours."""
     rows = []
@@ -245,9 +201,6 @@ def main() -> None:
                 f"{name:20} {row['measure']:26} "
                 f"{row['min']:.2f} {row['median']:.2f} {row['max']:.2f}"
             )
-    for row in passage_rows([record["question"] for record in records], source, embedder):
-        rows.append(row)
-        print(f"{row['measure']:44} {row['count']}")
     if arguments.json is not None:
         packages = ["numpy", "numba", "sentence-transformers", "semantic-text-splitter"]
         write_record(arguments.json, rows=rows, bars=[], packages=packages)

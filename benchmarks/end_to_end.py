@@ -31,23 +31,22 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 from qdrant_client import QdrantClient
 from qdrant_client.models import Distance, VectorParams
 
+from benchmarks.answers_data import smaller
 from benchmarks.bars import load_bars
+from benchmarks.embedding_cache import project_cache
 from benchmarks.fine_tuning_memory import CLEAR_PEAK, why_not
 from benchmarks.fine_tuning_rivals import plain_peft
 from benchmarks.integrations_engines import faiss_index
-from benchmarks.policy_data import embedder, question_set
 from benchmarks.process_memory import peak_mib, resident_mib, return_freed_memory
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core import CandidateSource, Document, Embedder, load_compiled
-from sift_core.answering import (
-    AnswerEngine,
-    ClusterAdapters,
-    LanguageModel,
-    LearningOptions,
-    learn_clusters,
-)
+from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions, learn_collection
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.cli.models import load_embedder
+from sift_core.cli.options import DEFAULT_EMBEDDER
+from sift_core.evaluation.data import read_retrieval_set
 from sift_core.sources import FaissSource, QdrantSource
 from sift_core.types import FloatArray
 
@@ -64,7 +63,7 @@ PACKAGES = [
 ]
 SET = "hotpotqa"
 N_NEW, N_READ = 32, 10
-STAGES = ("embed", "fetch", "select", "fine_tune", "merge", "read", "generate")
+STAGES = ("embed", "fetch", "select", "fine_tune", "read", "generate")
 Stages: TypeAlias = dict[str, float]  # seconds
 Ask: TypeAlias = Callable[[str], Stages]
 
@@ -80,10 +79,15 @@ class Chunks:
 
 def chunks(folder: Path, n: int, n_questions: int) -> Chunks:
     """Return the set's passages, and as many made of halves of two as are missing to n."""
-    known = question_set(folder, SET, n_questions)
+    corpus, asked = (
+        folder / "corpus" / SET / "corpus.jsonl.gz",
+        folder / "dev" / SET / "queries.jsonl.gz",
+    )
+    known = smaller(read_retrieval_set(corpus, asked, name=SET))
     generator = np.random.default_rng(0)
-    sample = known.source.sample(min(n, 1000), generator)
-    passages, vectors = list(sample.texts), np.asarray(sample.embeddings, dtype=np.float32)
+    drawn = generator.permutation(len(known.passages))[:n]
+    passages = [known.passages[row].to_embed for row in drawn]
+    vectors = np.asarray(project_cache().embed(passages, "passages"), dtype=np.float32)
     one, other = generator.integers(len(passages), size=(2, n - len(passages)))
     halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in passages]
     made = [halves[i][0] + halves[j][1] for i, j in zip(one, other, strict=True)]
@@ -92,7 +96,7 @@ def chunks(folder: Path, n: int, n_questions: int) -> Chunks:
     return Chunks(
         vectors=np.concatenate([vectors, rows]),
         texts=[*passages, *made],
-        questions=[one.question for one in known.examples],
+        questions=[one.text for one in known.questions[:n_questions]],
     )
 
 
@@ -103,7 +107,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
     model = LanguageModel.from_pretrained(SMOLLM2, device="cpu")
     n_questions = 1 + max(arguments.reads, arguments.learns)
     searched = chunks(arguments.data, arguments.rows, n_questions)
-    embedding = embedder()
+    embedding = load_embedder(DEFAULT_EMBEDDER)
     runs: list[tuple[str, str, int, Ask]] = []
     with TemporaryDirectory() as folder:
         index = faiss.IndexFlatIP(searched.vectors.shape[1])
@@ -112,11 +116,8 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
         source = FaissSource(index, documents)
         engine = engine_over(source, model, embedding)
         sample = source.sample(1000, np.random.default_rng(0))
-        name = embedding.name
-        adapters = learn_clusters(
-            model, sample, folder, embedder_name=name, n_clusters=8, n_chunks=64
-        )
-        merging = engine_over(source, model, embedding, adapters)
+        adapter = learn_collection(model, sample, folder, n_chunks=64)
+        merging = engine_over(source, model, embedding, adapter)
         runs += [
             ("base", "Faiss", arguments.reads, ours(engine, mode="base")),
             ("context", "Faiss", arguments.reads, ours(engine, mode="context")),
@@ -174,14 +175,14 @@ def engine_over(
     source: CandidateSource,
     model: LanguageModel,
     embedding: Embedder,
-    adapters: ClusterAdapters | None = None,
+    adapter: Adapter | None = None,
 ) -> AnswerEngine:
     """Return an engine as it is by default, which keeps nothing and writes as many tokens."""
     return AnswerEngine(
         language_model=model,
         source=source,
         embedder=embedding,
-        learning=LearningOptions(cache=None, adapters=adapters),
+        learning=LearningOptions(cache=None, adapter=adapter),
         generation={"max_new_tokens": N_NEW, "min_new_tokens": N_NEW},
     )
 

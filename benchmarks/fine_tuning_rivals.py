@@ -9,7 +9,6 @@ Generous to the rivals: shapes without dropout, fused AdamW where the Trainer's 
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 import warnings
@@ -20,7 +19,6 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
-from torch.nn import functional
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.pytorch_utils import Conv1D
 
@@ -112,7 +110,6 @@ def plain_peft(
             optimizer.step()
             optimizer.zero_grad()
             ends.append(time.perf_counter())
-        synchronize(language_model)
         yield peft_model, ends
 
 
@@ -162,20 +159,3 @@ def trained(
 def model_inputs(language_model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
     """Return the tokens of every forward pass that the engine makes over the texts."""
     return [list(window.inputs) for text in texts for window in language_model.windows(text)]
-
-
-def bits_per_byte(model: Any, language_model: LanguageModel, text: str) -> float:
-    """Return what `LanguageModel.bits_per_byte` does, of a rival's model."""
-    nats = 0.0
-    for window in language_model.windows(text):
-        with torch.inference_mode():
-            logits = model(input_ids=torch.tensor([window.inputs])).logits[0].float()
-        targets = torch.tensor(window.targets)
-        nats += float(functional.cross_entropy(logits[-len(targets) :], targets, reduction="sum"))
-    return nats / math.log(2) / len(text.encode())
-
-
-def synchronize(language_model: LanguageModel) -> None:
-    """Wait for what the model's device has yet to do; on a CPU that is nothing."""
-    if language_model.model.device.type == "cuda":
-        torch.cuda.synchronize()

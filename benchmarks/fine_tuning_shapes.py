@@ -39,20 +39,18 @@ class Shape:
     name: str
     config: PreTrainedConfig
 
-    def model(self, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Any:
-        """Return a model with random weights, the same ones at each call on one device."""
-        with torch.random.fork_rng(), torch.device(device):
+    def model(self, dtype: torch.dtype = torch.float32) -> Any:
+        """Return a model with random weights, the same ones at each call."""
+        with torch.random.fork_rng():
             torch.manual_seed(0)
             model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 self.config, dtype=dtype
             )
             return model.eval()
 
-    def language_model(
-        self, dtype: torch.dtype = torch.float32, device: str = "cpu"
-    ) -> LanguageModel:
+    def language_model(self, dtype: torch.dtype = torch.float32) -> LanguageModel:
         return LanguageModel(
-            self.model(dtype, device),
+            self.model(dtype),
             word_tokenizer(self.config.vocab_size, self.config.max_position_embeddings),
         )
 
@@ -86,11 +84,10 @@ def llama(name: str, *, window: int = 1024, vocabulary: int, **sizes: Any) -> Sh
     return Shape(name=name, config=config)
 
 
-def small_llama(window: int = 1024) -> Shape:
+def small_llama() -> Shape:
     """Return the shape of a Llama of 8.3 million parameters."""
     return llama(
         "Llama 8.3 M",
-        window=window,
         vocabulary=8192,
         hidden_size=256,
         intermediate_size=672,
@@ -103,31 +100,3 @@ def gpt2() -> Shape:
     """Return GPT-2's smallest shape, 124 M."""
     config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **ENDS)
     return Shape(name="GPT-2 124 M", config=config)
-
-
-def llama_1b() -> Shape:
-    """Return the shape of Llama 3.2 1B."""
-    return llama(
-        "Llama 1 B",
-        window=8192,
-        vocabulary=128_256,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-    )
-
-
-def llama_3b() -> Shape:
-    """Return the shape of Llama 3.2 3B."""
-    return llama(
-        "Llama 3 B",
-        window=8192,
-        vocabulary=128_256,
-        hidden_size=3072,
-        intermediate_size=8192,
-        num_hidden_layers=28,
-        num_attention_heads=24,
-        num_key_value_heads=8,
-    )

@@ -1,11 +1,11 @@
 """What do the integrations cost, alone and under load?
 
-    python -m benchmarks.integrations [--quick] [--only overhead load memory] [--json FILE]
+    python -m benchmarks.integrations [--quick] [--only overhead load] [--json FILE]
 
 One thread. integrations_overhead.py: `SIFTReranker` in a LlamaIndex query engine over Faiss,
 against the same engine without it and against a cross-encoder; every time is a median of one
 run in which both alternate. integrations_load.py: 100 async queries at once through LlamaIndex
-and LangChain against Qdrant's REST, and memory over 2,000. bars.toml has what must be reached.
+and LangChain against Qdrant's REST. bars.toml has what must be reached; a test has the memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ PACKAGES = [
 PARTS = {
     "overhead": (integrations_overhead.measure, integrations_overhead.Effort),
     "load": (integrations_load.measure, integrations_load.Effort),
-    "memory": (integrations_load.measure_memory, integrations_load.Effort),
 }
 
 

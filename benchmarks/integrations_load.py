@@ -1,4 +1,4 @@
-"""100 async queries at once through each framework: answers, stalls of the loop, memory.
+"""100 async queries at once through each framework: answers, and stalls of the loop.
 
 The Qdrant that is asked runs in a process of its own (integrations_server.py), so that its
 work and its interpreter lock are not counted as ours. A task in the loop sleeps 1 ms again and
@@ -15,11 +15,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +42,7 @@ from benchmarks.integrations_engines import (
     engine,
     question,
 )
-from benchmarks.integrations_server import Served, point_id, serving
+from benchmarks.qdrant_servers import Served, point_id, serving
 from benchmarks.report import Report
 from benchmarks.selection_data import collection, queries
 from langchain_sift import SIFTRetriever as LangChainRetriever
@@ -68,12 +66,10 @@ class Effort:
     rounds: int = 5  # each way
     n_at_once: int = N_AT_ONCE
     n_candidates: int = N_CANDIDATES
-    n_memory: int = 2_000
-    memory_candidates: int = 20  # enough to choose from; counting makes everything slow
 
     @classmethod
     def quick(cls) -> Effort:
-        return cls(rounds=2, n_memory=200)
+        return cls(rounds=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +94,6 @@ class Load:
 def measure(report: Report, effort: Effort) -> None:
     """Run the load through both frameworks and judge the bars."""
     asyncio.run(_measure(report, effort))
-
-
-def measure_memory(report: Report, effort: Effort) -> None:
-    """Run many queries one after another through both frameworks, and judge what is kept."""
-    asyncio.run(_measure_memory(report, effort))
 
 
 async def _measure(report: Report, effort: Effort) -> None:
@@ -143,22 +134,6 @@ async def _measure(report: Report, effort: Effort) -> None:
                 "wrong_answers",
                 better="lower",
             )
-
-
-async def _measure_memory(report: Report, effort: Effort) -> None:
-    report.heading(f"Memory over {effort.n_memory:,} queries, K {effort.memory_candidates}")
-    async with load_ways(effort.memory_candidates) as ways:
-        for framework, asks in ways.items():
-            for name, ask in asks.items():
-                growth = await memory_growth(ask, effort.n_memory)
-                add(report, case=f"{framework}, memory", method=name, **growth)
-                if name != WITHOUT:
-                    report.judge(
-                        f"{framework}, {name}: KiB kept a 1,000 queries",
-                        growth["kib_per_1000"],
-                        "kib_per_1000_queries",
-                        better="lower",
-                    )
 
 
 def add(report: Report, **row: Any) -> None:
@@ -213,49 +188,6 @@ async def beat(stalls: list[tuple[float, float]]) -> None:
         await asyncio.sleep(BEAT_S)
         late = time.perf_counter() - slept - BEAT_S
         stalls.append((late, time.process_time() - computed))
-
-
-async def memory_growth(ask: Ask, n: int, batch: int = 20) -> dict[str, float]:
-    """Return by how many KiB what Python keeps grows a thousand queries.
-
-    Over the second half of `n`: in the first, what the libraries keep of their own comes to rest.
-    Counted by tracemalloc, after a collection: the process's own size, which is there beside
-    it, says more about the allocator than about what is kept.
-    """
-    tracemalloc.start()
-    try:
-        await asked_in_batches(ask, n // 2, batch)
-        before, resident = kept_kib(), resident_kib()
-        await asked_in_batches(ask, n // 2, batch)
-        grown, resident = kept_kib() - before, resident_kib() - resident
-    finally:
-        tracemalloc.stop()
-    return {
-        "n_queries": n,
-        "kib_per_1000": round(1000 * grown / (n // 2), 1),
-        "resident_kib_per_1000": round(1000 * resident / (n // 2), 1),
-    }
-
-
-async def asked_in_batches(ask: Ask, n: int, batch: int) -> None:
-    for start in range(0, n, batch):
-        numbers = range(start, min(start + batch, n))
-        await asyncio.gather(*(ask(question(i % N_AT_ONCE)) for i in numbers))
-
-
-def kept_kib() -> float:
-    gc.collect()
-    gc.collect()  # what finalizers let go of
-    return tracemalloc.get_traced_memory()[0] / 1024
-
-
-def resident_kib() -> float:
-    """Return the process's own size where the system tells it, else NaN."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return float("nan")
-    return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 def longest_selection_ms(n_candidates: int) -> float:

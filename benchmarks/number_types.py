@@ -1,13 +1,12 @@
-"""What a CPU makes of the bundled model in float32 and bfloat16, and what reading could save.
+"""What a CPU makes of the bundled model in float32 and bfloat16.
 
     python -m benchmarks.number_types --data FOLDER [--json FILE]
 
 Both types take turns on one machine: matrix products, the first word after prompts of the demo's
 lengths, ten training steps, and bits per byte of ten held-back passages: alone, after their
 beginning was read, and after it was learned. The type that `dtype="auto"` takes must be the
-quicker one, and bits must agree. Then ways to read faster: several prompts in one pass, the
-tokens of the chat template, and PyTorch's dynamic weights of eight bits. Takes four minutes where
-both types are quick, and half an hour where bfloat16 is not.
+quicker one, and bits must agree. Takes three minutes where both types are quick, and half an hour
+where bfloat16 is not.
 """
 
 from __future__ import annotations
@@ -17,21 +16,17 @@ import json
 import lzma
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
 
 from benchmarks.bars import load_bars
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune, fine_tuned
-from sift_core.answering.model.bundled import SMOLLM2, packaged_place
 from sift_core.answering.model.number_type import cpu_number_type
 
 PACKAGES = ["numpy", "torch", "transformers"]
@@ -42,8 +37,6 @@ PROMPTS = (522, 687)  # tokens, as in the report of a slow first answer
 N_PASSAGES, N_TOKENS = 10, 512  # of each the first half is read or learned, the second scored
 N_STEPS, N_LEARNED = 10, 128  # tokens a step
 ROUNDS = 3
-N_TOGETHER, N_SHORT = 4, 170  # prompts in one pass, and their tokens
-N_QUESTION = 30  # tokens behind a prefix that several questions share
 
 
 def main() -> None:
@@ -60,7 +53,6 @@ def main() -> None:
     compare_products(report)
     compare_speed(report, models, texts, chosen.name, rounds=arguments.rounds)
     compare_bits(report, models, texts)
-    look_for_savings(report, models["float32"], texts)
     report.summarize()
     if arguments.json is not None:
         write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
@@ -144,58 +136,6 @@ def compare_bits(report: Report, models: Mapping[str, LanguageModel], texts: Seq
         largest = 100 * np.abs(np.divide(bits["bfloat16"][mode], bits["float32"][mode]) - 1).max()
         add(report, "one passage's largest difference", mode, "both", percent=round(largest, 2))
         report.judge(f"{mode}: types apart, %", abs(apart - 1) * 100, "bits_apart", "lower")
-
-
-def look_for_savings(report: Report, lm: LanguageModel, texts: Sequence[str]) -> None:
-    """Add what one pass over several prompts and weights of eight bits would save."""
-    report.heading("Reading faster, float32")
-    n_template = len(lm.prompt_ids("x")) - len(lm.token_ids("x"))
-    add(report, "template", "tokens beside chunks and question", "float32", tokens=n_template)
-    chunks = lm.token_ids(texts[0])[: PROMPTS[-1]]
-    both = chunks + lm.token_ids(texts[1])[:N_QUESTION]
-    whole_s, chunks_s = (min(timed(partial(lm.read, ids), ROUNDS)) for ids in (both, chunks))
-    share = round(max(whole_s - chunks_s, 0.0) / whole_s, 2)
-    name = f"a question of {N_QUESTION} tokens behind {len(chunks)} that were read before"
-    add(report, "savings", name, "float32", share_of_seconds=share)
-    plain, small = without_hooks(), in_eight_bits()
-    with torch.inference_mode():
-        for n in (N_SHORT, PROMPTS[-1]):
-            rows = torch.tensor([lm.token_ids(text)[:n] for text in texts[:N_TOGETHER]])
-            together = min(timed(partial(plain, rows, logits_to_keep=1), ROUNDS))
-            alone = [min(timed(partial(plain, row[None], logits_to_keep=1), 2)) for row in rows]
-            name = f"{N_TOGETHER} prompts of {n} tokens in one pass, of one by one"
-            share = round(together / sum(alone), 2)
-            add(report, "savings", name, "float32", share_of_seconds=share)
-        whole = timed(partial(plain, rows[:1], logits_to_keep=1), ROUNDS)
-        eight = timed(partial(small, rows[:1], logits_to_keep=1), ROUNDS)
-    bits = [bits_of(small, lm, text) / bits_of(plain, lm, text) for text in texts]
-    more = statistics.fmean(bits) - 1
-    name = "dynamic weights of eight bits, of float32"
-    share = round(min(eight) / min(whole), 2)
-    add(report, "savings", name, "int8", share_of_seconds=share, more_bits=round(more, 3))
-
-
-def without_hooks() -> Any:
-    """Return the bundled model as transformers has it, in float32."""
-    place = packaged_place(SMOLLM2)
-    return AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).eval()
-
-
-def in_eight_bits() -> Any:
-    """Return the model with linear layers of eight bits."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch moves this to a package of its own
-        return torch.ao.quantization.quantize_dynamic(
-            without_hooks(), {torch.nn.Linear}, dtype=torch.qint8
-        )
-
-
-def bits_of(model: Any, lm: LanguageModel, text: str) -> float:
-    """Return the bits of a text's first tokens, whatever the model is made of."""
-    ids = torch.tensor([lm.prompt_ids(cut(lm, text, N_TOKENS))])
-    with torch.inference_mode():
-        logits = model(ids).logits[0, :-1].float()
-        return float(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum"))
 
 
 def cut(lm: LanguageModel, text: str, n_tokens: int) -> str:

@@ -1,4 +1,4 @@
-"""How much memory this process has: of the system, and of the heap. Linux with glibc only."""
+"""How much memory this process has. Linux only; what is freed is given back with glibc alone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,6 @@ def peak_mib() -> float:
     return kib("VmHWM") / 1024
 
 
-def used_mib() -> float:
-    """Return what the heap has handed out and not got back, in MiB: no freed memory in it."""
-    libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = _MallocInfo
-    info = libc.mallinfo2()
-    return float(info.uordblks + info.hblkhd) / MIB
-
-
 def return_freed_memory() -> None:
     """Give back what glibc keeps of freed memory; other C libraries have no such call."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -39,23 +31,3 @@ def kib(field: str) -> int:
         if line.startswith(f"{field}:"):
             return int(line.split()[1])
     raise OSError(f"/proc/self/status has no {field}")
-
-
-class _MallocInfo(ctypes.Structure):
-    """glibc's `struct mallinfo2`."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    ]

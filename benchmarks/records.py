@@ -18,13 +18,20 @@ def write_record(
     path: Path, *, rows: list[dict[str, Any]], bars: list[dict[str, Any]], packages: list[str]
 ) -> None:
     """Write a benchmark's record; `packages` are those whose versions matter."""
-    record = {
-        "rows": rows,
-        "bars": bars,
-        **environment(packages, folder=Path(__file__).parent),
-    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    made_with = environment(packages, folder=Path(__file__).parent)
+    path.write_text(as_text(rows, bars, made_with), encoding="utf-8")
+
+
+def as_text(
+    rows: list[dict[str, Any]], bars: list[dict[str, Any]], made_with: dict[str, Any]
+) -> str:
+    """Return a record as JSON: a line a row and bar, then the environment."""
+    lists = "".join(
+        f'  "{name}": [\n' + ",\n".join(f"    {json.dumps(one)}" for one in ones) + "\n  ],\n"
+        for name, ones in (("rows", rows), ("bars", bars))
+    )
+    return f"{{\n{lists}{json.dumps(made_with, indent=2)[2:]}\n"
 
 
 def environment(packages: Iterable[str], *, folder: Path) -> dict[str, Any]:

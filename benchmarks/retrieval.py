@@ -1,15 +1,13 @@
 """How much of what answers a question do ten choices among 200 candidates hold?
 
-    python -m benchmarks.retrieval --corpus C --queries Q [--duplicates M | --duplicate-corpus D]
     python -m benchmarks.retrieval --data FOLDER [--sets musique,hotpotqa,...] [--plot FILE]
 
-The first form measures one corpus in one condition: as it is, with M noisy copies of every
-embedding in place of it, or with D textual versions of every passage (D a number: made here; a
-path: rows {id, text, duplicate_of}). The second form measures every set of a data folder
-in all three conditions, with 4 versions. Both hold `sift`, the default, against
-bars.toml. Rows of the JSON have fractions; tables and bars have points (hundredths). The first
-run embeds with all-MiniLM-L6-v2, minutes to an hour, and can be interrupted. What is measured,
-and how, is `sift_core.evaluation.retrieval`; here it gets rivals, bars and the project's data.
+Every set of a data folder as it is, with four noisy copies of every embedding in place of it, and
+with four textual versions of every passage. `sift`, the default, is held against bars.toml. Rows of
+the JSON have fractions; tables and bars have points (hundredths). The first run embeds with
+all-MiniLM-L6-v2, minutes to an hour, and can be interrupted. What is measured, and how, is
+`sift_core.evaluation.retrieval`; here it gets rivals, bars and the project's data. `sift eval
+retrieval` measures one corpus of your own without the rivals.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from benchmarks.retrieval_bars import Row, bars_of
 from benchmarks.retrieval_methods import methods
-from benchmarks.retrieval_tables import print_all_metrics, print_sets
-from benchmarks.text_variants import given_variants, textual_variants
+from benchmarks.retrieval_tables import print_sets
+from benchmarks.text_variants import textual_variants
 from sift_core.evaluation import retrieval
 from sift_core.evaluation.data import Passage, Question, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache
@@ -84,30 +82,6 @@ def measure(
     )
 
 
-def measure_one(arguments: argparse.Namespace, cache: EmbeddingCache) -> list[Row]:
-    """Return the rows of one corpus in the condition that is asked for."""
-    questions = read_set(
-        arguments.corpus,
-        arguments.queries,
-        at_most=arguments.max_queries,
-        seed=arguments.seed,
-        cache=cache,
-    )
-    passages, asked = questions.passages, arguments.duplicate_corpus
-    if arguments.duplicates is not None:
-        plain = as_is(passages, cache)
-        versions = noisy_copies(plain, arguments.duplicates, arguments.seed)
-    elif isinstance(asked, Path):
-        versions = given_variants(passages, asked, cache)
-    elif asked is not None:
-        versions = textual_variants(passages, asked, arguments.seed, cache)
-    else:
-        versions = as_is(passages, cache)
-    rows = measure(questions, versions, methods())
-    print_all_metrics(rows)
-    return rows
-
-
 def measure_folder(arguments: argparse.Namespace, cache: EmbeddingCache) -> list[Row]:
     """Return the rows of every set of a folder in every condition that has a bar."""
     rows: list[Row] = []
@@ -150,8 +124,7 @@ def read_sets(arguments: argparse.Namespace, cache: EmbeddingCache) -> Iterator[
 def main() -> None:
     arguments = parse()
     cache = project_cache()
-    measure_all = measure_folder if arguments.data else measure_one
-    rows = measure_all(arguments, cache)
+    rows = measure_folder(arguments, cache)
     bars = bars_of(rows)
     print("\nBars")
     for record in bars:
@@ -164,36 +137,15 @@ def main() -> None:
 
 
 def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options, those of the command line if None; exit where they do not fit."""
+    """Return the options, those of the command line if None."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    one = parser.add_argument_group("one corpus")
-    one.add_argument("--corpus", type=Path, help="corpus.jsonl(.gz) of {id, title, text}")
-    one.add_argument("--queries", type=Path, help="queries.jsonl(.gz) of {question, gold: [ids]}")
-    redundant = one.add_mutually_exclusive_group()
-    redundant.add_argument("--duplicates", type=_count, help="noisy copies of every passage")
-    redundant.add_argument(
-        "--duplicate-corpus",
-        type=lambda text: int(text) if text.isdigit() else Path(text),
-        help="textual versions of every passage: how many to make, or a corpus file of them",
-    )
-    folder = parser.add_argument_group("a folder of sets")
-    folder.add_argument("--data", type=Path, help="has corpus/SET and dev/SET")
-    folder.add_argument("--sets", type=lambda text: text.split(","), help="of the folder; all")
-    folder.add_argument("--plot", type=Path, help="where to draw recall against copies (PNG)")
+    parser.add_argument("--data", type=Path, required=True, help="has corpus/SET and dev/SET")
+    parser.add_argument("--sets", type=lambda text: text.split(","), help="of the folder; all")
     parser.add_argument("--max-queries", type=_count, help="a random subset of each set")
     parser.add_argument("--seed", type=int, default=0, help="of subset, noise and variants")
+    parser.add_argument("--plot", type=Path, help="where to draw recall against copies (PNG)")
     parser.add_argument("--json", type=Path, help="where to write the record")
-    arguments = parser.parse_args(options)
-    of_one = (arguments.corpus, arguments.queries)
-    if arguments.data is None and None in of_one:
-        parser.error("pass --corpus with --queries, or --data")
-    if arguments.data and any((*of_one, arguments.duplicates, arguments.duplicate_corpus)):
-        parser.error("--data measures its own corpora and conditions: leave out the others")
-    if arguments.data is None and (arguments.sets or arguments.plot):
-        parser.error("--sets and --plot belong to --data")
-    if arguments.duplicate_corpus == 0:
-        parser.error("--duplicate-corpus must be at least 1")
-    return arguments
+    return parser.parse_args(options)
 
 
 def _count(text: str) -> int:

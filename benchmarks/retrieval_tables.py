@@ -7,16 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.retrieval_bars import METRICS, Row, points
-from sift_core.evaluation.metrics import METRICS as ALL_METRICS
-
-
-def print_all_metrics(rows: Sequence[Row]) -> None:
-    """Print one line a method with every metric; the rows are of one set and condition."""
-    _print_heading(rows[0]["condition"], f"{rows[0]['set']}, {rows[0]['n_queries']} questions")
-    print(f"{'':<18}" + "".join(f"{column:>14}" for column in ALL_METRICS))
-    for row in rows:
-        cells = "".join(f"{points(row, column):>14.1f}" for column in ALL_METRICS)
-        print(f"{row['method']:<18}{cells}")
 
 
 def print_sets(rows: Sequence[Row]) -> None:
@@ -24,7 +14,7 @@ def print_sets(rows: Sequence[Row]) -> None:
     for condition in dict.fromkeys(row["condition"] for row in rows):
         those = [row for row in rows if row["condition"] == condition]
         sets = list(dict.fromkeys(row["set"] for row in those))
-        _print_heading(condition, " / ".join(METRICS))
+        print(f"\n{condition} ({' / '.join(METRICS)}, in points)")
         print(f"{'':<18}" + "".join(f"{name:>17}" for name in [*sets, "mean"]))
         for method in dict.fromkeys(row["method"] for row in those):
             print(_line(method, [row for row in those if row["method"] == method]))
@@ -35,7 +25,3 @@ def _line(method: str, rows: Sequence[Row]) -> str:
     pairs.append(list(np.mean(pairs, axis=0)))
     cells = "".join(f"{f'{recall:.1f} / {all_gold:.1f}':>17}" for recall, all_gold in pairs)
     return f"{method:<18}{cells}"
-
-
-def _print_heading(condition: str, rest: str) -> None:
-    print(f"\n{condition} ({rest}, in points)")

@@ -22,7 +22,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for small products; torch keeps its own
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import bar, in_words, load_bars
-from benchmarks.dated_versions import smaller
 from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from benchmarks.retrieval import PACKAGES, QuestionSet, read_set
@@ -73,6 +72,24 @@ class Corpus:
 
     versions: Versions
     n_tokens: np.ndarray
+
+
+def smaller(questions: QuestionSet, n_passages: int, seed: int) -> QuestionSet:
+    """Return the questions over the passages that answer them and random others."""
+    gold = sorted(set().union(*(one.gold for one in questions.questions)))
+    rest = np.setdiff1d(np.arange(len(questions.passages)), gold)
+    n_others = min(len(rest), max(0, n_passages - len(gold)))
+    others = np.random.default_rng(seed).choice(rest, n_others, replace=False)
+    rows = [*gold, *sorted(others.tolist())]
+    row_of = {row: i for i, row in enumerate(rows)}
+    return replace(
+        questions,
+        passages=[questions.passages[row] for row in rows],
+        questions=[
+            replace(one, grades={row_of[row]: grade for row, grade in one.grades.items()})
+            for one in questions.questions
+        ],
+    )
 
 
 def filled(order: np.ndarray, priced: Priced) -> np.ndarray:

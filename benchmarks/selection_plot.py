@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.report import Report
-from benchmarks.selection_cases import N_CONTEXT, N_SELECT, select_with
+from benchmarks.selection import N_CONTEXT, N_SELECT, select_with
 from benchmarks.selection_data import Problem, fetch_all, indexed
 from benchmarks.selection_rivals import pyversity, retriever_timer
 from benchmarks.timing import Timer, medians_ms, timed

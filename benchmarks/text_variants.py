@@ -9,16 +9,13 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from sift_core.errors import InvalidInputError
-from sift_core.evaluation.data import Passage, as_passage, read_json_lines, rows_by_id
+from sift_core.evaluation.data import Passage
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.search import Versions, as_is, unit_rows
 
-ORIGINAL_KEYS = ("duplicate_of", "original", "of")  # any of them names a variant's passage
 EDITS = ("drop", "reorder", "before", "after")
 LARGEST_SHARE_DROPPED = 0.34  # of the sentences, so that the rest still tells the same
 LARGEST_BOILERPLATE = 0.4  # characters over the text's, so that the text outweighs it ...
@@ -89,47 +86,6 @@ def texts_of_variants(passages: Sequence[Passage], n_versions: int, seed: int) -
         [replace(one, text=own[i]).to_embed for one, own in zip(passages, texts, strict=True)]
         for i in range(n_versions)
     ]
-
-
-def given_variants(
-    passages: Sequence[Passage], path: str | Path, cache: EmbeddingCache
-) -> Versions:
-    """Return every passage and the variants of passages that a file has: "variants FILE"."""
-    variants, originals = read_variants(path, passages)
-    plain = as_is(passages, cache)
-    added = cache.embed([variant.to_embed for variant in variants], "variants")
-    return Versions(
-        condition=f"variants {Path(path).name}",
-        embeddings=np.concatenate([plain.embeddings, unit_rows(added, "variant")]),
-        originals=np.concatenate([plain.originals, np.array(originals)]),
-    )
-
-
-def read_variants(path: str | Path, passages: Sequence[Passage]) -> tuple[list[Passage], list[int]]:
-    """Return the variants in a file and, for each, the row of the passage that it varies.
-
-    A row names its passage under one of `ORIGINAL_KEYS`. Without any it must be a passage of
-    the corpus itself, and is left out.
-
-    Raises:
-        InvalidInputError: If the file cannot be read, a row belongs to no passage of the
-            corpus, or there are no variants.
-    """
-    row_of = rows_by_id(passages)
-    variants, originals = [], []
-    for line in read_json_lines(path):
-        named = [key for key in ORIGINAL_KEYS if line.values.get(key) is not None]
-        original = line.identifier(named[0] if named else "id")
-        if original not in row_of:
-            raise line.error(f"is no variant of a passage of the corpus: there is no {original!r}")
-        if named:
-            variants.append(as_passage(line))
-            originals.append(row_of[original])
-    if not variants:
-        raise InvalidInputError(
-            f"{path} has no variants: each names its passage under one of {ORIGINAL_KEYS}"
-        )
-    return variants, originals
 
 
 def versions(text: str, key: str, n: int, seed: int) -> list[str]:

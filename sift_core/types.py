@@ -220,9 +220,14 @@ class CandidatePool:
     items: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        for name in ("document_ids", "texts"):
-            if isinstance(getattr(self, name), str):
+        for name in ("document_ids", "texts", "metadata", *_EXTRA):
+            column = getattr(self, name)
+            if isinstance(column, str):
                 raise InvalidInputError(f"`{name}` must be a sequence of texts, got one text")
+            if not hasattr(column, "__len__"):
+                raise InvalidInputError(
+                    f"`{name}` must be a sequence, one item a document, got {short_repr(column)}"
+                )
         n = len(self.document_ids)
         metadata = self.metadata
         if not len(metadata):
@@ -435,7 +440,7 @@ class AnswerMode(str, Enum):
     BOTH = "both"
     """Both ways."""
     MERGED = "merged"
-    """By adapters that were learned from the collection beforehand; nothing is fetched."""
+    """By what was learned from the collection beforehand; nothing is fetched."""
     AUTO = "auto"
     """Decided per query; an `Answer` never carries this value."""
 
@@ -455,7 +460,6 @@ class FineTuningReport:
         n_refused: Steps not taken because the loss or the gradient was not finite.
         n_skipped: Chunks without a token, from which there is nothing to learn.
         stop_reason: "done", "time" or "diverged": then the last step was undone.
-        rows_per_pass: Windows in one forward pass, after memory ran out if it did.
         checkpointing: Whether activations were computed twice to save memory.
         source: "trained", or the cache that had the adapter already: "memory" or "disk".
     """
@@ -466,7 +470,6 @@ class FineTuningReport:
     n_refused: int = 0
     n_skipped: int = 0
     stop_reason: FineTuningStop = "done"
-    rows_per_pass: int = 1
     checkpointing: bool = False
     source: Literal["trained", "memory", "disk"] = "trained"
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from sift_core.answering.answer import Answer
-from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.types import (
     AnswerMode,
@@ -204,24 +203,3 @@ def test_gains_and_standard_deviation_of_a_selection_by_hand():
     assert len(selection) == 2
     assert selection.gains.tolist() == [0.25, 0.5]
     assert selection.standard_deviation == 0.5
-
-
-@pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3), True + 2])
-def test_a_count_may_be_an_integer_of_any_kind(value):
-    assert as_count("x", value, minimum=3) == 3
-    assert type(as_count("x", value, minimum=3)) is int
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (2, "`x` must be >= 3, got 2"),
-        (3.0, "`x` must be a whole number, got 3.0"),
-        ("3", "`x` must be a whole number, got '3'"),
-        (None, "`x` must be a whole number, got None"),
-        ([3], r"`x` must be a whole number, got \[3\]"),
-    ],
-)
-def test_a_count_is_refused(value, message):
-    with pytest.raises(InvalidInputError, match=message):
-        as_count("x", value, minimum=3)

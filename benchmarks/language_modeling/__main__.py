@@ -9,14 +9,15 @@ prompts of the test documents, chunks of the train documents, 256 tokens each an
 document. Rows go to a results file as they come; the same command goes on from there. Without
 data, the tables are of all the rows that the file has. `--quick` is for seeing that all modes and
 selectors work: a prompt a domain, 10 chunks to learn, 25 documents a domain to choose from; its
-numbers say little. The JSON has the tables' rows.
+numbers say little. The JSON has SIFT against the base model and each rival, --markdown the tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,15 +25,29 @@ from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import CACHE
 from benchmarks.language_modeling.arms import PARTS, Arm, MainSettings, arms_of
 from benchmarks.language_modeling.documents import HEX_DIGITS
-from benchmarks.language_modeling.part_tables import tables_of
 from benchmarks.language_modeling.results import Results, results_of
 from benchmarks.language_modeling.running import read_rows
+from benchmarks.language_modeling.setting_tables import (
+    ablation_table,
+    best_mode_table,
+    context_table,
+)
 from benchmarks.language_modeling.statistics import difference
+from benchmarks.language_modeling.tables import (
+    main_table,
+    noise_variance_table,
+    only_near_duplicates,
+    steps_table,
+    unique_table,
+    without_near_duplicates,
+)
+from benchmarks.language_modeling.uncertainty import adaptive_table, correlation_table
 from benchmarks.records import write_record
 from benchmarks.report import Report
-from benchmarks.table import Cell, Table
+from benchmarks.table import Table
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.number_type import NumberType
+from sift_core.errors import InvalidInputError
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.processor import usable_cpus
 
@@ -43,6 +58,27 @@ QUICK = {"prompts": 1, "steps": 10, "documents": 25}
 MEASURED = ["main", "context"]
 SHOWN = [part for part in PARTS if part != "pair"]  # its tables are those of "main"
 RIVALS = ("NN-F", "other prompt", "NN", "US", "HullFT")
+MakeTable = Callable[[Results], Table]
+MAIN: tuple[MakeTable, ...] = (
+    main_table,
+    without_near_duplicates,
+    only_near_duplicates,
+    steps_table,
+    unique_table,
+    correlation_table,
+    adaptive_table,
+)
+TABLES: dict[str, tuple[MakeTable, ...]] = {
+    "main": MAIN,
+    "pair": MAIN,
+    "context": (context_table, best_mode_table),
+    "noise_variance": (noise_variance_table,),
+    "learning_rate": (partial(ablation_table, field="learning_rate"),),
+    "order": (partial(ablation_table, field="order"),),
+    "scope": (partial(ablation_table, field="scope", tuned="learning_rate"),),
+    "normalized": (partial(ablation_table, field="is_normalized"),),
+    "candidates": (partial(ablation_table, field="n_candidates"),),
+}
 
 
 def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
@@ -76,28 +112,16 @@ def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
     return results_of(rows, arms=[arm.as_record() for arm in arms])
 
 
-def table_rows(shown: Mapping[str, Sequence[Table]]) -> list[dict[str, Any]]:
-    """Return a row for every line of every table."""
-    return [
-        {"part": part, "table": table.title, **_record(table.heads, row)}
-        for part, tables in shown.items()
-        for table in tables
-        for row in table.rows
-    ]
-
-
-def _record(heads: Sequence[str], row: Sequence[Cell]) -> dict[str, float | str | None]:
-    """Return the numbers of a line, unrounded; "NN standard error", "NN low", … beside "NN"."""
-    record: dict[str, float | str | None] = {}
-    for head, cell in zip(heads, row, strict=True):
-        value = cell.value
-        if not isinstance(value, Estimate):
-            record[head] = value
-            continue
-        record[head] = value.value
-        extras = {"standard error": value.standard_error, "low": value.low, "high": value.high}
-        record |= {f"{head} {name}": one for name, one in extras.items() if not math.isnan(one)}
-    return record
+def tables_of(results: Results, parts: Iterable[str]) -> list[Table]:
+    """Return the tables of parts; one for which there are no rows is left out and said to be."""
+    made = []
+    for part in parts:
+        for make in TABLES[part]:
+            try:
+                made.append(make(results))
+            except InvalidInputError as error:
+                print(f"{part}: {error}")
+    return made
 
 
 def compare(results: Results) -> list[dict[str, Any]]:
@@ -116,7 +140,6 @@ def compare(results: Results) -> list[dict[str, Any]]:
 
 def _compared(minus: str | None, estimate: Estimate) -> dict[str, Any]:
     return {
-        "part": "comparison",
         "method": "SIFT",
         "minus": minus,
         "value": estimate.value,
@@ -131,9 +154,9 @@ def _finite(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def judge_bars(report: Report, rows: Sequence[dict[str, Any]]) -> None:
+def judge_bars(report: Report) -> None:
     """Hold what was compared against the bars; the points are those of % of the base model."""
-    found = {row["minus"]: row["value"] for row in rows}
+    found = {row["minus"]: row["value"] for row in report.rows}
     names = {
         None: ("SIFT, fine-tuned, in % of the base model", "sift_percent_of_base"),
         "NN-F": ("SIFT minus NN-F, points", "sift_over_nn_f"),
@@ -154,23 +177,20 @@ def main(options: Sequence[str] | None = None) -> None:
     else:
         parts = arguments.parts or SHOWN
         results = results_of(read_rows(arguments.results), arguments.experiment)
-    shown = tables_of(results, parts)
-    tables = [table for of_part in shown.values() for table in of_part]
+    tables = tables_of(results, parts)
     for table in tables:
         print(f"\n{table.as_text()}")
-    report = Report(bar_numbers=load_bars("language_modeling"), rows=table_rows(shown))
-    compared = compare(results)
-    report.rows += compared
+    report = Report(bar_numbers=load_bars("language_modeling"), rows=compare(results))
     report.heading("Bars")
-    judge_bars(report, compared)
+    judge_bars(report)
     print(f"\nRows: {arguments.results}, experiment {results.experiment}")
     if arguments.markdown:
         arguments.markdown.parent.mkdir(parents=True, exist_ok=True)
         arguments.markdown.write_text("\n".join(table.as_markdown() for table in tables))
-    if arguments.plots:
-        from benchmarks.language_modeling.figures import save_figures
+    if arguments.plot:
+        from benchmarks.language_modeling.figures import save_learning_curves
 
-        save_figures(arguments.plots, results)
+        save_learning_curves(arguments.plot, results)
     if arguments.json:
         write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
 
@@ -223,7 +243,7 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
     parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
-    parser.add_argument("--plots", type=Path, help="folder for the figures (PNG)")
+    parser.add_argument("--plot", type=Path, help="where to draw bits per byte by steps (PNG)")
     arguments = parser.parse_args(options)
     if (arguments.train is None) != (arguments.test is None) or (
         arguments.data and arguments.train

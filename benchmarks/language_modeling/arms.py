@@ -34,7 +34,6 @@ REFERENCE_NOISE_VARIANCE = 0.1  # of σ² in the rows of selectors that have no 
 NOISE_VARIANCES = (1e-4, 0.01, 0.1, 1.0, 10.0)
 CONTEXT_TOKENS = (1024, 2048, 4096)
 CANDIDATES = (50, 100, 200, 500, 1000)
-BATCHES = (1, 2, 5, 10)
 LEARNING_RATES = {
     "all": (2e-4, 5e-4, 1e-3, 2e-3),
 }
@@ -58,10 +57,9 @@ class Arm:
         n_steps: N, how many to choose.
         is_normalized: Whether embeddings are scaled to unit length first. If not, SIFT, US and
             NN go by inner products; the other selectors know cosines alone.
-        scope: What learns, see `FineTuningSettings`. This and all below: None where nothing is
-            learned.
+        scope: What learns, see `scopes`. This and all below: None where nothing is learned.
         learning_rate: Of Adam.
-        chunks_per_step: Chunks whose mean loss one step follows.
+        chunks_per_step: Chunks whose mean loss one step follows. New rows have one.
         order: "chosen" or "reversed": whether the first chosen is learned first or last.
         context_tokens: How many tokens of chunks are read at most; None for as many as the
             window takes, and where nothing is read.
@@ -222,7 +220,6 @@ def _by_part(main: MainSettings) -> dict[str, list[Arm]]:
         "order": [
             learning(one, order=order) for one in ("SIFT", "NN") for order in ("chosen", "reversed")
         ],
-        "batch": [learning("SIFT", chunks_per_step=size) for size in BATCHES],
         "scope": [learning("SIFT", scope=one, learning_rate=rates[one]) for one in rates],
         "normalized": [
             replace(arm, is_normalized=one) for one in (True, False) for arm in (sift, nearest)

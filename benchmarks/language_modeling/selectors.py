@@ -36,24 +36,6 @@ WEIGHT_ROUNDING = 1e-15
 WEIGHT_DECIMALS = 6  # to order by weight: equal weights tie whatever their rounding
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Reconstruction:
-    """The point of the candidates' convex hull found nearest to the query.
-
-    Args:
-        weights: Shape (n,), >= 0, sum 1; shape (0,) for an empty pool.
-        distance: |q - Σ w_i x_i| between unit vectors, in [0, 2]; infinite for an empty pool.
-            0 only if a candidate points where the query does, for the sphere is round.
-        duality_gap: By how much distance² may exceed its minimum at most, >= 0.
-        n_iterations: Steps that changed the weights.
-    """
-
-    weights: FloatArray
-    distance: float
-    duality_gap: float
-    n_iterations: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class HullReconstructionSelector:
     """Chooses the candidates whose mean lies nearest to the query, each as often as it weighs.
@@ -113,7 +95,7 @@ class HullReconstructionSelector:
         target, units = _unit_vectors(query, candidates)
         positions = np.empty(0, dtype=np.intp)
         if len(units) > 0 and n_select > 0:
-            weights = self._solve(target, units, n_select).weights
+            weights = self.weights(target, units, n_select)
             support = np.flatnonzero(weights)
             order = np.argsort(-weights[support].round(WEIGHT_DECIMALS), kind="stable")
             support = support[order]
@@ -121,28 +103,18 @@ class HullReconstructionSelector:
             positions = np.repeat(support, counts)
         return _selection(query, candidates, positions, n_select)
 
-    def reconstruct(
-        self, query: FloatArray, candidates: FloatArray, *, max_support: int | None = None
-    ) -> Reconstruction:
-        """Return the convex weights themselves, before they become counts.
+    def weights(self, target: FloatArray, units: FloatArray, max_support: int) -> FloatArray:
+        """Return the convex weights, shape (n,), before they become counts.
 
-        Takes O(n · d) time an iteration; about 100 iterations for n = 200.
+        Frank–Wolfe with away steps. Takes O(n · d) time an iteration; about 100 iterations for
+        n = 200.
 
         Args:
-            query: Shape (d,).
-            candidates: Shape (n, d). n may be 0.
+            target: The query's unit vector, shape (d,).
+            units: The candidates' unit vectors, shape (n, d), n >= 1.
             max_support: End before more candidates than this have weight, >= 1, whatever
-                the gap. `select` passes its `n_select`, as the paper does. Default: no limit.
+                the gap. `select` passes its `n_select`, as the paper does.
         """
-        target, units = _unit_vectors(query, candidates)
-        if len(units) == 0:
-            return Reconstruction(
-                weights=np.empty(0), distance=np.inf, duality_gap=0.0, n_iterations=0
-            )
-        return self._solve(target, units, max_support or len(units))
-
-    def _solve(self, target: FloatArray, units: FloatArray, max_support: int) -> Reconstruction:
-        """Run Frank–Wolfe with away steps on unit rows (n, d), n >= 1."""
         weights = np.zeros(len(units))
         weights[_first_nearly_largest(units @ target)] = 1.0
         n_iterations = 0
@@ -170,12 +142,7 @@ class HullReconstructionSelector:
             weights[weights < WEIGHT_ROUNDING] = 0.0
             weights /= weights.sum()
             n_iterations += 1
-        return Reconstruction(
-            weights=weights,
-            distance=float(np.linalg.norm(residual)),
-            duality_gap=max(gap, 0.0),  # rounding may cross zero
-            n_iterations=n_iterations,
-        )
+        return weights
 
 
 @dataclass(frozen=True, kw_only=True)

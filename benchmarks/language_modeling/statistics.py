@@ -39,14 +39,6 @@ def not_worse_than_best(columns: pd.DataFrame) -> dict[str, bool]:
     return {name: (gap.low if gap.n > 1 else gap.value) <= 0 for name, gap in gaps.items()}
 
 
-def grouped_mean(values: np.ndarray, prompts: np.ndarray) -> Estimate:
-    """Return the mean of values of which those of one prompt are not independent.
-
-    The standard error is the standard deviation of the resampled means.
-    """
-    return _over_prompts(lambda of: float(values[of].mean()), prompts)
-
-
 def pearson(x: np.ndarray, y: np.ndarray, prompts: np.ndarray, leave_out: float = 0) -> Estimate:
     """Return Pearson's correlation, without this share of the points at each end of `x`.
 

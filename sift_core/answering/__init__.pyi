@@ -5,8 +5,8 @@ from sift_core.answering.engine import AnswerEngine as AnswerEngine
 from sift_core.answering.in_context import InContextAnswerer as InContextAnswerer
 from sift_core.answering.in_context import TextGenerator as TextGenerator
 from sift_core.answering.learning.adapter_cache import AdapterCache as AdapterCache
-from sift_core.answering.learning.clusters import ClusterAdapters as ClusterAdapters
-from sift_core.answering.learning.clusters import learn_clusters as learn_clusters
+from sift_core.answering.learning.collection import learn_collection as learn_collection
+from sift_core.answering.learning.collection import load_learned as load_learned
 from sift_core.answering.learning.fine_tuning import FineTuned as FineTuned
 from sift_core.answering.learning.fine_tuning import fine_tune as fine_tune
 from sift_core.answering.learning.fine_tuning import fine_tuned as fine_tuned

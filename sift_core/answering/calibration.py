@@ -233,7 +233,7 @@ def calibrate(
         n: Number of examples at most, >= 8. Default: 40.
         minutes: No example begins after this many minutes, > 0. Default: 10.
         questions: Pairs of question and answer, in place of passages. Mode "merged" is measured
-            on them alone: its adapters may have learned the passages. Default: none.
+            on them alone: its adapter may have learned the passages. Default: none.
         seed: Seed of the passages that are drawn. Default: 0.
         on_example: Called after each example with the calibration so far. What it raises ends the
             calibration. Default: None.
@@ -357,7 +357,7 @@ def strategies_of(learning: LearningOptions, *, with_merged: bool) -> tuple[Stra
         efforts = sorted(effort.n_steps for effort in EFFORTS.values())
         counts = [n for n in efforts if n <= learning.max_steps]
     modes = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
-    merged = [Strategy(AnswerMode.MERGED)] if with_merged and learning.adapters is not None else []
+    merged = [Strategy(AnswerMode.MERGED)] if with_merged and learning.adapter is not None else []
     return (
         Strategy(AnswerMode.BASE),
         Strategy(AnswerMode.CONTEXT),
@@ -403,7 +403,7 @@ class Measurer:
                 bits.append(session.bits_per_byte(example.answer, opening=example.question))
             else:
                 bits.append(session.answer_bits_per_byte(example.answer))
-            learning_s = sum(session.timings.get(stage, 0.0) for stage in ("fine_tune", "merge"))
+            learning_s = session.timings.get("fine_tune", 0.0)
             seconds.append(learning_s + time.perf_counter() - started)
         features = self.answerer.features(query, read, lessons)
         return MeasuredExample(bits_per_byte=tuple(bits), seconds=tuple(seconds), features=features)

@@ -147,16 +147,13 @@ def make_choice(
         features = replace(
             answerer.features(query, read.chunks, learned.chunks),
             latency_s=_seconds_until(deadline),
-            can_merge=learning.adapters is not None,
+            can_merge=learning.adapter is not None,
         )
         decision = policy.decide(features)
     else:
         reason = "it was asked for" if mode is request.mode else "there is no candidate"
         is_off_topic = request.mode is AnswerMode.AUTO
         decision = Decision(mode=mode, reasons=(reason,), is_off_topic=is_off_topic)
-    reasons = decision.reasons
-    if decision.mode is AnswerMode.MERGED and learning.adapters is not None:
-        reasons = (*reasons, learning.adapters.reason(query))
     learned = learned if decision.mode in LEARNING else None
     if learned is not None and decision.n_steps is not None:
         learned = learned.first(decision.n_steps)
@@ -164,7 +161,7 @@ def make_choice(
     return Choice(
         query=query,
         mode=decision.mode,
-        reasons=reasons,
+        reasons=decision.reasons,
         pool=pool,
         read=read if decision.mode in READING else None,
         learned=learned,

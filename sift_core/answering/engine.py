@@ -182,15 +182,13 @@ class AnswerEngine:
         Arguments and errors are those of `answer`.
         """
         request = self._request(question, options)
-        if request.mode is AnswerMode.BASE:
+        if request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
             return self._choice(request, request.query())
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = self._rewriter.rewrite(request, timings)
         with timed(timings, "embed"):
             query = request.query(embedder)
-        if request.mode is AnswerMode.MERGED:
-            return self._choice(request, query, timings=timings)
         arguments = self._first_choice(request, query)
         chosen = search(source, request.searched(query), filter=request.filter, **arguments)
         return self._choice(request, query, chosen, timings)
@@ -198,15 +196,13 @@ class AnswerEngine:
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         request = self._request(question, options)
-        if request.mode is AnswerMode.BASE:
+        if request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
             return self._choice(request, request.query())
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
         request = await self._rewriter.arewrite(request, timings)
         with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
-        if request.mode is AnswerMode.MERGED:
-            return self._choice(request, query, timings=timings)
         arguments = await asyncio.to_thread(self._first_choice, request, query)
         searched = request.searched(query)
         chosen = await asearch(source, searched, filter=request.filter, **arguments)
@@ -361,10 +357,10 @@ class AnswerEngine:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
         self.language_model.check_generation(request.generation)
-        if request.mode is AnswerMode.MERGED and self.learning.adapters is None:
+        if request.mode is AnswerMode.MERGED and self.learning.adapter is None:
             raise InvalidInputError(
-                'mode "merged" needs adapters that were learned beforehand; construct the engine '
-                "with `LearningOptions(adapters=…)`, from `learn_clusters` or `sift learn`"
+                'mode "merged" needs an adapter that was learned beforehand; construct the engine '
+                "with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
             )
         request.choice_options(self.options)  # checks them
         return request

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from sift_core.answering.answer import Answer, Citation
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.prefix import Prefix
+from sift_core.answering.model.prefix_cache import Prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.options import LARGEST_COUNT, PLACE, PromptOptions
 from sift_core.answering.policy import PolicyFeatures

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field, replace
 
 from sift_core.answering.learning.adapter_cache import AdapterCache
-from sift_core.answering.learning.clusters import ClusterAdapters
 from sift_core.answering.learning.effort import EFFORTS, check_effort, effort_for
 from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.adapters import Adapter
 from sift_core.checks import as_count, check_flag, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
@@ -74,8 +74,8 @@ class LearningOptions:
         settings: How an adapter learns. Default: the paper's settings.
         cache: Keeps adapters for the next question with the same chunks. Default: one in memory;
             None keeps nothing.
-        adapters: Adapters that were learned from the collection beforehand, for mode "merged".
-            Default: none, and no such mode.
+        adapter: What `learn_collection` has learned beforehand, for mode "merged". Default: none,
+            and no such mode.
 
     Raises:
         InvalidInputError: If there is no such effort, or `n_steps` is out of its range.
@@ -86,7 +86,7 @@ class LearningOptions:
     selector: Selector = field(default_factory=_paper_selector)
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
     cache: AdapterCache | None = field(default_factory=AdapterCache)
-    adapters: ClusterAdapters | None = None
+    adapter: Adapter | None = None
 
     def __post_init__(self) -> None:
         check_effort(self.effort)

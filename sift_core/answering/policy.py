@@ -64,7 +64,7 @@ class PolicyFeatures:
         room: Tokens that the window has left for chunks beside prompt and answer; may be < 0.
         learn_tokens: Tokens of each training step, repeats counted; as many as variances.
         max_new_tokens: Length of the answer at most.
-        can_merge: Whether there are adapters that were learned beforehand. Default: False.
+        can_merge: Whether there is an adapter that was learned beforehand. Default: False.
         latency_s: Seconds that the caller will wait for the answer, > 0. Default: any time.
     """
 
@@ -149,7 +149,7 @@ class CostModel:
         *,
         aim_s: float = 4.0,
     ) -> CostModel:
-        """Return the costs of a model, measured now with one chunk a step, on an idle machine.
+        """Return the costs of a model, measured now on an idle machine.
 
         Args:
             language_model: The model.
@@ -166,7 +166,7 @@ class CostModel:
 
         as_number("aim_s", aim_s, minimum=0)
         settings = settings or FineTuningSettings()
-        settings = replace(settings, chunks_per_step=1, reuse_gradients=False, max_seconds=None)
+        settings = replace(settings, max_seconds=None)
         with fine_tuned(language_model, [_text(language_model, 2)], settings):
             adapted_prefill, adapted_new_token_s = _generation_costs(language_model, aim_s / 3)
         prefill, new_token_s = _generation_costs(language_model, aim_s / 3)

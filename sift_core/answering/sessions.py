@@ -53,7 +53,7 @@ class Session:
         choice: Mode, reasons and documents.
         answerer: How questions are put and answers generated.
         tuned: What was learned; None if nothing was.
-        merged: What was learned beforehand and merged for the question; None but in mode "merged".
+        merged: What was learned from the collection beforehand; None but in mode "merged".
         timings: Seconds by stage, of choosing and learning.
     """
 
@@ -255,7 +255,7 @@ def prepare_session(
         AnswerError: If fine-tuning fails; the model is as before.
     """
     language_model = answerer.language_model
-    tuned = merged = None
+    tuned = None
     timings = dict(choice.timings)
     lessons = choice.chunks(choice.learned)
     if len(lessons):
@@ -265,12 +265,15 @@ def prepare_session(
                 language_model, lessons, settings, learning.cache, on_step=on_step
             )
             language_model.verify_base()
-    if choice.mode is AnswerMode.MERGED and learning.adapters is not None:
-        with timed(timings, "merge"):
-            merged = learning.adapters.adapter_for(choice.query)
     if choice.refuses:
         answerer = replace(answerer, generator=RefusalWriter())
-    return Session(choice=choice, answerer=answerer, tuned=tuned, merged=merged, timings=timings)
+    return Session(
+        choice=choice,
+        answerer=answerer,
+        tuned=tuned,
+        merged=learning.adapter if choice.mode is AnswerMode.MERGED else None,
+        timings=timings,
+    )
 
 
 def _picks(choice: Choice, used: CandidatePool) -> dict[str, Pick]:

@@ -48,7 +48,6 @@ _STAGES = {
     "fetch": "retrieval",
     "select": "selection",
     "fine_tune": "fine-tuning",
-    "merge": "merging",
     "generate": "generation",
 }
 
@@ -94,7 +93,7 @@ def ask(
     about: dict[str, Any] = {"store": None, "embedder": None}
     opened = None
     with ExitStack() as stack:
-        if mode != "base":
+        if mode not in ("base", "merged"):
             opened = stack.enter_context(open_with_embedder(store, embedder))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
         with Working("Loading the language model …") as status:

@@ -59,13 +59,13 @@ def calibrate(
     started = time.monotonic()
     with open_with_embedder(store, embedder) as opened:
         with Working("Loading the language model …") as status:
-            from sift_core.answering import ClusterAdapters, LearningOptions  # with torch
+            from sift_core.answering import LearningOptions, load_learned  # with torch
             from sift_core.answering.calibration import LEAST_EXAMPLES
             from sift_core.answering.calibration import calibrate as measure
 
             language_model = load_language_model(model, device, dtype=dtype, console=status.console)
             has_adapters = bool(pairs) and Path(adapters).is_dir()
-            learned = ClusterAdapters.load(adapters, language_model) if has_adapters else None
+            learned = load_learned(adapters, language_model) if has_adapters else None
             status.update("Measuring the machine …")
             last_line = [started]
 
@@ -85,7 +85,7 @@ def calibrate(
                     language_model,
                     opened.source,
                     opened.embedder,
-                    learning=LearningOptions(effort=effort, adapters=learned),
+                    learning=LearningOptions(effort=effort, adapter=learned),
                     n=examples,
                     minutes=minutes,
                     questions=pairs,

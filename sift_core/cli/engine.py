@@ -42,7 +42,7 @@ def load_engine(
         max_new_tokens: Length of an answer at most.
         console: Told where a model is made that was not there yet.
         is_calibrated: Whether mode "auto" goes by the calibration of the index. Default: True.
-        adapters: Folder of the adapters for mode "merged". Default: none.
+        adapters: Folder of `sift learn`, for mode "merged". Default: none.
         calibrated_adapters: Folder that is used if the calibration has mode "merged". Default:
             none.
 
@@ -51,10 +51,10 @@ def load_engine(
     """
     from sift_core.answering import (  # with torch
         AnswerEngine,
-        ClusterAdapters,
         LearningOptions,
         PromptOptions,
         VariancePolicy,
+        load_learned,
     )
 
     language_model = load_language_model(
@@ -65,9 +65,9 @@ def load_engine(
         calibrated = _calibrated(
             opened.address, answers.calibration, calibrated_adapters, language_model
         )
-    learned = calibrated.get("adapters")
+    learned = calibrated.get("adapter")
     if adapters is not None:
-        learned = ClusterAdapters.load(adapters, language_model)
+        learned = load_learned(adapters, language_model)
     policy = calibrated.get("policy") or VariancePolicy()
     rewriting = answers.query_rewriting
     return AnswerEngine(
@@ -76,7 +76,7 @@ def load_engine(
         embedder=None if opened is None else opened.embedder,
         options=options,
         prompt=PromptOptions(cite=answers.cite),
-        learning=LearningOptions(effort=answers.effort, n_steps=answers.steps, adapters=learned),
+        learning=LearningOptions(effort=answers.effort, n_steps=answers.steps, adapter=learned),
         generation={"max_new_tokens": max_new_tokens},
         policy=replace(policy, on_off_topic=answers.on_off_topic),
         query_rewriting=None if rewriting == "off" else rewriting,
@@ -96,7 +96,7 @@ def calibration_path(address: StoreAddress) -> Path:
 def _calibrated(
     address: StoreAddress, named: str | None, adapters: str | None, language_model: LanguageModel
 ) -> dict[str, Any]:
-    """Return the "policy" of a calibration, and its "adapters"; nothing without a calibration.
+    """Return the "policy" of a calibration, and its "adapter"; nothing without a calibration.
 
     Args:
         address: The index.
@@ -110,14 +110,14 @@ def _calibrated(
     path = calibration_path(address) if named is None else Path(named)
     if named is None and not path.is_file():
         return {}
-    from sift_core.answering import Calibration, ClusterAdapters
+    from sift_core.answering import Calibration, load_learned
 
     try:
         calibration = Calibration.load(path, language_model)
         found: dict[str, Any] = {"policy": calibration.policy}
         has_merged = any(one.mode is AnswerMode.MERGED for one in calibration.strategies)
         if has_merged and adapters is not None and Path(adapters).is_dir():
-            found["adapters"] = ClusterAdapters.load(adapters, language_model)
+            found["adapter"] = load_learned(adapters, language_model)
         return found
     except InvalidInputError as error:
         if named is not None:

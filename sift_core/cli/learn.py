@@ -1,4 +1,4 @@
-"""`sift learn`: adapters of the index's clusters, for answers without learning."""
+"""`sift learn`: an adapter that has learned the index, for answers without learning."""
 
 from __future__ import annotations
 
@@ -14,51 +14,37 @@ import typer
 from sift_core.cli import options as flags
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import Terminal, Working, counted, print_json
-from sift_core.cli.stores import StoreAddress, named_embedder, open_store
+from sift_core.cli.stores import StoreAddress, open_store
 
 LONG_S = 5.0  # a fine-tuning that takes longer says how long
 EVERY_S = 10.0  # in a pipe, where no line can be written over
-MOST_CHUNKS = 20_000  # guess: what is clustered at most, drawn at random
+MOST_CHUNKS = 20_000  # guess: what is read at most to draw chunks from
 
 
 def learn(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     model: flags.ModelOption = flags.DEFAULT_MODEL,
-    embedder: flags.EmbedderOption = None,
     adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
-    clusters: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="How many adapters at most; each takes memory and disk. With 1 all is one.",
-        ),
-    ] = 24,
-    chunks: Annotated[
-        int, typer.Option(min=1, help="How many chunks are learned from in all at most.")
-    ] = 1000,
+    chunks: Annotated[int, typer.Option(min=1, help="How many chunks are learned at most.")] = 1000,
     device: flags.DeviceOption = None,
     dtype: flags.DtypeOption = "auto",
     json: flags.JsonOption = False,
 ) -> None:
     """Learn the index once, for `sift ask --mode merged`, which learns nothing at a question.
 
-    Clusters the chunks and fine-tunes an adapter on each cluster. What was interrupted goes on by
-    the same command.
+    Fine-tunes one adapter on chunks that are drawn at random, once.
 
     Examples:
     sift learn
     sift ask "How do I upload a file?" --mode merged
     """
     address = StoreAddress.parse(store)
-    with open_store(address, embedder_name=embedder) as source:
-        name = named_embedder(source, address, embedder)
-        with Working("Reading the store …"):
-            sample = source.sample(MOST_CHUNKS, np.random.default_rng(0))
+    with open_store(address) as source, Working("Reading the store …"):
+        sample = source.sample(MOST_CHUNKS, np.random.default_rng(0))
     with Working("Loading the language model …") as status:
-        from sift_core.answering import learn_clusters  # with torch
+        from sift_core.answering import learn_collection  # with torch
 
         language_model = load_language_model(model, device, dtype=dtype, console=status.console)
-        status.update("Clustering …")
         progress: list[LearningProgress] = []
 
         def on_step(done: int, total: int, loss: float) -> None:
@@ -66,35 +52,24 @@ def learn(
                 progress.append(LearningProgress(status=status, n_steps=total - done + 1))
             progress[0].step(loss)
 
-        found = learn_clusters(
-            language_model,
-            sample,
-            adapters,
-            embedder_name=name,
-            n_clusters=clusters,
-            n_chunks=chunks,
-            on_step=on_step,
-        )
+        found = learn_collection(language_model, sample, adapters, n_chunks=chunks, on_step=on_step)
     n_learned = min(chunks, len(sample.texts))
     if json:
         print_json(
             {
                 "adapters": adapters,
-                "n_adapters": len(found.adapters),
                 "bytes": found.n_bytes,
                 "n_learned": n_learned,
                 "n_stored": sample.n_stored,
                 "store": str(address),
                 "model": model,
-                "embedder": name,
             }
         )
         return
     console = Terminal()
     of = f"{n_learned:,} of " if n_learned < sample.n_stored else ""
     console.say(
-        f"{counted(len(found.adapters), 'adapter')} learned from "
-        f"{of}{counted(sample.n_stored, 'chunk')} in {Path(adapters)}; in use they take "
+        f"Learned {of}{counted(sample.n_stored, 'chunk')} into {Path(adapters)}; in use that takes "
         f"{found.n_bytes / 2**20:,.0f} MiB of memory."
     )
     where = "" if adapters == flags.DEFAULT_ADAPTERS else f" --adapters {adapters}"

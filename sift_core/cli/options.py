@@ -74,7 +74,7 @@ AdaptersOption = Annotated[
     str,
     typer.Option(
         metavar="FOLDER",
-        help="Where the adapters are that sift learn makes for the mode merged.",
+        help="Where sift learn keeps what it has learned, for the mode merged.",
     ),
 ]
 CalibrationOption = Annotated[

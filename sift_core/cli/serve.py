@@ -38,7 +38,7 @@ class AppOptions:
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="Of the adapters that sift learn made; with them there is the mode merged.",
+            help="What sift learn has made; with it there is the mode merged.",
             show_default=False,
         ),
     ] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sift_core.checks import as_finite_array, checked_rows
+from sift_core.checks import as_finite_array, checked_rows, is_matrix
 from sift_core.selection.backend import loaded
 from sift_core.types import FloatArray
 
@@ -22,7 +22,7 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
     Raises:
         InvalidInputError: If shapes do not fit, or a number is not finite.
     """
-    if np.ndim(query) == 2 and len(query):
+    if (getattr(query, "ndim", 0) == 2 or is_matrix(query)) and len(query):
         each = [cosine_similarities(one, embeddings) for one in query]
         nearest: FloatArray = np.max(each, axis=0)
         return nearest

@@ -60,14 +60,14 @@ class InMemorySource(LexicalFetching):
         embedder_name: str | None = None,
     ) -> None:
         embeddings = as_finite_array("embeddings", embeddings, n_dimensions=2)
-        ids = [str(i) for i in range(len(texts))] if document_ids is None else document_ids
+        ids = [str(i) for i in range(len(embeddings))] if document_ids is None else document_ids
         with np.errstate(over="ignore"):  # too large for float32: refused as not finite
             embeddings = embeddings.astype(np.float32)
         self._documents = CandidatePool(  # checks lengths; similarities are per query
             document_ids=ids,
             texts=texts,
             embeddings=embeddings,
-            similarities=np.zeros(len(ids), dtype=np.float32),
+            similarities=np.zeros(len(embeddings), dtype=np.float32),
             metadata=metadata,
         )
         self.embedder_name = embedder_name

@@ -30,7 +30,7 @@ TEXTS = ["the cat sat on the mat", "the dog sat on the log"]
 KEYS = [f"{number:064x}" for number in range(20)]
 LAYOUT = AdapterLayout(layers=(AdaptedLayer(name="layer", n_in=64, n_out=64),), rank=8)
 N_BYTES = 4 * LAYOUT.n_values
-REPORT = FineTuningReport(losses=(1.5, 0.1 + 0.2), n_steps=2, n_skipped=1, rows_per_pass=3)
+REPORT = FineTuningReport(losses=(1.5, 0.1 + 0.2), n_steps=2, n_skipped=1, checkpointing=True)
 
 
 def an_adapter(seed=0):
@@ -83,9 +83,7 @@ def test_equal_inputs_have_one_key_and_all_others_another(make_random_lm):
         {"settings": replace(SETTINGS, lora=lora(4, targets=["q_proj", "v_proj"]))},
         {"settings": replace(SETTINGS, learning_rate=2e-2)},
         {"settings": replace(SETTINGS, seed=1)},
-        {"settings": replace(SETTINGS, scope="top:1")},
-        {"settings": replace(SETTINGS, chunks_per_step=2)},
-        {"settings": replace(SETTINGS, reuse_gradients=True)},
+        {"settings": replace(SETTINGS, schedule="linear")},
         {"settings": replace(SETTINGS, chunk_format="chat")},
         {"settings": replace(SETTINGS, chunk_format="chat", chat_request="Speak.")},
     ]
@@ -157,12 +155,10 @@ def test_a_cached_adapter_computes_bit_for_bit_what_was_learned(make_random_lm, 
         assert lm.bits_per_byte(TEXTS[0]) == expected
 
 
-def test_what_was_cut_short_and_copies_of_a_model_are_not_cached(make_random_lm, tmp_path):
+def test_what_was_cut_short_is_not_cached(tmp_path):
     cache = AdapterCache(tmp_path)
     assert not cache.put(KEYS[0], an_adapter(), replace(REPORT, stop_reason="time"))
     assert not cache.put(KEYS[0], an_adapter(), replace(REPORT, stop_reason="diverged"))
-    tuned = fine_tune(make_random_lm(), TEXTS[:1], FineTuningSettings(scope="full"))
-    assert not cache.put(KEYS[0], tuned.adapter, tuned.report)
     assert cache.get(KEYS[0]) is None
     assert not names_in(tmp_path)
 
@@ -181,10 +177,6 @@ def test_a_key_that_is_no_hash_is_refused(key, tmp_path):
 
 def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
-
-
-def empty(path):
-    path.write_bytes(b"")
 
 
 def put_a_pickle(path):
@@ -209,10 +201,6 @@ def nest_too_deep(path):
     describe(path, lambda described, values: ("[" * 100_000, values))
 
 
-def put_a_list(path):
-    describe(path, lambda described, values: ("[]", values))
-
-
 def scale_by_text(path):
     describe(path, lambda d, values: (json.dumps({**json.loads(d), "alpha": "x"}), values))
 
@@ -221,10 +209,10 @@ def put_whole_numbers(path):
     describe(path, lambda described, values: (described, values.long()))
 
 
-CRAFTED = [nest_too_deep, put_a_list, scale_by_text, put_whole_numbers]
+CRAFTED = [nest_too_deep, scale_by_text, put_whole_numbers]
 
 
-@pytest.mark.parametrize("damage", [cut, empty, put_a_pickle, put_another_keys, *CRAFTED])
+@pytest.mark.parametrize("damage", [cut, put_a_pickle, put_another_keys, *CRAFTED])
 def test_a_damaged_adapter_is_reported_deleted_and_learned_anew(damage, tmp_path):
     AdapterCache(tmp_path).put(KEYS[0], an_adapter(), REPORT)
     damage(file_of(tmp_path, KEYS[0]))

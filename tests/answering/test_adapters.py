@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from sift_core.answering.learning.fine_tuning import fine_tune
@@ -16,7 +16,6 @@ from sift_core.answering.model.adapters import (
     CONFIG_NAME,
     WEIGHTS_NAME,
     Adapter,
-    sum_of_adapters,
 )
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.errors import InvalidInputError
@@ -98,11 +97,9 @@ def test_the_configuration_is_one_that_vllm_takes(folder, lm):
 
 CONFIG_CHANGES = {
     "DoRA": ({"use_dora": True}, "without dropout, got one with use_dora"),
-    "no rank": ({"r": None}, "adapter"),
     "another rank": ({"r": 5}, "incomplete"),
     "a rank of text": ({"r": "4"}, "rank"),
     "an endless scaling": ({"lora_alpha": 10**400}, "lora_alpha"),
-    "a number for a name": ({"peft_type": 5}, "adapter"),
     "no scaling": ({"lora_alpha": None}, "lora_alpha"),
 }
 
@@ -125,11 +122,9 @@ DAMAGES = {
     "no weights": lambda folder: (folder / WEIGHTS_NAME).unlink(),
     "no configuration": lambda folder: (folder / CONFIG_NAME).unlink(),
     "half the weights": cut_in_half,
-    "empty weights": lambda folder: (folder / WEIGHTS_NAME).write_bytes(b""),
     "a pickle": lambda folder: torch.save({}, folder / WEIGHTS_NAME),
     "no JSON": lambda folder: (folder / CONFIG_NAME).write_text("{", encoding="utf-8"),
     "nested too deep": lambda folder: (folder / CONFIG_NAME).write_bytes(b'{"r":' * 100_000),
-    "another encoding": lambda folder: (folder / CONFIG_NAME).write_bytes(b"\xff\xfe\x00"),
     "a list": lambda folder: (folder / CONFIG_NAME).write_text("[]", encoding="utf-8"),
     "a file for a folder": lambda folder: (
         [path.unlink() for path in folder.iterdir()],
@@ -191,42 +186,6 @@ def test_an_adapter_of_another_model_is_refused(shape, message, folder, make_ran
     assert other.bits_per_byte(TEXTS[0]) == before
 
 
-def test_a_sum_of_adapters_equals_pefts_concatenation(lm, tmp_path):
-    weights = [0.7, -0.25]
-    adapters = []
-    for i, rank in enumerate((3, 4)):
-        settings = FineTuningSettings(lora=lora(rank), learning_rate=2e-2, seed=i)
-        adapters.append(fine_tune(lm, TEXTS[i:], settings).adapter)
-        adapters[i].save(tmp_path / str(i))
-    summed = sum_of_adapters(adapters, weights, key="s")
-    assert (summed.rank, summed.key) == (7, "s")
-    with lm.adapted(summed):
-        ours = logits_of(lm.model, range(1, 20))
-    with pefts_own_warnings():
-        theirs = PeftModel.from_pretrained(
-            ALL_SHAPES["llama, tied head"](), tmp_path / "0", adapter_name="0"
-        )
-        theirs.load_adapter(tmp_path / "1", adapter_name="1")
-        theirs.add_weighted_adapter(["0", "1"], weights, "both", combination_type="cat")
-        theirs.set_adapter("both")
-    assert torch.allclose(ours, logits_of(theirs, range(1, 20)), rtol=0, atol=1e-5)
-    assert not torch.allclose(ours, logits_of(lm.model, range(1, 20)), rtol=0, atol=1e-2)
-
-
-@pytest.mark.parametrize("wrong", ["none", "a weight too many", "other layers"])
-def test_a_sum_that_cannot_be_is_refused(wrong, lm):
-    one = fine_tune(lm, TEXTS[:1], SETTINGS).adapter
-    few = FineTuningSettings(lora=lora(4), scope="top:1")
-    other = fine_tune(lm, TEXTS[:1], few).adapter
-    adapters, weights = {
-        "none": ([], []),
-        "a weight too many": ([one], [1.0, 1.0]),
-        "other layers": ([one, other], [1.0, 1.0]),
-    }[wrong]
-    with pytest.raises(InvalidInputError):
-        sum_of_adapters(adapters, weights)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["4 bits", "8 bits"])
 def test_a_quantised_base_learns_and_its_adapter_loads_in_peft(kind, tmp_path):
@@ -241,7 +200,6 @@ def test_a_quantised_base_learns_and_its_adapter_loads_in_peft(kind, tmp_path):
     lm = LanguageModel.from_pretrained(
         tmp_path / "base", device="cuda", quantization_config=BitsAndBytesConfig(**options)
     )
-    assert lm.parts.is_quantized
     base = lm.bits_per_byte(TEXTS[0])
     tuned = fine_tune(lm, [TEXTS[0]] * 6, FineTuningSettings(lora=lora(4), learning_rate=1e-2))
     assert tuned.losses[-1] < tuned.losses[0] - 0.05
@@ -249,8 +207,6 @@ def test_a_quantised_base_learns_and_its_adapter_loads_in_peft(kind, tmp_path):
     with lm.adapted(tuned.adapter):
         assert lm.bits_per_byte(TEXTS[0]) < base - 0.05
     assert lm.bits_per_byte(TEXTS[0]) == base
-    with pytest.raises(InvalidInputError, match="quantised"):
-        fine_tune(lm, TEXTS, FineTuningSettings(scope="full"))
 
     tuned.adapter.save(tmp_path / "adapter")
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "base")

@@ -31,6 +31,7 @@ from sift_core.answering.calibration import (
     strategies_of,
 )
 from sift_core.files import seal, unseal
+from tests.answering.plain_peft import assert_same_state, state_of
 from tests.answering.test_policy import features
 from tests.engines import engine_of
 
@@ -172,7 +173,7 @@ def test_passages_are_drawn_and_halved(make_engine):
 
 def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tmp_path):
     engine = make_engine(cache=AdapterCache(folder=tmp_path))
-    before = engine.language_model.bits_per_byte("as it was")
+    before = state_of(engine.language_model)
     seen = []
     found = calibrated(engine, n=8, on_example=seen.append)
     assert [len(one.examples) for one in seen] == list(range(1, 9))
@@ -180,8 +181,7 @@ def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tm
     assert found.bits_per_byte.shape == found.seconds.shape == (8, 4)
     assert found.strategies[0] == BASE
     assert found.cost_model is COSTS
-    assert engine.language_model.bits_per_byte("as it was") == before
-    engine.language_model.verify_base(exact=True)
+    assert_same_state(engine.language_model, before)
     assert not list(tmp_path.rglob("*"))
     again = calibrated(engine, n=8)
     assert (again.bits_per_byte == found.bits_per_byte).all()
@@ -213,9 +213,10 @@ def test_what_ends_it_early(make_engine):
             raise KeyboardInterrupt
 
     engine = make_engine()
+    before = state_of(engine.language_model)
     with pytest.raises(KeyboardInterrupt):
         calibrated(engine, on_example=stop)
-    engine.language_model.verify_base(exact=True)
+    assert_same_state(engine.language_model, before)
 
 
 class Dying(InMemorySource):

@@ -45,7 +45,7 @@ def test_predictions_by_hand():
 
 def test_a_model_is_measured_and_left_as_it_was(random_lm):
     before = random_lm.bits_per_byte("what it was")
-    settings = FineTuningSettings(max_seconds=1e-9, chunks_per_step=3, reuse_gradients=True)
+    settings = FineTuningSettings(max_seconds=1e-9)
     costs = CostModel.measure(random_lm, settings, aim_s=0)
     # 1/16, 1/4 and all of a window of 64; without time for the third
     assert [n for n, _ in costs.step] == [4, 16]

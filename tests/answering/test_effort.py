@@ -46,14 +46,6 @@ def test_a_rate_that_falls_learns_as_under_peft_with_torchs_schedule(make_random
     assert ours[-1] != pytest.approx(constant[-1], rel=1e-4)
 
 
-def test_a_repeated_chunk_with_one_gradient_has_the_rates_of_its_steps(make_random_lm):
-    lm = make_random_lm()
-    settings = FineTuningSettings(schedule="linear", learning_rate=1e-2, reuse_gradients=True)
-    twice = fine_tune(lm, [TEXTS[0]] * 2, settings).adapter.values
-    once = fine_tune(lm, [TEXTS[0]], FineTuningSettings(learning_rate=1e-2)).adapter.values
-    assert not torch.equal(twice, once)  # the second step, with half the rate
-
-
 @pytest.mark.parametrize("name", N_STEPS)
 def test_an_effort_is_a_number_of_steps_with_its_rate(make_engine, name):
     engine = make_engine(effort=name)

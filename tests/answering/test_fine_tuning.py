@@ -1,4 +1,3 @@
-import asyncio
 import math
 from dataclasses import replace
 
@@ -8,36 +7,88 @@ import torch
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import Adapter, FineTuningSettings, LanguageModel, fine_tuned
 from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.learners import LoraLearner
-from tests.answering.plain_peft import TEXTS, assert_same_state, state_of
+from sift_core.answering.learning.learner import LoraLearner
+from tests.answering.plain_peft import TEXTS, assert_same_state, lora, state_of
+from tests.answering.shapes import byte_tokenizer
 
 FAST = FineTuningSettings(learning_rate=1e-2)  # a random model learns little at 5e-4
 
 
-@pytest.mark.parametrize("scope", ["all", "top:1", "head", "full"])
-@pytest.mark.parametrize("chunks_per_step", [1, 2])
-def test_the_model_computes_along_the_way_with_what_is_learned_by_then(
-    make_random_lm, scope, chunks_per_step
-):
+def test_the_model_computes_along_the_way_with_what_is_learned_by_then(make_random_lm):
     lm = make_random_lm()
     before = state_of(lm)
-    settings = replace(FAST, scope=scope, chunks_per_step=chunks_per_step)
     seen = {}
-    fine_tune(lm, TEXTS, settings, on_state=lambda n: seen.update({n: lm.bits_per_byte(TEXTS[0])}))
-    assert list(seen) == ([0, 1, 2, 3] if chunks_per_step == 1 else [0, 2, 3])
+    fine_tune(lm, TEXTS, FAST, on_state=lambda n: seen.update({n: lm.bits_per_byte(TEXTS[0])}))
+    assert list(seen) == [0, 1, 2, 3]
     assert seen[0] == pytest.approx(lm.bits_per_byte(TEXTS[0]), abs=1e-6)
     for n in list(seen)[1:]:
-        with fine_tuned(lm, TEXTS[:n], settings):
+        with fine_tuned(lm, TEXTS[:n], FAST):
             assert seen[n] == pytest.approx(lm.bits_per_byte(TEXTS[0]), abs=1e-6)
     assert seen[3] < seen[0] - 0.01
     assert_same_state(lm, before)
 
 
-def test_the_base_is_bit_identical_after_an_exception_in_the_block(random_lm):
+def test_the_same_is_learned_again_and_the_model_stays_as_it_is(random_lm):
     before = state_of(random_lm)
-    with pytest.raises(KeyError), fine_tuned(random_lm, TEXTS):
-        raise KeyError("the user's own")
-    assert_same_state(random_lm, before)
+    base = random_lm.bits_per_byte(TEXTS[0])
+    losses = []
+    for checkpointing in (False, False, True):
+        other = LanguageModel(random_lm.model, byte_tokenizer())  # puts no second hook
+        settings = replace(FAST, checkpointing=checkpointing)
+        with fine_tuned(other, [*TEXTS, TEXTS[0]], settings) as tuned:
+            losses.append(tuned.losses)
+            assert random_lm.bits_per_byte(TEXTS[0]) < base - 0.01
+        assert random_lm.bits_per_byte(TEXTS[0]) == base
+        assert_same_state(random_lm, before)
+    assert losses[0] == losses[1] == pytest.approx(losses[2], rel=1e-5)
+    assert max(max(counts) for counts in before[5]) <= 1
+
+
+@pytest.mark.parametrize("has_inner", [True, False])
+def test_of_nested_blocks_the_innermost_counts(make_random_lm, has_inner):
+    lm = make_random_lm()
+    first = fine_tune(lm, TEXTS, FAST).adapter
+    second = fine_tune(lm, TEXTS[::-1], FAST).adapter if has_inner else None
+    with lm.adapted(first):
+        outside = lm.bits_per_byte(TEXTS[0])
+    with lm.adapted(second):
+        alone = lm.bits_per_byte(TEXTS[0])
+    with lm.adapted(first):
+        with lm.adapted(second):
+            assert lm.bits_per_byte(TEXTS[0]) == alone
+        assert lm.bits_per_byte(TEXTS[0]) == outside
+    assert outside != alone
+
+
+def test_learning_begins_from_the_base_also_where_something_is_active(make_random_lm):
+    lm = make_random_lm()
+    head = replace(FAST, lora=lora(4, targets=["lm_head"]))
+    for settings in (FAST, head):
+        expected = fine_tune(lm, TEXTS, settings).losses
+        with lm.adapted(fine_tune(lm, TEXTS[::-1], FAST).adapter):
+            assert fine_tune(lm, TEXTS, settings).losses == expected
+
+
+def test_generation_uses_what_was_learned(make_random_lm):
+    lm = make_random_lm("llama, own head")
+    before = lm.generate("aaaa", max_new_tokens=4).text
+    with fine_tuned(lm, ["a" * 24] * 12, replace(FAST, learning_rate=3e-2)):
+        assert lm.generate("aaaa", max_new_tokens=4).text == "aaaa"
+    assert lm.generate("aaaa", max_new_tokens=4).text == before != "aaaa"
+
+
+def test_chunks_as_turns_of_a_chat_are_learned_too(make_random_lm):
+    lm = LanguageModel(make_random_lm().model, byte_tokenizer())
+    lm.tokenizer.chat_template = (
+        "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<s>{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    as_chat = fine_tune(
+        lm, [TEXTS[0]] * 4, replace(FAST, chunk_format="chat", chat_request="Go on.")
+    )
+    assert as_chat.losses[-1] < as_chat.losses[0] - 0.02
+    as_text = fine_tune(lm, [TEXTS[0]] * 4, FAST)
+    assert as_chat.losses[0] != pytest.approx(as_text.losses[0], rel=1e-4)
 
 
 @pytest.mark.parametrize(("n_times", "n_refused"), [(4, 2), (0, 0)])
@@ -60,10 +111,10 @@ class Failing:
         self.n_calls, self.asked = 0, []
         original = LoraLearner.backward
 
-        def backward(learner, rows, *, checkpointing):
+        def backward(learner, window, weight, *, checkpointing):
             self.n_calls += 1
-            self.asked.append((len(rows), checkpointing))
-            loss = original(learner, rows, checkpointing=checkpointing)
+            self.asked.append(checkpointing)
+            loss = original(learner, window, weight, checkpointing=checkpointing)
             if self.n_calls not in calls:
                 return loss
             if isinstance(outcome, Exception):
@@ -102,24 +153,40 @@ def test_two_steps_in_a_row_that_are_not_finite_lead_back_to_the_last_good_adapt
     assert "the last good adapter" in tuned.report.warnings[0]
 
 
-def test_running_out_of_memory_halves_the_rows_then_computes_activations_again(
-    make_random_lm, monkeypatch
-):
+def test_running_out_of_memory_computes_activations_again(make_random_lm, monkeypatch):
     lm = make_random_lm()
-    settings = FineTuningSettings(chunks_per_step=3, rows_per_pass=3, learning_rate=1e-2)
-    with fine_tuned(lm, TEXTS, settings) as expected:
+    with fine_tuned(lm, TEXTS, FAST) as expected:
         pass
-    failing = Failing(monkeypatch, torch.OutOfMemoryError("out of memory"), calls={1, 2})
-    with fine_tuned(lm, TEXTS, settings) as tuned:
+    failing = Failing(monkeypatch, torch.OutOfMemoryError("out of memory"), calls={2})
+    with fine_tuned(lm, TEXTS, FAST) as tuned:
         pass
-    assert failing.asked[:5] == [(3, False), (1, False), (1, True), (1, True), (1, True)]
-    assert (tuned.report.rows_per_pass, tuned.report.checkpointing) == (1, True)
+    assert failing.asked == [False, False, True, True]
+    assert tuned.report.checkpointing
     assert tuned.losses == pytest.approx(expected.losses, rel=1e-5)
 
 
-def test_running_out_of_memory_with_one_row_and_checkpointing_is_an_error(
-    make_random_lm, monkeypatch
+@pytest.mark.parametrize("is_forward_own", [False, True])
+def test_layers_have_their_forward_back_after_memory_ran_out_in_one(
+    make_random_lm, monkeypatch, is_forward_own
 ):
+    lm = make_random_lm()
+    first, last = lm.model.model.layers
+    own = last.forward
+    if is_forward_own:  # as Accelerate leaves it
+        last.forward = own
+
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(first, "forward", fail)
+    with pytest.raises(AnswerError, match="pass shorter chunks"), fine_tuned(lm, TEXTS, FAST):
+        pytest.fail("must not be reached")
+    assert first.forward is fail
+    assert last.forward == own
+    assert ("forward" in vars(last)) == is_forward_own
+
+
+def test_running_out_of_memory_with_checkpointing_is_an_error(make_random_lm, monkeypatch):
     lm = make_random_lm()
     before = state_of(lm)
     Failing(monkeypatch, torch.OutOfMemoryError("out of memory"), calls=set(range(99)))
@@ -165,28 +232,6 @@ def test_blocks_of_two_models_hold_inside_each_other(make_random_lm):
             assert one.bits_per_byte(TEXTS[0]) == expected
 
 
-async def test_asyncio_tasks_have_an_adapter_each(make_random_lm):
-    lm = make_random_lm()
-    base = lm.bits_per_byte(TEXTS[0])
-    everyone_adapted = asyncio.Barrier(4) if hasattr(asyncio, "Barrier") else None
-    topics = [[letter * 20] * 4 for letter in "abc"]
-
-    async def score(topic):
-        with fine_tuned(lm, topic, FAST):
-            await (everyone_adapted.wait() if everyone_adapted else asyncio.sleep(0.1))
-            return lm.bits_per_byte(TEXTS[0])
-
-    async def read():
-        await (everyone_adapted.wait() if everyone_adapted else asyncio.sleep(0.1))
-        return lm.bits_per_byte(TEXTS[0])
-
-    *together, seen = await asyncio.gather(*(score(topic) for topic in topics), read())
-    assert seen == base
-    for topic, bits in zip(topics, together, strict=True):
-        with fine_tuned(lm, topic, FAST):
-            assert lm.bits_per_byte(TEXTS[0]) == bits
-
-
 def test_two_wrappers_of_one_model_share_what_is_active(make_random_lm, byte_tokenizer):
     lm = make_random_lm()
     other = LanguageModel(lm.model, byte_tokenizer)
@@ -211,32 +256,10 @@ def test_a_time_budget_ends_the_learning_after_the_first_step_beyond_it(make_ran
     assert (tuned.report.n_steps, tuned.report.stop_reason) == (1, "time")
 
 
-def test_a_chunk_chosen_again_may_follow_its_first_gradient(make_random_lm):
+@pytest.mark.parametrize("targets", ["all-linear", ["lm_head"]])
+def test_learning_goes_on_from_an_adapter_which_stays_as_it_is(make_random_lm, targets, tmp_path):
     lm = make_random_lm()
-    chunks = [TEXTS[0], TEXTS[1], TEXTS[0], TEXTS[0]]
-    settings = FineTuningSettings(reuse_gradients=True, learning_rate=1e-2)
-    with fine_tuned(lm, chunks, settings) as tuned:
-        reused = lm.bits_per_byte(TEXTS[0])
-    assert tuned.report.n_steps == 4
-    assert tuned.losses[0] == tuned.losses[1] == tuned.losses[2] != tuned.losses[3]
-    with fine_tuned(lm, chunks[:2], FAST):
-        assert reused < lm.bits_per_byte(TEXTS[0])  # the repeats did teach it more
-
-
-def test_several_chunks_a_step_follow_their_mean_gradient(make_random_lm):
-    lm = make_random_lm()
-    settings = FineTuningSettings(chunks_per_step=2, learning_rate=1e-2)
-    with fine_tuned(lm, TEXTS, settings) as tuned:
-        pass
-    assert tuned.report.n_steps == 2
-    nats = [lm.bits_per_byte(text) * math.log(2) for text in TEXTS[:2]]  # a token a byte
-    assert tuned.losses[0] == pytest.approx(sum(nats) / 2, rel=1e-5)
-
-
-@pytest.mark.parametrize("scope", ["all", "top:1", "head"])
-def test_learning_goes_on_from_an_adapter_which_stays_as_it_is(make_random_lm, scope, tmp_path):
-    lm = make_random_lm()
-    settings = replace(FAST, scope=scope)
+    settings = replace(FAST, lora=lora(8, targets=targets))
     first = fine_tune(lm, TEXTS[:2], settings).adapter
     kept = first.values.clone()
     with lm.adapted(first):
@@ -261,10 +284,9 @@ def test_learning_goes_on_from_an_adapter_which_stays_as_it_is(make_random_lm, s
 
 def test_learning_starts_from_no_adapter_of_other_layers(make_random_lm):
     lm = make_random_lm()
-    top = fine_tune(lm, TEXTS[:1], replace(FAST, scope="top:1")).adapter
-    for scope in ("all", "full"):
-        with pytest.raises(InvalidInputError):
-            fine_tune(lm, TEXTS, replace(FAST, scope=scope), start_from=top)
+    some = fine_tune(lm, TEXTS[:1], replace(FAST, lora=lora(8, targets=["q_proj"]))).adapter
+    with pytest.raises(InvalidInputError):
+        fine_tune(lm, TEXTS, FAST, start_from=some)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +296,6 @@ def test_learning_starts_from_no_adapter_of_other_layers(make_random_lm):
         {"seed": 2**70},
         {"learning_rate": 0.0},
         {"learning_rate": math.nan},
-        {"scope": "top:0"},
-        {"scope": "middle"},
-        {"chunks_per_step": 0},
-        {"rows_per_pass": 0},
         {"max_seconds": 0},
         {"chunk_format": "html"},
         {"schedule": "cosine"},

@@ -110,24 +110,6 @@ def test_one_message_stands_as_it_is_and_several_say_who_speaks(byte_tokenizer, 
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
-    [
-        ("{{ raise_exception('System role not supported') }}", "System role not supported"),
-        ("{{ messages[0].content.text.strip() }}", "has no attribute"),
-        ("{{ messages[0].content + 1 }}", "concatenate"),
-    ],
-)
-def test_a_chat_template_that_refuses_a_chat_is_one_clear_error(make_random_lm, template, said):
-    lm = make_random_lm()
-    lm.tokenizer.chat_template = template
-    try:
-        with pytest.raises(InvalidInputError, match=f"roles .'system', 'user'.*{said}"):
-            lm.generate([CHAT[0], CHAT[1]], max_new_tokens=2)
-    finally:
-        lm.tokenizer.chat_template = None
-
-
-@pytest.mark.parametrize(
     "prompt", [[], [{"role": "user"}], [{"role": "tool", "content": "x"}], [("user", "x")], 7]
 )
 def test_what_is_no_chat_is_refused(make_random_lm, prompt):
@@ -172,7 +154,7 @@ TURN = "The bias is the ratio of the samples to the number of samples.\n\n"
     ],
 )
 def test_a_text_that_goes_in_circles_ends_behind_the_first_turn(byte_tokenizer, text, kept):
-    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    pieces, generation = written(byte_tokenizer, text, ends_repetition=True)
     assert generation.text == "".join(pieces) == kept
     assert generation.finish_reason == "stop"
 
@@ -188,13 +170,13 @@ def test_a_text_that_goes_in_circles_ends_behind_the_first_turn(byte_tokenizer, 
     ],
 )
 def test_a_text_that_does_not_go_in_circles_is_whole(byte_tokenizer, text):
-    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    pieces, generation = written(byte_tokenizer, text, ends_repetition=True)
     assert generation.text == "".join(pieces) == text
 
 
 def test_a_sentence_without_end_is_ended(byte_tokenizer):
     text = "It is " + "the number of " * 40
-    pieces, generation = written(byte_tokenizer, text, ends_circles=True)
+    pieces, generation = written(byte_tokenizer, text, ends_repetition=True)
     assert len(generation.text) < 100
     assert generation.text == "".join(pieces)
 

@@ -28,7 +28,7 @@ from sift_core.answering import (
 )
 from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock, Workers
 from sift_core.testing import HashingEmbedder
-from tests.answering.plain_peft import lora
+from tests.answering.plain_peft import assert_same_state, lora, state_of
 from tests.engines import engine_of
 
 FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
@@ -90,7 +90,7 @@ async def ask_awaiting(engine, job):
 )
 def test_concurrent_answers_equal_serial_ones_bit_for_bit(make_engine, shape):
     engine = make_engine(shape)
-    engine.language_model.verify_base(exact=True)
+    before = state_of(engine.language_model)
     serial = [ask(engine, job) for job in JOBS]
     assert len(set(serial)) == len(JOBS)
     order = JOBS * 3
@@ -104,7 +104,7 @@ def test_concurrent_answers_equal_serial_ones_bit_for_bit(make_engine, shape):
     expected = [serial[JOBS.index(job)] for job in order]
     assert in_threads == expected
     assert asyncio.run(all_at_once()) == expected
-    engine.language_model.verify_base(exact=True)
+    assert_same_state(engine.language_model, before)
 
 
 def test_a_short_question_does_not_wait_for_the_end_of_a_long_fine_tuning(make_random_lm):
@@ -180,13 +180,12 @@ async def diverged(engine, choice):
 async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
     engine = make_engine(n_steps=1000)
     lm = engine.language_model
-    lm.verify_base(exact=True)
+    before = state_of(lm)
     base = lm.bits_per_byte(QUESTION)
     query, pool = pool_about("dogs")
     await end(engine, engine.choose_from(query, pool.take([0, 1, 2] * 400), mode="fine_tune"))
     assert lm.bits_per_byte(QUESTION) == base
-    lm.verify_base()
-    lm.verify_base(exact=True)
+    assert_same_state(lm, before)
     assert ask(make_engine(), ("cows", "fine_tune"))[1] is AnswerMode.FINE_TUNE
 
 

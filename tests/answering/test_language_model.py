@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import LanguageModel
-from sift_core.answering.model.parts import ModelParts
+from sift_core.answering.model.layers import ModelLayers
 from tests.evil import Evil
 
 
@@ -121,7 +121,7 @@ def test_running_out_of_memory_while_scoring_is_one_of_our_errors(make_random_lm
     def fail(self, *_):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(ModelParts, "hidden", fail)
+    monkeypatch.setattr(ModelLayers, "hidden", fail)
     with pytest.raises(AnswerError, match="could not score"):
         lm.bits_per_byte("text")
 

@@ -29,7 +29,7 @@ KINDS = [
     (CostModel, COSTS, set()),
     (VariancePolicy, {}, {"cost_model"}),
     (AdapterCache, {}, {"folder"}),
-    (LearningOptions, {}, {"settings", "cache", "adapters"}),
+    (LearningOptions, {}, {"settings", "cache", "adapter"}),
     (PromptOptions, {}, set()),
     (AnswerRequest, {"question": QUESTION}, {"filter"}),
     (Decision, {"mode": AnswerMode.BASE, "reasons": ()}, {"reasons"}),

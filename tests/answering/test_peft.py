@@ -16,10 +16,12 @@ from sift_core.answering.model.language_model import LanguageModel
 from sift_core.errors import InvalidInputError
 from tests.answering.plain_peft import (
     TEXTS,
+    assert_same_state,
     logits_of,
     lora,
     losses_of_peft,
     pefts_own_warnings,
+    state_of,
 )
 from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer
 
@@ -51,21 +53,6 @@ def test_without_a_configuration_rank_and_scaling_are_the_papers(make_random_lm)
     assert (default.adapter.rank, default.adapter.scale) == (64, 0.25)
     named = fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(64)))
     assert torch.equal(named.adapter.values, default.adapter.values)
-
-
-def test_a_scope_learns_in_what_is_named_of_it(make_random_lm):
-    lm = make_random_lm("llama, own head")
-
-    def names(**settings):
-        tuned = fine_tune(lm, TEXTS[:1], FineTuningSettings(**settings))
-        return {layer.name for layer in tuned.adapter.layout.layers}
-
-    q = lora(2, targets=["q_proj"])
-    assert names(lora=q, scope="top:1") == {"model.layers.1.self_attn.q_proj"}
-    assert names(lora=lora(2), scope="head") == {"lm_head"}
-    assert names(lora=lora(2, targets=["lm_head"]), scope="head") == {"lm_head"}
-    with pytest.raises(InvalidInputError, match="must name linear layers in scope"):
-        names(lora=q, scope="head")
 
 
 @pytest.mark.parametrize("targets", [["embed_tokens"], ["mlp"], ["nowhere"]])
@@ -131,13 +118,13 @@ def test_a_peft_model_is_a_base_of_its_own_and_stays_as_it_is(shape):
     assert torch.allclose(logits_of(lm.model, range(1, 20)), expected, rtol=0, atol=1e-5)
     plain = logits_of(SHAPES[shape](), range(1, 20))
     assert not torch.allclose(expected, plain, rtol=0, atol=1e-2)
-    lm.verify_base(exact=True)
+    merged = state_of(lm)
     settings = FineTuningSettings(lora=lora(4), learning_rate=5e-3)
     tuned = fine_tune(lm, STEPS, settings)
     assert tuned.losses == pytest.approx(losses_of_peft(lm, STEPS, settings), rel=1e-5)
     with lm.adapted(tuned.adapter):
         lm.generate("the cat", max_new_tokens=3)
-    lm.verify_base(exact=True)
+    assert_same_state(lm, merged)
     # Nothing of it is in the caller's model: no weight, no hook, no flag.
     after = peft_model.state_dict()
     assert after.keys() == before.keys()
@@ -178,24 +165,9 @@ def test_a_model_starts_from_an_adapter_that_peft_saved(saved):
     tuned = fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(4), learning_rate=5e-3))
     assert tuned.adapter.base_name == str(folder)
     assert lm.fingerprint == before
-    lm.verify_base(exact=True)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b'{"r":' * 100_000,
-        b"\xff\xfe\x00",
-        b"[]",
-        b"5",
-        {"alpha_pattern": True},
-        {"lora_alpha": 10**400},
-        {"trainable_token_indices": 1.5},
-        {"r": "4"},
-        {"base_model_name_or_path": 5},
-    ],
-    ids=lambda content: str(content)[:24],
-)
+@pytest.mark.parametrize("content", [b"[]", {"alpha_pattern": True}, {"r": "4"}], ids=str)
 def test_a_damaged_configuration_of_an_adapter_is_refused(saved, content):
     config = saved[0] / "adapter_config.json"
     if isinstance(content, dict):

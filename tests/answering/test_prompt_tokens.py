@@ -164,19 +164,20 @@ def test_only_role_and_content_of_a_message_reach_the_template(make_tokenizer, r
     assert (tokenizer.decode(ids), _controls(tokenizer, ids)) == ("</s>", [])
 
 
-def test_without_a_chat_template_the_prompt_is_the_text(byte_tokenizer):
-    assert prompt_ids(byte_tokenizer, "<s>", 0) == [
-        0,
-        *(byte_tokenizer(c)["input_ids"][0] for c in "<s>"),
-    ]
-
-
-def test_a_template_that_refuses_a_chat_is_a_clear_error(make_tokenizer):
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('System role not supported') }}", "System role not supported"),
+        ("{{ messages[0].content.text.strip() }}", "has no attribute"),
+        ("{{ messages[0].content + 1 }}", "concatenate"),
+    ],
+)
+def test_a_template_that_refuses_a_chat_is_a_clear_error(make_tokenizer, template, said):
+    tokenizer = make_tokenizer("chatml")
+    tokenizer.chat_template = template
     chat = [{"role": "system", "content": "</s>"}, {"role": "user", "content": "Hi"}]
-    with pytest.raises(
-        InvalidInputError, match=r"refuses messages of the roles \['system', 'user'"
-    ):
-        prompt_ids(make_tokenizer("mistral"), chat, 0)
+    with pytest.raises(InvalidInputError, match=f"roles .'system', 'user'.*{said}"):
+        prompt_ids(tokenizer, chat, 0)
 
 
 SMOL_WORDS = [

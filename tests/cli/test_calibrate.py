@@ -66,7 +66,7 @@ def test_questions_of_ones_own_and_a_file_of_ones_own(sift, record, answered, el
 
 @pytest.mark.slow
 def test_adapters_are_measured_on_questions_and_taken_where_they_are_best(sift, record, answered):
-    sift("learn", "--clusters", 2)
+    sift("learn")
     told = record("calibrate", "--questions", answered, "--effort", "quick")
     assert "merged" in [one["mode"] for one in told["strategies"]]
     record("ask", QUESTION, "--max-new-tokens", 2)  # loads them

@@ -2,11 +2,8 @@
 
 import os
 import sys
-from io import BytesIO
 
-import pypdf
 import pytest
-from pypdf.generic import ArrayObject, NameObject
 
 from sift_core.documents import Budget, Chunker, SkipReason, find_files, read_files
 from sift_core.documents.budget import BudgetReader
@@ -93,19 +90,6 @@ def test_small_files_have_a_budget_where_small_ones_can_take_seconds(tmp_path, m
     reading = read_files([tmp_path], base=tmp_path, budget=Budget(seconds=0.1))
     assert reading.sources == ("c.md",)
     assert set(reasons(reading).values()) == {SkipReason.TOO_COSTLY}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="processor time is not limited there")
-def test_a_page_that_a_pdf_lists_often_is_left_out_once_that_takes_too_long(tmp_path):
-    writer = pypdf.PdfWriter(clone_from=pypdf.PdfReader(BytesIO(pdf("Cats purr."))))
-    pages = writer._root_object["/Pages"]
-    pages[NameObject("/Kids")] = ArrayObject([pages["/Kids"][0]] * 100_000)
-    writer.write(tmp_path / "a.pdf")
-    fill(tmp_path, b_dot_pdf=pdf("Dogs bark."))
-    reading = read_files([tmp_path], base=tmp_path, budget=Budget(seconds=1))
-    assert reading.sources == ("b.pdf",)
-    assert reasons(reading) == {"a.pdf": SkipReason.TOO_COSTLY}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no sessions there")

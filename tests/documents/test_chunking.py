@@ -60,6 +60,7 @@ any_text = st.text(max_size=80) | st.lists(bits | st.text(max_size=5), max_size=
 @example(text="", max_characters=1)
 @example(text=" \r\n\t\n", max_characters=1)
 @example(text="x" * 5000, max_characters=100)
+@example(text="00000000:\n: ", max_characters=11)  # a part of whitespace alone
 @example(text="漢" * 500 + " 👩‍👩‍👧" * 100, max_characters=7)
 def test_every_visible_character_is_kept_once_in_order(format, text, max_characters):
     assert_lossless(text, split(text, format, max_characters), max_characters)
@@ -373,11 +374,6 @@ def test_a_missing_library_names_its_extra(missing):
     package = missing.replace("_", "-")
     assert run.stdout.startswith(f"MissingDependencyError `{package}` could not be imported")
     assert "sift-rerank[index]" in run.stdout
-
-
-def test_a_part_of_only_whitespace_is_no_chunk():
-    chunks = Chunker(11).split("00000000:\n: ", format="text", document_id="x")
-    assert [chunk.text for chunk in chunks] == ["00000000:\n:"]
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "python", "rst"])

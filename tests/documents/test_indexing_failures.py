@@ -1,13 +1,18 @@
 """Stores and iterables that fail or ask to wait while documents are indexed."""
 
+import sys
 import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from sift_core.errors import CandidateSourceError
+from sift_core.errors import CandidateSourceError, SiftError
+from sift_core.sources.content_ids import content_id
+from tests.documents.kill_indexing import STORES
 from tests.documents.test_indexing import (
     DictIndex,
     assert_holds_exactly,
+    assert_store_holds_exactly,
     index_into,
     some_documents,
 )
@@ -160,3 +165,36 @@ def test_a_long_wait_is_left_to_the_caller(retry_after_s):
     with pytest.raises(CandidateSourceError, match="indexing stopped, with 0 new") as info:
         index_into(index, some_documents(1))
     assert info.value.retry_after_s is not None
+
+
+@contextmanager
+def full_at(n_bytes):
+    """Let no file become larger than so many bytes; Python ignores the signal that says so."""
+    resource = pytest.importorskip("resource")
+    _, most = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_FSIZE")
+@pytest.mark.parametrize("n_bytes", [0, 1_000, 10_000, 30_000])
+@pytest.mark.parametrize("kind", ["faiss", "qdrant-folder"])
+def test_a_full_disk_loses_nothing_that_was_stored(kind, n_bytes, tmp_path):
+    pytest.importorskip("faiss" if kind == "faiss" else "qdrant_client")
+    before, wanted = some_documents(*range(20)), some_documents(*range(120))
+    with STORES[kind](tmp_path / "store", None) as source:
+        index_into(source, before)
+    with (
+        full_at(n_bytes),
+        suppress(SiftError),
+        STORES[kind](tmp_path / "store", None) as source,
+    ):
+        index_into(source, wanted, batch_size=16)
+    with STORES[kind](tmp_path / "store", None) as source:
+        assert {content_id(document) for document in before} <= source.content_ids()
+        index_into(source, wanted)
+    with STORES[kind](tmp_path / "store", None) as source:
+        assert_store_holds_exactly(source, wanted)

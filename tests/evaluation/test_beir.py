@@ -74,7 +74,6 @@ def test_an_id_may_have_what_unicode_takes_for_the_end_of_a_line(folder):
     [
         ("corpus.jsonl", None, "has no corpus.jsonl or corpus.jsonl.gz"),
         ("corpus.jsonl", "", "has no passages"),
-        ("corpus.jsonl", lines([*CORPUS, CORPUS[0]]), "line 4: two passages have one id, 'd1'"),
         ("corpus.jsonl", lines([{"id": "d1", "text": "?"}]), "line 1: needs an id under '_id'"),
         ("queries.jsonl", "", "has no queries"),
         ("queries.jsonl", lines([*QUERIES, QUERIES[1]]), "line 4: two queries have one id, 'q2'"),

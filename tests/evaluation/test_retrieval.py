@@ -173,7 +173,6 @@ def test_embeddings_of_any_length_are_compared_by_cosine(tmp_path):
         ({"methods": {"own": "mmr"}}, "`methods` must have"),
         ({"n_candidates": 0}, "`n_candidates`"),
         ({"n_versions": 0}, "`n_versions`"),
-        ({"methods": {"own": lambda pool, n: [99]}}, "method 'own': `positions` must be"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(cache, options, message):

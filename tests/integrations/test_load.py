@@ -13,7 +13,6 @@ pytest.importorskip("langchain_sift")
 
 from tests.integrations import loads
 from tests.integrations.loads import question
-from tests.sources.qdrant_faults import answered
 
 pytestmark = pytest.mark.parametrize("way", loads.WAYS)
 # One object kept a query would be 500 blocks in each of three rounds; what is kept once is in one.
@@ -53,12 +52,11 @@ async def test_a_hundred_queries_at_once_get_what_they_get_one_after_another(ask
 async def test_five_requests_that_fail_cost_five_queries(ask, server):
     expected = await one_after_another(ask, EVERY_QUESTION)
     searches = itertools.count()
-    broken = answered(500, {"status": {"error": "out of order"}})
 
     def fail_five(call):
         is_search = call.command == "POST"  # a store may ask about its collection between
         if is_search and 30 <= next(searches) < 35:
-            broken(call)
+            call.respond(500, {}, b'{"status": {"error": "out of order"}}')
         else:
             call.respond(*call.genuine())
 

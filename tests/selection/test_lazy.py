@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_core import LazySIFTSelector, LinearKernel, RBFKernel, SIFTSelector, posterior_variances
-from sift_core.types import StopReason
 from tests.selection.oracle import KERNELS, assert_same, dense_variance, under
 
 settings.register_profile("lazy", deadline=None, derandomize=True, max_examples=60)
@@ -180,22 +179,6 @@ def test_copies_of_what_was_chosen_cost_no_kernel_value():
     lazy = LazySIFTSelector(kernel=kernel).select([1.0, 0.0], candidates, 10)
     assert lazy.positions.tolist() == list(range(10))
     assert kernel.n_looks == 0
-
-
-@pytest.mark.parametrize("allow_repeats", [True, False], ids=["repeats", "no repeats"])
-@pytest.mark.parametrize("n", [0, 1, 3])
-def test_more_than_there_are(n, allow_repeats):
-    lazy, exact = both(np.ones(4), np.eye(4)[:n], 7, allow_repeats=allow_repeats)
-    assert lazy.positions.tolist() == exact.positions.tolist()
-    np.testing.assert_allclose(lazy.variances, exact.variances, rtol=0, atol=1e-14)
-    assert lazy.stop_reason is exact.stop_reason
-    complete = allow_repeats and n > 0
-    assert lazy.stop_reason is (StopReason.N_SELECT if complete else StopReason.POOL_EXHAUSTED)
-
-
-def test_an_empty_pool_takes_no_memory_for_what_was_asked():
-    chosen = LazySIFTSelector(allow_repeats=True).select([1.0], [], 10**8)
-    assert chosen.stop_reason is StopReason.POOL_EXHAUSTED
 
 
 def test_a_nearly_tied_candidate_goes_by_position():

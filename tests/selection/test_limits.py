@@ -15,13 +15,6 @@ KERNEL, NOISE = RBFKernel(length_scale=0.7), 0.1
 some = settings(deadline=None, derandomize=True, max_examples=60)
 
 
-@pytest.fixture(params=["numpy", "numba"])
-def backend(request):
-    if request.param == "numba":
-        pytest.importorskip("numba", reason="needs the extra fast")
-    return request.param
-
-
 def pool(seed, n=14, d=6):
     rng = np.random.default_rng(seed)
     return rng.standard_normal(d), rng.standard_normal((n, d)), rng
@@ -94,7 +87,9 @@ def test_equal_costs_choose_as_if_they_were_counted(selector_class, backend):
 
 def test_one_dear_chunk_goes_before_cheap_ones_that_tell_less_together(backend):
     query = np.array([1.0, 0, 0])
-    candidates = np.array([[0.3, 0.95, 0], [1.0, 0, 0]])  # the second is the answer
+    # The first gains 0.25 for a cost of 1, the second 1 for √30: the rule begins with the first,
+    # after which the second no longer fits. Alone it tells four times as much.
+    candidates = np.array([[0.5, 0.75**0.5, 0], [1.0, 0, 0]])
     selector = SIFTSelector(noise_variance=0.01, backend=backend)
     chosen = selector.select(query, candidates, costs=np.array([1.0, 30.0]), budget=30)
     assert chosen.positions.tolist() == [1]
@@ -124,24 +119,6 @@ def test_limits_go_with_the_order_of_another_ranking(backend):
 
 def unchosen(n, selection):
     return sorted(set(range(n)) - set(selection.positions.tolist()))
-
-
-def test_both_backends_choose_alike():
-    pytest.importorskip("numba", reason="needs the extra fast")
-    for seed in range(10):
-        query, candidates, rng = pool(seed, n=600, d=16)
-        given = {
-            "costs": rng.integers(5, 300, 600),
-            "budget": 2000,
-            "groups": rng.integers(0, 40, 600),
-            "max_per_group": 2,
-        }
-        numpy, numba = (
-            ContextSelector(backend=backend).select(query, candidates, **given)
-            for backend in ("numpy", "numba")
-        )
-        assert numpy.positions.tolist() == numba.positions.tolist()
-        np.testing.assert_allclose(numpy.variances, numba.variances, rtol=1e-9)
 
 
 def test_a_budget_below_every_cost_chooses_nothing(backend):

@@ -26,13 +26,6 @@ from tests.selection.oracle import unit
 some = settings(deadline=None, derandomize=True, max_examples=40)
 
 
-@pytest.fixture(params=["numpy", "numba"])
-def backend(request):
-    if request.param == "numba":
-        pytest.importorskip("numba", reason="needs the extra fast")
-    return request.param
-
-
 def versions(seed, n_facts=25, n_copies=4):
     """Return a question, near-duplicates in random order, what each is of, and dates."""
     query = a_direction()
@@ -89,19 +82,6 @@ def test_what_prefers_and_weighs_nothing_changes_nothing(seed, backend):
     own = (rows @ query).tolist()
     relevant = selector.select(query, rows, 30, prefer=own)  # the most relevant is preferred
     assert relevant.positions.tolist() == plain.positions.tolist()
-
-
-def test_both_backends_choose_alike():
-    pytest.importorskip("numba", reason="needs the extra fast")
-    for seed in range(10):
-        query, rows, _, prefer = versions(seed, n_facts=60, n_copies=10)
-        weight = np.random.default_rng(seed).uniform(0.01, 1, len(rows))
-        numpy, numba = (
-            ContextSelector(backend=backend).select(query, rows, 40, prefer=prefer, weight=weight)
-            for backend in ("numpy", "numba")
-        )
-        assert numpy.positions.tolist() == numba.positions.tolist()
-        np.testing.assert_allclose(numpy.variances, numba.variances, rtol=1e-9)
 
 
 def test_the_preferred_one_takes_the_place_of_the_most_relevant(backend):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
+from sift_core import LinearKernel, RBFKernel, SIFTSelector
 from sift_core.types import StopReason
 from tests.selection.oracle import KERNELS, under
 
@@ -43,21 +43,6 @@ def test_copies_are_chosen_from_the_lowest_position_up(choose, kernel, noise, al
                 assert set(picked) <= {copies[0]}
             else:
                 assert picked == copies[: len(picked)]
-
-
-def test_copies_for_a_prompt_are_chosen_from_the_lowest_position_up(backend):
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        originals = rng.standard_normal((8, 100))
-        labels = rng.permutation(np.arange(int(rng.integers(60, 200))) % 8)
-        chosen = ContextSelector(backend=backend).select(
-            rng.standard_normal(100), originals[labels], len(labels)
-        )
-        order = chosen.positions.tolist()
-        assert sorted(labels[order[:8]]) == list(range(8))  # each chunk once, then its copies
-        for label in range(8):
-            copies = np.flatnonzero(labels == label).tolist()
-            assert [i for i in order if labels[i] == label] == copies
 
 
 def test_a_negative_zero_makes_no_difference_between_copies(choose):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sift_core.answering import learn_clusters
+from sift_core.answering import learn_collection
 from sift_core.service import create_app
 from tests.engines import changed
 from tests.service.servers import PATIENCE_S, SETTINGS, serving
@@ -58,15 +58,10 @@ def test_an_answer_equals_the_engines(ask, engine, mode):
 
 def test_adapters_learned_beforehand_are_one_more_way(ask, engine, tmp_path):
     sample = engine.source.sample(100, np.random.default_rng(0))
-    adapters = learn_clusters(
-        engine.language_model,
-        sample,
-        tmp_path,
-        embedder_name=engine.embedder.name,
-        n_clusters=2,
-        settings=engine.learning.settings,
+    adapter = learn_collection(
+        engine.language_model, sample, tmp_path, settings=engine.learning.settings
     )
-    merging = changed(engine, adapters=adapters)
+    merging = changed(engine, adapter=adapter)
     options = {"api_key": "none", "max_retries": 0, "timeout": PATIENCE_S}
     with (
         serving(create_app(merging, settings=SETTINGS)) as url,
@@ -79,7 +74,7 @@ def test_adapters_learned_beforehand_are_one_more_way(ask, engine, tmp_path):
     assert answer.choices[0].message.content == expected.text
     assert answer.sift["mode"] == "merged"
     assert answer.sift["sources"] == []
-    with pytest.raises(openai.BadRequestError, match="needs adapters"):
+    with pytest.raises(openai.BadRequestError, match="needs an adapter"):
         ask(model="tiny", extra_body={"sift": {"mode": "merged"}})
 
 

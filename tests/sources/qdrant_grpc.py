@@ -104,3 +104,27 @@ def serving_grpc(client):
             yield port
         finally:
             server.stop(None).wait()
+
+
+class Handler(grpc.GenericRpcHandler):
+    """Answers every call by one function of request and context, in bytes."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(self.answer)
+
+
+@contextmanager
+def serving_calls(answer):
+    """Answer every call on a port of this machine by a function; gives a client's options."""
+    with ThreadPoolExecutor(1) as executor:
+        server = grpc.server(executor, handlers=[Handler(answer)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        options = {"url": "http://127.0.0.1", "prefer_grpc": True, "check_compatibility": False}
+        try:
+            yield {**options, "grpc_port": port, "timeout": 300}
+        finally:
+            server.stop(None).wait()

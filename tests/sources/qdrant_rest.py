@@ -1,29 +1,23 @@
-"""A server that speaks the part of Qdrant's REST API that sources use, and fails on request.
+"""The part of Qdrant's REST API that sources use, over the client's local mode.
 
-The answers are those of qdrant-client's local mode; the sockets, the HTTP and the faults are
-real, so that the real remote client is what gets tested.
+`serving` answers on a port of this machine; `Api.respond` answers httpx without one.
 """
 
 import json
 import re
-import socket
-import socketserver
-import struct
-import sys
 import threading
-import time
-from contextlib import contextmanager, suppress
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import httpx
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 from qdrant_client import models
 from qdrant_client.http.models import CountRequest, CreateCollection, ScrollRequest
 
-from tests.sources.qdrant_faults import JSON
+JSON = {"Content-Type": "application/json"}
 
 
 class Refusal(Exception):
@@ -46,8 +40,7 @@ class Api:
         self.lock = threading.Lock()
 
     def answer(self, method, path, body):
-        """Return the status and the JSON of the answer to one request."""
-        started = time.perf_counter()
+        """Return the status and the content of the answer to one request."""
         try:
             with self.lock:
                 result = self._result(method, path, body)
@@ -58,10 +51,15 @@ class Api:
         except (ValueError, KeyError) as error:
             status, content = 400, {"status": {"error": f"Wrong input: {error}"}}
         else:
-            if path == "/":
-                return 200, result
             status, content = 200, {"result": result, "status": "ok"}
-        return status, {**content, "time": time.perf_counter() - started}
+            content |= result if path == "/" else {}
+        return status, to_jsonable_python({**content, "time": 0.0})
+
+    def respond(self, request):
+        """Answer a request of httpx, whose transport this may be."""
+        path = request.url.raw_path.decode()
+        status, content = self.answer(request.method, path, request.content)
+        return httpx.Response(status, json=content)
 
     def _result(self, method, path, body):
         parts = urlsplit(path)
@@ -218,156 +216,71 @@ def updated(wait):
 
 
 class Call(BaseHTTPRequestHandler):
-    """One connection; each of its requests is answered genuinely or by the fault of the hour."""
+    """One connection; each of its requests is answered genuinely, or by a fault of the server."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def setup(self):
-        if self.server.tls is not None:
-            self.request.do_handshake()
-        super().setup()
-
     def serve(self):
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = self.server.next_fault()
-        if self.server.stopping.wait(self.server.delay_s):
-            self.close_connection = True
-        elif fault is not None:
-            fault(self)
-        else:
+        if fault is None:
             self.respond(*self.genuine())
+        else:
+            fault(self)
 
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = serve
 
     def genuine(self):
         """Return the status, headers and body of the right answer."""
-        key = self.server.api_key
-        if key is not None and self.headers.get("api-key") != key:
-            missing = "Must provide an API key or an Authorization bearer token"
-            wrong = "Invalid API key or JWT"
-            text = wrong if self.headers.get("api-key") else missing
-            return 401, {"Content-Type": "text/plain"}, text.encode()
         status, content = self.server.api.answer(self.command, self.path, self.body)
-        return status, JSON, json.dumps(to_jsonable_python(content)).encode()
-
-    def head(self, status, headers, length):
-        """Return the first lines of an answer, as bytes."""
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Length: {length}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+        return status, JSON, json.dumps(content).encode()
 
     def respond(self, status, headers, body):
-        self.wfile.write(self.head(status, headers, len(body)) + body)
-
-    def drop(self, *, reset=False):
-        """End the connection: by a reset, or in order."""
-        self.close_connection = True
-        if reset:
-            linger = struct.pack("ii", 1, 0)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            self.rfile.close()
-            self.connection.close()
+        self.send_response_only(status)
+        for name, value in {**headers, "Content-Length": len(body)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format, *args):
         """Keep quiet."""
 
 
-class RestServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A local client's collections on a port of this machine, with faults at will.
+class RestServer(ThreadingHTTPServer):
+    """A local client's collections on a port of this machine, with faults at will."""
 
-    Args:
-        client: The local client that has the answers.
-        tls: An `ssl.SSLContext` to speak TLS with; None for plain HTTP.
-        api_key: What every request must bring; None for nothing.
-    """
-
-    allow_reuse_address = True
     request_queue_size = 512  # hundreds of tasks connect at once
 
-    def __init__(self, client, *, tls=None, api_key=None):
+    def __init__(self, client):
         super().__init__(("127.0.0.1", 0), Call)
         self.client, self.api = client, Api(client)
-        self.tls, self.api_key = tls, api_key
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_address[1]}"
-        self.delay_s = 0
-        self.errors = []  # what went wrong in the server itself
-        self.n_connections = 0
-        self.stopping = threading.Event()
-        self._fault, self._from, self._until = None, 0, 0  # from which request to before which
-        self._n_seen = 0
-        self._connections = set()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self._fault, self._n_seen, self._first, self._until = None, 0, 0, 0
         self._lock = threading.Lock()
-        self._thread = None
 
     def fail(self, fault, *, first=1, times=float("inf")):
-        """Let `fault` answer `times` requests from the first-th on, counted from now."""
+        """Let `fault`, a function of a Call, answer `times` requests, counted from now."""
         with self._lock:
-            self._fault, self._from, self._until = fault, first, first + times
-            self._n_seen = 0
+            self._fault, self._n_seen, self._first, self._until = fault, 0, first, first + times
 
     def next_fault(self):
         with self._lock:
             self._n_seen += 1
-            return self._fault if self._from <= self._n_seen < self._until else None
-
-    def start(self):
-        """Listen, on the same port as before where the server was stopped."""
-        if self.socket.fileno() == -1:
-            self.socket = socket.socket(self.address_family, self.socket_type)
-            self.server_bind()
-            self.server_activate()
-        self.stopping.clear()
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def stop(self):
-        """Stop listening and break all connections; wait until that is done."""
-        self.shutdown()
-        self.server_close()
-        if self._thread is not None:
-            self._thread.join()
-
-    def server_close(self):
-        self.stopping.set()
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        super().server_close()
-
-    def get_request(self):
-        connection, address = super().get_request()
-        if self.tls is not None:
-            connection = self.tls.wrap_socket(
-                connection, server_side=True, do_handshake_on_connect=False
-            )
-        with self._lock:
-            self.n_connections += 1
-            self._connections.add(connection)
-        return connection, address
-
-    def close_request(self, request):
-        with self._lock:
-            self._connections.discard(request)
-        super().close_request(request)
+            return self._fault if self._first <= self._n_seen < self._until else None
 
     def handle_error(self, request, client_address):
-        """Keep errors of the server; a client that went away or spoke no TLS is none."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            self.errors.append(error)
+        """Keep quiet of clients that went away."""
 
 
 @contextmanager
-def serving(client, **options):
+def serving(client):
     """Serve a local client on this machine for a `with` block."""
-    server = RestServer(client, **options)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-    if server.errors:
-        raise server.errors[0]
+    with RestServer(client) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

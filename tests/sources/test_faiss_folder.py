@@ -277,28 +277,35 @@ def test_no_bit_of_the_manifest_can_be_flipped_unnoticed(folder):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("kind", "content", "message"),
     [
-        (b"[0, 1]", "not enough values"),
-        (b"{}", "not enough values"),
-        (b"\xff", "UnicodeDecodeError"),
-        (b'[0, "content", 3, "text", {}]', "TypeError"),
-        (b"[" * 100_000, "RecursionError"),
+        ("documents", b"[0, 1]", "not enough values"),
+        ("documents", b"{}", "not enough values"),
+        ("documents", b"\xff", "UnicodeDecodeError"),
+        ("documents", b'[0, "content", 3, "text", {}]', "TypeError"),
+        ("documents", b"[" * 100_000, "RecursionError"),
+        ("words", b"no archive", "holds other than words"),
     ],
 )
-def test_documents_that_are_none_are_told(folder, line, message):
+def test_contents_that_are_none_are_told(folder, kind, content, message):
     """As another program might write them, with checksums to match."""
-    place = IndexFolder(folder)
     source_of(3).save(folder)
-    path = only(folder, "documents-*")
-    path.write_bytes(line)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["state"]["documents"]["sha256"] = sha256(line).hexdigest()
+    path = only(folder, f"{kind}-*")
+    path.write_bytes(content)
+    checksum = sha256(content).hexdigest()
+    with_another_state(folder, lambda state: state[kind].update(sha256=checksum))
+    with pytest.raises(CandidateSourceError, match=rf"{path.name}.*{message}"):
+        FaissSource.load(folder)
+
+
+def with_another_state(folder, change):
+    """Change what the manifest says of a folder's state, with a checksum to match."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["state"])
     state = json.dumps(manifest["state"], sort_keys=True).encode()
     manifest["sha256"] = sha256(state).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CandidateSourceError, match=rf"{path.name}.*{message}"):
-        place.read()
+    path.write_text(json.dumps(manifest))
 
 
 def test_what_a_dead_process_left_is_cleaned_up_and_other_files_stay(folder):
@@ -430,16 +437,6 @@ def test_of_first_writers_none_destroys_what_another_stored(request):
     assert json.loads(run.stdout)["whole"] >= 1
 
 
-def made_old(folder, change=lambda state: state.pop("words")):
-    """Make a folder as versions before words left it, or change what the manifest says of them."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest["state"])
-    state = json.dumps(manifest["state"], sort_keys=True).encode()
-    manifest["sha256"] = sha256(state).hexdigest()
-    path.write_text(json.dumps(manifest))
-
-
 @pytest.mark.parametrize(
     "change",
     [lambda state: state.pop("words"), lambda state: state["words"].update(format=0)],
@@ -447,7 +444,7 @@ def made_old(folder, change=lambda state: state.pop("words")):
 )
 def test_a_folder_without_words_says_so_once_and_gets_them_by_writing(folder, change):
     source_of(5).save(folder)
-    made_old(folder, change)
+    with_another_state(folder, change)
     source = FaissSource.load(folder)
     assert not source.has_words
     assert contents(source) == [0, 1, 2, 3, 4]
@@ -466,7 +463,7 @@ def test_a_folder_without_words_says_so_once_and_gets_them_by_writing(folder, ch
 
 def test_adding_to_a_folder_without_words_counts_all(folder):
     source_of(5).save(folder)
-    made_old(folder)
+    with_another_state(folder, lambda state: state.pop("words"))
     source = FaissSource.load(folder)
     add(source, [5])
     source.flush()
@@ -486,16 +483,6 @@ def test_words_of_what_was_added_and_removed_are_found_before_it_is_saved(folder
     source.complete()
     assert by_words(reader, "2", "неделя") == [2]  # the state that it read
     assert by_words(FaissSource.load(folder), "2", "неделя") == [6]
-
-
-def test_words_that_are_none_are_told(folder):
-    source_of(3).save(folder)
-    path = only(folder, "words-*")
-    path.write_bytes(b"no archive")
-    checksum = sha256(b"no archive").hexdigest()
-    made_old(folder, lambda state: state["words"].update(sha256=checksum))
-    with pytest.raises(CandidateSourceError, match=rf"{path.name}.* holds other than words"):
-        FaissSource.load(folder)
 
 
 def test_a_folder_with_words_is_read_by_versions_that_know_none(folder):

@@ -181,14 +181,10 @@ def test_an_id_map_whose_change_was_interrupted_is_not_searched():
         search(index, QUERIES, 3)
 
 
-@pytest.mark.parametrize("description", EXACT)
-def test_exact_kinds_are_known(description):
-    assert lossy_part(filled(description)[0]) is None
-
-
 @pytest.mark.parametrize(
     ("description", "part"),
     [
+        *((description, None) for description in EXACT),
         ("PQ4x4", "IndexPQ"),
         ("IDMap2,SQ8", "IndexScalarQuantizer"),
         ("IVF4,PQ4x4", "IndexIVFPQ"),
@@ -198,7 +194,7 @@ def test_exact_kinds_are_known(description):
         ("RQ4x4", "IndexResidualQuantizer"),
     ],
 )
-def test_the_part_that_compresses_is_named(description, part):
+def test_the_part_that_compresses_is_known(description, part):
     assert lossy_part(filled(description)[0]) == part
 
 

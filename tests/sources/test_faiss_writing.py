@@ -90,20 +90,6 @@ def found(source, n, **options):
     return [m["number"] for m in source.fetch(elsewhere(), n, **options).metadata]
 
 
-def test_what_was_added_is_found_and_what_was_removed_is_gone(kind, source):
-    add(source, range(60))
-    add(source, range(60, 100))
-    assert contents(source) == list(range(100))
-    assert found(source, 7) == nearest(range(100), 7)
-    gone = set(range(0, 100, 3))
-    remove(source, [*sorted(gone), 5000])
-    left = [i for i in range(100) if i not in gone]
-    assert contents(source) == left
-    assert found(source, 7) == nearest(left, 7)
-    assert source.content_ids() == {f"content-{i}" for i in left}
-    assert source._index.ntotal == (len(left) if kind in REMOVES else 100)
-
-
 def test_any_order_of_writes_leaves_what_it_says(source, folder):
     source.save(folder)
     source = FaissSource.load(folder)
@@ -166,10 +152,13 @@ def test_equal_content_ids_are_replaced(source):
 
 
 @pytest.mark.parametrize("n_left", [1, 30])
-def test_deleted_documents_never_make_a_list_short(source, n_left):
+def test_deleted_documents_are_gone_and_never_make_a_list_short(kind, source, n_left):
     add(source, range(300))
-    remove(source, range(300 - n_left))
+    remove(source, [*range(300 - n_left), 5000])
     left = range(300 - n_left, 300)
+    assert contents(source) == list(left)
+    assert source.content_ids() == {f"content-{i}" for i in left}
+    assert source._index.ntotal == (n_left if kind in REMOVES else 300)
     for n in (1, 5, n_left, 200):
         assert found(source, n) == nearest(left, n)
     even = [i for i in left if i % 2 == 0]
@@ -199,26 +188,20 @@ def test_flushing_writes_only_where_something_changed(folder):
     assert contents(FaissSource.load(folder)) == [0, 1, 2, 3]
 
 
-def test_indexing_embeds_what_is_new_and_deletes_what_vanished(folder):
+def test_indexing_keeps_the_embedders_name_and_takes_what_somebody_else_saved_as_indexed(folder):
     embedder = HashingEmbedder(D)
     FaissSource(empty("Flat"), []).save(folder)
-    for numbers, expected in ((range(20), (20, 0)), (range(5, 30), (10, 5))):
-        source = FaissSource.load(folder)
-        report = index_documents(
-            source, [document(i) for i in numbers], embedder, batch_size=4, progress=False
-        )
-        assert (report.n_added, report.n_deleted) == expected
-        loaded = FaissSource.load(folder)
-        assert loaded.content_ids() == {content_id(document(i)) for i in numbers}
-        assert loaded.embedder_name == embedder.name
-    # Those that somebody else saved count as indexed.
+    index_documents(FaissSource.load(folder), documents(20), embedder, progress=False)
+    assert FaissSource.load(folder).embedder_name == embedder.name
     FaissSource(built("Flat", 3), documents(3), embedder_name=embedder.name).save(folder)
     report = index_documents(FaissSource.load(folder), [document(1)], embedder, progress=False)
     assert (report.n_unchanged, report.n_deleted) == (1, 2)
 
 
 @pytest.mark.parametrize("description", ["NSG8,Flat", "IDMap2,NSG8,Flat", "IVF4,Flat"])
-def test_what_faiss_could_not_add_is_not_there(description):
+def test_from_an_index_that_cannot_grow_documents_are_removed_and_what_it_refuses_is_not_there(
+    description,
+):
     index = built(description, 150, ids=range(150) if description.startswith("ID") else None)
     if description.startswith("IVF"):
         index.nprobe = 4
@@ -228,25 +211,35 @@ def test_what_faiss_could_not_add_is_not_there(description):
         add(source, [150])
     assert contents(source) == list(range(150))
     assert len(source.content_ids()) == 150
+    if not description.startswith("ID"):
+        source.remove([content_id(document(i)) for i in range(60)])
+        assert contents(source) == list(range(60, 150))
 
 
+def by_vector(source):
+    return sorted(metadata["number"] for metadata in source.fetch(elsewhere(), 500).metadata)
+
+
+READS = {"a vector": by_vector, "a word": lambda source: by_words(source, "漢字")}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize("kind", ["IDMap", "IVF", "HNSW"], indirect=True)
-def test_readers_see_the_state_before_or_after_a_write(source):
+def test_readers_see_the_state_before_or_after_a_write(source, read):
     """Pairs are added and removed together, so nobody ever sees one of them alone."""
     add(source, range(20))
     written = threading.Event()
 
-    def read():
+    def read_until_the_end():
         is_last = False
         while not is_last:
             is_last = written.is_set()
-            pool = source.fetch(elsewhere(), 500)
-            numbers = {metadata["number"] for metadata in pool.metadata}
+            numbers = set(read(source))
             assert numbers >= set(range(20))
             assert {i ^ 1 for i in numbers} == numbers
 
     with ThreadPoolExecutor(3) as executor:
-        readers = [executor.submit(read) for _ in range(3)]
+        readers = [executor.submit(read_until_the_end) for _ in range(3)]
         try:
             for i in range(20, 140, 2):
                 add(source, [i, i + 1])
@@ -344,46 +337,6 @@ def test_an_index_that_does_not_suit_is_refused(what):
     call, message = UNPREPARED[what]
     with pytest.raises(InvalidInputError, match=message):
         call()
-
-
-@pytest.mark.parametrize("description", ["NSG8,Flat", "IVF4,Flat"])
-def test_documents_are_removed_from_an_index_that_cannot_grow(description):
-    index = built(description, 200)
-    if description.startswith("IVF"):
-        index.nprobe = 4
-        index.make_direct_map()
-    source = source_of(index, documents(200))
-    source.remove([content_id(document(i)) for i in range(60)])
-    assert contents(source) == list(range(60, 200))
-
-
-def test_lookups_beside_a_writer_see_the_state_before_or_after_a_call():
-    source = source_of(empty("IDMap2,Flat"), [])
-    add(source, range(20))
-    found, errors, ends = [], [], threading.Event()
-
-    def look():
-        try:
-            while not ends.is_set():
-                found.append(by_words(source, "漢字"))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=look) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for start in range(20, 80, 10):
-        add(source, range(start, start + 10))
-        remove(source, range(start - 20, start - 10))
-    ends.set()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    states = {
-        tuple(range(start, end)) for start in range(0, 70, 10) for end in (start + 20, start + 30)
-    }
-    assert {*map(tuple, found)} <= states
-    assert by_words(source, "漢字") == list(range(60, 80))
 
 
 def test_words_of_an_index_that_its_caller_has_grown_are_counted_again():

@@ -58,13 +58,16 @@ def test_no_documents():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"texts": ["a"]}, "1 `document_ids` but 2 `embeddings`"),
+        ({"texts": ["a"]}, "2 `document_ids` but 1 `texts`"),
         ({"document_ids": ["x"]}, "1 `document_ids` but 2"),
         ({"metadata": [{}]}, "2 `document_ids` but 1 `metadata`"),
         ({"embeddings": [1.0, 2.0]}, r"must have 2 dimension\(s\), got shape \(2,\)"),
         ({"embeddings": [[1.0, 2.0], [np.nan, 0]]}, r"must be finite, got nan at \[1, 0\]"),
         ({"embeddings": [[1.0, 2.0], [1e39, 0]]}, "must be finite, got inf"),
         ({"texts": "ab"}, "`texts` must be a sequence of texts, got one text"),
+        ({"texts": None}, "`texts` must be a sequence, one item a document, got None"),
+        ({"document_ids": 3}, "`document_ids` must be a sequence, one item a document, got 3"),
+        ({"metadata": None}, "`metadata` must be a sequence, one item a document, got None"),
     ],
 )
 def test_refuses_columns_that_do_not_fit(changes, message):

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.protocols import CandidateSource
 from sift_core.sources import InMemorySource, MergedSource
 
 
@@ -31,23 +30,6 @@ def slices(corpus, n):
         )
         for i in range(n)
     }
-
-
-@pytest.mark.parametrize("n_slices", [1, 3])
-@pytest.mark.parametrize("n_candidates", [20, 1000])
-async def test_slices_equal_the_whole(corpus, reference, n_slices, n_candidates):
-    source = MergedSource(slices(corpus, n_slices))
-    assert isinstance(source, CandidateSource)
-    for seed in range(3):
-        query = corpus.query(seed)
-        expected = reference.fetch(query, n_candidates)
-        awaited = await source.afetch(query, n_candidates)
-        for pool in (source.fetch(query, n_candidates), awaited):
-            assert pool.document_ids == expected.document_ids
-            assert pool.texts == expected.texts
-            assert pool.metadata == expected.metadata
-            np.testing.assert_array_equal(pool.embeddings, expected.embeddings)
-            np.testing.assert_array_equal(pool.similarities, expected.similarities)
 
 
 async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all(corpus):

@@ -1,8 +1,14 @@
-"""Each kind of failure that a client can raise, by the real client where a test can provoke it."""
+"""Every way in which Qdrant fails: an error with cause and advice, and a source that works again.
 
+The clients are real ones. httpx hands their requests to a function in place of a socket: faults
+are its answers, or what httpx raises of a connection.
+"""
+
+import asyncio
+import re
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+import threading
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -10,33 +16,62 @@ import grpc
 import httpx
 import pytest
 
-from sift_core.errors import CandidateSourceError
+from sift_core.errors import CandidateSourceError, SiftError
 from sift_core.sources import QdrantSource
 from sift_core.sources.qdrant.calls import failure
 from sift_core.types import Query
+from tests.sources.qdrant_grpc import serving_calls
+from tests.sources.qdrant_rest import Api
 
 qdrant_client = pytest.importorskip("qdrant_client")
+models = qdrant_client.models
 
 QUERY = Query(text="?", embedding=[2.0, 0.0])
+CONTENT_ID = "5b0b0000-0000-4000-8000-00000000000a"
+PATIENT_S = 300
 
 
-def told(answer, **options):
-    """Return the error that a real REST client makes of an httpx response or exception."""
+class Remote:
+    """A source over a client, called or awaited, whose requests a function answers."""
 
-    def transport(request):
+    def __init__(self, answer, *, is_async=False, timeout=PATIENT_S, **options):
+        async def aanswer(request):
+            result = answer(request)
+            return await result if asyncio.iscoroutine(result) else result
+
+        connect = qdrant_client.AsyncQdrantClient if is_async else qdrant_client.QdrantClient
+        self.client = connect(
+            url="http://qdrant.test",
+            check_compatibility=False,
+            timeout=timeout,
+            transport=httpx.MockTransport(aanswer if is_async else answer),
+            **options,
+        )
+        self.is_async, self.source = is_async, QdrantSource(self.client, "docs")
+
+    def ask(self, method, *arguments):
+        if self.is_async:
+            return asyncio.run(getattr(self.source, f"a{method}")(*arguments))
+        return getattr(self.source, method)(*arguments)
+
+    def refusal(self, method="fetch", *arguments):
+        """Return the error that a call ends in, which names the collection."""
+        with pytest.raises(CandidateSourceError, match="'docs'") as caught:
+            self.ask(method, *(arguments or (QUERY, 3)))
+        return caught.value
+
+
+def refusal(answer, **options):
+    """Return the error that a fetch ends in whose every request is answered so, or raises that."""
+
+    def respond(request):
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer(request) if callable(answer) else answer
 
-    client = qdrant_client.QdrantClient(
-        url="http://qdrant.test",
-        check_compatibility=False,
-        transport=httpx.MockTransport(transport),
-        **options,
-    )
-    with closing(client), pytest.raises(CandidateSourceError) as info:
-        QdrantSource(client, "docs").fetch(QUERY, 3)
-    return info.value
+    remote = Remote(respond, **options)
+    with closing(remote.client):
+        return remote.refusal()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +90,7 @@ def told(answer, **options):
     ],
 )
 def test_a_status_has_its_advice(status, advice):
-    error = told(httpx.Response(status, json={"status": {"error": "what it says"}}))
+    error = refusal(httpx.Response(status, json={"status": {"error": "what it says"}}))
     assert "Qdrant could not search collection 'docs'" in str(error)
     assert f"{status} " in str(error)
     assert "what it says" in str(error)
@@ -69,16 +104,17 @@ def test_a_status_has_its_advice(status, advice):
     [("7", 7), ("0", 0), ("nonsense", None), ("nan", None), ("", None)],
 )
 def test_a_retry_hint_is_kept(status, value, seconds):
-    error = told(httpx.Response(status, headers={"Retry-After": value}, content=b""))
+    error = refusal(httpx.Response(status, headers={"Retry-After": value}, content=b""))
     assert error.retry_after_s == seconds
     if seconds:
         assert f"it asks for {seconds:g} s" in str(error)
 
 
-def test_a_retry_hint_may_be_a_date():
-    later = datetime.now(timezone.utc) + timedelta(hours=1)
-    response = httpx.Response(503, headers={"Retry-After": format_datetime(later, usegmt=True)})
-    assert 3000 < told(response).retry_after_s <= 3600
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_retry_hint_may_be_a_date(status):
+    later = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
+    response = httpx.Response(status, headers={"Retry-After": later})
+    assert 3000 < refusal(response).retry_after_s <= 3600
 
 
 @pytest.mark.parametrize(
@@ -94,40 +130,197 @@ def test_a_retry_hint_may_be_a_date():
     ],
 )
 def test_a_connection_has_its_advice(raised, advice):
-    error = told(raised)
+    error = refusal(raised)
     assert advice in str(error)
     assert error.__cause__.source is raised
 
 
 def test_a_page_of_a_proxy_is_cut_short():
-    message = str(told(httpx.Response(502, content=b"<html>" + b"long " * 10_000)))
+    message = str(refusal(httpx.Response(502, content=b"<html>" + b"long " * 10_000)))
     assert "<html>" in message
     assert len(message) < 700
 
 
-class Refuse(grpc.GenericRpcHandler):
-    """Ends every call with one code."""
+@pytest.mark.parametrize(
+    "options",
+    [{"api_key": "hunter2"}, {"headers": {"authorization": "hunter2"}}],
+    ids=["key", "header"],
+)
+@pytest.mark.parametrize("content", [b"no such key: hunter2", b'{"status": {"error": "hunter2?"}}'])
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+def test_a_key_that_a_server_echoes_is_not_told(options, content):
+    error = refusal(httpx.Response(401, content=content), **options)
+    assert "(a key)" in str(error)
+    assert "hunter2" not in str(error)
 
-    def __init__(self, code):
-        self.code = code
 
-    def service(self, details):
-        def abort(request, context):
-            context.abort(self.code, "what it says")
+def altered(change):
+    """Return a change of a right answer's content in which each point is changed, or left out."""
 
-        return grpc.unary_unary_rpc_method_handler(abort)
+    def alter(content):
+        results = content["result"] if isinstance(content["result"], list) else [content["result"]]
+        for result in results:
+            result["points"] = [changed for p in result["points"] if (changed := change(p))]
+        return content
+
+    return alter
 
 
-@contextmanager
-def grpc_server(code):
-    with ThreadPoolExecutor(1) as executor:
-        server = grpc.server(executor, handlers=[Refuse(code)])
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        try:
-            yield port
-        finally:
-            server.stop(None).wait()
+def vectors(change):
+    return altered(lambda point: {**point, "vector": change(point["vector"])})
+
+
+ADDRESS = "address lead to a Qdrant server"
+# What becomes of the content of a right answer, and what the error says of it. Bytes: the body.
+WRONG_ANSWERS = {
+    "half of the JSON": (lambda content: b'{"result": {"points": [', ADDRESS),
+    "a page": (lambda content: b"<html>Please log in</html>", ADDRESS),
+    "no result": (lambda content: {**content, "result": None}, ADDRESS),
+    "an empty result": (lambda content: {**content, "result": {}}, ADDRESS),
+    "no score": (altered(lambda point: {"id": point["id"]}), ADDRESS),
+    "no vector": (vectors(lambda vector: None), "point .* got none.*`vector_name`"),
+    "a number less": (vectors(lambda vector: vector[1:]), r"point .*\(15,\).*`vector_name`"),
+    "NaN": (vectors(lambda vector: ["NaN", *vector[1:]]), "finite|NaN|not Qdrant"),
+    "beyond float32": (vectors(lambda vector: [1e300, *vector[1:]]), "finite|inf|range"),
+    "no text": (altered(lambda p: {**p, "payload": {}}), "point .* no text.*`text_key`"),
+    "no points": (altered(lambda point: None), "no documents to fetch from"),
+}
+
+
+@pytest.fixture
+def api(qdrant):
+    return Api(qdrant)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
+@pytest.mark.parametrize("method", ["fetch", "fetch_batch"])
+@pytest.mark.parametrize("name", WRONG_ANSWERS)
+def test_a_wrong_answer_is_told_and_the_next_is_taken(api, corpus, name, method, is_async):
+    change, says = WRONG_ANSWERS[name]
+    is_wrong = [False]
+
+    def answer(request):
+        response = api.respond(request)
+        if not is_wrong[0]:
+            return response
+        content = change(response.json())
+        kind = {"content": content} if isinstance(content, bytes) else {"json": content}
+        return httpx.Response(200, **kind)
+
+    query = corpus.query()
+    asked = (query, 5) if method == "fetch" else ([query] * 3, 5)
+    remote = Remote(answer, is_async=is_async)
+    found = ids_of(remote.ask(method, *asked))
+    is_wrong[0] = True
+    with pytest.raises(SiftError, match=f"(?s){says}") as caught:
+        remote.ask(method, *asked)
+    assert "'docs'" in str(caught.value)
+    is_wrong[0] = False
+    assert ids_of(remote.ask(method, *asked)) == found
+
+
+def ids_of(found):
+    return [pool.document_ids for pool in (found if isinstance(found, list) else [found])]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
+def test_a_batch_that_lacks_an_answer_is_told(api, corpus, is_async):
+    def answer(request):
+        content = api.respond(request).json()
+        return httpx.Response(200, json={**content, "result": content["result"][:-1]})
+
+    error = Remote(answer, is_async=is_async).refusal("fetch_batch", [corpus.query()] * 3, 5)
+    assert re.search("2 answers to 3 queries.*versions of server and client", str(error))
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
+def test_an_answer_that_does_not_come_in_time_is_given_up(is_async):
+    ends = threading.Event()
+
+    def never(request):
+        ends.wait(PATIENT_S)
+        return httpx.Response(500)
+
+    async def anever(request):
+        await asyncio.Event().wait()
+
+    error = Remote(anever if is_async else never, is_async=is_async, timeout=1).refusal()
+    ends.set()
+    assert re.search("timed out.*raise the client's `timeout`", str(error))
+
+
+def test_a_refusal_is_told_also_if_the_server_is_silent_about_its_collection():
+    ends = threading.Event()
+
+    def refused_and_then_silent(request):
+        if request.method == "POST":
+            error = "Wrong input: Vector dimension error: expected dim: 4, got 16"
+            return httpx.Response(400, json={"status": {"error": error}})
+        ends.wait(PATIENT_S)
+        return httpx.Response(500)
+
+    error = Remote(refused_and_then_silent, timeout=2).refusal()
+    ends.set()
+    assert re.search("expected dim: 4.*dimension right", str(error))
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
+def test_a_collection_that_goes_and_comes_back_otherwise_between_calls(
+    api, qdrant, corpus, refill, is_async
+):
+    remote, asked = Remote(api.respond, is_async=is_async), (corpus.query(), 5)
+    found = remote.ask("fetch", *asked)
+    qdrant.delete_collection("docs")
+    missing = "404.*Not found: Collection `docs` doesn't exist!.*create the collection"
+    assert re.search(missing, str(remote.refusal("fetch", *asked)))
+    four = models.VectorParams(size=4, distance=models.Distance.COSINE)
+    qdrant.create_collection("docs", vectors_config=four)
+    other = "400.*expected dim: 4, got 16.*'' of 4.*model"
+    assert re.search(other, str(remote.refusal("fetch", *asked)))
+    qdrant.delete_collection("docs")
+    refill(qdrant)
+    assert remote.ask("fetch", *asked).document_ids == found.document_ids
+
+
+WRITES = {
+    "prepare": lambda source, corpus: source.prepare(embedder_name="model-a", dimension=16),
+    "content_ids": lambda source, corpus: source.content_ids(),
+    "add": lambda source, corpus: source.add(
+        [CONTENT_ID], corpus.documents[:1], corpus.embeddings[:1]
+    ),
+    "remove": lambda source, corpus: source.remove([CONTENT_ID]),
+}
+WRITE_FAULTS = [
+    (httpx.ReadError("reset"), "reset.*ask again", None),
+    (httpx.ReadTimeout("slow"), "timed out.*`timeout`", None),
+    (httpx.Response(429, headers={"Retry-After": "7"}), "429.*ask again later", 7),
+    (httpx.Response(500, content=b"No space left"), "500.*No space left.*log", None),
+    (httpx.Response(200, content=b"<html>Please log in"), ADDRESS, None),
+    (httpx.Response(200, json={"result": None, "status": "ok", "time": 0.0}), ADDRESS, None),
+]
+
+
+@pytest.mark.parametrize("action", WRITES)
+@pytest.mark.parametrize(("fault", "says", "retry_after_s"), WRITE_FAULTS, ids=range(6))
+def test_a_fault_while_writing_is_told_and_forgotten(
+    api, corpus, action, fault, says, retry_after_s
+):
+    is_wrong = [True]
+
+    def answer(request):
+        if not is_wrong[0]:
+            return api.respond(request)
+        if isinstance(fault, Exception):
+            raise fault
+        return fault
+
+    source = Remote(answer).source
+    with pytest.raises(CandidateSourceError, match=rf"(?s)'docs'.*{says}") as caught:
+        WRITES[action](source, corpus)
+    assert caught.value.retry_after_s == retry_after_s
+    assert caught.value.__cause__ is not None
+    is_wrong[0] = False
+    WRITES[action](source, corpus)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +337,8 @@ def grpc_server(code):
     ],
 )
 def test_a_grpc_code_has_its_advice(code, advice):
-    with grpc_server(code) as port:
-        client = qdrant_client.QdrantClient(
-            url="http://127.0.0.1",
-            grpc_port=port,
-            prefer_grpc=True,
-            timeout=300,
-            check_compatibility=False,
-        )
+    with serving_calls(lambda request, context: context.abort(code, "what it says")) as options:
+        client = qdrant_client.QdrantClient(**options)
         with closing(client), pytest.raises(CandidateSourceError) as info:
             QdrantSource(client, "docs").fetch(QUERY, 3)
     assert advice in str(info.value)
@@ -159,17 +346,23 @@ def test_a_grpc_code_has_its_advice(code, advice):
     assert isinstance(info.value.__cause__, grpc.RpcError)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"api_key": "hunter2"}, {"headers": {"authorization": "hunter2"}}],
-    ids=["key", "header"],
-)
-@pytest.mark.parametrize("content", [b"no such key: hunter2", b'{"status": {"error": "hunter2?"}}'])
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
-def test_a_key_that_a_server_echoes_is_not_told(options, content):
-    error = told(httpx.Response(401, content=content), **options)
-    assert "(a key)" in str(error)
-    assert "hunter2" not in str(error)
+@pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
+def test_a_point_without_an_id_by_grpc_is_an_error_of_the_store(is_async):
+    messages = qdrant_client.grpc
+    broken = messages.QueryResponse(result=[messages.ScoredPoint(score=1.0)]).SerializeToString()
+    with serving_calls(lambda request, context: broken) as options:
+
+        async def fetched():
+            client = qdrant_client.AsyncQdrantClient(**options)
+            try:
+                return await QdrantSource(client, "docs").afetch(QUERY, 2)
+            finally:
+                await client.close()
+
+        client = qdrant_client.QdrantClient(**options)
+        fetch = QdrantSource(client, "docs").fetch
+        with closing(client), pytest.raises(CandidateSourceError, match="invalid PointId"):
+            asyncio.run(fetched()) if is_async else fetch(QUERY, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What a source makes of answers by gRPC is what it makes of the client's own."""
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
@@ -14,7 +12,6 @@ from sift_core.types import Query
 qdrant_client = pytest.importorskip("qdrant_client")
 models = qdrant_client.models
 grpc = qdrant_client.grpc  # Qdrant's messages
-grpc_io = pytest.importorskip("grpc")
 
 from sift_core.sources.qdrant.grpc_search import hits_of  # noqa: E402
 from sift_core.sources.qdrant.points import dense_vectors  # noqa: E402
@@ -99,39 +96,6 @@ def test_texts_of_a_prefetch_are_left_to_the_client(clients, monkeypatch):
     source = QdrantSource(remote, "small", prefetch=lambda query, n: models.Prefetch(limit=n))
     assert len(source.fetch(QUERIES[0], 2)) == 2
     assert len(asked) == 1
-
-
-class Broken(grpc_io.GenericRpcHandler):
-    """Answers every call with a point that has no id."""
-
-    def service(self, details):
-        point = grpc.ScoredPoint(score=1.0)
-        body = grpc.QueryResponse(result=[point]).SerializeToString()
-        return grpc_io.unary_unary_rpc_method_handler(lambda request, context: body)
-
-
-@pytest.mark.parametrize("is_awaited", [False, True], ids=["called", "awaited"])
-def test_an_answer_that_is_damaged_is_an_error_of_the_store(is_awaited):
-    with ThreadPoolExecutor(1) as executor:
-        server = grpc_io.server(executor, handlers=[Broken()])
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        connect = qdrant_client.AsyncQdrantClient if is_awaited else qdrant_client.QdrantClient
-        options = {"grpc_port": port, "prefer_grpc": True, "check_compatibility": False}
-
-        async def fetched():
-            client = connect(url="http://127.0.0.1", **options)
-            try:
-                return await QdrantSource(client, "small").afetch(QUERIES[0], 2)
-            finally:
-                if is_awaited:
-                    await client.close()
-                else:
-                    client.close()
-
-        with pytest.raises(CandidateSourceError, match="invalid PointId"):
-            asyncio.run(fetched())
-        server.stop(None).wait()
 
 
 def only_hit(**vectors):

@@ -1,7 +1,5 @@
 import json
 import logging
-from datetime import date
-from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTe
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
 from langchain_sift import compressor as compressor_module
-from sift_core import ContextSelector, InvalidInputError, MMRSelector, UndatedWarning
+from sift_core import ContextSelector, InvalidInputError, MMRSelector
 
 try:
     from langchain_classic.retrievers import (
@@ -235,6 +233,9 @@ async def test_it_works_after_a_splitter(make_vector_store, documents, embedding
         ({"top_n": 0}, "top_n"),
         ({"selector": "mmr"}, "instance of Selector"),
         ({"topn": 3}, "Extra inputs are not permitted"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_per_document": 2, "selector": MMRSelector()}, "got MMRSelector"),
+        ({"half_life_days": 3}, "`half_life_days` needs `newest`"),
         ({"embeddings": None}, "one of `embeddings` and `vectorstore` must be given"),
     ],
     ids=str,
@@ -299,115 +300,6 @@ def test_neighbors_become_one_document_with_the_text_of_all(overlap, embeddings,
     texts_kept = texts(few.compress_documents(chunks, question))
     assert 0 < sum(map(len, texts_kept)) <= 4 * 60
     assert all(text in PAGE for text in texts_kept)
-
-
-def test_pages_of_a_file_are_not_joined(embeddings, question):
-    first, second = cut(0)[:2]
-    pages = [
-        Document(page_content=one.page_content, metadata={**one.metadata, "page": page})
-        for page, one in enumerate([first, second])
-    ]
-    compressor = SIFTCompressor(embeddings=embeddings, merge_neighbors=True)
-    assert len(compressor.compress_documents([first, second], question)) == 1
-    assert len(compressor.compress_documents(pages, question)) == 2
-
-
-def test_no_document_has_more_chunks_than_asked_for(make_vector_store, documents, question):
-    for i, document in enumerate(documents[1:]):
-        document.metadata["file"] = i % 3  # the first has none: a document of its own
-    settings = {"max_per_document": 1, "document_key": "file"}
-    store = make_vector_store(documents)
-    for kept in (
-        SIFTRetriever(vectorstore=store, **settings).invoke(question),
-        SIFTCompressor(vectorstore=store, **settings).compress_documents(documents, question),
-    ):
-        assert sorted(str(document.metadata.get("file")) for document in kept) == [
-            "0",
-            "1",
-            "2",
-            "None",
-        ]
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"max_per_document": 0}, "max_per_document"),
-        ({"max_per_document": 2, "selector": MMRSelector()}, "got MMRSelector"),
-    ],
-    ids=str,
-)
-def test_limits_that_cannot_be_are_refused(embeddings, settings, said):
-    with pytest.raises(ValueError, match=said):
-        SIFTCompressor(embeddings=embeddings, **settings)
-
-
-@pytest.mark.parametrize("is_awaited", [False, True])
-async def test_of_versions_the_newest_is_chosen(make_vector_store, documents, question, is_awaited):
-    for document in documents:
-        document.metadata["updated_at"] = "2023-05-01"
-    versions = [document.model_copy(deep=True) for document in documents]
-    for version in versions:
-        version.id, version.metadata["updated_at"] = str(uuid4()), "2024-05-01T12:00:00Z"
-    store = make_vector_store([*documents, *versions])
-    settings = {"vectorstore": store, "newest": "updated_at"}
-    retriever, compressor = SIFTRetriever(k=5, **settings), SIFTCompressor(top_n=5, **settings)
-    if is_awaited:
-        kept = await retriever.ainvoke(question)
-        kept += await compressor.acompress_documents([*documents, *versions], question)
-    else:
-        kept = retriever.invoke(question)
-        kept += compressor.compress_documents([*documents, *versions], question)
-    kept += SIFTRetriever(k=5, fetch_k=10, max_fetch_k=40, **settings).invoke(question)
-    assert len(kept) == 15
-    assert {document.metadata["updated_at"] for document in kept} == {"2024-05-01T12:00:00Z"}
-
-
-def test_documents_without_a_date_are_the_oldest_and_counted(embeddings, documents, question):
-    for i, document in enumerate(documents):
-        document.metadata["updated_at"] = date(2020, 1, 1 + i)
-    del documents[3].metadata["updated_at"]
-    settings = {"newest": "updated_at", "half_life_days": 1.5, "words": 0}
-    compressor = SIFTCompressor(embeddings=embeddings, **settings)
-    n = len(documents)
-    with pytest.warns(UndatedWarning, match=f"1 of {n} candidates have no date") as warned:
-        kept = compressor.compress_documents(documents, question)
-    assert len(warned) == 1
-    weight = np.array([2.0 ** ((i - n + 1) / 1.5) for i in range(n)])
-    weight[3] = weight[0]  # as old as the oldest
-    rows = np.array(embeddings.embed_documents([each.page_content for each in documents]))
-    expected = ContextSelector().select(
-        np.array(embeddings.embed_query(question)), rows, 10, prefer=weight, weight=weight
-    )
-    assert [each.page_content for each in kept] == [
-        documents[i].page_content for i in expected.positions
-    ]
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"newest": "date", "selector": MMRSelector()}, "got MMRSelector"),
-        ({"half_life_days": 3}, "`half_life_days` needs `newest`"),
-        ({"newest": "date", "half_life_days": 0}, "half_life_days"),
-    ],
-    ids=str,
-)
-def test_choices_by_date_that_cannot_be_are_refused(embeddings, settings, said):
-    with pytest.raises(ValueError, match=said):
-        SIFTCompressor(embeddings=embeddings, **settings)
-
-
-def test_a_text_that_stands_in_another_chosen_one_is_not_chosen(embeddings, question):
-    part = "plants make sugar from light and water and air"
-    whole = f"{part} in their leaves while roots bring minerals up out of the ground"
-    given = [whole, part, "honey is stored in wax", "stars fuse hydrogen", "rates were raised"]
-    assert {whole, part} <= set(chosen_by(ContextSelector(), embeddings, question, given, 4))
-    documents = [Document(page_content=text) for text in given]
-    compressor = SIFTCompressor(embeddings=embeddings, top_n=4)
-    chosen = texts(compressor.compress_documents(documents, question))
-    assert sorted(chosen) == sorted(set(given) - {part})
 
 
 async def test_parents_are_embedded_once(make_in_memory, embeddings, caplog):

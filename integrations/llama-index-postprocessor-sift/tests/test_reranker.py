@@ -17,10 +17,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
     Document,
     MetadataMode,
-    NodeRelationship,
     NodeWithScore,
     QueryBundle,
-    RelatedNodeInfo,
     TextNode,
 )
 
@@ -31,10 +29,7 @@ from sift_core import (
     InvalidInputError,
     MMRSelector,
     RBFKernel,
-    Selection,
     SIFTSelector,
-    StopReason,
-    UndatedWarning,
     select,
 )
 
@@ -256,34 +251,6 @@ async def test_a_node_without_the_score_to_use_is_an_error_that_names_it(scores)
     assert len(SIFTReranker().postprocess_nodes(given, bundle([1.0, 0.0]))) == 3
 
 
-class LastFirst:
-    """A selector of one's own, which notes the relevance that it gets."""
-
-    def __init__(self):
-        self.seen = []
-
-    def select(self, query, candidates, n_select, *, relevance=None):
-        self.seen.append(relevance.tolist())
-        return Selection(
-            positions=np.arange(len(candidates))[::-1][:n_select],
-            variances=np.linspace(1.0, 0.0, n_select + 1),
-            stop_reason=StopReason.N_SELECT,
-        )
-
-
-async def test_a_selector_of_ones_own_is_told_the_relevance():
-    selector = LastFirst()
-    given = scored(np.eye(4).tolist(), [0.1, 0.9, 0.5, 0.7])
-    reranker = SIFTReranker(top_n=2, selector=selector, use_scores=True, words=0)
-    for kept in (
-        reranker.postprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0])),
-        await reranker.apostprocess_nodes(given, bundle([1.0, 2.0, 3.0, 4.0])),
-    ):
-        assert ids(kept) == ["3", "2"]
-        assert [node.metadata["sift"]["score"] for node in kept] == [0.7, 0.5]
-    assert selector.seen == [[0.1, 0.9, 0.5, 0.7]] * 2
-
-
 def test_a_similarity_postprocessor_cuts_by_the_score_that_is_asked_for():
     nodes = with_vectors([[1.0, 0.0], [0.6, 0.8], [0.1, 0.995]])
     asked = bundle([1.0, 0.0])
@@ -308,6 +275,9 @@ def test_a_similarity_postprocessor_cuts_by_the_score_that_is_asked_for():
         {"score": "cosine"},
         {"selector": "sift"},
         {"index": "docs"},
+        {"max_tokens": 0},
+        {"selector": MMRSelector(), "max_tokens": 100},
+        {"half_life_days": 3},
     ],
     ids=str,
 )
@@ -456,35 +426,6 @@ def test_a_store_that_dies_after_retrieval_is_an_error(build_index, nodes, embed
     assert embed_model.texts == []
 
 
-def limited_nodes():
-    """Six nodes of three documents, unlike each other, of 1 to 6 words; the last of none."""
-    documents = ["a", "a", "a", "b", "b", None]
-    nodes = []
-    for i, document in enumerate(documents):
-        node = TextNode(id_=str(i), text="word " * (i + 1), embedding=np.eye(6)[i].tolist())
-        if document:
-            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
-        nodes.append(NodeWithScore(node=node, score=0.5))
-    return nodes
-
-
-@pytest.mark.parametrize("is_awaited", [False, True])
-async def test_no_more_tokens_are_kept_than_asked_for(is_awaited):
-    reranker = SIFTReranker(max_tokens=9, tokenizer=str.split)
-    nodes, query = limited_nodes(), bundle([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
-    if is_awaited:
-        kept = await reranker.apostprocess_nodes(nodes, query)
-    else:
-        kept = reranker.postprocess_nodes(nodes, query)
-    words = [len(node.text.split()) for node in kept]
-    expected = ContextSelector().select(
-        np.array(query.embedding), np.eye(6), 10, costs=[1, 2, 3, 4, 5, 6], budget=9
-    )
-    assert ids(kept) == [str(i) for i in expected.positions]
-    assert 0 < sum(words) <= 9
-    assert len(SIFTReranker(max_tokens=9).postprocess_nodes(nodes, query)) > 1  # LlamaIndex' own
-
-
 PAGE = "".join(f"Sentence number {n} of the page. " for n in range(24)).strip()
 
 
@@ -511,114 +452,19 @@ def test_neighbors_become_one_node_with_the_text_of_all(overlap):
     assert nodes[0].text != kept.text  # the original is as it was
 
 
-def test_a_gap_is_filled_within_the_budget_of_tokens():
-    nodes, query = neighbors(0)
-    query = bundle(np.eye(len(nodes))[0] + np.eye(len(nodes))[2])
-    for budget, n_kept in [(200, 1), (40, 2)]:
-        reranker = SIFTReranker(
-            top_n=2, merge_neighbors=True, max_tokens=budget, tokenizer=str.split
-        )
-        kept = reranker.postprocess_nodes(nodes, query)
-        assert len(kept) == n_kept
-        read = [node.get_content(metadata_mode=MetadataMode.LLM) for node in kept]
-        assert sum(len(text.split()) for text in read) <= budget
-    [kept] = SIFTReranker(top_n=2, merge_neighbors=True).postprocess_nodes(nodes, query)
-    assert kept.text.split() == " ".join(node.text for node in nodes[:3]).split()
+@pytest.mark.parametrize(("given", "n_kept"), [({}, 1), ({"tokenizer": str.split}, 2)])
+def test_tokens_are_counted_by_llama_index_unless_another_way_is_given(given, n_kept):
+    nodes, query = with_vectors(np.eye(6).tolist()), bundle([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    kept = SIFTReranker(max_tokens=5, **given).postprocess_nodes(nodes, query)
+    assert len(kept) == n_kept  # of three tokens, or two words each
 
 
-def test_no_document_has_more_nodes_than_asked_for():
-    query = bundle([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
-    kept = SIFTReranker(max_per_document=1).postprocess_nodes(limited_nodes(), query)
-    assert sorted(str(node.node.ref_doc_id) for node in kept) == ["None", "a", "b"]
-
-
-def test_a_selector_without_limits_is_refused_with_them():
-    with pytest.raises(ValidationError, match="got MMRSelector"):
-        SIFTReranker(selector=MMRSelector(), max_tokens=100)
-    with pytest.raises(ValidationError, match="max_tokens"):
-        SIFTReranker(max_tokens=0)
-
-
-FEES = (
-    "Every visitor of the reading room gets a library card at the counter of the town hall. The "
-    "card costs {} euros a year, is paid in advance, and may be handed back at any time. Whoever "
-    "loses it pays for another one, and keeps the books that were borrowed with it until then."
-)
-HOURS = (
-    "From Monday to Friday all offices of the district open at {} in the morning and close at four "
-    "in the afternoon, with the exception of the days between Christmas and New Year. Passports "
-    "need an appointment, which is made by telephone or on the page of the citizens' bureau."
-)
-VERSIONS = [FEES.format("4"), FEES.format("5"), HOURS.format("8"), HOURS.format("9")]
-
-
-def dated_nodes():
-    """Return two versions each of two texts; the nearer version is the older one."""
-    rows = np.array([[1, 0, 0], [0.98, 0.15, 0], [0.6, 0.8, 0], [0.55, 0.83, 0.1]])
+def test_of_versions_the_newest_is_kept():
+    nodes = with_vectors([[1, 0, 0], [0.98, 0.15, 0], [0.6, 0.8, 0], [0.55, 0.83, 0.1]])
     dates = ["2023-01-01", "2024-01-01T00:00:00Z", "2022-05-01", "2022-05-02"]
-    return [
-        NodeWithScore(
-            node=TextNode(id_=str(i), text=text, embedding=row, metadata={"updated_at": date}),
-            score=0.5,
-        )
-        for i, (text, row, date) in enumerate(zip(VERSIONS, rows.tolist(), dates, strict=True))
-    ]
-
-
-@pytest.mark.parametrize("is_awaited", [False, True])
-async def test_of_versions_the_newest_is_kept(is_awaited):
+    for node, date in zip(nodes, dates, strict=True):
+        node.node.metadata["updated_at"] = date
     query = bundle([1.0, 0.0, 0.0])
-    assert ids(SIFTReranker(top_n=2).postprocess_nodes(dated_nodes(), query)) == ["0", "2"]
+    assert ids(SIFTReranker(top_n=2).postprocess_nodes(nodes, query)) == ["0", "2"]
     reranker = SIFTReranker(top_n=2, newest="updated_at")
-    if is_awaited:
-        kept = await reranker.apostprocess_nodes(dated_nodes(), query)
-    else:
-        kept = reranker.postprocess_nodes(dated_nodes(), query)
-    assert ids(kept) == ["1", "3"]
-
-
-def test_with_a_half_life_what_is_recent_comes_first():
-    nodes, query = dated_nodes(), bundle([1.0, 0.0, 0.0])
-    nodes[2].node.metadata["updated_at"] = 1_735_689_600  # 2025, in seconds
-    settings = {"top_n": 1, "newest": "updated_at"}
-    assert ids(SIFTReranker(**settings).postprocess_nodes(nodes, query)) == ["1"]
-    reranker = SIFTReranker(**settings, half_life_days=30)
-    assert ids(reranker.postprocess_nodes(nodes, query)) == ["2"]
-
-
-def test_nodes_without_a_date_are_the_oldest_and_counted():
-    nodes, query = dated_nodes(), bundle([1.0, 0.0, 0.0])
-    del nodes[1].node.metadata["updated_at"]
-    nodes[2].node.metadata["updated_at"] = "last spring"
-    with pytest.warns(UndatedWarning, match="2 of 4 candidates have no date") as warned:
-        kept = SIFTReranker(top_n=2, newest="updated_at").postprocess_nodes(nodes, query)
-    assert len(warned) == 1
-    assert ids(kept) == ["0", "3"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"selector": MMRSelector(), "newest": "updated_at"}, "got MMRSelector"),
-        ({"half_life_days": 3}, "`half_life_days` needs `newest`"),
-        ({"newest": "updated_at", "half_life_days": 0}, "half_life_days"),
-    ],
-    ids=str,
-)
-def test_choices_by_date_that_cannot_be_are_refused(settings, said):
-    with pytest.raises(ValidationError, match=said):
-        SIFTReranker(**settings)
-
-
-def test_a_text_that_stands_in_another_chosen_one_is_not_chosen():
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((8, 24)) + 1.2
-    query = (vectors[0] + vectors[1]).tolist()
-    nodes = with_vectors(vectors.tolist())
-    nodes[0].node.set_content("landmarks near the hive help bees to find their home, and the sun")
-    nodes[1].node.set_content("landmarks near the hive help bees to find their home")
-    assert {0, 1} <= set(select(np.array(query), vectors, 5).positions.tolist())
-    chosen = ids(SIFTReranker(top_n=5).postprocess_nodes(nodes, bundle(query)))
-    assert len(chosen) == 5
-    assert "0" in chosen
-    assert "1" not in chosen
+    assert ids(reranker.postprocess_nodes(nodes, query)) == ["1", "3"]

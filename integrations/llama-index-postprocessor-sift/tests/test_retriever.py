@@ -415,6 +415,8 @@ def test_callbacks_hear_of_one_retrieval(build_index, nodes, embed_model, questi
         ({"top_n": 0}, "must be 1 <= `top_n`"),
         ({"top_n": 9, "candidates": 8}, "`candidates` <= `max_candidates`, got 9, 8 and None"),
         ({"max_candidates": 100}, "got 10, 200 and 100"),
+        ({"max_tokens": 0}, "`max_tokens` must be >= 1, got 0"),
+        ({"max_tokens": 9, "selector": MMRSelector()}, "got MMRSelector"),
         ({"vector_store_query_mode": "mmr"}, "must not be 'mmr'"),
         ({"vector_store_query_mode": "best"}, "not a valid VectorStoreQueryMode"),
         ({"vector_store_query_mode": "hybrid"}, "enable_hybrid"),
@@ -488,20 +490,3 @@ def test_a_query_of_another_length_than_a_faiss_indexs_vectors_is_refused(
     retriever = SIFTRetriever.from_index(index, embed_model=new_model(dimension=32))
     with pytest.raises(InvalidInputError, match=r"must have 96 numbers .* got 32"):
         retriever.retrieve("bees")
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"max_tokens": 0}, "`max_tokens` must be >= 1, got 0"),
-        ({"max_per_document": -1}, "`max_per_document` must be >= 1, got -1"),
-        ({"max_tokens": 9, "selector": MMRSelector()}, "got MMRSelector"),
-        ({"newest": "date", "selector": MMRSelector()}, "got MMRSelector"),
-        ({"half_life_days": 9}, "`half_life_days` needs `newest`"),
-        ({"newest": "date", "half_life_days": -1}, "`half_life_days` must be"),
-    ],
-    ids=str,
-)
-def test_limits_that_cannot_be_are_refused(build_index, nodes, embed_model, settings, said):
-    with pytest.raises(InvalidInputError, match=said):
-        SIFTRetriever.from_index(build_index("simple", nodes, embed_model), **settings)

@@ -9,7 +9,6 @@ from haystack.components.preprocessors import DocumentSplitter
 
 from haystack_integrations.components.rankers.sift import SIFTRanker, ranker
 from sift_core import ChoiceOptions, ContextSelector, InvalidInputError, MMRSelector, choose
-from sift_core.testing import HashingEmbedder
 
 
 def words(text):
@@ -356,15 +355,3 @@ def test_bad_arguments_of_a_call_are_refused(documents, query_embedding):
         SIFTRanker().run(documents, query_embedding=query_embedding, top_k=0)
     with pytest.raises(InvalidInputError, match="list of Documents"):
         SIFTRanker().run("a question", documents)
-
-
-def test_a_text_that_stands_in_another_chosen_one_is_not_chosen(rank, documents, query_embedding):
-    whole = "landmarks near the hive help bees to find their home, as does the height of the sun"
-    longer = Document(content=whole, embedding=HashingEmbedder().embed_query(whole).tolist())
-    part, *others = documents[5:]  # "landmarks near the hive help bees to find their home"
-    given = [longer, part, *others]
-    assert {whole, part.content} <= set(chosen_by(ContextSelector(), given, query_embedding, 6))
-    kept = texts(rank(given, top_k=6))
-    assert len(kept) == 6
-    assert whole in kept
-    assert part.content not in kept

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.learning.fine_tuning import FineTuned, OnStep, fine_tune
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout, ModelCopy
-from sift_core.answering.model.base_check import digest_of
+from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.checks import as_count, as_number
 from sift_core.errors import AdapterCacheWarning, InvalidInputError, MissingDependencyError
 from sift_core.files import UNFINISHED, write_whole
@@ -36,7 +36,7 @@ except ImportError as error:
     raise MissingDependencyError("torch, safetensors and cachetools", extra="fine-tune") from error
 
 LEARNING_VERSION = 1  # raise it when the same chunks and settings give another adapter
-FORMAT, _SUFFIX = "sift adapter 2", ".safetensors"  # of a file
+FORMAT, _SUFFIX = "sift adapter 3", ".safetensors"  # of a file
 ABANDONED_S = 3600.0  # guess: no adapter takes so long to write; its process was killed
 _KEY = re.compile(r"[0-9a-f]{64}")
 # Raised for a file that is cut, altered, or of another form.
@@ -60,7 +60,7 @@ def fine_tune_cached(
     Costs a forward and backward pass a chunk, repeats counted. The model is as before.
     Arguments and errors are those of `fine_tune`.
     """
-    if cache is None or settings.kind == "full":
+    if cache is None:
         return fine_tune(language_model, chunks.texts, settings, on_step=on_step)
     key = adapter_key(
         base=language_model.fingerprint if cache.is_on_disk else language_model.identity,
@@ -87,11 +87,10 @@ def adapter_key(
 ) -> str:
     """Return a hash, 64 hexadecimal digits, of everything that an adapter is made from.
 
-    All settings count but `max_seconds` (an adapter whose learning it cut is never cached, and
-    any other is what would have come without it), `chat_request` where no chat is made, and
-    whether a learning rate was given or is the default one. `rows_per_pass` and `checkpointing`
-    count since they change the last bits. Device, threads and versions of libraries do not.
-    Takes about 5 µs a chunk; .1 s the first time a tokenizer of 50,000 tokens is seen.
+    All settings count but `max_seconds`, whose cuts are never cached, and `chat_request` where no
+    chat is made. `checkpointing` counts since it may change the last bits. Device, threads and
+    versions of libraries do not. Takes about 5 µs a chunk, and 0.1 s the first time a tokenizer of
+    50,000 tokens is seen.
 
     Args:
         base: `fingerprint` of the model.
@@ -120,16 +119,15 @@ class AdapterCache:
     """Adapters by key, the least recently used dropped first.
 
     Several threads may use one cache, and several processes one folder: a reader sees a whole file
-    or none. A file holds a checksum of its weights and of all that describes them. Nothing is
-    pickled. A file that cannot be read or written, for instance because the disk is full, is
-    reported by `AdapterCacheWarning` and otherwise like an adapter that is not there. A damaged
-    file is also deleted. `Adapter.save` writes an adapter for PEFT or vLLM.
+    or none. Each file holds a checksum, and nothing is pickled. A file that cannot be read or
+    written is reported by `AdapterCacheWarning` and counts as absent. A damaged file is deleted.
+    `Adapter.save` writes an adapter for PEFT or vLLM.
 
     Args:
         folder: Where adapters are kept beyond this process. It is made, for its owner alone, when
             it is first needed. Other files there are left alone. Default: memory alone.
-        max_memory_bytes: Limit for what is kept in the machine's memory, >= 0.
-        max_disk_bytes: Limit for what is kept on disk, >= 0.
+        max_memory_bytes: Limit for what is kept in memory, >= 0. Default: 1 GiB.
+        max_disk_bytes: Limit for what is kept on disk, >= 0. Default: 10 GiB.
 
     Raises:
         InvalidInputError: If a limit is negative or no whole number.
@@ -146,7 +144,7 @@ class AdapterCache:
         self._max_disk_bytes = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
         self._kept: LRUCache[str, FineTuned] = LRUCache(
             n_memory,
-            getsizeof=lambda kept: kept.adapter.n_bytes,  # type: ignore[union-attr]  # no copies
+            getsizeof=lambda kept: kept.adapter.n_bytes,
         )
         self._lock = threading.Lock()
         self._made_from = {"max_memory_bytes": n_memory, "max_disk_bytes": self._max_disk_bytes}
@@ -185,17 +183,16 @@ class AdapterCache:
         adapter, report = found
         return FineTuned(adapter=adapter, report=replace(report, source="disk"))
 
-    def put(self, key: str, adapter: Adapter | ModelCopy, report: FineTuningReport) -> bool:
+    def put(self, key: str, adapter: Adapter, report: FineTuningReport) -> bool:
         """Keep an adapter, and return whether it is kept anywhere.
 
-        A model's private copy (scope "full") is not, nor what time, a divergence or refused steps
-        cut short, nor an adapter above both limits.
+        What time, a divergence or refused steps cut short is not, nor an adapter above both limits.
 
         Raises:
             InvalidInputError: If the key is not one of `adapter_key`.
         """
         _check_key(key)
-        if isinstance(adapter, ModelCopy) or report.stop_reason != "done" or report.n_refused:
+        if report.stop_reason != "done" or report.n_refused:
             return False
         keyed = replace(adapter, key=key, values=adapter.values.detach().cpu())
         in_memory = self._keep(key, keyed, report)
@@ -302,12 +299,7 @@ def _content(key: str, adapter: Adapter, report: FineTuningReport) -> bytes:
 
 
 def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
-    """Return what a file holds.
-
-    Raises:
-        OSError: If it cannot be read now.
-        ValueError, or another of `_DAMAGE`: If it is damaged.
-    """
+    """Return what a file holds; raises `OSError`, or one of `_DAMAGE`."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         with torch.inference_mode(False):
@@ -336,8 +328,8 @@ def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
 
 
 def _checksum(described: str, values: torch.Tensor) -> str:
-    digest = hashlib.sha256(described.encode())
     content: Any = values.view(torch.uint8).numpy()
+    digest = hashlib.sha256(described.encode())
     digest.update(content)
     return digest.hexdigest()
 
@@ -349,10 +341,7 @@ def _warn(what: str, why: object, *, stacklevel: int = 4) -> None:
 def _check_key(key: str) -> None:
     """Refuse what might name another file."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise InvalidInputError(
-            f"a cache key must be 64 hexadecimal digits in lower case, as `adapter_key` returns, "
-            f"got {key!r}"
-        )
+        raise InvalidInputError(f"a cache key must be 64 hexadecimal digits, got {key!r}")
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:

@@ -31,7 +31,7 @@ class Effort:
         return replace(settings, learning_rate=rate, schedule=self.schedule)
 
 
-# Rates and counts were tuned on prompts that no table is of: `benchmarks.learning_frontier`.
+# Rates and counts were tuned on prompts that no table is of (tag evidence-2026-11).
 EFFORTS = {
     "quick": Effort(n_steps=5, rate_factor=6.0),
     "balanced": Effort(n_steps=12, rate_factor=6.0, schedule="linear"),

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from sift_core.answering.learning.learners import FullLearner, Learner, LoraLearner
+from sift_core.answering.learning.learner import LoraLearner
 from sift_core.answering.learning.settings import FineTuningSettings
-from sift_core.answering.model.adapters import Adapter, ModelCopy
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.parts import MEMORY_ERRORS, is_out_of_memory
-from sift_core.answering.model.passes import TokenWindow, WeightedWindow
-from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
+from sift_core.answering.model.prompt_tokens import chat_chunk
+from sift_core.answering.model.training import TokenWindow
+from sift_core.errors import AnswerError, MissingDependencyError
 from sift_core.types import FineTuningReport, FineTuningStop
 
 try:
@@ -41,7 +42,7 @@ class FineTuned:
         report: Steps, losses, and what went wrong.
     """
 
-    adapter: Adapter | ModelCopy
+    adapter: Adapter
     report: FineTuningReport
 
     @property
@@ -67,8 +68,8 @@ def fine_tune(
 
     A step whose loss or gradient is not finite is not taken. Two in a row, or a last step that
     leaves the model unable to compute, end the learning with the parameters that last gave a
-    finite loss. Where memory runs out the rows of a pass are halved, then activations are
-    computed again in the backward pass. The report says so.
+    finite loss. After memory has run out, activations are computed again in the backward pass.
+    The report says so.
 
     Args:
         language_model: The model to learn with.
@@ -87,20 +88,13 @@ def fine_tune(
         key: What tells this adapter from every other of the model, for caches; drawn if "".
 
     Raises:
-        AnswerError: If the model fails, or memory runs out however little is asked of it.
+        AnswerError: If the model fails, or memory runs out with checkpointing too.
         InvalidInputError: If the model cannot learn so.
     """
     settings = settings or FineTuningSettings()
-    model = language_model.model
     steps, n_skipped = _plan(language_model, texts, settings)
-    if start_from is not None and settings.kind == "full":
-        raise InvalidInputError('the scope "full" starts from no adapter; pass the scope "all"')
     with language_model.lock.held(), _failures_named():
-        learner: Learner = (
-            FullLearner(model, settings)
-            if settings.kind == "full"
-            else LoraLearner(model, settings, language_model.name, start_from)
-        )
+        learner = LoraLearner(language_model.model, settings, language_model.name, start_from)
     run = _Run(language_model, learner, settings, on_step=on_step, on_state=on_state)
     run.take(steps)
     return run.result(n_skipped=n_skipped, key=key or uuid4().hex)
@@ -133,52 +127,33 @@ def fine_tuned(
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
-    """Windows whose summed gradient is one step, and how often that step is taken.
+    """The windows of one chunk, and the chunk's position among the texts."""
 
-    Args:
-        rows: The windows.
-        chunks: Positions of the texts that they are of, repeats included.
-        n_times: How often the step is taken.
-    """
-
-    rows: Sequence[WeightedWindow]
-    chunks: Sequence[int]
-    n_times: int = 1
+    windows: Sequence[TokenWindow]
+    chunk: int
 
 
 def _plan(
     language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
 ) -> tuple[list[_Step], int]:
     """Return the steps, and how many texts have no token."""
-    windows: dict[str, list[TokenWindow]] = {
-        text: language_model.chunk_windows(
-            text, chunk_format=settings.chunk_format, request=settings.chat_request
-        )
-        for text in dict.fromkeys(texts)
-    }
-    positions = [position for position, text in enumerate(texts) if windows[text]]
-    n_skipped = len(texts) - len(positions)
-    if settings.reuse_gradients:
-        places: dict[str, list[int]] = {}
-        for position in positions:
-            places.setdefault(texts[position], []).append(position)
-        return [
-            _Step(rows=_rows(windows[text], n_chunks=1), chunks=chunks, n_times=len(chunks))
-            for text, chunks in places.items()
-        ], n_skipped
-    size = settings.chunks_per_step
-    groups = [positions[start : start + size] for start in range(0, len(positions), size)]
-    steps = []
-    for group in groups:
-        rows = [_rows(windows[texts[position]], n_chunks=len(group)) for position in group]
-        steps.append(_Step(rows=[row for some in rows for row in some], chunks=group))
-    return steps, n_skipped
+    windows = {text: _windows(language_model, text, settings) for text in dict.fromkeys(texts)}
+    steps = [
+        _Step(windows=windows[text], chunk=chunk)
+        for chunk, text in enumerate(texts)
+        if windows[text]
+    ]
+    return steps, len(texts) - len(steps)
 
 
-def _rows(windows: Sequence[TokenWindow], *, n_chunks: int) -> list[WeightedWindow]:
-    """Return a chunk's windows; a step's loss is the mean over its chunks of their mean losses."""
-    n_targets = sum(len(window.targets) for window in windows)
-    return [WeightedWindow(window=window, weight=1 / n_targets / n_chunks) for window in windows]
+def _windows(
+    language_model: LanguageModel, text: str, settings: FineTuningSettings
+) -> Sequence[TokenWindow]:
+    """Return the forward passes in which a chunk is learned; none where it has no token."""
+    if settings.chunk_format == "text" or not language_model.token_ids(text):
+        return language_model.windows(text)
+    lead, targets = chat_chunk(language_model.tokenizer, text, settings.chat_request)
+    return language_model.windows_behind(targets, lead)
 
 
 class _Run:
@@ -187,7 +162,7 @@ class _Run:
     def __init__(
         self,
         language_model: LanguageModel,
-        learner: Learner,
+        learner: LoraLearner,
         settings: FineTuningSettings,
         *,
         on_step: OnStep | None,
@@ -195,27 +170,23 @@ class _Run:
     ) -> None:
         self._language_model, self._learner = language_model, learner
         self._on_step, self._on_state = on_step, on_state
-        on_cpu = language_model.model.device.type == "cpu"
-        self._rows_per_pass = settings.rows_per_pass or (1 if on_cpu else settings.chunks_per_step)
         self._checkpointing = settings.checkpointing
         self._deadline = time.monotonic() + (settings.max_seconds or math.inf)
         self._falls = settings.schedule == "linear"
-        self._n_planned = 0
         self._losses: list[float] = []
-        self._taken: list[_Step] = []
+        self._learned: list[int] = []
         self._n_refused = 0
         self._stop_reason: FineTuningStop = "done"
 
     def take(self, steps: Sequence[_Step]) -> None:
         """Take the steps, as many of them as can be."""
         self._show_state()
-        self._n_planned = sum(step.n_times for step in steps)
         n_refused = 0  # in a row
         for step in steps:
             if self._losses and time.monotonic() > self._deadline:
                 self._stop_reason = "time"
                 break
-            if self._try_step(step):
+            if self._try_step(step, len(steps)):
                 n_refused = 0
                 continue
             n_refused += 1
@@ -224,39 +195,33 @@ class _Run:
                 self._fall_back()
                 break
         if self._losses and self._stop_reason != "diverged":
-            if not self._can_compute(steps[-1].rows[0].window):
+            if not self._can_compute(steps[-1].windows[0]):
                 self._fall_back()
 
-    def _try_step(self, step: _Step) -> bool:
+    def _try_step(self, step: _Step, n_planned: int) -> bool:
         """Return whether a step was taken: none is whose loss or gradient is not finite."""
         with self._language_model.lock.held(), _failures_named():
-            loss = self._loss_and_gradient(step.rows)
+            loss = self._loss_and_gradient(step.windows)
             if not (math.isfinite(loss) and self._learner.has_finite_gradient()):
                 self._learner.drop_gradient()
                 return False
-            self._learner.step([self._rate_share(i) for i in range(step.n_times)])
-        self._losses += [loss] * step.n_times
-        self._taken.append(step)
+            self._learner.step(1 - len(self._losses) / n_planned if self._falls else 1.0)
+        self._losses.append(loss)
+        self._learned.append(step.chunk)
         if self._on_step is not None:
-            for _ in range(step.n_times):
-                self._on_step(loss)
+            self._on_step(loss)
         self._show_state()
         return True
-
-    def _rate_share(self, ahead: int) -> float:
-        """Return what share of the learning rate the step after `ahead` more is taken with."""
-        return 1 - (len(self._losses) + ahead) / self._n_planned if self._falls else 1.0
 
     def result(self, *, n_skipped: int, key: str) -> FineTuned:
         """Return what was learned."""
         report = FineTuningReport(
             losses=tuple(self._losses),
             n_steps=len(self._losses),
-            learned=tuple(sorted(chunk for step in self._taken for chunk in step.chunks)),
+            learned=tuple(self._learned),
             n_refused=self._n_refused,
             n_skipped=n_skipped,
             stop_reason=self._stop_reason,
-            rows_per_pass=self._rows_per_pass,
             checkpointing=self._checkpointing,
         )
         return FineTuned(adapter=self._learner.learned(key), report=report)
@@ -265,44 +230,38 @@ class _Run:
         """Let the caller compute with what has been learned so far."""
         if self._on_state is not None:
             with self._language_model.adapted(self._learner.learned(uuid4().hex)):
-                self._on_state(sum(len(step.chunks) for step in self._taken))
+                self._on_state(len(self._learned))
 
-    def _loss_and_gradient(self, rows: Sequence[WeightedWindow]) -> float:
-        """Compute a step's loss and gradient with as much memory as there is.
+    def _loss_and_gradient(self, windows: Sequence[TokenWindow]) -> float:
+        """Compute a chunk's mean loss and its gradient, with less memory after it ran out.
 
         Raises:
-            AnswerError: If one row with checkpointing is too much.
+            AnswerError: If memory runs out with checkpointing too.
         """
+        weight = 1 / sum(len(window.targets) for window in windows)
         while True:
             try:
-                loss = 0.0
-                for start in range(0, len(rows), self._rows_per_pass):
-                    part = rows[start : start + self._rows_per_pass]
-                    loss += self._learner.backward(part, checkpointing=self._checkpointing)
-                return loss
+                return sum(
+                    self._learner.backward(window, weight, checkpointing=self._checkpointing)
+                    for window in windows
+                )
             except MEMORY_ERRORS as error:
                 self._learner.drop_gradient()
                 if not is_out_of_memory(error):
                     raise
                 # Its frames hold all that the pass had computed.
                 failure = error.with_traceback(None)
-            self._take_less_memory(len(rows), failure)
-
-    def _take_less_memory(self, n_rows: int, error: Exception) -> None:
-        n_rows = min(n_rows, self._rows_per_pass)
-        if n_rows > 1:
-            self._rows_per_pass = n_rows // 2
-        elif not self._checkpointing and self._language_model.can_checkpoint:
+            if self._checkpointing or not self._language_model.layers.decoder_layers:
+                raise AnswerError(
+                    "memory ran out while fine-tuning on one chunk, with checkpointing where it "
+                    "can be: pass shorter chunks, a lower rank, fewer layers "
+                    "(`layers_to_transform` of `LoraConfig`), or a model in bfloat16, which is "
+                    "slow on a CPU without instructions for it "
+                    f"({str(failure).splitlines()[0]})"
+                ) from failure
             self._checkpointing = True
-        else:
-            raise AnswerError(
-                "memory ran out while fine-tuning on one chunk at a time, with checkpointing where "
-                'it can be: pass shorter chunks, a lower rank, the scope "top:k" or "head", or a '
-                "model in bfloat16, which is slow on a CPU without instructions for it "
-                f"({str(error).splitlines()[0]})"
-            ) from error
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
     def _can_compute(self, window: TokenWindow) -> bool:
         """Return whether the parameters after the last step give a finite loss."""
@@ -315,8 +274,8 @@ class _Run:
             return math.isfinite(self._learner.loss(probe))
 
     def _fall_back(self) -> None:
-        n_undone = self._learner.fall_back()
-        del self._taken[len(self._taken) - min(n_undone, len(self._taken)) :]
+        if self._learner.fall_back():
+            self._learned.pop()
         self._stop_reason = "diverged"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -12,10 +11,8 @@ from sift_core.errors import InvalidInputError
 
 DEFAULT_RANK, DEFAULT_ALPHA = 64, 16.0  # the paper's, appendix "Low-Rank Adaptation"
 LORA_LEARNING_RATE = 5e-4  # the paper's, appendix "Low-Rank Adaptation"
-FULL_LEARNING_RATE = 5e-5  # the paper's, section 5
 
 ChunkFormat: TypeAlias = Literal["text", "chat"]
-ScopeKind: TypeAlias = Literal["all", "top", "head", "full"]
 Schedule: TypeAlias = Literal["constant", "linear"]
 
 
@@ -26,29 +23,20 @@ class FineTuningSettings:
     Args:
         lora: A `peft.LoraConfig`: rank, scaling (also rank-stabilised) and which linear layers
             (`target_modules`, `exclude_modules`, `layers_to_transform`), as PEFT reads them. What
-            else PEFT can do, dropout for one, is refused. Rank 64 and alpha 16 on every linear
-            layer in scope if None. Fused experts, which are no linear layers, stay as they are.
-        learning_rate: Of Adam, > 0. The paper's if None: 5e-4 for a LoRA, 5e-5 for "full".
-        schedule: Of the learning rate. "constant": the paper's. "linear": it falls with every step
-            to a last one of 1 / N, N the steps that are planned.
-        seed: Of the adapter's random half. The same seed gives the same answer.
-        scope: What learns, of what `lora` names. "all": a LoRA on every linear layer but the
-            head. "top:3": one on those of the last three layers; what the layers below make of a
-            chunk is kept for the next time. "head": one on the output head, over kept hidden
-            states. "full": every weight, in a private float32 copy of the model; `lora` has no
-            part in it.
-        chunks_per_step: Chunks whose mean loss one Adam step follows, >= 1; the paper's 1.
-        rows_per_pass: Windows in one forward pass, padded to the longest, >= 1. If None one on a
-            CPU, where padding costs and rows gain nothing, and a whole step on a GPU.
-        reuse_gradients: Whether a chunk that was chosen m times takes its m steps with one
-            gradient, all of them where it was chosen first. m times as fast for it, and less
-            exact: later gradients of a chunk are smaller. One chunk a step, then.
-        max_seconds: Time after which no further step begins, > 0; at least one is taken.
-        chunk_format: "text": a chunk follows the BOS (or EOS) token, as in pretraining. "chat":
-            it is the assistant's turn in the tokenizer's chat template, after `chat_request`.
+            else PEFT can do, dropout for one, is refused. Fused experts are no linear layers and
+            stay as they are. Default: rank 64 and alpha 16 on every linear layer but the head.
+        learning_rate: Of Adam, > 0. Default: the paper's, 5e-4.
+        schedule: Of the learning rate. "constant" is the paper's and the default. "linear" lets it
+            fall with every step, to 1 / N of itself at the last of N planned steps.
+        seed: Of the adapter's random half. The same seed gives the same answer. Default: 0.
+        max_seconds: Time after which no further step begins, > 0. One step is always taken.
+            Default: any time.
+        chunk_format: "text" puts a chunk behind the BOS (or EOS) token, as in pretraining. "chat"
+            makes it the assistant's turn in the tokenizer's chat template, after `chat_request`.
+            Default: "text".
         chat_request: What the user says before a chunk in the format "chat".
-        checkpointing: Whether activations are computed again in the backward pass, layer by
-            layer, for a third more time; otherwise only after memory has run out.
+        checkpointing: Compute activations again in the backward pass, layer by layer, which takes
+            a third more time. Default: False, which does so only after memory has run out.
 
     Raises:
         InvalidInputError: If a value is out of its range.
@@ -58,31 +46,17 @@ class FineTuningSettings:
     learning_rate: float | None = None
     schedule: Schedule = "constant"
     seed: int = 0
-    scope: str = "all"
-    chunks_per_step: int = 1
-    rows_per_pass: int | None = None
-    reuse_gradients: bool = False
     max_seconds: float | None = None
     chunk_format: ChunkFormat = "text"
     chat_request: str = "Tell me what you know."
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        as_count("chunks_per_step", self.chunks_per_step, minimum=1)
-        if self.rows_per_pass is not None:
-            as_count("rows_per_pass", self.rows_per_pass, minimum=1)
         if as_count("seed", self.seed, minimum=0) >= 2**63:
             raise InvalidInputError(f"`seed` must be < 2**63, got {short_repr(self.seed)}")
         for name in ("learning_rate", "max_seconds"):
             if (value := getattr(self, name)) is not None:
                 as_number(name, value, above=0)
-        if not isinstance(self.scope, str) or not re.fullmatch(
-            r"all|head|full|top:[1-9][0-9]*", self.scope
-        ):
-            raise InvalidInputError(
-                f'`scope` must be "all", "top:k" with k >= 1, "head" or "full", got '
-                f"{short_repr(self.scope)}"
-            )
         for name, known in (("chunk_format", ChunkFormat), ("schedule", Schedule)):
             value = getattr(self, name)
             if not (isinstance(value, str) and value in get_args(known)):
@@ -112,18 +86,6 @@ class FineTuningSettings:
 
         return alpha_of(self.lora)
 
-    @property
-    def kind(self) -> ScopeKind:
-        """Return the scope without its number of layers."""
-        kind = self.scope.partition(":")[0]
-        return kind  # type: ignore[return-value]  # checked on construction
-
-    @property
-    def n_top_layers(self) -> int | None:
-        """Return k of "top:k", None in other scopes."""
-        number = self.scope.partition(":")[2]
-        return int(number) if number else None
-
     def within(self, max_seconds: float | None) -> FineTuningSettings:
         """Return these settings with at most so many seconds; None for no further limit."""
         if max_seconds is None:
@@ -144,6 +106,4 @@ class FineTuningSettings:
     @property
     def step_size(self) -> float:
         """Return the learning rate, the paper's where none was given."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        return FULL_LEARNING_RATE if self.kind == "full" else LORA_LEARNING_RATE
+        return LORA_LEARNING_RATE if self.learning_rate is None else self.learning_rate

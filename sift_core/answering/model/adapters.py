@@ -1,10 +1,9 @@
-"""What one query has learned: the weights of a LoRA, in PEFT's format on disk, or a copy."""
+"""What one query has learned: the weights of a LoRA, in PEFT's format on disk."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -204,62 +203,6 @@ class Adapter:
             key=key,
             base_name=config.base_model_name_or_path or "",
         )
-
-
-def sum_of_adapters(
-    adapters: Sequence[Adapter], weights: Sequence[float], *, key: str = ""
-) -> Adapter:
-    """Return one adapter whose update is the weighted sum of the updates of several.
-
-    Exact: matrices stand beside one another, A's as rows and B's as columns times their weight, so
-    that its rank is the sum of the ranks. Takes the time to copy the weights, some 10 ms for three
-    adapters of rank 16 on 135 M parameters.
-
-    Args:
-        adapters: At least one; all of one model's same layers, on one device.
-        weights: As many, of either sign.
-        key: What tells the sum from every other adapter of the model.
-
-    Raises:
-        InvalidInputError: If there is none, or layers or numbers differ.
-    """
-    if not adapters or len(adapters) != len(weights):
-        raise InvalidInputError(
-            f"a sum takes at least one adapter and a weight for each, got {len(adapters)} and "
-            f"{len(weights)}"
-        )
-    first = adapters[0]
-    if any(set(one.layout.layers) != set(first.layout.layers) for one in adapters):
-        raise InvalidInputError(
-            "the adapters of a sum must be on the same layers; make them with the same settings"
-        )
-    rank = sum(one.rank for one in adapters)
-    layout = replace(first.layout, rank=rank)
-    values = first.values.new_empty(layout.n_values)
-    pairs = [one.layout.pairs(one.values) for one in adapters]
-    for name, (a, b) in layout.pairs(values).items():
-        start = 0
-        for one, weight, own in zip(adapters, weights, pairs, strict=True):
-            end = start + one.rank
-            a[start:end] = own[name][0]
-            torch.mul(own[name][1], weight * one.scale / first.scale, out=b[:, start:end])
-            start = end
-    return replace(first, layout=layout, alpha=first.scale * rank, values=values, key=key)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ModelCopy:
-    """A private copy of a model, all of whose weights have learned.
-
-    Args:
-        model: The copy, float32.
-        base: The model that it is a copy of.
-        key: As an adapter's.
-    """
-
-    model: Any
-    base: weakref.ref[Any]
-    key: str = ""
 
 
 def _in_order(tensors: Mapping[str, torch.Tensor]) -> list[str]:

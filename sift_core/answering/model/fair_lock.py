@@ -109,30 +109,24 @@ class Workers:
         Raises:
             BusyError: If `MAX_QUEUED` calls wait already.
         """
-        with self._mutex:
-            if self._n_unfinished >= MAX_QUEUED + N_WORKERS:
-                raise BusyError(
-                    f"{MAX_QUEUED} answers wait for this model already; ask again later, or ask "
-                    f"fewer at once"
-                )
-            self._n_unfinished += 1
+        places = self._places
+        if not places.acquire(blocking=False):
+            raise BusyError(
+                f"{MAX_QUEUED} answers wait for this model already; ask again later, or ask fewer "
+                f"at once"
+            )
         try:
             job: Future[None] = self._pool.submit(call, *args, **options)
         except BaseException:
-            self._count_down(None)
+            places.release()
             raise
-        job.add_done_callback(self._count_down)
+        job.add_done_callback(lambda _: places.release())
         return job
 
     def renew(self) -> None:
         """Forget threads that a child process does not have."""
-        self._mutex = threading.Lock()
-        self._n_unfinished = 0
+        self._places = threading.BoundedSemaphore(MAX_QUEUED + N_WORKERS)
         self._pool = ThreadPoolExecutor(max_workers=N_WORKERS, thread_name_prefix="sift-model")
-
-    def _count_down(self, _: Future[None] | None) -> None:
-        with self._mutex:
-            self._n_unfinished -= 1
 
 
 # One of each a model, whatever wraps it.

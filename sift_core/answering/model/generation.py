@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sift_core.answering.model.circles import circle_at_the_end
 from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation_options import ListenerError
+from sift_core.answering.model.repetition import repetition_at_the_end
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FinishReason
@@ -65,8 +65,9 @@ def generate_batch(
     tie, in bfloat16 it may sooner. Sampled texts differ, since rows share a generator.
     Models with a recurrent state must mask padded inputs themselves.
 
-    A greedy text that goes in circles ends behind the first turn (`circle_at_the_end`), unless
-    `options` have a penalty on repetition, a `logits_processor` or a least length.
+    A greedy text that repeats itself without end ends behind the first turn
+    (`repetition_at_the_end`), unless `options` have a penalty on repetition, a `logits_processor`
+    or a least length.
 
     The caller holds the lock, is in inference mode, and checks that prompts and answers fit
     into the window; errors of the model and of unknown options pass as they are.
@@ -101,13 +102,13 @@ def generate_batch(
     listen = None if on_text is None else _outside(lock, on_text)
     width, device = max(sizes), model.device
     settings = {"do_sample": False, "pad_token_id": pad_id, **options}
-    ends_circles = not settings["do_sample"] and _ON_REPETITION.isdisjoint(options)
+    ends_repetition = not settings["do_sample"] and _ON_REPETITION.isdisjoint(options)
     readers = [
         TextReader(
             tokenizer,
             n_prompt_tokens=size,
             stop=stop,
-            ends_circles=ends_circles,
+            ends_repetition=ends_repetition,
             on_text=listen,
         )
         for size in sizes
@@ -212,14 +213,14 @@ class TextReader:
     """Reads along while a model writes a text: passes it on, and tells where it is to stop.
 
     Text is held back while it may be the beginning of a stop string, of a character, or of a
-    circle, which is not closed before the same has been said again.
+    repetition, which is not closed before the same has been said again.
     Decodes all new tokens at each step: O(n²) in their number, small beside the model.
 
     Args:
         tokenizer: The model's.
         n_prompt_tokens: Tokens that are not the model's.
         stop: Texts that end the text; none of them empty.
-        ends_circles: Whether a text that goes in circles ends behind the first turn.
+        ends_repetition: Whether such a text ends behind the first turn of what it repeats.
         on_text: Called with each new piece.
     """
 
@@ -229,20 +230,20 @@ class TextReader:
         *,
         n_prompt_tokens: int,
         stop: Sequence[str] = (),
-        ends_circles: bool = False,
+        ends_repetition: bool = False,
         on_text: Callable[[str], object] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)
-        self._ends_circles = ends_circles
+        self._ends_repetition = ends_repetition
         self._on_text = on_text
         self._n_passed_on = 0
 
     @property
     def is_needed(self) -> bool:
         """Whether a text is to be read at all while it is written."""
-        return bool(self._stop) or self._ends_circles or self._on_text is not None
+        return bool(self._stop) or self._ends_repetition or self._on_text is not None
 
     def read(self, new_ids: Sequence[int]) -> bool:
         """Return whether the text has come to its end, after passing on what is certain.
@@ -253,8 +254,7 @@ class TextReader:
         Raises:
             ListenerError: If `on_text` raised.
         """
-        text = self._decoded(new_ids)
-        end = self._end(text)
+        text, end = self._decoded(new_ids)
         self._pass_on(text[: self._n_certain(text) if end is None else end])
         return end is not None
 
@@ -271,9 +271,8 @@ class TextReader:
         Raises:
             ListenerError: If `on_text` raised.
         """
-        text = self._decoded(new_ids)
-        end = self._end(text)
-        text = text if end is None else text[:end]
+        text, end = self._decoded(new_ids)
+        text = text[:end]
         self._pass_on(text)
         is_short = len(new_ids) < max_new_tokens
         is_whole = end is not None or is_short or (len(new_ids) > 0 and new_ids[-1] in ends)
@@ -284,19 +283,16 @@ class TextReader:
             finish_reason="stop" if is_whole else "length",
         )
 
-    def _decoded(self, ids: Sequence[int]) -> str:
+    def _decoded(self, ids: Sequence[int]) -> tuple[str, int | None]:
+        """Return the text, and where a stop string or a second turn begins in it, if one does."""
         text: str = self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return text
-
-    def _end(self, text: str) -> int | None:
-        """Return where the first stop string or a circle's second turn begins; None without."""
         found = [start for stop in self._stop if (start := text.find(stop)) >= 0]
-        circle = circle_at_the_end(text) if self._ends_circles else None
-        if circle is not None and circle.is_closed:
-            found.append(circle.start)
-        return min(found, default=None)
+        repetition = repetition_at_the_end(text) if self._ends_repetition else None
+        if repetition is not None and repetition.is_closed:
+            found.append(repetition.start)
+        return text, min(found, default=None)
 
     def _n_certain(self, text: str) -> int:
         """Return how many characters nothing that follows can take back."""
@@ -306,8 +302,8 @@ class TextReader:
                 if text.endswith(stop[:size]):
                     certain = min(certain, len(text) - size)
                     break
-        circle = circle_at_the_end(text) if self._ends_circles else None
-        return certain if circle is None else min(certain, circle.start)
+        repetition = repetition_at_the_end(text) if self._ends_repetition else None
+        return certain if repetition is None else min(certain, repetition.start)
 
     def _pass_on(self, text: str) -> None:
         if self._on_text is not None and len(text) > self._n_passed_on:

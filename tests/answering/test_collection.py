@@ -1,0 +1,127 @@
+"""An adapter that has learned a collection: what it learns, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sift_core import InvalidInputError
+from sift_core.answering import FineTuningSettings, learn_collection, load_learned
+from sift_core.answering.learning import collection
+from sift_core.answering.learning.collection import EARLIER_MANIFEST, MANIFEST
+from sift_core.types import DocumentSample
+from tests.answering.plain_peft import assert_same_state, lora, state_of
+
+SETTINGS = FineTuningSettings(lora=lora(2), learning_rate=5e-3)
+N = 12
+
+
+def sample_of(order):
+    return DocumentSample(
+        document_ids=[f"{i:02}" for i in order],
+        texts=[f"{'abc'[i // 4] * 9} {i}" for i in order],
+        embeddings=np.ones((N, 2)),
+        metadata=[{}] * N,
+        n_stored=N,
+    )
+
+
+CHUNKS = sample_of(range(N))
+
+
+@pytest.fixture
+def lm(make_random_lm):
+    return make_random_lm()
+
+
+def learned(lm, folder, sample=CHUNKS, **changes):
+    return learn_collection(lm, sample, folder, **{"settings": SETTINGS, **changes})
+
+
+def bits_of(lm):
+    return sum(map(lm.bits_per_byte, CHUNKS.texts)) / N
+
+
+def test_what_is_learned_is_kept_and_the_model_stays_as_it_is(lm, tmp_path):
+    before, base, seen = state_of(lm), bits_of(lm), []
+    first = learned(lm, tmp_path, on_step=lambda done, total, _: seen.append((done, total)))
+    assert seen == [(done, N) for done in range(1, N + 1)]
+    again = learned(lm, tmp_path, on_step=seen.append)  # is not called
+    assert torch.equal(first.values, again.values)
+    assert first.key == again.key != ""
+    with lm.adapted(again):
+        assert bits_of(lm) < base - 0.1
+    assert_same_state(lm, before)
+
+
+def test_the_order_of_the_sample_does_not_count_and_the_number_of_chunks_does(lm, tmp_path):
+    first = learned(lm, tmp_path / "1", n_chunks=6)
+    order = np.random.default_rng(1).permutation(N)
+    assert torch.equal(
+        first.values, learned(lm, tmp_path / "2", sample_of(order), n_chunks=6).values
+    )
+    assert not torch.equal(first.values, learned(lm, tmp_path / "3").values)
+
+
+def test_a_call_that_was_interrupted_leaves_nothing_that_would_be_taken_for_the_whole(lm, tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learned(lm, tmp_path, on_step=stop)
+    with pytest.raises(InvalidInputError, match="nothing was learned"):
+        load_learned(tmp_path, lm)
+    learned(lm, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sample": replace(CHUNKS, texts=[text.upper() for text in CHUNKS.texts])},
+        {"settings": replace(SETTINGS, learning_rate=1e-3)},
+        {"n_chunks": 3},
+    ],
+    ids=["chunks", "settings", "number"],
+)
+def test_a_folder_of_something_else_is_refused_and_stays(lm, tmp_path, changes):
+    learned(lm, tmp_path)
+    before = (tmp_path / MANIFEST).read_bytes()
+    with pytest.raises(InvalidInputError, match="delete that folder"):
+        learned(lm, tmp_path, **changes)
+    assert (tmp_path / MANIFEST).read_bytes() == before
+
+
+def test_it_opens_under_no_other_model(lm, tmp_path, make_random_lm):
+    learned(lm, tmp_path)
+    with pytest.raises(InvalidInputError, match="not by"):
+        load_learned(tmp_path, make_random_lm("gpt2"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "format", "earlier"])
+def test_a_folder_that_is_of_no_use_is_refused(lm, tmp_path, damage, monkeypatch):
+    learned(lm, tmp_path)
+    path = tmp_path / MANIFEST
+    text = path.read_text()
+    if damage == "cut":
+        path.write_text(text[:100])
+    elif damage == "changed":
+        record = json.loads(text)
+        record["content"]["n_chunks"] = 7
+        path.write_text(json.dumps(record))
+    elif damage == "format":
+        monkeypatch.setattr(collection, "FORMAT", collection.FORMAT + 1)
+    else:
+        path.rename(tmp_path / EARLIER_MANIFEST)
+    for use in (lambda: load_learned(tmp_path, lm), lambda: learned(lm, tmp_path)):
+        with pytest.raises(InvalidInputError, match="run `sift learn` again"):
+            use()
+
+
+def test_no_chunk_is_refused(lm, tmp_path):
+    with pytest.raises(InvalidInputError, match="n_chunks"):
+        learned(lm, tmp_path, n_chunks=0)
+    assert not list(tmp_path.iterdir())
