@@ -18,6 +18,7 @@ from sift_core.answering import (
     CostModel,
     LanguageModel,
     LearningOptions,
+    Strategy,
     VariancePolicy,
 )
 from sift_core.embedders import SentenceTransformerEmbedder
@@ -54,7 +55,7 @@ def show(client: QdrantClient) -> None:
         latency_s, budget = None, ""
         if is_in_a_hurry:
             features = engine.choose(question).features  # what mode "auto" goes by
-            latency_s = costs.seconds(features, AnswerMode.CONTEXT) / 2
+            latency_s = costs.seconds(features, Strategy(AnswerMode.CONTEXT)) / 2
             budget = f", within {latency_s:.2g} s"
         print(f"\n{question}  (at most {n_context} chunks in the prompt{budget})")
         stream = engine.stream(question, latency_s=latency_s)  # mode="auto"

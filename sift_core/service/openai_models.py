@@ -90,15 +90,15 @@ class _Generation(Body):
         """Return how many tokens the answer may have at most; None for the service's number."""
         return self.sift.max_tokens or self.max_tokens
 
-    def mode(self, way: str | None) -> AnswerMode:
+    def mode(self, named: str | None) -> AnswerMode:
         """Return how to answer, by the model's name or `sift.mode`, which must not differ."""
-        if way is not None and self.sift.mode not in (None, way):
+        if named is not None and self.sift.mode not in (None, named):
             raise RefusedError(
-                f"the model's name asks for {way!r} and `sift.mode` for {self.sift.mode!r}; leave "
-                f"one out",
+                f"the model's name asks for {named!r} and `sift.mode` for {self.sift.mode!r}; "
+                f"leave one out",
                 param="sift.mode",
             )
-        return AnswerMode(way or self.sift.mode or "auto")
+        return AnswerMode(named or self.sift.mode or "auto")
 
 
 class _Part(Body):
