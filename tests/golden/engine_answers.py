@@ -58,7 +58,7 @@ HISTORY = (
 )
 
 
-TOP = [1, 2]  # of three layers
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def _lora(**options):
@@ -81,7 +81,11 @@ CASES = {
     "rows, both": _case(ROWS, "both"),
     "water, base": _case(WATER, "base", ask={"max_new_tokens": 5}),
     "water, context": _case(WATER, "context", options=ChoiceOptions(n_select=2)),
-    "water, both": _case(WATER, "both", settings=_settings(lora=_lora(layers_to_transform=TOP))),
+    "water, both": _case(
+        WATER,
+        "both",
+        settings=_settings(lora=_lora(target_modules=LINEAR, layers_to_transform=[1, 2])),
+    ),
     "close, auto": _case(CLOSE, "auto"),
     "elsewhere, auto": _case(ELSEWHERE, "auto"),
     "long, context": _case(ROWS, "context", texts="long"),
