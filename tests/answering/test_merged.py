@@ -41,8 +41,8 @@ def make_engine(make_random_lm, tmp_path):
         sample = source.sample(100, np.random.default_rng(0))
         adapter = learn_collection(lm, sample, tmp_path / shape, settings=FAST)
         learning = {"n_steps": 3, "settings": FAST, "cache": None, "adapter": adapter}
-        options = {"source": source, "options": ChoiceOptions(n_select=1), **options}
-        return engine_of(lm, embedder=embedder, max_new_tokens=6, **learning, **options)
+        over = {"source": source, "embedder": embedder, "options": ChoiceOptions(n_select=1)}
+        return engine_of(lm, max_new_tokens=6, **{**over, **learning, **options})
 
     return make
 
