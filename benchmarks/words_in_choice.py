@@ -5,11 +5,12 @@
 Five corpora are searched as they are, with ten planted pages of each of four kinds, and ten
 templated sets. Then come German, Chinese and Python files, and FastAPI's documentation. `sift` is
 what `search` does with its defaults. Rivals choose from the same candidates, those of the second
-hop, with the same words and spread. Their settings are tuned on the first half of a corpus'
-questions, in random order, and all rows are of the second half, as was the default. "Answer at"
-is the share of questions of which an answer stands in the first chunks of so many tokens together.
-Intervals are 90 % bootstrap intervals over questions of the difference from nearest neighbours.
-The first run embeds the corpora with all-MiniLM-L6-v2 by ONNX Runtime, 10 minutes on two cores.
+hop, with the same words and spread. SPRIG retrieves in its own way, over a graph of the whole
+corpus. Their settings are tuned on the first half of a corpus' questions, in random order, and all
+rows are of the second half, as was the default. "Answer at" is the share of questions of which an
+answer stands in the first chunks of so many tokens together. Intervals are 90 % bootstrap intervals
+over questions of the difference from nearest neighbours. The first run embeds the corpora with
+all-MiniLM-L6-v2 by ONNX Runtime, 10 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.bars import bar, in_words, load_bars
 from benchmarks.embedding_cache import project_cache
 from benchmarks.records import write_record
 from benchmarks.retrieval_methods import dpp, gist
+from benchmarks.sprig import NameGraph
 from benchmarks.text_variants import versions
 from benchmarks.word_sets.documentation import Documentation, read_documentation
 from benchmarks.word_sets.languages import read_language_sets
@@ -50,8 +52,9 @@ from sift_core.evaluation.statistics import mean
 from sift_core.options import estimated_tokens
 from sift_core.protocols import Selector
 from sift_core.selection.kernels import unit_rows
+from sift_core.selection.word_counts import words_of
 from sift_core.sources.several_queries import fetch_for_all
-from sift_core.types import FloatArray, Selection, StopReason
+from sift_core.types import FloatArray, Lookup, Selection, StopReason
 
 CORPORA = ("2wikimultihopqa", "musique", "hotpotqa", "squad", "entailmentbank")
 FOUR, MULTI_HOP = CORPORA[:4], CORPORA[:3]
@@ -67,6 +70,8 @@ MMR_WEIGHTS = (0.7, 0.85, 0.95)
 DPP_SHARPNESSES = (4, 8, 16)
 GIST_WEIGHTS = (0.1, 0.5, 2.0)
 DARTBOARD_SIGMAS = (0.05, 0.1, 0.2)
+VENDI_SHARES = (0.02, 0.1, 0.8)  # the paper begins with the last one
+SCORED_TOGETHER = 16  # candidates of the highest bounds
 
 
 Chooser = Callable[[Pool, int], np.ndarray]
@@ -118,14 +123,67 @@ def dartboard(pool: Pool, n: int, *, sigma: float) -> np.ndarray:
     return np.array(chosen, dtype=np.intp)
 
 
+def vendi(pool: Pool, n: int, *, share: float) -> np.ndarray:
+    """Return Vendi-RAG's greedy choice: (1 - share) · relevance + share · Vendi score of the set.
+
+    The relevance is the mean of the set, scaled so that the pool has 0 to 1. The Vendi score is the
+    exponential of the entropy of the eigenvalues of K / k, with K the cosines of k chosen rows, and
+    is scaled from [1, k] to [0, 1]. The paper asks a language model for the share, from 0.8 on.
+
+    Without all but one of the entries that join a row to the chosen ones, in the basis of their
+    eigenvectors, the entropy is no smaller. That bounds all scores, and few are computed.
+
+    References:
+        Rezaei and Dieng (2025), Vendi-RAG, arXiv:2502.11228, equations 1 and 2.
+    """
+    cosines = (pool.embeddings @ pool.embeddings.T).astype(np.float64)
+    relevance = pool.similarities.astype(np.float64)
+    relevance = (relevance - relevance.min()) / max(float(np.ptp(relevance)), 1e-9)
+    chosen = [int(np.argmax(relevance))]
+    while len(chosen) < min(n, len(relevance)):
+        left = np.delete(np.arange(len(relevance)), chosen)
+        means = (relevance[chosen].sum() + relevance[left]) / (len(chosen) + 1)
+        lengths, basis = np.linalg.eigh(cosines[np.ix_(chosen, chosen)])
+        joints = basis.T @ cosines[np.ix_(chosen, left)]
+        kept = np.argmax(np.abs(joints), axis=0)
+        middles = (lengths[kept] + 1) / 2
+        roots = np.hypot((lengths[kept] - 1) / 2, joints[kept, np.arange(len(left))])
+        bounding = np.column_stack([np.tile(lengths, (len(left), 1)), middles - roots])
+        bounding[np.arange(len(left)), kept] = middles + roots
+        scores = (1 - share) * means
+        bounds = scores + share * _scaled_vendi(bounding)
+        order, best, highest = np.argsort(-bounds), 0, -np.inf
+        for first in range(0, len(left), SCORED_TOGETHER):
+            some = order[first : first + SCORED_TOGETHER]
+            if bounds[some[0]] <= highest:
+                break
+            sets = np.column_stack([np.tile(chosen, (len(some), 1)), left[some]])
+            values = np.linalg.eigvalsh(cosines[sets[:, :, np.newaxis], sets[:, np.newaxis]])
+            scores[some] += share * _scaled_vendi(values)
+            if scores[some].max() > highest:
+                best = int(some[np.argmax(scores[some])])
+                highest = scores[best]
+        chosen.append(int(left[best]))
+    return np.array(chosen, dtype=np.intp)
+
+
+def _scaled_vendi(eigenvalues: np.ndarray) -> np.ndarray:
+    """Return the Vendi scores of rows of k > 1 eigenvalues whose sum is k, scaled to [0, 1]."""
+    k = eigenvalues.shape[1]
+    shares = np.maximum(eigenvalues / k, 1e-12)
+    return np.asarray((np.exp(-(shares * np.log(shares)).sum(axis=1)) - 1) / (k - 1))
+
+
 RIVALS: dict[str, Selector] = {
     "best first": NearestNeighborSelector(),
     **{f"mmr {weight}": MMRSelector(relevance_weight=weight) for weight in MMR_WEIGHTS},
     **{f"dpp a={a}": PoolSelector(partial(dpp, sharpness=a)) for a in DPP_SHARPNESSES},
     **{f"gist {w}": PoolSelector(partial(gist, weight=w)) for w in GIST_WEIGHTS},
     **{f"dartboard {s}": PoolSelector(partial(dartboard, sigma=s)) for s in DARTBOARD_SIGMAS},
+    **{f"vendi {s}": PoolSelector(partial(vendi, share=s)) for s in VENDI_SHARES},
 }
-FAMILIES = ("best", "mmr", "dpp", "gist", "dartboard")
+FAMILIES = ("best", "mmr", "dpp", "gist", "dartboard", "vendi")
+TUNED = (*FAMILIES[1:], "sprig")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -173,7 +231,9 @@ def rows_in(pool: CandidatePool, positions: Sequence[int]) -> list[int]:
     return [int(pool.document_ids[i]) for i in positions]
 
 
-def choose_by_all(corpus: Corpus, query: Query, *, rivals: bool = True) -> dict[str, list[int]]:
+def choose_by_all(
+    corpus: Corpus, query: Query, *, rivals: bool = True, graph: NameGraph | None = None
+) -> dict[str, list[int]]:
     """Return what each method chooses, as rows of the corpus, in order."""
     options = ChoiceOptions(n_select=N_SELECT, n_candidates=N_CANDIDATES)
     dense = corpus.source.fetch(query, N_CANDIDATES)
@@ -192,6 +252,11 @@ def choose_by_all(corpus: Corpus, query: Query, *, rivals: bool = True) -> dict[
         for name, selector in RIVALS.items():
             other = choose(found.pool, query, replace(options, selector=selector))
             chosen[name] = rows_in(found.pool, other.positions)
+    if graph is not None:
+        lookups = [Lookup(n_candidates=N_CANDIDATES, vector=query.vector)]
+        lookups += [Lookup(n_candidates=N_CANDIDATES, words=words_of(query.text))]
+        lists = [rows_in(one, range(len(one))) for one in corpus.source.look_up(query, lookups)]
+        chosen |= graph.choose(query.text, *lists, n=N_SELECT)
     return chosen
 
 
@@ -221,12 +286,13 @@ def measure(
     questions: Sequence[Question],
     *,
     rivals: bool = True,
+    graph: NameGraph | None = None,
     judged: Callable[[Corpus, Question, Sequence[int]], dict[str, float]] = judge,
 ) -> Measured:
-    """Return what each method reaches on each question."""
+    """Return what each method reaches on each question; SPRIG is one where a graph is given."""
     measured: Measured = {}
     for question, query in zip(questions, corpus.queries(questions), strict=True):
-        for name, rows in choose_by_all(corpus, query, rivals=rivals).items():
+        for name, rows in choose_by_all(corpus, query, rivals=rivals, graph=graph).items():
             for key, value in judged(corpus, question, rows).items():
                 measured.setdefault(name, {}).setdefault(key, []).append(value)
     return measured
@@ -252,7 +318,7 @@ def rows_of(set_name: str, measured: Measured) -> list[dict[str, Any]]:
 def without_tuning(measured: Measured, tuning: Measured) -> Measured:
     """Return the results with one setting of each rival, the best on the first half."""
     kept = dict(measured)
-    for family in FAMILIES[1:]:
+    for family in TUNED:
         names = [name for name in measured if name.startswith(family)]
         best = max(names, key=lambda name: sum(np.mean(tuning[name][key]) for key in MEASURES))
         for name in set(names) - {best}:
@@ -269,8 +335,9 @@ def read_corpus(data: Path, name: str) -> tuple[RetrievalSet, dict[str, list[str
 
 def measure_corpus(data: Path, name: str) -> list[dict[str, Any]]:
     corpus = Corpus.of(*read_corpus(data, name))
-    first, second = Corpus.halves_of(corpus.found)
-    return rows_of(name, without_tuning(measure(corpus, second), measure(corpus, first)))
+    graph = NameGraph(corpus.found.passages)
+    first, second = (measure(corpus, half, graph=graph) for half in Corpus.halves_of(corpus.found))
+    return rows_of(name, without_tuning(second, first))
 
 
 def measure_planted(data: Path) -> list[dict[str, Any]]:
