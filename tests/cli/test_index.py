@@ -12,7 +12,7 @@ import pytest
 from sift_core.cli import index as index_module
 from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, MEMORY_NAME, chunker_for
 from sift_core.cli.stores import StoreAddress, open_store
-from sift_core.documents import reader
+from sift_core.documents import budget
 from sift_core.files import json_checksum, seal
 from sift_core.sources import FaissSource
 from sift_core.sources.faiss import folder as faiss_folder
@@ -84,8 +84,8 @@ def test_a_second_run_loads_no_model_and_reads_and_replaces_only_what_changed(
     assert sorted(map(str, again["skipped"])) == sorted(map(str, first["skipped"]))
     assert len(loads) == 1
     (elsewhere / "docs/cats.md").write_text("# Cats\n\nThey hunt mice.\n", encoding="utf-8")
-    read, real = [], reader.read_file
-    monkeypatch.setattr(reader, "read_file", lambda f, c: read.append(f.source) or real(f, c))
+    read, real = [], budget.read_file
+    monkeypatch.setattr(budget, "read_file", lambda f, c: read.append(f.source) or real(f, c))
     changed = record("index", "docs", "--store", store)
     assert (counts(changed), changed["deleted_files"]) == ((1, 1, 1), [])
     assert read == ["docs/cats.md"]
@@ -195,7 +195,7 @@ def test_ctrl_c_while_reading_says_that_nothing_was_done(sift, elsewhere, monkey
     def interrupted(file, chunker):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reader, "read_file", interrupted)
+    monkeypatch.setattr(budget, "read_file", interrupted)
     assert "Stopped while reading." in sift("index", "docs", code=130).err
     assert not (elsewhere / ".sift").exists()
 

@@ -223,7 +223,7 @@ def test_a_folder_that_vanishes_while_it_is_read_is_listed(tmp_path, monkeypatch
 
 
 def test_what_becomes_endless_after_it_was_found_is_listed(tmp_path, monkeypatch):
-    monkeypatch.setattr("sift_core.documents.reader.MAX_BYTES", 10)
+    monkeypatch.setattr("sift_core.documents.file_content.MAX_BYTES", 10)
     fill(tmp_path, a_dot_md="text", b_dot_md="text", c_dot_md="text")
     found = find_files([tmp_path], base=tmp_path)
     (tmp_path / "b.md").write_text("text" * 10)
