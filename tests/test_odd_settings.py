@@ -10,7 +10,13 @@ pytest.importorskip("torch", reason="needs the extra fine-tune")
 pytest.importorskip("semantic_text_splitter", reason="needs the extra index")
 
 from sift_core import ChoiceOptions
-from sift_core.answering import AnswerEngine, FineTuningSettings, LanguageModel, VariancePolicy
+from sift_core.answering import (
+    AnswerEngine,
+    FineTuningSettings,
+    LanguageModel,
+    LearningOptions,
+    VariancePolicy,
+)
 from sift_core.documents import Chunker
 from sift_core.errors import SiftError
 from tests.answering.shapes import SHAPES, byte_tokenizer
@@ -48,9 +54,17 @@ def language_model():
 def test_an_odd_argument_of_an_answer_is_taken_or_refused_by_an_error_of_ours(language_model, name):
     for odd in ODD:
         choice, asked = {"n_select": 1}, {"mode": "both"}
-        engine = {"language_model": language_model, "n_steps": 1, "max_new_tokens": 2}
-        changed = choice if name in OF_CHOICE else engine if name in OF_ENGINE else asked
-        changed[name] = odd
+        learning, engine = {"n_steps": 1}, {"generation": {"max_new_tokens": 2}}
+        if name == "max_new_tokens":
+            engine["generation"] = {name: odd}
+        else:
+            parts = {**dict.fromkeys(OF_CHOICE, choice), "n_steps": learning, "generation": engine}
+            parts.get(name, asked)[name] = odd
         with suppress(SiftError):
-            answering = AnswerEngine(options=ChoiceOptions(**choice), **engine)
+            answering = AnswerEngine(
+                language_model=language_model,
+                options=ChoiceOptions(**choice),
+                learning=LearningOptions(**learning),
+                **engine,
+            )
             answering.answer_from(answering.choose_from(*pool_about("dogs"), **asked))

@@ -38,7 +38,8 @@ def retriever(store):
 
 @pytest.fixture
 def answer(store, language_model):
-    options = {"mode": "context", "options": ChoiceOptions(n_select=3), "max_new_tokens": 6}
+    options = {"mode": "context", "options": ChoiceOptions(n_select=3)}
+    options["generation"] = {"max_new_tokens": 6}
     return SIFTAnswer.from_vectorstore(store, language_model, **options)
 
 
