@@ -62,7 +62,10 @@ def answering(pool: CandidatePool) -> AbstractContextManager[str]:
 
 
 def answering_grpc(pool: CandidatePool) -> AbstractContextManager[str]:
-    """Yield the URL of a gRPC server that answers with the points of a pool, likewise."""
+    """Yield the URL of a gRPC server that answers with the points of a pool, until the block ends.
+
+    Numbers have as many digits as Qdrant gives them.
+    """
     answer = QueryResponse(result=map(RestToGrpc.convert_scored_point, _points(pool)))
     return served_by(_serve_grpc, answer.SerializeToString())
 

@@ -110,7 +110,7 @@ class Calibration:
 
     @cached_property
     def policy(self) -> CalibratedPolicy:
-        """What to do in mode "auto": read, unless another strategy is significantly better."""
+        """The policy of mode "auto": read, unless another strategy is significantly better."""
         bits = self.bits_per_byte
         saved = 1 - bits.mean(axis=0) / bits[:, 0].mean()
         return CalibratedPolicy(
@@ -289,7 +289,7 @@ def calibrate(
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """What every strategy is measured on.
+    """One question with its answer, on which every strategy is measured.
 
     Args:
         question: A question, or the first half of a text.
@@ -349,8 +349,8 @@ def held_back_examples(source: CandidateSource, n: int, seed: int) -> Iterator[E
 def strategies_of(learning: LearningOptions, *, with_merged: bool) -> tuple[Strategy, ...]:
     """Return all strategies of an engine that learns so.
 
-    What was learned beforehand may hold a passage that is held back: it is measured on questions
-    alone.
+    Mode "merged" is measured on questions alone, since its adapter may have learned a passage that
+    is held back.
     """
     counts = [learning.max_steps]
     if learning.n_steps is None:

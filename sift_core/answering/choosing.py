@@ -30,8 +30,9 @@ class Choice:
         mode: Never AUTO.
         reasons: Why this mode, one sentence each.
         pool: The candidates; empty in base mode.
-        read: What goes into the prompt; None if nothing does.
-        learned: What the model learns from, in order, repeats included; None if from nothing.
+        read: Chunks that go into the prompt. None if none do.
+        learned: Chunks that the model learns from, in order, repeats included. None if it learns
+            nothing.
         effort: With which of `EFFORTS`. Default: as the engine's settings alone say.
         timings: Seconds by stage.
         deadline: When the caller wants the answer, by `time.monotonic`. Default: any time.
@@ -39,7 +40,7 @@ class Choice:
         features: What the policy decided by. Default: None, as no policy decided.
         generation: How to generate, as in a request, with `max_new_tokens` where that is given.
         cite: Whether chunks are numbered and marks asked for.
-        refuses: Whether the answer is that the documents do not tell.
+        refuses: Whether the answer is that the documents say nothing about it.
         searched_for: The texts that the engine searched for. Default: none, as it did not search.
     """
 
@@ -75,7 +76,7 @@ class Choice:
         return CandidatePool.concatenate([self.chunks(self.read), self.chunks(self.learned)])
 
     def seconds_to_learn(self) -> float | None:
-        """Return the seconds that are left for training steps, > 0; None for any time."""
+        """Return the seconds that are left for training steps, > 0; None without a deadline."""
         return _seconds_until(self.deadline, less=self.answer_s)
 
 
@@ -190,5 +191,5 @@ def nothing_chosen(query: Query, pool: CandidatePool | None = None) -> Chosen:
 
 
 def _seconds_until(deadline: float | None, *, less: float = 0.0) -> float | None:
-    """Return the seconds to a moment of `time.monotonic`, less some, > 0; None for any time."""
+    """Return the seconds until a time of `time.monotonic`, less `less`, > 0; None without one."""
     return None if deadline is None else max(deadline - time.monotonic() - less, LEAST_SECONDS)

@@ -1,4 +1,4 @@
-"""What an engine obeys beside the options of a choice: how it puts chunks, and how it learns."""
+"""Options of an engine beside those of a choice: how it puts chunks, and how it learns."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class PromptOptions:
                 )
 
 
-def _paper_selector() -> Selector:
+def _lesson_selector() -> Selector:
     return SIFTSelector.for_fine_tuning(noise_variance=0.1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LearningOptions:
-    """What a model learns for a question, and how.
+    """How much a model learns for a question, from which chunks, and how.
 
     Args:
         effort: How much to learn at most: "quick", "balanced" or "thorough", which are steps and a
@@ -83,7 +83,7 @@ class LearningOptions:
 
     effort: str = "balanced"
     n_steps: int | None = None
-    selector: Selector = field(default_factory=_paper_selector)
+    selector: Selector = field(default_factory=_lesson_selector)
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
     cache: AdapterCache | None = field(default_factory=AdapterCache)
     adapter: Adapter | None = None
@@ -108,7 +108,7 @@ class LearningOptions:
 
     @property
     def choice_options(self) -> ChoiceOptions:
-        """What the choice of training data obeys.
+        """Options of the choice of training data.
 
         It goes by embeddings alone, as the paper's method does and as was measured. A policy reads
         its features from these choices, too.

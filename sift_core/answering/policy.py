@@ -322,7 +322,7 @@ class Policy(Protocol):
 
     @property
     def on_off_topic(self) -> str:
-        """What to do if the documents have nothing on a question: "refuse" or "base"."""
+        """Answer to a question that is off the topic: "refuse" or "base"."""
 
     def decide(self, features: PolicyFeatures) -> Decision:
         """Return the mode for one question."""
@@ -389,7 +389,7 @@ class VariancePolicy:
         return self._decision(features, in_time[0], reasons)
 
     def _off_topic(self, features: PolicyFeatures) -> Decision | None:
-        """Return the decision for a question that is off the topic; None for others."""
+        """Return the decision for a question that is off the topic, else None."""
         explained = max(features.explained_read, features.explained_learned)
         if explained >= self.min_explained:
             return None
@@ -432,7 +432,9 @@ class VariancePolicy:
         if latency is None:
             return list(strategies)
         if self.cost_model is None:
-            reasons.append(f"no cost model tells what fits into the {latency:.2g} s of the caller")
+            reasons.append(
+                f"there is no cost model, so the limit of {latency:.2g} s changes nothing"
+            )
             return list(strategies)
         seconds = [self.cost_model.seconds(features, one) for one in strategies]
         within = [one for one, s in zip(strategies, seconds, strict=True) if s <= latency]

@@ -59,7 +59,7 @@ _PIECE = re.compile(r"(?=([a-z0-9_]{4}|[^\W\x00-\x7f]{2}))")
 
 
 def check_query_rewriting(rewriting: object) -> None:
-    """Refuse what is no way to rewrite a question.
+    """Check how questions are to be rewritten.
 
     Raises:
         InvalidInputError: If so.

@@ -36,7 +36,7 @@ def load_engine(
 
     Args:
         model: Id or folder.
-        opened: The index; None for an engine without documents.
+        opened: The index. None makes an engine without documents.
         options: What the choice of chunks for a prompt obeys.
         answers: How the model is loaded, learns and answers.
         max_new_tokens: Length of an answer at most.

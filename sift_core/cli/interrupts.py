@@ -1,4 +1,4 @@
-"""What Ctrl-C does: end the process at once, or raise KeyboardInterrupt."""
+"""Ctrl-C: end the process at once, or raise KeyboardInterrupt."""
 
 # Imported before Ctrl-C can end in silence, so it imports next to nothing.
 from __future__ import annotations

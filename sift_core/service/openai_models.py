@@ -213,4 +213,4 @@ class EmbeddingRequest(Body):
             )
         if not all(text.strip() for text in texts):  # type: ignore[union-attr]  # see above
             raise InvalidInputError("`input` must not hold an empty text")
-        return texts  # type: ignore[return-value]  # likewise
+        return texts  # type: ignore[return-value]  # see above

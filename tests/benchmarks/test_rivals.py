@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from benchmarks.rivals import vendi
 from benchmarks.sprig import NameGraph, fuse, names_in
-from benchmarks.words_in_choice import TUNED, vendi, without_tuning
+from benchmarks.words_in_choice import TUNED, without_tuning
 from sift_core.evaluation.data import Passage
 from sift_core.evaluation.search import Pool
 

@@ -75,7 +75,7 @@ def closed_at_the_end(module):
 
 @pytest.fixture
 def environment(request, monkeypatch, random_model):
-    """A model for the pages that want one, and addresses of servers likewise."""
+    """Set a model for the pages that want one, and addresses of servers for those that do."""
     monkeypatch.setenv("MODEL", str(random_model))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if "SIFT_URL" in request.getfixturevalue("page").read_text(encoding="utf-8"):

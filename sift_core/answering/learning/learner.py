@@ -1,4 +1,4 @@
-"""What learns for one query: the matrices of a LoRA, in float32."""
+"""The learner of one query: the matrices of a LoRA, in float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one query has learned: the weights of a LoRA, in PEFT's format on disk."""
+"""An adapter: the weights of a LoRA that one query has learned, in PEFT's format on disk."""
 
 from __future__ import annotations
 

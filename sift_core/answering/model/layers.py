@@ -40,7 +40,7 @@ class ModelLayers:
         head_name: Dotted name of the output head.
         head: The output head; its weight may be the embeddings' own.
         trunk: All that comes before the head.
-        decoder_layers: The decoder layers; none where they cannot be told.
+        decoder_layers: The decoder layers. Empty if they cannot be found.
         slow_gelus: GPT-2's activations. Transformers spells them out in seven operations whose
             results are kept for the gradient, two fifths of what a step holds. PyTorch has one.
         config: The model's configuration.

@@ -125,8 +125,8 @@ def _backward_through_head(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return each target's loss (n,), and the weighted loss's gradient at `hidden` (n, width).
 
-    What is learned in the head itself gets its gradient on the way. The gradient is None where
-    nothing below the head learns.
+    An adapter on the head gets its gradient on the way. The gradient is None if nothing below the
+    head learns.
     """
     gradient = torch.empty_like(hidden) if hidden.requires_grad else None
     all_losses = []
