@@ -149,6 +149,18 @@ def check_flag(name: str, value: object) -> None:
         raise InvalidInputError(f"`{name}` must be True or False, got {short_repr(value)}")
 
 
+def check_instance(name: str, value: object, kind: type) -> None:
+    """Check that an argument is an object of a class.
+
+    Raises:
+        InvalidInputError: If it is not.
+    """
+    if not isinstance(value, kind):
+        raise InvalidInputError(
+            f"`{name}` must be of the class {kind.__name__}, got {short_repr(value)}"
+        )
+
+
 def short_repr(value: object) -> str:
     """Return what arrived, short enough for the message of an error."""
     try:

@@ -38,7 +38,7 @@ from sift_core.answering.streams import (
     cancellable,
     run_in_worker,
 )
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_instance
 from sift_core.choice import asearch, choose, search
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen
@@ -97,6 +97,9 @@ class AnswerEngine:
     generator: TextGenerator | None = None
 
     def __post_init__(self) -> None:
+        check_instance("options", self.options, ChoiceOptions)
+        check_instance("prompt", self.prompt, PromptOptions)
+        check_instance("learning", self.learning, LearningOptions)
         for name in ("n_candidates", "n_select"):
             as_count(name, getattr(self.options, name), minimum=1, maximum=LARGEST_COUNT)
         check_policy(self.policy)

@@ -9,7 +9,7 @@ from sift_core.answering.learning.adapter_cache import AdapterCache
 from sift_core.answering.learning.effort import EFFORTS, check_effort, effort_for
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter
-from sift_core.checks import as_count, check_flag, check_text, short_repr
+from sift_core.checks import as_count, check_flag, check_instance, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Selector
@@ -78,7 +78,8 @@ class LearningOptions:
             and no such mode.
 
     Raises:
-        InvalidInputError: If there is no such effort, or `n_steps` is out of its range.
+        InvalidInputError: If there is no such effort, `n_steps` is out of its range, or an object
+            is of another class.
     """
 
     effort: str = "balanced"
@@ -90,6 +91,11 @@ class LearningOptions:
 
     def __post_init__(self) -> None:
         check_effort(self.effort)
+        check_instance("settings", self.settings, FineTuningSettings)
+        if self.cache is not None:
+            check_instance("cache", self.cache, AdapterCache)
+        if self.adapter is not None:
+            check_instance("adapter", self.adapter, Adapter)
         if self.n_steps is not None:
             as_count("n_steps", self.n_steps, minimum=1, maximum=LARGEST_COUNT)
         if not isinstance(self.selector, Selector):

@@ -1,10 +1,12 @@
 """Odd values for every public number of answering: an error of ours, or one that works."""
 
 import inspect
+from dataclasses import fields
 
 import pytest
 from peft import LoraConfig
 
+from sift_core import ChoiceOptions
 from sift_core.answering import (
     AdapterCache,
     AnswerRequest,
@@ -18,18 +20,19 @@ from sift_core.answering import (
 from sift_core.errors import SiftError
 from sift_core.types import AnswerMode
 from tests.engines import changed, engine_of
-from tests.selection.test_odd_values import ODD
+from tests.selection.test_odd_values import ODD, tensors
 
 QUESTION = "What is a cup of?"
 LINE = ((1, 0.5), (2, 1.0))
 COSTS = {"prefill": LINE, "adapted_prefill": LINE, "step": LINE}
 COSTS |= dict.fromkeys(["new_token_s", "adapted_new_token_s", "setup_s"], 0.1)
 KINDS = [
+    (ChoiceOptions, {}, {"count_tokens"}),
     (FineTuningSettings, {}, {"lora"}),
     (CostModel, COSTS, set()),
     (VariancePolicy, {}, {"cost_model"}),
     (AdapterCache, {}, {"folder"}),
-    (LearningOptions, {}, {"settings", "cache", "adapter"}),
+    (LearningOptions, {}, set()),
     (PromptOptions, {}, set()),
     (AnswerRequest, {"question": QUESTION}, {"filter"}),
     (Decision, {"mode": AnswerMode.BASE, "reasons": ()}, {"reasons"}),
@@ -39,7 +42,7 @@ KINDS = [
 def _errors_but_ours(use):
     """Return what odd values end in, other than errors of ours."""
     found = []
-    for odd in ODD:
+    for odd in [*ODD, *tensors()]:
         try:
             use(odd)
         except SiftError:
@@ -67,9 +70,24 @@ def engine(small_lm):
     return engine_of(small_lm, ["A cup of tea", "A pot of tea"], n_steps=1, max_new_tokens=1)
 
 
-@pytest.mark.parametrize("name", ["generation", "max_new_tokens", "policy", "query_rewriting"])
+OF_ENGINE = ["options", "prompt", "learning", "generation", "policy", "query_rewriting"]
+
+
+@pytest.mark.parametrize("name", [*OF_ENGINE, "max_new_tokens"])
 def test_an_odd_option_of_an_engine_is_an_error_of_ours_or_works(engine, name):
     assert _errors_but_ours(lambda odd: changed(engine, **{name: odd})) == []
+
+
+OF_CHOICE = [one.name for one in fields(ChoiceOptions) if not one.metadata.get("is_live")]
+OF_ANSWER = ["mode", "stop", "history", "num_beams", "temperature", "top_k", "top_p", "do_sample"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")
+@pytest.mark.parametrize("name", [*OF_CHOICE, *OF_ANSWER])
+def test_an_odd_argument_of_an_answer_is_an_error_of_ours_or_works(engine, name):
+    asked = {"mode": "both", "n_select": 1}
+    assert _errors_but_ours(lambda odd: engine.answer(QUESTION, **{**asked, name: odd})) == []
 
 
 @pytest.mark.parametrize("name", ["question", "history", "max_new_tokens", "stop", "num_beams"])

@@ -1,7 +1,9 @@
 import ast
+import inspect
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,8 +15,9 @@ pytest.importorskip("semantic_text_splitter")
 
 from sift_core.documents import Chunker, cutting
 from sift_core.documents.headings import markdown_headings, rst_headings
-from sift_core.errors import InvalidInputError
+from sift_core.errors import InvalidInputError, SiftError
 from tests.documents.texts import GUIDE_MD, GUIDE_RST, MODULE
+from tests.selection.test_odd_values import ODD
 
 ROOT = Path(__file__).parents[2]
 FORMATS = ["markdown", "rst", "python", "text"]
@@ -395,3 +398,10 @@ def test_no_line_that_the_library_would_take_long_for_is_given_to_it(monkeypatch
     assert "".join("".join(chunk.text.split()) for chunk in chunks) == "".join(text.split())
     assert max(given) <= 20_000
     assert sum(given) <= 4 * len(text)
+
+
+@pytest.mark.parametrize("name", sorted(inspect.signature(Chunker).parameters.keys() - {"size"}))
+def test_an_odd_setting_is_taken_or_refused_by_an_error_of_ours(name):
+    for odd in ODD:
+        with suppress(SiftError):
+            Chunker(**{name: odd})
