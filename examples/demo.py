@@ -17,11 +17,12 @@ import hashlib
 import json
 import math
 import sqlite3
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
@@ -205,7 +206,8 @@ def print_choices(compared: Sequence[Comparison]) -> None:
             f"alike, ≈) is shown in full; then the median and the least.[/]"
         )
     console.rule(f"[bold]{escape(compared[0].query.text)}")
-    print_comparison(console, compared[0])
+    median_s = statistics.median(one.select_s for one in compared)  # one may be slow by chance
+    print_comparison(console, replace(compared[0], select_s=median_s))
     if len(compared) > 1:
         print_others(console, [compared[len(compared) // 2], compared[-1]], compared)
 

@@ -48,7 +48,10 @@ class ModeResult:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """What each method chose for one question; positions by the method's name."""
+    """The choice of each method for one question: positions by the method's name.
+
+    `select_s` is how many seconds a choice of SIFT takes.
+    """
 
     query: Query
     pool: CandidatePool

@@ -70,10 +70,11 @@ def read_pool(pool: CandidatePool, query: Query, share: float) -> PoolReading | 
     if share == 0 or not len(pool):
         return None
     questions = [query, *query.also]
+    headings = [pool.heading(row) for row in range(len(pool))]
     words = pool_words(
         list(pool.texts),
         [one.text for one in questions],
-        headings=[pool.heading(row) for row in range(len(pool))],
+        headings=headings if any(headings) else None,
     )
     if not words.has_words.any():
         return None

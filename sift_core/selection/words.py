@@ -106,6 +106,8 @@ class PoolWords:
         candidates.
         """
         n, table = len(self._texts), self._table
+        if self._headings is None:
+            return np.zeros((n, n))
         rows, words = self._heading_words
         weights = table.rarity[words] ** 2
         shares = weights / sums_at(rows, weights, n)[rows]
