@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sift_core import AnswerMode, ChoiceOptions, InvalidInputError
-from sift_core.answering import CostModel, Decision, FineTuningSettings, Strategy
+from sift_core.answering import AdapterCache, CostModel, Decision, FineTuningSettings, Strategy
 from tests.engines import changed, engine_of
 
 TOPIC = "How do I read the rows of a table?"
@@ -96,12 +96,11 @@ def test_the_same_chunks_are_learned_once_and_then_found(engine):
     assert again.fine_tuning.losses == first.fine_tuning.losses
 
 
-class EmptyCache:
+class EmptyCache(AdapterCache):
     """A cache that says when it is asked, right before the learning."""
 
-    is_on_disk = False
-
     def __init__(self):
+        super().__init__()
         self.asked = threading.Event()
 
     def get(self, key):
