@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,17 +24,12 @@ from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import CACHE
 from benchmarks.language_modeling.arms import PARTS, Arm, MainSettings, arms_of
 from benchmarks.language_modeling.documents import HEX_DIGITS
+from benchmarks.language_modeling.reading_tables import best_mode_table, context_table
 from benchmarks.language_modeling.results import Results, results_of
 from benchmarks.language_modeling.running import read_rows
-from benchmarks.language_modeling.setting_tables import (
-    ablation_table,
-    best_mode_table,
-    context_table,
-)
 from benchmarks.language_modeling.statistics import difference
 from benchmarks.language_modeling.tables import (
     main_table,
-    noise_variance_table,
     only_near_duplicates,
     steps_table,
     unique_table,
@@ -72,12 +66,6 @@ TABLES: dict[str, tuple[MakeTable, ...]] = {
     "main": MAIN,
     "pair": MAIN,
     "context": (context_table, best_mode_table),
-    "noise_variance": (noise_variance_table,),
-    "learning_rate": (partial(ablation_table, field="learning_rate"),),
-    "order": (partial(ablation_table, field="order"),),
-    "scope": (partial(ablation_table, field="scope", tuned="learning_rate"),),
-    "normalized": (partial(ablation_table, field="is_normalized"),),
-    "candidates": (partial(ablation_table, field="n_candidates"),),
 }
 
 
@@ -203,7 +191,6 @@ def settings_of(arguments: argparse.Namespace) -> MainSettings:
         noise_variance=arguments.noise_variance,
         n_candidates=arguments.candidates,
         n_steps=arguments.steps,
-        scope_rates=arguments.scope_rates,
     )
 
 
@@ -228,9 +215,8 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=_count, help=f"chunks; {usual.n_steps}, quick: 10")
     parser.add_argument("--candidates", type=_count, default=usual.n_candidates, help="K")
     parser.add_argument("--noise-variance", type=float, default=usual.noise_variance, help="λ")
-    parser.add_argument("--scope", default=usual.scope, help="what learns")
+    parser.add_argument("--scope", default=usual.scope, help="what learns: all (a LoRA), or full")
     parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
-    parser.add_argument("--scope-rates", type=_rates, default="head=2e-3,full=1e-3")
     parser.add_argument(
         "--dtype",
         default="auto",
@@ -266,12 +252,6 @@ def _parts(text: str) -> list[str]:
     if unknown:
         raise argparse.ArgumentTypeError(f"no part {min(unknown)!r}; there are {', '.join(PARTS)}")
     return parts
-
-
-def _rates(text: str) -> dict[str, float]:
-    return {
-        scope: float(rate) for scope, _, rate in (one.partition("=") for one in text.split(","))
-    }
 
 
 def _count(text: str) -> int:

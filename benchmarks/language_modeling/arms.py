@@ -6,11 +6,9 @@ are measured once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
-
-import numpy as np
 
 from benchmarks.language_modeling.selectors import (
     HullReconstructionSelector,
@@ -31,12 +29,7 @@ Mode = Literal["base", "context", "fine_tune", "both"]
 SelectorName = Literal["SIFT", "SIFT context", "NN", "NN-F", "US", "HullFT", "other prompt"]
 WITH_NOISE_VARIANCE = ("SIFT", "US", "other prompt")
 REFERENCE_NOISE_VARIANCE = 0.1  # of σ² in the rows of selectors that have no λ
-NOISE_VARIANCES = (1e-4, 0.01, 0.1, 1.0, 10.0)
 CONTEXT_TOKENS = (1024, 2048, 4096)
-CANDIDATES = (50, 100, 200, 500, 1000)
-LEARNING_RATES = {
-    "all": (2e-4, 5e-4, 1e-3, 2e-3),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +48,8 @@ class Arm:
         noise_variance: λ of "SIFT", "US" and "other prompt"; None for others.
         n_candidates: K, the nearest neighbours to choose from.
         n_steps: N, how many to choose.
-        is_normalized: Whether embeddings are scaled to unit length first. If not, SIFT, US and
-            NN go by inner products; the other selectors know cosines alone.
         scope: What learns, see `scopes`. This and all below: None where nothing is learned.
         learning_rate: Of Adam.
-        chunks_per_step: Chunks whose mean loss one step follows. New rows have one.
-        order: "chosen" or "reversed": whether the first chosen is learned first or last.
         context_tokens: How many tokens of chunks are read at most; None for as many as the
             window takes, and where nothing is read.
     """
@@ -70,11 +59,8 @@ class Arm:
     noise_variance: float | None = None
     n_candidates: int = 200
     n_steps: int = 50
-    is_normalized: bool = True
     scope: str | None = None
     learning_rate: float | None = None
-    chunks_per_step: int | None = None
-    order: str | None = None
     context_tokens: int | None = None
 
     def as_record(self) -> dict[str, Any]:
@@ -98,17 +84,12 @@ class Arm:
             mode="context",
             scope=None,
             learning_rate=None,
-            chunks_per_step=None,
-            order=None,
             context_tokens=None,
         )
 
     def choose(self, query: FloatArray, candidates: FloatArray) -> IntArray:
         """Return positions of candidates that are sorted by inner product, repeats included."""
-        if self.selector == "NN" and not self.is_normalized:
-            return np.arange(min(self.n_steps, len(candidates)))
-        selector = self._selector()
-        return selector.select(query, candidates, self.n_steps).positions
+        return self._selector().select(query, candidates, self.n_steps).positions
 
     def variances(self, query: FloatArray, chosen: FloatArray) -> FloatArray:
         """Return σ² at the query before the first and after every choice, shape (n + 1,)."""
@@ -118,7 +99,7 @@ class Arm:
     def _gaussian_process(self) -> dict[str, Any]:
         """What SIFT and US choose by, and what σ² is computed with."""
         return {
-            "kernel": LinearKernel(normalize=self.is_normalized),
+            "kernel": LinearKernel(),
             "noise_variance": self.noise_variance or REFERENCE_NOISE_VARIANCE,
         }
 
@@ -140,7 +121,7 @@ BASE = Arm(mode="base")
 
 @dataclass(frozen=True, kw_only=True)
 class MainSettings:
-    """What every part varies one of. Ranges are those of `Arm`.
+    """What the arms of all parts have in common. Ranges are those of `Arm`.
 
     Args:
         scope: What learns.
@@ -148,7 +129,6 @@ class MainSettings:
         noise_variance: λ of SIFT, US and the control.
         n_candidates: K.
         n_steps: N.
-        scope_rates: Learning rates of the other scopes, for the part "scope".
     """
 
     scope: str = "all"
@@ -156,7 +136,6 @@ class MainSettings:
     noise_variance: float = 0.1
     n_candidates: int = 200
     n_steps: int = 50
-    scope_rates: Mapping[str, float] | None = None
 
     def learning(self, selector: SelectorName, **changes: Any) -> Arm:
         """Return a fine-tuning arm with these settings but for the changes."""
@@ -164,8 +143,6 @@ class MainSettings:
             "mode": "fine_tune",
             "scope": self.scope,
             "learning_rate": self.learning_rate,
-            "chunks_per_step": 1,
-            "order": "chosen",
         }
         return replace(self.reading(selector), **{**learned, **changes})
 
@@ -190,7 +167,6 @@ def arms_of(parts: Iterable[str], main: MainSettings | None = None) -> list[Arm]
 def _by_part(main: MainSettings) -> dict[str, list[Arm]]:
     learning, reading = main.learning, main.reading
     sift, nearest = learning("SIFT"), learning("NN")
-    rates = {main.scope: main.learning_rate, **(main.scope_rates or {})}
     return {
         "main": [
             *(sift, nearest, learning("SIFT", noise_variance=0.01)),
@@ -208,23 +184,6 @@ def _by_part(main: MainSettings) -> dict[str, list[Arm]]:
                 )
             ),
         ],
-        "noise_variance": [
-            *(learning("SIFT", noise_variance=one) for one in NOISE_VARIANCES),
-            *(sift, nearest, learning("NN-F")),
-        ],
-        "learning_rate": [
-            learning("NN", scope=scope, learning_rate=rate)
-            for scope, rates_of_scope in LEARNING_RATES.items()
-            for rate in rates_of_scope
-        ],
-        "order": [
-            learning(one, order=order) for one in ("SIFT", "NN") for order in ("chosen", "reversed")
-        ],
-        "scope": [learning("SIFT", scope=one, learning_rate=rates[one]) for one in rates],
-        "normalized": [
-            replace(arm, is_normalized=one) for one in (True, False) for arm in (sift, nearest)
-        ],
-        "candidates": [learning("SIFT", n_candidates=n) for n in CANDIDATES],
     }
 
 

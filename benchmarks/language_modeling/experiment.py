@@ -126,7 +126,7 @@ class LanguageModelingExperiment:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Space:
-    """Embeddings of one kind: unit length, or as the model gives them with a mean norm of 1.
+    """Embeddings of unit length.
 
     Args:
         chunks: Shape (n, d), float32.
@@ -187,14 +187,9 @@ class PreparedExperiment:
         )
         self._n_tokens = {one.document_id: language_model.n_tokens(one.text) for one in prompts}
         self._embedder_version = version_of(experiment.embedder)
-        self._spaces = self._embed(prompts, cache_folder)
+        self.space = self._embed(prompts, cache_folder)
         self.identity = self._identity(language_model)
         self.digest = _digest(self.identity)[:16]
-
-    @property
-    def space(self) -> Space:
-        """Vectors of unit length of all chunks and prompts."""
-        return self._spaces[True]
 
     def record(self) -> dict[str, Any]:
         """Return the row that tells what the results of this experiment were measured on."""
@@ -240,7 +235,7 @@ class PreparedExperiment:
             chosen.append((arm, choices[alike]))
         rows = sorted({int(row) for _, one in chosen for row in one.rows})
         place = {row: position for position, row in enumerate(rows)}
-        space = self._spaces[True]
+        space = self.space
         query = space.prompts[prompt.document_id]
         return PromptTask(
             prompt={
@@ -274,7 +269,7 @@ class PreparedExperiment:
         """Return what an arm chooses for a prompt, or for another one where it is the control."""
         if arm.selector is None:
             return Choice(rows=np.empty(0, dtype=np.intp), variances=[], seconds=0.0)
-        space = self._spaces[arm.is_normalized]
+        space = self.space
         is_control = arm.selector == "other prompt"
         asked = self._other[prompt.document_id] if is_control else prompt
         query = space.prompts[asked.document_id]
@@ -286,28 +281,21 @@ class PreparedExperiment:
         variances = arm.variances(space.prompts[prompt.document_id], space.chunks[rows])
         return Choice(rows=rows, variances=(variances / variances[0]).tolist(), seconds=seconds)
 
-    def _embed(self, prompts: Sequence[Document], folder: Path) -> dict[bool, Space]:
+    def _embed(self, prompts: Sequence[Document], folder: Path) -> Space:
         name = self.experiment.embedder
         cache = EmbeddingCache(
             folder=folder,
-            model=f"{name}, not normalized",
-            make_embedder=partial(SentenceTransformerEmbedder, name, normalize=False),
+            model=name,
+            make_embedder=partial(SentenceTransformerEmbedder, name),
             version=self._embedder_version,
         )
         of_chunks = cache.embed([one.text for one in self.chunks], "the data space")
         of_prompts = cache.embed([one.text for one in prompts], "the prompts")
-        mean_norm = float(np.linalg.norm(of_chunks, axis=1).mean())
         ids = [one.document_id for one in prompts]
-        return {
-            True: Space(
-                chunks=unit_rows(of_chunks, "chunks"),
-                prompts=dict(zip(ids, unit_rows(of_prompts, "prompts"), strict=True)),
-            ),
-            False: Space(
-                chunks=of_chunks / mean_norm,
-                prompts=dict(zip(ids, of_prompts / mean_norm, strict=True)),
-            ),
-        }
+        return Space(
+            chunks=unit_rows(of_chunks, "chunks"),
+            prompts=dict(zip(ids, unit_rows(of_prompts, "prompts"), strict=True)),
+        )
 
     def _refuse_shared_sources(self, prompts: Sequence[Document]) -> None:
         shared = {one.source for one in prompts} & {one.source for one in self.chunks}

@@ -125,8 +125,7 @@ class Measurer:
                 due[:] = [later for later in due if later > n]
 
         settings = replace(self._settings, learning_rate=arm.learning_rate)
-        positions = members[0].positions[:: 1 if arm.order == "chosen" else -1]
-        texts = [task.pool.texts[position] for position in positions]
+        texts = [task.pool.texts[position] for position in members[0].positions]
         learning = learned(self._model, texts, settings, scope=arm.scope or "all", on_state=score)
         with learning as (model, how):
             is_lost = self._score_at_the_end(model, task, how, curve)

@@ -1,4 +1,4 @@
-"""What learns of a model: a LoRA on all layers or on the head, or every weight of a copy."""
+"""What learns of a model: a LoRA on all layers, or every weight of a copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sift_core.answering.learning.fine_tuning import fine_tuned
 from sift_core.errors import InvalidInputError
 from sift_core.types import FineTuningReport
 
-SCOPES = ("all", "head", "full")
+SCOPES = ("all", "full")
 OnState = Callable[[LanguageModel, int], object]
 
 
@@ -51,10 +51,6 @@ def learned(
     if scope == "full":
         yield fully_tuned(language_model, texts, settings.step_size, on_state=on_state)
         return
-    if scope == "head":
-        lora = copy.copy(settings.lora)
-        lora.target_modules = [language_model.layers.head_name]
-        settings = replace(settings, lora=lora)
     score = partial(on_state, language_model)
     with fine_tuned(language_model, texts, settings, on_state=score) as tuned:
         yield language_model, tuned.report

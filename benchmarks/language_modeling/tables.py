@@ -1,4 +1,4 @@
-"""The paper's tables per domain: the selectors, λ, context against fine-tuning, steps, repeats.
+"""The paper's tables per domain: the selectors, steps, repeats.
 
 A cell is the mean over prompts of bits per byte in % of the base model's, with its standard
 error; lower is better. A line compares its columns on the prompts that all of them have.
@@ -92,28 +92,6 @@ def _main_table(results: Results, which: str) -> Table:
     )
 
 
-def noise_variance_table(results: Results) -> Table:
-    """Return every λ of SIFT at the main settings beside NN and NN-F, by domain.
-
-    The paper's table "lambda_results".
-    """
-    arms = _varying_noise_variance(results)
-    sifts = arms[arms["selector"] == "SIFT"]
-    if len(sifts) < 2:
-        raise InvalidInputError(f"a table of λ needs at least 2, got {len(sifts)}")
-    rivals = arms[arms["selector"].isin(["NN", "NN-F"])]
-    names = [setting(one) for one in sifts["noise_variance"]]
-    columns = results.percent[[*sifts.index, *rivals.index]]
-    columns = columns.set_axis([*names, *rivals["label"]], axis=1)
-    return Table(
-        title="λ of SIFT",
-        heads=("", "n", "base", *columns, "Δ"),
-        rows=_domain_rows(results, columns, names, ["NN"]),
-        note=f"{CELL_NOTE} {BOLD_NOTE} Δ: the best λ of the line minus NN, paired. It was chosen "
-        "on these prompts, which flatters it.",
-    )
-
-
 def steps_table(results: Results) -> Table:
     """Return the selectors at the main settings after each measured number of chunks."""
     curves = {
@@ -197,20 +175,11 @@ def diverged_note(results: Results, arms: pd.DataFrame) -> str:
         diverged = results.rows.xs(arm, level="arm")["diverged"]
         if diverged.any():
             name = f"{selector_label(settings)}, {settings['scope']}"
-            rate = setting(settings["learning_rate"])
-            counts.append(f"{name}, rate {rate}: {diverged.sum()} of {len(diverged)}")
+            rate = settings["learning_rate"]
+            counts.append(f"{name}, rate {rate:g}: {diverged.sum()} of {len(diverged)}")
     if not counts:
         return ""
     return f" Diverged, so that the base model's 100 % stands for it: {'; '.join(counts)}."
-
-
-def setting(value: object) -> str:
-    """Return a setting's value as a reader would write it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "none" if value is None else str(value)
 
 
 def _varying_noise_variance(results: Results) -> pd.DataFrame:

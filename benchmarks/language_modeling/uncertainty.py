@@ -35,10 +35,7 @@ def sift_arm(results: Results) -> int:
     main = results.main_arms()
     if "SIFT" not in main:
         raise InvalidInputError("no fine-tuned SIFT arm at the main settings")
-    arm = main["SIFT"]
-    if results.arms.loc[arm, "order"] != "chosen":
-        raise InvalidInputError("σ_n belongs to fine-tuning in order of choice")
-    return arm
+    return main["SIFT"]
 
 
 def uncertainty_points(results: Results) -> pd.DataFrame:

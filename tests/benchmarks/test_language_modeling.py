@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.language_modeling.arms import BASE, MainSettings
+from benchmarks.language_modeling.reading_tables import best_mode_table, context_table
 from benchmarks.language_modeling.results import results_of
 from benchmarks.language_modeling.selectors import (
     HullReconstructionSelector,
     RepeatedNeighborSelector,
     UncertaintySamplingSelector,
 )
-from benchmarks.language_modeling.setting_tables import best_mode_table, context_table
 from benchmarks.language_modeling.tables import main_table
 from benchmarks.language_modeling.uncertainty import stop_step
 from sift_core.evaluation.statistics import Estimate
