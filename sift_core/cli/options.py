@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from sift_core.answering.model.bundled import SMOLLM2
@@ -142,7 +143,7 @@ _NAMES = {"n_candidates": "candidates"}
 
 
 def with_flags(
-    *, n_select: str, is_command: bool = True, **more: type[Any]
+    *, n_select: str, is_command: bool = True, settings: Collection[str] = (), **more: type[Any]
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Return a decorator: a parameter that is a group of options becomes a flag for each of them.
 
@@ -154,6 +155,8 @@ def with_flags(
         n_select: Name of the parameter for `ChoiceOptions.n_select`; its flag has the short form
             -n.
         is_command: Whether Typer reads the function: then its annotations are evaluated.
+        settings: Parameters and groups that get no flag: their values come from the environment or
+            the settings file.
         **more: Other groups by the names of their parameters, dataclasses as `AnswerOptions` is.
     """
     chosen = {
@@ -186,6 +189,8 @@ def with_flags(
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # as typer reads it
         run.__annotations__ = {one.name: one.annotation for one in parameters}
+        members = (option_groups[one][1].values() if one in groups else [one] for one in settings)
+        run.settings = frozenset(chain(*members))  # type: ignore[attr-defined]  # as `application` reads it
         return run
 
     return decorate

@@ -29,6 +29,20 @@ VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
+# What a request can say as well, and what is set once for a model or a vLLM, has no flag.
+SETTINGS = (
+    "options",
+    "effort",
+    "steps",
+    "cite",
+    "on_off_topic",
+    "query_rewriting",
+    "calibration",
+    "dtype",
+    "vllm_model",
+    "vllm_max_rank",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AppOptions:
@@ -103,25 +117,19 @@ class AppOptions:
         )
 
 
-@flags.with_flags(n_select="n_context", app=AppOptions)
+@flags.with_flags(n_select="n_context", app=AppOptions, settings=SETTINGS)
 def serve(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     model: flags.ModelOption = flags.DEFAULT_MODEL,
     embedder: flags.EmbedderOption = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; others than the loopback need a key.")
+        str,
+        typer.Option(
+            help="Address to listen at. Others than the loopback need a key, which clients send: "
+            f"put it into the environment variable {KEY_VARIABLE}."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8123,
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key",
-            metavar="VARIABLE",
-            help="Name of the environment variable that holds the key which clients must send. "
-            f"{KEY_VARIABLE} is taken where it is set; the key itself is no argument.",
-            show_default=False,
-        ),
-    ] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Let anybody who reaches the address call.")
     ] = False,
@@ -157,7 +165,7 @@ def serve(
     """
     settings = _settings(
         host,
-        _key(api_key),
+        key_of(),
         no_auth=no_auth,
         model_name=model_name,
         timeout=timeout,
@@ -288,21 +296,6 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
         learning=replace(learning, settings=replace(learning.settings, lora=lora)),
         generator=VllmGenerator(server, engine.language_model),
     )
-
-
-def _key(variable: str | None) -> str | None:
-    """Return the key in the environment; the name of a missing variable may be a key itself.
-
-    Raises:
-        InvalidInputError: If the variable that was named is not set or empty.
-    """
-    key = key_of(variable or KEY_VARIABLE)
-    if variable is not None and key is None:
-        raise InvalidInputError(
-            "--api-key takes the name of an environment variable that holds the key, and there is "
-            f"none of that name, or it is empty; export {KEY_VARIABLE}=… and leave --api-key out"
-        )
-    return key
 
 
 def _is_loopback(host: str) -> bool:

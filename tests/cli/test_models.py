@@ -70,7 +70,7 @@ def test_without_hub_and_package_the_default_model_is_to_be_installed(monkeypatc
 def test_the_number_type_reaches_the_model(
     command, sift, monkeypatch, random_model, fill, tmp_path
 ):
-    """Each command loads the model in the type that `--dtype` names, and in "auto" without it."""
+    """Each command loads the model in the type that is set, and in "auto" without it."""
     store = fill(f"faiss:{tmp_path / 'index'}", [Document(document_id="a", text="A text.")])
     asked = []
 
@@ -82,9 +82,10 @@ def test_the_number_type_reaches_the_model(
     question = ["Which text?"] if command == "ask" else []
     port = ["--port", "0"] if command == "serve" else []
     words = [command, *question, *port, "--store", store, "--model", str(random_model)]
-    for options, expected in (([], "auto"), (["--dtype", "float32"], "float32")):
-        assert "loaded" in sift(*words, *options, code=2).err
+    for expected in ("auto", "float32"):
+        assert "loaded" in sift(*words, code=2).err
         assert asked.pop() == expected
+        monkeypatch.setenv(f"SIFT_{command.upper()}_DTYPE", "float32")
 
 
 def test_that_the_default_model_is_converted_is_told_once(monkeypatch, tmp_path, capsys):
