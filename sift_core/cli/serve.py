@@ -29,7 +29,7 @@ VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 10  # that answers have to end in when the service is stopped
 
-# What a request can say as well, and what is set once for a model or a vLLM, has no flag.
+# Options that a request can name, or that are set once for a model or a vLLM, have no flag.
 SETTINGS = (
     "options",
     "effort",
