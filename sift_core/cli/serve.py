@@ -13,21 +13,17 @@ import typer
 
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
-from sift_core.cli.output import Terminal, Working
+from sift_core.cli.output import Terminal
 from sift_core.cli.stores import open_with_embedder
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
-from sift_core.service.settings import KEY_VARIABLE, key_of
+from sift_core.service.server import listener_at, serve_at
+from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from sift_core.answering import AnswerEngine, VllmServer
-    from sift_core.service import ServiceSettings
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
-MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
-GRACE_S = 10  # that answers have to end in when the service is stopped
 
 # Options that a request can name, or that are set once for a model or a vLLM, have no flag.
 SETTINGS = (
@@ -105,7 +101,6 @@ class AppOptions:
                 "it, where what was learned is written; /dev/shm/sift for instance"
             )
         from sift_core.answering import VllmServer
-        from sift_core.service import ServiceSettings
 
         return VllmServer(
             self.vllm,
@@ -117,7 +112,7 @@ class AppOptions:
         )
 
 
-@flags.with_flags(n_select="n_context", app=AppOptions, settings=SETTINGS)
+@flags.with_flags(n_select="n_context", settings=SETTINGS)
 def serve(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     model: flags.ModelOption = flags.DEFAULT_MODEL,
@@ -184,10 +179,13 @@ def serve(
             app=app,
         ) as service,
     ):
-        _run(service, host, listener)
+        name = f"[{host}]" if ":" in host else host
+        at = f"http://{name}:{listener.getsockname()[1]}"
+        notice = f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it."
+        serve_at(listener, service, on_start=lambda: Terminal(stderr=True).say(notice))
 
 
-@flags.with_flags(n_select="n_context", app=AppOptions, is_command=False)
+@flags.with_flags(n_select="n_context")
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
@@ -198,7 +196,7 @@ def opened_app(
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     app: AppOptions,
-) -> Iterator[FastAPI]:
+) -> Iterator[Any]:
     """Open the store, load the models, and yield the service over them.
 
     Args:
@@ -228,18 +226,16 @@ def opened_app(
             if settings.model_name is None:
                 name = PurePath(model).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
-            with Working("Loading the language model …") as status:
-                engine = load_engine(
-                    model,
-                    opened,
-                    options=options,
-                    answers=answers,
-                    max_new_tokens=app.max_new_tokens,
-                    console=status.console,
-                    adapters=app.adapters,
-                )
-                if server is not None:
-                    engine = engine_of_server(engine, server, app.vllm_max_rank)
+            engine = load_engine(
+                model,
+                opened,
+                options=options,
+                answers=answers,
+                max_new_tokens=app.max_new_tokens,
+                adapters=app.adapters,
+            )
+            if server is not None:
+                engine = engine_of_server(engine, server, app.vllm_max_rank)
         yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
 
 
@@ -268,8 +264,6 @@ def _settings(
             f"{host} can be reached by others: put a key into {KEY_VARIABLE}, or say --no-auth if "
             f"everybody who reaches it may call"
         )
-    from sift_core.service import ServiceSettings
-
     is_for_this_machine = is_loopback and key is None
     return ServiceSettings(
         api_key=key,
@@ -303,55 +297,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _run(app: Any, host: str, listener: Any) -> None:
-    """Serve at a listening socket until somebody stops it."""
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingDependencyError("uvicorn", extra="serve") from error
-
-    from sift_core.service.header_timeout import PromptHeaders
-
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-        http=PromptHeaders,  # over h11; the other that Uvicorn may find takes headers of any size
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=GRACE_S,
-    )
-    name = f"[{host}]" if ":" in host else host
-    at = f"http://{name}:{listener.getsockname()[1]}"
-    Terminal(stderr=True).say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
-
-    class Server(uvicorn.Server):
-        def handle_exit(self, *signal: Any) -> None:
-            app.state.service.stopping.set()  # answers end at their next step
-            super().handle_exit(*signal)
-
-    Server(config).run(sockets=[listener])
-
-
-def listener_at(host: str, port: int) -> Any:
-    """Return a listening socket.
-
-    Raises:
-        InvalidInputError: If there is no such address here, or the port is taken.
-    """
-    import socket
-
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot listen at {host}:{port} ({error.strerror or error}); is the port taken? "
-            f"--port 0 takes a free one"
-        ) from error
-    # asyncio sets this for sockets that it makes itself; without it small answers wait 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
