@@ -44,6 +44,8 @@ def test_the_loopback_needs_no_key_but_a_name_of_its_own(host):
     assert settings(host).api_key is None
     assert "localhost" in settings(host).allowed_hosts
     assert settings(host, key="secret").allowed_hosts == ()
+    assert settings().max_new_tokens == 4096
+    assert settings(max_new_tokens=8192).max_new_tokens == 8192  # as long as the operator names
 
 
 def test_a_key_comes_from_the_environment_and_is_never_repeated(monkeypatch, refusal):
@@ -60,18 +62,9 @@ def test_a_setting_that_is_typed_as_a_flag_is_told_where_it_belongs(refusal, sif
     assert key in sift("serve", "--help").out.partition("Settings without a flag")[2]
 
 
-def test_the_length_that_the_operator_names_is_allowed():
-    assert settings().max_new_tokens == 4096
-    assert settings(max_new_tokens=8192).max_new_tokens == 8192
-
-
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded(refusal):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "is the port taken?" in refusal("serve", "--port", str(taken.getsockname()[1]))
-
-
-def test_there_must_be_an_index(refusal):
-    assert "sift index" in refusal("serve", "--port", "0")
 
 
 @pytest.mark.parametrize(
