@@ -6,7 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -163,7 +163,7 @@ def with_flags(
         groups = {
             one.name: _flags(one.annotation, n_select)
             for one in signature.parameters.values()
-            if one.kind is one.KEYWORD_ONLY and is_dataclass(one.annotation)
+            if one.kind is one.KEYWORD_ONLY and hasattr(one.annotation, "__dataclass_fields__")
         }
         parameters: list[inspect.Parameter] = []
         for one in signature.parameters.values():
