@@ -27,7 +27,7 @@ from benchmarks.bars import load_bars
 from benchmarks.embedding_recall import measure_recall
 from benchmarks.records import write_record
 from benchmarks.report import Report
-from sift_core.cli.index import chunker_for
+from sift_core.documents.chunk_length import chunker_for
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
 from sift_core.processor import n_threads
 from sift_core.protocols import Embedder

@@ -44,8 +44,8 @@ from sift_core import CandidateSource, Document, Embedder, load_compiled
 from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions, learn_collection
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.cli.models import load_embedder
 from sift_core.cli.options import DEFAULT_EMBEDDER
+from sift_core.embedders.loading import load_embedder
 from sift_core.evaluation.data import read_retrieval_set
 from sift_core.sources import FaissSource, QdrantSource
 from sift_core.types import FloatArray

@@ -46,9 +46,9 @@ def serve(model: str) -> None:
     """Serve a small store and a model at a free port, which is printed."""
     import uvicorn
 
-    from sift_core.cli.serve import listener_at
     from sift_core.service import ServiceSettings, create_app
     from sift_core.service.header_timeout import PromptHeaders
+    from sift_core.service.server import listener_at
 
     listener = listener_at("127.0.0.1", 0)
     print(listener.getsockname()[1], flush=True)

@@ -33,8 +33,7 @@ def answer_and_learn(
     cache: Path,
 ) -> list[ModeResult]:
     """Print an answer from each choice, then bits per byte in every mode; return the latter."""
-    with console.status("Loading the language model; the first time it is unpacked …"):
-        language_model = load_language_model(model, console=console)
+    language_model = load_language_model(model)
     with console.status("Timing the language model …"):
         pace = Pace.kept(cache / "pace.json", language_model)
     engine = AnswerEngine(

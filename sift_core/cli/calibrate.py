@@ -58,15 +58,14 @@ def calibrate(
     saved: list[Calibration] = []
     started = time.monotonic()
     with open_with_embedder(store, embedder) as opened:
-        with Working("Loading the language model …") as status:
-            from sift_core.answering import LearningOptions, load_learned  # with torch
-            from sift_core.answering.calibration import LEAST_EXAMPLES
-            from sift_core.answering.calibration import calibrate as measure
+        language_model = load_language_model(model, device, dtype=dtype)
+        from sift_core.answering import LearningOptions, load_learned
+        from sift_core.answering.calibration import LEAST_EXAMPLES
+        from sift_core.answering.calibration import calibrate as measure
 
-            language_model = load_language_model(model, device, dtype=dtype, console=status.console)
-            has_adapters = bool(pairs) and Path(adapters).is_dir()
-            learned = load_learned(adapters, language_model) if has_adapters else None
-            status.update("Measuring the machine …")
+        has_adapters = bool(pairs) and Path(adapters).is_dir()
+        learned = load_learned(adapters, language_model) if has_adapters else None
+        with Working("Measuring the machine …") as status:
             last_line = [started]
 
             def keep(so_far: Calibration) -> None:

@@ -72,8 +72,17 @@ def doctor(
 
 def _devices(faults: list[str]) -> dict[str, str]:
     """Return version and devices of what computes here; what does not import is a fault."""
+
+    def torch_devices(torch: Any) -> str:
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        return " + ".join([*names, "mps"] if torch.backends.mps.is_available() else names)
+
+    def faiss_devices(faiss: Any) -> str:
+        n_gpus = getattr(faiss, "get_num_gpus", int)()
+        return f"{n_gpus} GPUs" if n_gpus else ""
+
     found = {}
-    for name, devices in {"torch": _torch_devices, "faiss": _faiss_devices}.items():
+    for name, devices in {"torch": torch_devices, "faiss": faiss_devices}.items():
         try:
             module = import_module(name)
             found[name] = f"{module.__version__}, {devices(module) or 'no GPU'}"
@@ -83,16 +92,6 @@ def _devices(faults: list[str]) -> dict[str, str]:
             why = str(error).strip().splitlines()[0]
             faults.append(f"{name} is installed but does not import: {why}; reinstall it")
     return found
-
-
-def _torch_devices(torch: Any) -> str:
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return " + ".join([*names, "mps"] if torch.backends.mps.is_available() else names)
-
-
-def _faiss_devices(faiss: Any) -> str:
-    n_gpus = getattr(faiss, "get_num_gpus", int)()
-    return f"{n_gpus} GPUs" if n_gpus else ""
 
 
 def _computing() -> dict[str, str]:

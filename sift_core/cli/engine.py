@@ -15,8 +15,6 @@ from sift_core.options import ChoiceOptions
 from sift_core.types import AnswerMode
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sift_core.answering import AnswerEngine, LanguageModel
 
 
@@ -27,7 +25,6 @@ def load_engine(
     options: ChoiceOptions,
     answers: AnswerOptions,
     max_new_tokens: int,
-    console: Console,
     is_calibrated: bool = True,
     adapters: str | None = None,
     calibrated_adapters: str | None = None,
@@ -40,7 +37,6 @@ def load_engine(
         options: What the choice of chunks for a prompt obeys.
         answers: How the model is loaded, learns and answers.
         max_new_tokens: Length of an answer at most.
-        console: Told where a model is made that was not there yet.
         is_calibrated: Whether mode "auto" goes by the calibration of the index. Default: True.
         adapters: Folder of `sift learn`, for mode "merged". Default: none.
         calibrated_adapters: Folder that is used if the calibration has mode "merged". Default:
@@ -49,7 +45,8 @@ def load_engine(
     Raises:
         InvalidInputError: If there is no such model, or something that was named cannot be used.
     """
-    from sift_core.answering import (  # with torch
+    language_model = load_language_model(model, answers.device, dtype=answers.dtype)
+    from sift_core.answering import (
         AnswerEngine,
         LearningOptions,
         PromptOptions,
@@ -57,9 +54,6 @@ def load_engine(
         load_learned,
     )
 
-    language_model = load_language_model(
-        model, answers.device, dtype=answers.dtype, console=console
-    )
     calibrated: dict[str, Any] = {}
     if opened is not None and is_calibrated:
         calibrated = _calibrated(
@@ -107,7 +101,7 @@ def _calibrated(
     Raises:
         InvalidInputError: If the named one cannot be used.
     """
-    path = calibration_path(address) if named is None else Path(named)
+    path = Path(named or calibration_path(address))
     if named is None and not path.is_file():
         return {}
     from sift_core.answering import Calibration, load_learned

@@ -10,18 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import sift_core.documents
 from sift_core.cli import options as flags
 from sift_core.cli.models import check_recorded_embedder, load_embedder, load_index_embedder
 from sift_core.cli.output import Terminal, Working, counted, print_json
@@ -31,39 +25,26 @@ from sift_core.documents import (
     Chunker,
     FileReading,
     FoundFiles,
-    SkipReason,
     find_files,
     index_documents,
     read_found,
 )
-from sift_core.documents.file_content import content_of
-from sift_core.documents.finding import FoundFile, SkipError, SkippedPath
+from sift_core.documents.chunk_length import LEAST_TOKENS, MAX_TOKENS, chunker_for
+from sift_core.documents.finding import FoundFile, SkippedPath
+from sift_core.documents.updating import (
+    FileMemory,
+    UpdatePlan,
+    unreadable,
+)
 from sift_core.errors import InvalidInputError
-from sift_core.files import seal, unseal, write_whole
-from sift_core.options import CHARACTERS_A_TOKEN
 from sift_core.protocols import DocumentIndex, Embedder
-from sift_core.sources import content_id
 
 if TYPE_CHECKING:
-    from sift_core.cli.models import LoadedEmbedder
+    from sift_core.embedders.loading import LoadedEmbedder
 
 MEGABYTE = 1_000_000
-MAX_TOKENS = 256  # of a chunk: what MiniLM reads, and about what a context of ten has room for
-LEAST_TOKENS = 16  # of a chunk, below which hardly a sentence fits. A guess.
 CHUNKS_A_WRITE = 64  # what a killed process loses at most
-N_WORDS_KEPT = 200_000
-LONGEST_WORD = 100  # characters; WordPiece makes one unknown token of a longer one
-MEMORY_NAME = "files.json"
 N_NAMES_SHOWN = 3
-NOT_NOW = (SkipReason.UNREADABLE, SkipReason.MISSING_PACKAGE)  # nothing is known of the file
-_PACKAGES = (  # whose next version may cut or read otherwise
-    "beautifulsoup4",
-    "markdownify",
-    "pypdf",
-    "semantic-text-splitter",
-    "sift-rerank",
-    "tokenizers",
-)
 
 
 def index(
@@ -135,7 +116,12 @@ def index(
         name = embedder or recorded or flags.DEFAULT_EMBEDDER
         if recorded and recorded != embedder:
             check_recorded_embedder(recorded, str(address))
-        memory = FileMemory(address, name, chunk_tokens=chunk_tokens)
+        memory = FileMemory(
+            None if address.is_server else address.location,
+            name,
+            collection=address.collection,
+            chunk_tokens=chunk_tokens,
+        )
         reading, model = _read(
             memory.recall(found, stored),
             name,
@@ -144,7 +130,7 @@ def index(
         )
         if not reading.documents and not memory.unchanged:
             raise _nothing_to_read(paths, reading.skipped)
-        plan = Plan.of(reading, stored, memory.unchanged)
+        plan = UpdatePlan.of(reading, stored, memory.unchanged)
         n_added = 0
         if model is not None:
             dimension = len(model.embed_query("dimension"))
@@ -179,33 +165,6 @@ def index(
         print_json(record)
     else:
         _print_summary(record, address, reading.skipped)
-
-
-def chunker_for(embedder: LoadedEmbedder, chunk_tokens: int | None = None) -> Chunker:
-    """Return a chunker whose chunks the embedder reads to their end.
-
-    Tokens are counted word by word and remembered, some twenty times as fast as counting each
-    text anew: exact for WordPiece (MiniLM, BERT), a few percent off for tokenizers that join
-    spaces to words, whose models read more than 256. What has no spaces (a dump, a key) counts by
-    its length at least: one unknown token would let any of it into one chunk.
-    """
-    n_marks = embedder.count_tokens("")
-    most = embedder.max_tokens
-    if chunk_tokens is not None and most is not None and chunk_tokens > most:
-        raise InvalidInputError(
-            f"--chunk-tokens is {chunk_tokens:,}, but {embedder.name} reads {most:,} tokens of a "
-            f"chunk and nothing beyond; take {most:,} or fewer, or another --embedder"
-        )
-
-    @lru_cache(maxsize=N_WORDS_KEPT)
-    def count(word: str) -> int:
-        least = len(word) // CHARACTERS_A_TOKEN if len(word) > LONGEST_WORD else 0
-        return max(embedder.count_tokens(word) - n_marks, least)
-
-    return Chunker(
-        chunk_tokens or min(most or MAX_TOKENS, MAX_TOKENS),
-        size=lambda text: n_marks + sum(map(count, text.split())),
-    )
 
 
 def _nothing_to_read(paths: Sequence[str], skipped: Iterable[SkippedPath]) -> InvalidInputError:
@@ -247,7 +206,9 @@ def _read(
             raise typer.Exit(130) from None
 
 
-def _write_new(plan: Plan, source: DocumentIndex, reading: FileReading, embedder: Embedder) -> int:
+def _write_new(
+    plan: UpdatePlan, source: DocumentIndex, reading: FileReading, embedder: Embedder
+) -> int:
     """Embed and write what is new; return how many chunks, or say it where it is interrupted."""
     before = source.content_ids()
     try:
@@ -264,7 +225,7 @@ def _write_new(plan: Plan, source: DocumentIndex, reading: FileReading, embedder
     return report.n_added
 
 
-def _delete_stale(plan: Plan, source: DocumentIndex) -> None:
+def _delete_stale(plan: UpdatePlan, source: DocumentIndex) -> None:
     """Delete what is no longer in the files, and give a folder of an older version its words."""
     source.remove(sorted(plan.stale))
     if plan.stale or not getattr(source, "has_words", True):
@@ -307,146 +268,6 @@ def _reasons_of(skipped: Iterable[SkippedPath]) -> list[str]:
     ]
 
 
-class FileMemory:
-    """What was read into one store; empty where nothing is remembered, or of other readers.
-
-    The file has, for each file that was read, the digest of its bytes with the digest of its
-    chunks' content ids, or with the reason why it was left out.
-
-    It also has the length of chunks that was asked for last, which holds until another is.
-
-    Args:
-        address: The store. Nothing is kept for a server.
-        embedder_name: The model, by which chunks are cut.
-        chunk_tokens: Tokens of a chunk. Default: as many as the last time.
-
-    Attributes:
-        chunk_tokens: Greatest length of chunks in tokens; None if none was ever given.
-        unchanged: After `recall`, content ids of the chunks of every file that is stored as it is.
-    """
-
-    def __init__(
-        self, address: StoreAddress, embedder_name: str, *, chunk_tokens: int | None = None
-    ) -> None:
-        self._path = None if address.is_server else Path(address.location, MEMORY_NAME)
-        self._readers = {"embedder": embedder_name, "collection": address.collection, **_readers()}
-        self.chunk_tokens = chunk_tokens
-        self.unchanged: dict[str, frozenset[str]] = {}
-        self._files: dict[str, Any] = {}
-        self._seen: dict[str, str] = {}  # digests of the files found now
-        with suppress(OSError, ValueError):  # none yet, or damaged: everything is read
-            if self._path is not None and self._path.is_file():
-                kept = unseal(self._path.read_bytes(), MEMORY_NAME)
-                before = _chunk_tokens(kept, address)
-                self.chunk_tokens = chunk_tokens or before
-                if kept["readers"] == self._readers and self.chunk_tokens == before:
-                    self._files = kept["files"]
-
-    def recall(self, found: FoundFiles, stored: Mapping[str, str]) -> FoundFiles:
-        """Return the files that are new or changed, with all that is known to be left out.
-
-        Args:
-            found: Files, whose bytes are hashed.
-            stored: File of each stored chunk, by content id.
-        """
-        if self._path is None:
-            return found
-        ids_of: dict[str, set[str]] = {}
-        for key, source in stored.items():
-            ids_of.setdefault(source, set()).add(key)
-        to_read: list[FoundFile] = []
-        skipped = list(found.skipped)
-        for file in found.files:
-            self._seen[file.source] = _digest_of(file)
-            ids = frozenset(ids_of.get(file.source, ()))
-            match self._files.get(file.source):
-                case {"content": content} if content != self._seen[file.source]:
-                    to_read.append(file)
-                case {"chunks": chunks} if ids and chunks == _digest(ids):
-                    self.unchanged[file.source] = ids
-                case {"reason": reason, "detail": str(detail)} if (
-                    not ids and reason in SkipReason.__members__
-                ):
-                    left_out = SkipReason[reason]
-                    skipped.append(SkippedPath(source=file.source, reason=left_out, detail=detail))
-                case _:
-                    to_read.append(file)
-        return FoundFiles(files=tuple(to_read), skipped=tuple(skipped))
-
-    def remember(self, reading: FileReading) -> None:
-        """Keep what was read since `recall` and is stored now; a full disk is no error."""
-        if self._path is None:
-            return
-        ids_of: dict[str, set[str]] = {}
-        for document in reading.documents:
-            ids_of.setdefault(document.metadata["source"], set()).add(content_id(document))
-        files = {source: self._files[source] for source in self.unchanged}
-        for source, ids in ids_of.items():
-            files[source] = {"content": self._seen[source], "chunks": _digest(ids)}
-        for path in reading.skipped:
-            if path.reason not in NOT_NOW and (content := self._seen.get(path.source)):
-                files[path.source] = {
-                    "content": content,
-                    "reason": path.reason.name,
-                    "detail": path.detail,
-                }
-        record: dict[str, Any] = {"readers": self._readers, "files": files}
-        if self.chunk_tokens is not None:
-            record["chunk_tokens"] = self.chunk_tokens
-        with suppress(OSError):
-            write_whole(self._path, seal(record, MEMORY_NAME))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What makes a store equal to what was read.
-
-    Args:
-        wanted: Content ids of all chunks of files that could be read now, or did not change.
-        files: The files whose text these chunks are.
-        stale: File of each chunk to delete, by content id.
-        kept_files: Files that are stored, could not be read now, and keep their chunks.
-    """
-
-    wanted: frozenset[str]
-    files: frozenset[str]
-    stale: Mapping[str, str]
-    kept_files: frozenset[str]
-
-    @classmethod
-    def of(
-        cls,
-        reading: FileReading,
-        stored: Mapping[str, str],
-        unchanged: Mapping[str, frozenset[str]],
-    ) -> Plan:
-        """Return the plan.
-
-        A file or folder that could not be read now (rights, a disk that is away, a package that is
-        missing) has not vanished: what is stored of it stays.
-
-        Args:
-            reading: What was read.
-            stored: File of each stored chunk, by content id.
-            unchanged: Content ids of files that were not read, since they are stored as they are.
-        """
-        wanted = frozenset(map(content_id, reading.documents)).union(*unchanged.values())
-        unreadable = _unreadable(reading.skipped)
-        kept = frozenset(
-            file
-            for file in stored.values()
-            if file in unreadable or file.startswith(_folders(unreadable))
-        )
-        return cls(
-            wanted=wanted,
-            files=frozenset({*reading.sources, *unchanged}),
-            stale={
-                key: file for key, file in stored.items() if key not in wanted and file not in kept
-            },
-            kept_files=kept,
-        )
-
-
 def refuse_to_drop(address: StoreAddress, stored: Collection[str], found: FoundFiles) -> None:
     """Refuse to delete what is stored of files that are merely not among the PATHs.
 
@@ -469,7 +290,7 @@ def refuse_to_drop(address: StoreAddress, stored: Collection[str], found: FoundF
             f"which would be deleted. Pass those PATHs as well, call it from the same folder as "
             f"then (names are relative to it), or take another --store"
         )
-    away = _folders(_unreadable(found.skipped))
+    away = tuple(place for place in unreadable(found.skipped) if place.endswith("/"))
     outside = [file for file in missing if os.path.lexists(file) and not file.startswith(away)]
     if outside:
         raise InvalidInputError(
@@ -485,42 +306,3 @@ def some_of(names: Iterable[str]) -> str:
     more = len(shown) - N_NAMES_SHOWN
     first = ", ".join(shown[:N_NAMES_SHOWN])
     return f"{first} and {more:,} more" if more > 0 else first
-
-
-def _unreadable(skipped: Iterable[SkippedPath]) -> list[str]:
-    return [path.source for path in skipped if path.reason in NOT_NOW]
-
-
-def _folders(sources: Sequence[str]) -> tuple[str, ...]:
-    return tuple(source for source in sources if source.endswith("/"))
-
-
-def _chunk_tokens(kept: Mapping[str, Any], address: StoreAddress) -> int | None:
-    """Return the length of chunks that this collection remembers; None if it has none."""
-    length = kept.get("chunk_tokens")
-    is_ours = kept["readers"].get("collection") == address.collection
-    return length if is_ours and isinstance(length, int) and length >= LEAST_TOKENS else None
-
-
-def _digest_of(file: FoundFile) -> str:
-    """Return the digest of a file's bytes; "" where it cannot be read, which its reader tells."""
-    try:
-        return sha256(content_of(file)).hexdigest()
-    except SkipError:
-        return ""
-
-
-def _digest(ids: Iterable[str]) -> str:
-    return sha256("\n".join(sorted(ids)).encode()).hexdigest()
-
-
-def _readers() -> dict[str, str]:
-    """Return what decides how a file becomes chunks: our own modules and others' versions."""
-    own = sha256()
-    for path in sorted(Path(*sift_core.documents.__path__).glob("*.py")):
-        own.update(path.read_bytes())
-    versions = {"sources": own.hexdigest()}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions

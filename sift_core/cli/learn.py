@@ -41,10 +41,10 @@ def learn(
     address = StoreAddress.parse(store)
     with open_store(address) as source, Working("Reading the store …"):
         sample = source.sample(MOST_CHUNKS, np.random.default_rng(0))
-    with Working("Loading the language model …") as status:
-        from sift_core.answering import learn_collection  # with torch
+    language_model = load_language_model(model, device, dtype=dtype)
+    from sift_core.answering import learn_collection
 
-        language_model = load_language_model(model, device, dtype=dtype, console=status.console)
+    with Working("Fine-tuning …") as status:
         progress: list[LearningProgress] = []
 
         def on_step(done: int, total: int, loss: float) -> None:

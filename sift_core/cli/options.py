@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from sift_core.answering.model.bundled import SMOLLM2
@@ -142,50 +143,48 @@ _NAMES = {"n_candidates": "candidates"}
 
 
 def with_flags(
-    *, n_select: str, is_command: bool = True, **more: type[Any]
+    *, n_select: str, settings: Collection[str] = ()
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator: a parameter that is a group of options becomes a flag for each of them.
+    """Return a decorator that replaces groups of options by a flag for each option.
 
-    The groups are `options`, of `ChoiceOptions`, and `answers`, of `AnswerOptions`. Options that
-    are functions or objects have no flag. A caller in Python may leave flags out, or pass a group
-    in place of its flags.
+    A group is a keyword-only parameter whose type is a dataclass, such as `ChoiceOptions`. Options
+    that are functions or objects have no flag. A caller in Python may leave options out, or pass a
+    group in place of its options.
 
     Args:
         n_select: Name of the parameter for `ChoiceOptions.n_select`; its flag has the short form
             -n.
-        is_command: Whether Typer reads the function: then its annotations are evaluated.
-        **more: Other groups by the names of their parameters, dataclasses as `AnswerOptions` is.
+        settings: Parameters and groups that get no flag: their values come from the environment or
+            the settings file. Default: none.
     """
-    chosen = {
-        one.name: {"n_select": n_select, **_NAMES}.get(one.name, one.name)
-        for one in fields(ChoiceOptions)
-        if not one.metadata.get("is_live")
-    }
-    option_groups: dict[str, tuple[type[Any], dict[str, str]]] = {
-        "options": (ChoiceOptions, chosen)
-    }
-    more["answers"] = AnswerOptions
-    for group, kind in more.items():
-        option_groups[group] = kind, {one.name: one.name for one in fields(kind)}
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
-        signature = inspect.signature(command, eval_str=is_command)
+        signature = inspect.signature(command, eval_str=True)
         groups = {
-            name: option_groups[name] for name in signature.parameters if name in option_groups
+            one.name: _flags(one.annotation, n_select)
+            for one in signature.parameters.values()
+            if one.kind is one.KEYWORD_ONLY and hasattr(one.annotation, "__dataclass_fields__")
         }
         parameters: list[inspect.Parameter] = []
         for one in signature.parameters.values():
-            parameters += _flags(*groups[one.name]) if one.name in groups else [one]
+            parameters += groups[one.name].values() if one.name in groups else [one]
 
         @wraps(command)
         def run(*arguments: Any, **given: Any) -> T:
-            for group, (kind, names) in groups.items():
-                flags = {field: given.pop(name) for field, name in names.items() if name in given}
-                given.setdefault(group, kind(**flags))
+            for group, flags in groups.items():
+                values = {
+                    field: given.pop(flag.name)
+                    for field, flag in flags.items()
+                    if flag.name in given
+                }
+                if group not in given:
+                    given[group] = signature.parameters[group].annotation(**values)
             return command(*arguments, **given)
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # as typer reads it
         run.__annotations__ = {one.name: one.annotation for one in parameters}
+        members = [groups[one].values() if one in groups else () for one in settings]
+        run.settings = {*settings, *(flag.name for flag in chain(*members))} - groups.keys()  # type: ignore[attr-defined]  # as `application` reads it
         return run
 
     return decorate
@@ -202,22 +201,24 @@ def question_from(argument: str) -> str:
     return question
 
 
-def _flags(kind: type[Any], names: Mapping[str, str]) -> list[inspect.Parameter]:
-    """Return a parameter for each field that has a flag."""
+def _flags(kind: type[Any], n_select: str) -> dict[str, inspect.Parameter]:
+    """Return a parameter for each field of a group that has a flag."""
+    options = [one for one in fields(kind) if not one.metadata.get("is_live")]
+    names = {one.name: one.name for one in options}
     here = {"Callable": Callable, "Selector": Selector}
     hints = get_type_hints(kind, localns=here, include_extras=True)
     if kind is ChoiceOptions:  # declared without knowledge of Typer
+        names |= {"n_select": n_select, **_NAMES}
         hints |= {name: Annotated[hints[name], _choice_flag(name, names)] for name in names}
-    return [
-        inspect.Parameter(
+    return {
+        one.name: inspect.Parameter(
             names[one.name],
             inspect.Parameter.KEYWORD_ONLY,
             default=one.default,
             annotation=hints[one.name],
         )
-        for one in fields(kind)
-        if one.name in names
-    ]
+        for one in options
+    }
 
 
 def _choice_flag(field: str, names: Mapping[str, str]) -> Any:

@@ -13,21 +13,31 @@ import typer
 
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
-from sift_core.cli.output import Terminal, Working
+from sift_core.cli.output import Terminal
 from sift_core.cli.stores import open_with_embedder
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
-from sift_core.service.settings import KEY_VARIABLE, key_of
+from sift_core.service.server import listener_at, serve_at
+from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from sift_core.answering import AnswerEngine, VllmServer
-    from sift_core.service import ServiceSettings
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
-MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
-GRACE_S = 10  # that answers have to end in when the service is stopped
+
+# Options that a request can name, or that are set once for a model or a vLLM, have no flag.
+SETTINGS = (
+    "options",
+    "effort",
+    "steps",
+    "cite",
+    "on_off_topic",
+    "query_rewriting",
+    "calibration",
+    "dtype",
+    "vllm_model",
+    "vllm_max_rank",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +101,6 @@ class AppOptions:
                 "it, where what was learned is written; /dev/shm/sift for instance"
             )
         from sift_core.answering import VllmServer
-        from sift_core.service import ServiceSettings
 
         return VllmServer(
             self.vllm,
@@ -103,25 +112,19 @@ class AppOptions:
         )
 
 
-@flags.with_flags(n_select="n_context", app=AppOptions)
+@flags.with_flags(n_select="n_context", settings=SETTINGS)
 def serve(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     model: flags.ModelOption = flags.DEFAULT_MODEL,
     embedder: flags.EmbedderOption = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; others than the loopback need a key.")
+        str,
+        typer.Option(
+            help="Address to listen at. Others than the loopback need a key, which clients send: "
+            f"put it into the environment variable {KEY_VARIABLE}."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8123,
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key",
-            metavar="VARIABLE",
-            help="Name of the environment variable that holds the key which clients must send. "
-            f"{KEY_VARIABLE} is taken where it is set; the key itself is no argument.",
-            show_default=False,
-        ),
-    ] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Let anybody who reaches the address call.")
     ] = False,
@@ -157,7 +160,7 @@ def serve(
     """
     settings = _settings(
         host,
-        _key(api_key),
+        key_of(),
         no_auth=no_auth,
         model_name=model_name,
         timeout=timeout,
@@ -176,10 +179,13 @@ def serve(
             app=app,
         ) as service,
     ):
-        _run(service, host, listener)
+        name = f"[{host}]" if ":" in host else host
+        at = f"http://{name}:{listener.getsockname()[1]}"
+        notice = f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it."
+        serve_at(listener, service, on_start=lambda: Terminal(stderr=True).say(notice))
 
 
-@flags.with_flags(n_select="n_context", app=AppOptions, is_command=False)
+@flags.with_flags(n_select="n_context")
 @contextmanager
 def opened_app(
     settings: ServiceSettings,
@@ -190,7 +196,7 @@ def opened_app(
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     app: AppOptions,
-) -> Iterator[FastAPI]:
+) -> Iterator[Any]:
     """Open the store, load the models, and yield the service over them.
 
     Args:
@@ -220,18 +226,16 @@ def opened_app(
             if settings.model_name is None:
                 name = PurePath(model).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
-            with Working("Loading the language model …") as status:
-                engine = load_engine(
-                    model,
-                    opened,
-                    options=options,
-                    answers=answers,
-                    max_new_tokens=app.max_new_tokens,
-                    console=status.console,
-                    adapters=app.adapters,
-                )
-                if server is not None:
-                    engine = engine_of_server(engine, server, app.vllm_max_rank)
+            engine = load_engine(
+                model,
+                opened,
+                options=options,
+                answers=answers,
+                max_new_tokens=app.max_new_tokens,
+                adapters=app.adapters,
+            )
+            if server is not None:
+                engine = engine_of_server(engine, server, app.vllm_max_rank)
         yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
 
 
@@ -260,8 +264,6 @@ def _settings(
             f"{host} can be reached by others: put a key into {KEY_VARIABLE}, or say --no-auth if "
             f"everybody who reaches it may call"
         )
-    from sift_core.service import ServiceSettings
-
     is_for_this_machine = is_loopback and key is None
     return ServiceSettings(
         api_key=key,
@@ -290,75 +292,8 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
     )
 
 
-def _key(variable: str | None) -> str | None:
-    """Return the key in the environment; the name of a missing variable may be a key itself.
-
-    Raises:
-        InvalidInputError: If the variable that was named is not set or empty.
-    """
-    key = key_of(variable or KEY_VARIABLE)
-    if variable is not None and key is None:
-        raise InvalidInputError(
-            "--api-key takes the name of an environment variable that holds the key, and there is "
-            f"none of that name, or it is empty; export {KEY_VARIABLE}=… and leave --api-key out"
-        )
-    return key
-
-
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _run(app: Any, host: str, listener: Any) -> None:
-    """Serve at a listening socket until somebody stops it."""
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingDependencyError("uvicorn", extra="serve") from error
-
-    from sift_core.service.header_timeout import PromptHeaders
-
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-        http=PromptHeaders,  # over h11; the other that Uvicorn may find takes headers of any size
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=GRACE_S,
-    )
-    name = f"[{host}]" if ":" in host else host
-    at = f"http://{name}:{listener.getsockname()[1]}"
-    Terminal(stderr=True).say(f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it.")
-
-    class Server(uvicorn.Server):
-        def handle_exit(self, *signal: Any) -> None:
-            app.state.service.stopping.set()  # answers end at their next step
-            super().handle_exit(*signal)
-
-    Server(config).run(sockets=[listener])
-
-
-def listener_at(host: str, port: int) -> Any:
-    """Return a listening socket.
-
-    Raises:
-        InvalidInputError: If there is no such address here, or the port is taken.
-    """
-    import socket
-
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot listen at {host}:{port} ({error.strerror or error}); is the port taken? "
-            f"--port 0 takes a free one"
-        ) from error
-    # asyncio sets this for sockets that it makes itself; without it small answers wait 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,26 @@ def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidIn
         key, value = parameter.name.replace("_", "-"), (context.default_map or {})[parameter.name]
         return _wrong(context.obj, f"has {key} = {value!r} for sift {context.info_name}: {why}")
     return None
+
+
+def refuse_flags_of_settings(command: Any, arguments: Sequence[str]) -> None:
+    """Say where a setting stands that was typed as a flag.
+
+    Args:
+        command: Click's. A parameter without a flag is a setting.
+        arguments: What was typed behind the command's name.
+
+    Raises:
+        InvalidInputError: If one of the arguments is such a flag.
+    """
+    for parameter in command.params:
+        key = parameter.name.replace("_", "-")
+        if not parameter.opts and any(one.partition("=")[0] == f"--{key}" for one in arguments):
+            variable = f"SIFT_{command.name}_{parameter.name}".upper()
+            raise InvalidInputError(
+                f"sift {command.name} has no flag --{key}; set {variable} in the environment, or "
+                f"{key} in the table [{command.name}] of a settings file"
+            )
 
 
 def refuse_obeyed(name: str, library: str) -> None:

@@ -21,7 +21,7 @@ from sift_core.errors import CandidateSourceError, InvalidInputError
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
-    from sift_core.cli.models import LoadedEmbedder
+    from sift_core.embedders.loading import LoadedEmbedder
     from sift_core.sources import FaissSource, QdrantSource
     from sift_core.sources.qdrant.collection import Collection
 

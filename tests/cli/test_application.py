@@ -45,11 +45,6 @@ def test_the_version_is_that_of_the_distribution(sift):
     assert sift("--version").out == f"sift-rerank {version('sift-rerank')}\n"
 
 
-@pytest.mark.parametrize("arguments", [["no-such-command"], ["search"], ["search", "--wrong"]])
-def test_wrong_usage_gives_exit_code_2(arguments, sift):
-    assert "Usage" in sift(*arguments, code=2).err
-
-
 @pytest.mark.slow
 def test_the_module_runs_as_a_command_and_completes():
     command = [sys.executable, "-m", "sift_core.cli"]
@@ -83,13 +78,6 @@ def test_no_command_starts_beside_a_file_that_numba_would_obey(refusal):
     Path(".numba_config.yaml").write_text("cache_dir: data\n", encoding="utf-8")
     assert "which Numba obeys" in refusal("search", "How?")
     assert "which Numba obeys" in refusal("eval", "retrieval")
-
-
-def test_a_terminal_that_cannot_show_sigma_ends_no_command(monkeypatch, tmp_path):
-    with (tmp_path / "out").open("w", encoding="latin-1") as terminal:
-        monkeypatch.setattr("sys.stdout", terminal)
-        assert run(lambda: terminal.write("σ² 0.5")) == 0
-    assert (tmp_path / "out").read_bytes() == b"?\xb2 0.5"
 
 
 def test_a_warning_is_a_note_of_one_line_that_cannot_steer_the_terminal(capsys):

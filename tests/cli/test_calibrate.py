@@ -55,21 +55,14 @@ def test_what_is_calibrated_is_what_auto_goes_by(sift, record, tmp_path):
 
 @pytest.mark.slow
 def test_questions_of_ones_own_and_a_file_of_ones_own(sift, record, answered, elsewhere):
+    sift("learn")
     told = record("calibrate", "--questions", answered, "--effort", "quick", "--calibration", "it")
     assert (told["n_examples"], told["calibration"]) == (9, "it")
-    assert [one["mode"] for one in told["strategies"]] == ["base", "context", "fine_tune", "both"]
-    assert all(one["bits_per_byte"] > 0 and one["seconds"] > 0 for one in told["strategies"])
+    modes = [one["mode"] for one in told["strategies"]]
+    assert set(modes) == {"base", "context", "fine_tune", "both", "merged"}  # also what was learned
     assert (elsewhere / "it").is_file()
     answer = record("ask", QUESTION, "--calibration", "it", "--max-new-tokens", 2)
     assert "on 9 examples" in " ".join(answer["reasons"])
-
-
-@pytest.mark.slow
-def test_adapters_are_measured_on_questions_and_taken_where_they_are_best(sift, record, answered):
-    sift("learn")
-    told = record("calibrate", "--questions", answered, "--effort", "quick")
-    assert "merged" in [one["mode"] for one in told["strategies"]]
-    record("ask", QUESTION, "--max-new-tokens", 2)  # loads them
 
 
 def test_one_that_cannot_be_used_is_told_and_one_that_was_named_is_refused(sift, record, tmp_path):

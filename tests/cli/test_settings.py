@@ -71,12 +71,9 @@ WRONG = {
     "unknown table": ("[serach]\nx = 1", ["unknown table 'serach'", "[search]"]),
     "unknown option": ("[search]\nn-selct = 1", ["'n-selct' in [search]", "n-select"]),
     "secret in a table": ("[search]\napi_key = 'hunter2'", ["'api_key'", "environment"]),
-    "table for a value": ("[store]\nx = 1", ["unknown table 'store'"]),
     "word for an integer": ("[search]\nn-select = 'five'", ["n-select = 'five' for sift search"]),
-    "fraction for an integer": ("[search]\nn_select = 2.5", ["n-select = '2.5'"]),
     "too small": ("[search]\nn-select = 0", ["n-select = '0'", "1"]),
     "no member": ("[search]\nkernel = 'rfb'", ["kernel = 'rfb'", "auto", "linear"]),
-    "word for a boolean": ("[search]\ncompare = 'maybe'", ["compare = 'maybe'"]),
     "list": ("[search]\ncandidates = [200]", ["list for 'candidates'", "a number"]),
 }
 
@@ -91,23 +88,10 @@ def test_what_is_wrong_with_the_file_is_said_of_the_file(refusal, text, words):
     assert "hunter2" not in told
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("SIFT_SEARCH_N_SELECT", "abc"),
-        ("SIFT_SEARCH_KERNEL", "rfb"),
-        ("SIFT_SEARCH_JSON", "maybe"),
-    ],
-)
-def test_a_wrong_variable_is_said_of_the_variable(refusal, monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
-    assert f"the environment variable {name} is {value!r}: " in refusal("search", "How?")
-
-
-def test_a_flag_goes_before_a_wrong_variable_and_is_blamed_for_its_own_value(
-    sift, refusal, monkeypatch
-):
-    monkeypatch.setenv("SIFT_SEARCH_N_SELECT", "abc")
+def test_a_wrong_variable_is_blamed_and_a_flag_goes_before_it(sift, refusal, monkeypatch):
+    name = "SIFT_SEARCH_N_SELECT"
+    monkeypatch.setenv(name, "abc")
+    assert f"the environment variable {name} is 'abc': " in refusal("search", "How?")
     assert "no index at faiss:.sift" in refusal("search", "How?", "-n", "5")
     assert "'-n' / '--n-select'" in sift("search", "How?", "-n", "five", code=2).err
 

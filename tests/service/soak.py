@@ -148,8 +148,9 @@ def served(folder):
         shared = {"cwd": folder, "env": environment, "stdout": log, "stderr": log}
         store = ["--store", "faiss:store"]
         subprocess.run([*sift, "index", "texts", *store], check=True, **shared)
-        options = f"--model model --model-name {MODEL} --port 0 --n-context 3 --max-new-tokens 48"
-        command = [*sift, "serve", *store, *options.split(), "--steps", str(STEPS)]
+        options = f"--model model --model-name {MODEL} --port 0 --max-new-tokens 48"
+        shared["env"] |= {"SIFT_SERVE_N_CONTEXT": "3", "SIFT_SERVE_STEPS": str(STEPS)}
+        command = [*sift, "serve", *store, *options.split()]
         with subprocess.Popen(command, **shared) as process:
             try:
                 yield process, _address(process, folder / "log")

@@ -215,11 +215,10 @@ class QdrantStore(Store):
 
     def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Rows]:
         """Ask for vectors as well; a hit without one has none in the store either."""
-        from llama_index.postprocessor.sift.qdrant_store import VectorHits
+        from llama_index.postprocessor.sift.qdrant_store import keeping_vectors
 
-        hits = VectorHits(self.store)
-        retriever._vector_store = hits.store
-        return hits.vectors_of
+        retriever._vector_store, vectors_of = keeping_vectors(self.store)
+        return vectors_of
 
     @asynccontextmanager
     async def turn(self, n: int, dimension: int) -> AsyncIterator[None]:

@@ -1,0 +1,72 @@
+"""The service at an address: a listening socket, and Uvicorn on it until somebody stops it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sift_core.errors import InvalidInputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
+GRACE_S = 10  # that answers have to end in when the service is stopped
+
+
+def listener_at(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        InvalidInputError: If there is no such address here, or the port is taken.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot listen at {host}:{port} ({error.strerror or error}); is the port taken? "
+            f"--port 0 takes a free one"
+        ) from error
+    # asyncio sets this for sockets that it makes itself; without it small answers wait 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def serve_at(listener: socket.socket, app: FastAPI, *, on_start: Callable[[], object]) -> None:
+    """Serve at a listening socket until somebody stops the process.
+
+    Args:
+        listener: As `listener_at` returns it.
+        app: As `create_app` returns it.
+        on_start: Is called before the first request is read.
+
+    Raises:
+        MissingDependencyError: If Uvicorn is not installed.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingDependencyError("uvicorn", extra="serve") from error
+
+    from sift_core.service.header_timeout import PromptHeaders
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        http=PromptHeaders,  # over h11; the other that Uvicorn may find takes headers of any size
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    on_start()
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, *signal: Any) -> None:
+            app.state.service.stopping.set()  # answers end at their next step
+            super().handle_exit(*signal)
+
+    Server(config).run(sockets=[listener])
