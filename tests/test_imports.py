@@ -127,7 +127,7 @@ def test_importing_the_core_imports_numpy_alone(imported_by_the_core):
     [
         "sift_core.selection.sift",
         "sift_core.sources.in_memory, sift_core.sources.merged, sift_core.sources.oversampling",
-        "sift_core.diagnosis",
+        "sift_core.evaluation.verdict, sift_core.evaluation.retrieval",
         "sift_core.testing",
     ],
 )
@@ -192,6 +192,7 @@ except sift_core.MissingDependencyError as error:
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
         ("httpx", "import sift_core.answering.vllm", "httpx", "vllm"),
+        ("tree_sitter_rst", "from sift_core.documents import Chunker", "tree-sitter-rst", "index"),
         (
             "semantic_text_splitter",
             "from sift_core.documents import Chunker",

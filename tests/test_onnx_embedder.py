@@ -6,8 +6,7 @@ import pickle
 import shutil
 import subprocess
 import sys
-import threading
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -48,11 +47,6 @@ def theirs():
     return SentenceTransformerEmbedder("all-MiniLM-L6-v2", device="cpu")
 
 
-def test_the_command_line_embeds_by_onnx_runtime_where_it_can(ours):
-    assert isinstance(ours, OnnxEmbedder)
-    assert ours.name == "all-MiniLM-L6-v2"
-
-
 @pytest.mark.slow
 def test_vectors_are_those_of_sentence_transformers_whatever_a_batch_has(ours, theirs):
     expected = theirs.embed_documents(TEXTS)
@@ -63,41 +57,23 @@ def test_vectors_are_those_of_sentence_transformers_whatever_a_batch_has(ours, t
         np.testing.assert_allclose(part, expected, atol=1e-5)
     alone = np.stack([ours.embed_query(text) for text in TEXTS])
     np.testing.assert_allclose(alone, expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_tokens_are_counted_alike(ours, theirs):
     assert ours.max_tokens == theirs.max_tokens
     assert [ours.count_tokens(one) for one in TEXTS] == [theirs.count_tokens(one) for one in TEXTS]
 
 
-def test_no_text_is_no_vector_and_what_is_no_text_is_refused(ours):
-    assert ours.embed_documents([]).shape == (0, 384)
-    with pytest.raises(InvalidInputError, match="got one text"):
-        ours.embed_documents("a text")
-    with pytest.raises(InvalidInputError, match="texts"):
-        ours.embed_documents(["a", None])
-
-
-def test_threads_get_what_one_gets(ours):
+def test_threads_get_what_one_gets_and_what_is_no_text_is_refused(ours):
+    assert isinstance(ours, OnnxEmbedder)  # as the command line loads it
+    assert ours.name == "all-MiniLM-L6-v2"
     alone = ours.embed_documents(TEXTS)
-    found = [None] * 4
-
-    def embed(i):
-        found[i] = ours.embed_documents(TEXTS)
-
-    threads = [threading.Thread(target=embed, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for one in found:
-        np.testing.assert_array_equal(one, alone)
-
-
-def test_it_pickles(ours):
-    again = pickle.loads(pickle.dumps(ours))
-    np.testing.assert_array_equal(again.embed_query("a"), ours.embed_query("a"))
+    with ThreadPoolExecutor(4) as threads:
+        for one in threads.map(ours.embed_documents, [TEXTS] * 4):
+            np.testing.assert_array_equal(one, alone)
+    assert ours.embed_documents([]).shape == (0, 384)
+    for wrong in ("a text", ["a", None]):
+        with pytest.raises(InvalidInputError, match="text"):
+            ours.embed_documents(wrong)
+    with pytest.raises(InvalidInputError, match="'float32' or 'int8', got 'int4'"):
+        OnnxEmbedder(precision="int4")
 
 
 @pytest.fixture(scope="module")
@@ -118,29 +94,22 @@ def test_eight_bits_are_near_and_depend_on_no_other_text(ours, in_eight_bits):
     np.testing.assert_array_equal(again.embed_query("a"), in_eight_bits.embed_query("a"))
 
 
-@dataclass
-class Timed:
-    """Stands for an embedder that takes given seconds, on a clock that both share."""
+def test_what_eight_bits_save_by_hand():
+    class Timed(list):
+        """Stands for an embedder that takes these seconds, on a clock that all share."""
 
-    seconds: list[float]
-    clock: list[float]
+        now_s = 0.0
 
-    def embed_documents(self, texts):
-        self.clock[0] += self.seconds.pop(0)
+        def embed_documents(self, texts):
+            Timed.now_s += self.pop(0)
 
+    def saving(whole, small):
+        both = Timed(whole), Timed(small)
+        return precision.saving_of_eight_bits(*both, clock=lambda: Timed.now_s)
 
-@pytest.mark.parametrize(
-    ("whole", "small", "expected"),
-    [
-        ([4, 4, 4], [1, 1, 1], 0.75),
-        ([4, 4, 4], [9, 9, 3], 0.25),  # two busy moments
-        ([4, 9, 4], [5, 5, 5], -0.25),
-    ],
-)
-def test_what_eight_bits_save_by_hand(whole, small, expected):
-    clock = [0.0]
-    embedders = (Timed(list(whole), clock), Timed(list(small), clock))
-    assert precision.saving_of_eight_bits(*embedders, clock=lambda: clock[0]) == expected
+    assert saving([4, 4, 4], [1, 1, 1]) == 0.75
+    assert saving([4, 4, 4], [9, 9, 3]) == 0.25  # two busy moments
+    assert saving([4, 9, 4], [5, 5, 5]) == -0.25
 
 
 def test_a_collection_is_embedded_in_eight_bits_where_the_cpu_has_instructions(monkeypatch):
@@ -185,11 +154,6 @@ def test_where_eight_bits_do_not_keep_vectors_the_command_line_takes_float32(
     assert not caplog.messages
 
 
-def test_another_precision_is_refused():
-    with pytest.raises(InvalidInputError, match="'float32' or 'int8', got 'int4'"):
-        OnnxEmbedder(precision="int4")
-
-
 @pytest.mark.usefixtures("ours")
 def test_torch_is_not_imported():
     code = (
@@ -222,27 +186,23 @@ def edit(path, **changes):
         ("1_Pooling/config.json", {"pooling_mode_cls_token": True}),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}),
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
+        ("modules.json", {"type": "evil.Normalize"}),
+        ("modules.json", None),
+        ("model.safetensors", None),
+        ("tokenizer.json", None),
     ],
 )
-def test_a_model_of_another_kind_is_refused(copied, file, changes):
+def test_a_model_of_another_kind_or_without_a_file_is_refused(copied, file, changes):
     assert refusal(copied) is None
-    edit(copied / file, **changes)
+    if changes is None:
+        (copied / file).unlink()
+    elif file == "modules.json":
+        modules = json.loads((copied / file).read_text())
+        (copied / file).write_text(json.dumps([*modules[:2], {**modules[2], **changes}]))
+    else:
+        edit(copied / file, **changes)
     with pytest.raises(InvalidInputError, match="take SentenceTransformerEmbedder"):
         OnnxEmbedder(str(copied))
-
-
-@pytest.mark.parametrize("missing", ["model.safetensors", "tokenizer.json", "modules.json"])
-def test_a_folder_that_lacks_a_file_is_refused(copied, missing):
-    (copied / missing).unlink()
-    with pytest.raises(InvalidInputError, match=r"has no|is no folder"):
-        OnnxEmbedder(str(copied))
-
-
-def test_modules_of_its_own_are_refused(copied):
-    modules = json.loads((copied / "modules.json").read_text())
-    modules[2]["type"] = "evil.Normalize"
-    (copied / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    assert "not made of" in refusal(copied)
 
 
 def test_a_file_is_a_graph_none_of_use_or_damaged(tmp_path):

@@ -11,7 +11,7 @@ PACKAGES = [
     "sift_core",
     "sift_core.answering",
     "sift_core.sources",
-    "sift_core.diagnosis",
+    "sift_core.evaluation",
     "sift_core.service",
 ]
 VENDORS = {"FaissSource": "faiss", "QdrantSource": "qdrant_client", "create_app": "fastapi"}

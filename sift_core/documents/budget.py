@@ -1,7 +1,7 @@
 """Files read in a process of their own, which is ended where one takes too long or too much memory.
 
-What parses PDF, HTML and nested text is not ours, and a small file can keep it busy for hours. The
-process is started once for a run, if a file needs it, and again after it was ended.
+Parsers of PDF, HTML and nested text are others' code, and a small file can keep one busy for hours.
+The process is started once for a run, if a file needs it, and again after it was ended.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, as_number
 from sift_core.documents.chunker import Chunker
 from sift_core.documents.file_content import read_file
 from sift_core.documents.finding import (
@@ -30,16 +29,14 @@ from sift_core.documents.finding import (
     SkippedPath,
     SkipReason,
 )
-from sift_core.errors import InvalidInputError
 from sift_core.types import Document
 
-# Of other files up to so many bytes the worst that was found takes .3 s, and they are read here; of
-# HTML and reStructuredText it takes 6 s, of PDF any time.
+# The worst file found of up to 8 kB takes 0.3 s, and such files are read here. But HTML and
+# reStructuredText of that size can take 6 s, and PDF any time.
 _SMALL = 8_000
 _SLOW = (PDF_SUFFIX, *HTML_SUFFIXES, ".rst")
 _SECONDS_A_MEGABYTE = 10  # ten times what cutting takes
 _MEMORY_A_BYTE = 32  # about three times what trees of Markdown take
-_READY = "ready"
 _START = "import sys; sys.path[:] = {}; from sift_core.documents.budget import serve; serve()"
 
 
@@ -49,8 +46,8 @@ class Budget:
 
     Args:
         seconds: Of processor time, and 10 more for each megabyte of the file; of time on the clock
-            on Windows.
-        n_bytes: Of memory, and 32 more for each byte of the file. On Linux only.
+            on Windows. Default: 20.
+        n_bytes: Of memory, and 32 more for each byte of the file. On Linux only. Default: 1 GiB.
 
     Raises:
         InvalidInputError: If one is negative or no number.
@@ -60,8 +57,7 @@ class Budget:
     n_bytes: int = 2**30
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.seconds, (int, float)) and self.seconds >= 0):
-            raise InvalidInputError(f"`seconds` must be a number >= 0, got {self.seconds!r}")
+        as_number("seconds", self.seconds, minimum=0)
         as_count("n_bytes", self.n_bytes, minimum=0)
 
     def seconds_for(self, file: FoundFile) -> float:
@@ -78,7 +74,7 @@ class _EndedError(Exception):
 
 
 class BudgetReader:
-    """Reads files, each within a budget. A context manager, which ends the process.
+    """Reads files, each within a budget. `close` ends the process.
 
     Where one of the files will need the process, that begins to start at once. A chunker's `size`
     is called in this process; a chunker of another class cuts here altogether, and Markdown, Python
@@ -92,110 +88,84 @@ class BudgetReader:
     def __init__(self, files: Iterable[FoundFile], budget: Budget | None) -> None:
         self._budget = budget
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready = False
+        self._has_answered = False
         if budget and any(map(_may_be_costly, files)):
-            with suppress(_EndedError):  # told of the first file that needs it
-                self._start()
-
-    def __enter__(self) -> BudgetReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end()
+            with suppress(_EndedError):  # the first file that needs it is left out for that
+                self._started()
 
     def read(self, file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath:
         """Return the chunks of a file, or why there are none, as `read_file` does."""
         if self._budget is None or type(chunker) is not Chunker or not _may_be_costly(file):
             return read_file(file, chunker)
+        seconds, n_bytes = self._budget.seconds_for(file), self._budget.memory_for(file)
         timer = None
         try:
-            if self._process is None:
-                self._start()
-            assert self._process is not None
-            if not self._is_ready:
-                self._is_ready = self._received() == _READY
+            process = self._started()
+            if not self._has_answered:
+                self._has_answered = self._answer(None) is None
             if not hasattr(signal, "setitimer"):
-                timer = threading.Timer(self._budget.seconds_for(file), self._process.kill)
+                timer = threading.Timer(seconds, process.kill)
                 timer.start()
-            return self._answer(file, chunker, self._budget)
+            answer = self._answer((file, chunker.max_size, bool(chunker.size), seconds, n_bytes))
+            while isinstance(answer, str):  # a text, the size of which it needs
+                assert chunker.size is not None
+                answer = self._answer(chunker.size(answer))
+            found: list[Document] | SkippedPath = answer
+            return found
         except _EndedError:
-            return self._account(file, self._budget)
+            return self._account(file, seconds)
         finally:
             if timer:
                 timer.cancel()
 
-    def _start(self) -> None:
-        code = _START.format(repr(sys.path))  # not "-m", which looks in the current folder first
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # no words of a parser's reach the terminal
-                start_new_session=True,  # nor does its Ctrl-C reach the process
-            )
-        except OSError as error:
-            raise _EndedError from error
+    def close(self) -> None:
+        """End the process."""
+        process, self._process, self._has_answered = self._process, None, False
+        if process is not None:
+            process.kill()
+            with suppress(OSError), process:  # closes its pipes and waits for it
+                pass
 
-    def _answer(
-        self, file: FoundFile, chunker: Chunker, budget: Budget
-    ) -> list[Document] | SkippedPath:
-        limits = budget.seconds_for(file), budget.memory_for(file)
-        self._send((file, chunker.max_size, chunker.size is not None, limits))
-        while isinstance(received := self._received(), str):  # a text, the size of which it needs
-            assert chunker.size is not None
-            self._send(chunker.size(received))
-        answer: list[Document] | SkippedPath = received
-        return answer
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            code = _START.format(repr(sys.path))  # "-m" looks in the current folder first
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", code],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,  # no words of a parser's reach the terminal
+                    start_new_session=True,  # nor does its Ctrl-C reach the process
+                )
+            except OSError as error:
+                raise _EndedError from error
+        return self._process
 
-    def _send(self, message: object) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
+    def _answer(self, message: object) -> Any:
+        """Send a message to the process and return what it replies."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            pickle.dump(message, self._process.stdin)
-            self._process.stdin.flush()
-        except OSError as error:
-            raise _EndedError from error
-
-    def _received(self) -> Any:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        try:
-            return pickle.load(self._process.stdout)
+            pickle.dump(message, process.stdin)
+            process.stdin.flush()
+            return pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise _EndedError from error
 
-    def _account(self, file: FoundFile, budget: Budget) -> SkippedPath:
+    def _account(self, file: FoundFile, seconds: float) -> SkippedPath:
         """Return why the process ended, after which the next file gets another."""
         code = None
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(timeout=60)
-        has_started = self._is_ready
-        self._end()
-        reason = SkipReason.TOO_COSTLY
-        if not has_started:
+        reason, detail = SkipReason.TOO_COSTLY, f"ended the process that read it, with code {code}"
+        if not self._has_answered:
             reason, detail = SkipReason.UNREADABLE, "the process that reads it did not start"
-        elif code == -getattr(signal, "SIGPROF", -(code or 0)):
-            detail = f"more than {budget.seconds_for(file):.3g} s of processor time"
-        else:
-            detail = f"ended the process that read it, with code {code}"
+        elif code is not None and code == -getattr(signal, "SIGPROF", 0):
+            detail = f"more than {seconds:.3g} s of processor time"
+        self.close()
         return SkippedPath(source=file.source, reason=reason, detail=detail)
-
-    def _end(self) -> None:
-        process, self._process, self._is_ready = self._process, None, False
-        if process is not None:
-            process.kill()
-            for pipe in (process.stdin, process.stdout):
-                with suppress(OSError):
-                    assert pipe is not None
-                    pipe.close()
-            process.wait()
 
 
 def _may_be_costly(file: FoundFile) -> bool:
@@ -217,10 +187,10 @@ def serve() -> None:
         counted: float = pickle.load(requests)
         return counted
 
-    reply(_READY)
     with suppress(EOFError, BrokenPipeError):
+        reply(pickle.load(requests))  # that it has started
         while True:
-            file, max_size, is_asked, (seconds, n_bytes) = pickle.load(requests)
+            file, max_size, is_asked, seconds, n_bytes = pickle.load(requests)
             answer: list[Document] | SkippedPath
             try:
                 _limit(seconds, n_bytes)

@@ -22,7 +22,6 @@ FORMAT_OF_SUFFIX: dict[str, TextFormat] = {
     ".txt": "text",
 }
 
-_ADDED_KEYS = ("source", "start", "end", "heading")
 _HEADINGS: dict[TextFormat, Callable[[str], list[Heading]]] = {
     "markdown": markdown_headings,
     "rst": rst_headings,
@@ -67,17 +66,13 @@ class Chunker:
     """
 
     def __init__(
-        self,
-        max_characters: int = 1000,
-        *,
-        size: Callable[[str], float] | None = None,
+        self, max_characters: int = 1000, *, size: Callable[[str], float] | None = None
     ) -> None:
-        self._capacity = as_count("max_characters", max_characters, minimum=1)
+        self.max_size = as_count("max_characters", max_characters, minimum=1)
         if not (size is None or callable(size)):
             raise InvalidInputError(
                 f"`size` must be a function of a text, got {type(size).__name__}"
             )
-        self.max_size = self._capacity
         self.size = size
         # Rounded up: the splitter takes whole numbers only.
         self._count = len if size is None else lambda text: math.ceil(size(text))
@@ -110,12 +105,11 @@ class Chunker:
             raise InvalidInputError(
                 f"`format` must be one of {', '.join(get_args(TextFormat))}, got {format!r}"
             )
-        given = dict(metadata or {})
-        for key in _ADDED_KEYS:
-            if key in given:
+        for key in ("source", "start", "end", "heading"):
+            if key in (metadata or {}):
                 raise InvalidInputError(f"chunks have a {key!r} of their own; rename yours")
         headings = _HEADINGS[format](text) if format in _HEADINGS else []
-        cutter = Cutter(text, format, headings, capacity=self._capacity, count=self._count)
+        cutter = Cutter(text, format, headings, capacity=self.max_size, count=self._count)
         chunks: list[Document] = []
         for start, end in cutter.spans():
             added: dict[str, Any] = {"source": document_id, "start": start, "end": end}
@@ -125,7 +119,7 @@ class Chunker:
                 Document(
                     document_id=f"{document_id}#{len(chunks)}",
                     text=_trimmed(text, start, end),
-                    metadata={**given, **added},
+                    metadata={**(metadata or {}), **added},
                 )
             )
         return chunks

@@ -78,7 +78,6 @@ class Cutter:
         self._minimum = capacity // 8
         self._sizes: dict[Span, int] = {}
         self._titles = [(heading.start, heading.end) for heading in headings]
-        self._indented: dict[int, int] = {}
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
         is_markdown = format == "markdown"
         self._fences = list(fences(text)) if is_markdown else []
@@ -303,23 +302,17 @@ class Cutter:
     def _is_code(self, offset: int) -> bool:
         return self._format in ("python", "rst") or _around(self._fences, offset) is not None
 
-    def _line_start(self, offset: int) -> int:
-        """Return the start of the line whose indentation or first word an offset is before."""
+    def _first_word(self, offset: int) -> tuple[int, int | None]:
+        """Return where what is visible from an offset on begins, and its line if it opens one."""
         visible = _VISIBLE.search(self._text, offset)
         at = visible.start() if visible else offset
-        line = self._line_of(at)
-        return line if self._first_visible(line) >= at else at
+        line = self._lines[bisect_right(self._lines, at) - 1]
+        return at, line if self._end_before(at, line) == line else None
 
-    def _line_of(self, offset: int) -> int:
-        """Return the start of the line that an offset is in."""
-        return self._lines[bisect_right(self._lines, offset) - 1]
-
-    def _first_visible(self, line: int) -> int:
-        """Return where what is visible begins from the start of a line on."""
-        if line not in self._indented:
-            visible = _VISIBLE.search(self._text, line)
-            self._indented[line] = visible.start() if visible else len(self._text)
-        return self._indented[line]
+    def _line_start(self, offset: int) -> int:
+        """Return the start of the line whose indentation or first word an offset is before."""
+        at, line = self._first_word(offset)
+        return at if line is None else line
 
     def _end_before(self, place: int, start: int) -> int:
         """Return where what is visible before a place ends; `start` if there is nothing from it."""
@@ -332,12 +325,10 @@ class Cutter:
 
     def _depth(self, offset: int) -> int | None:
         """Return the indentation of the line that starts at an offset, None inside of a line."""
-        visible = _VISIBLE.search(self._text, offset)
-        if visible is None:
+        if not _VISIBLE.search(self._text, offset):
             return 0
-        line = self._line_of(visible.start())
-        depth = visible.start() - line
-        return depth if self._first_visible(line) == visible.start() else None
+        at, line = self._first_word(offset)
+        return None if line is None else at - line
 
     def _is_deep(self, place: int, cut: int) -> bool:
         """Whether a place is inside of a line, or deeper than a line from there to `cut`."""

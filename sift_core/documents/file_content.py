@@ -33,18 +33,17 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
     where the chunk begins, counted from 1, and "last_page", where it ends.
     """
     try:
-        chunks = _chunks(file, chunker)
+        chunks = _chunks(file, content_of(file), chunker)
+        if not chunks:
+            raise SkipError(SkipReason.EMPTY, "only whitespace")
     except SkipError as error:
         return SkippedPath(source=file.source, reason=error.reason, detail=error.detail)
     except MissingDependencyError as error:
         return SkippedPath(source=file.source, reason=SkipReason.MISSING_PACKAGE, detail=str(error))
-    if not chunks:
-        return SkippedPath(source=file.source, reason=SkipReason.EMPTY, detail="only whitespace")
     return chunks
 
 
-def _chunks(file: FoundFile, chunker: Chunker) -> list[Document]:
-    content = content_of(file)
+def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]:
     suffix = file.path.suffix.lower()
     format: TextFormat = FORMAT_OF_SUFFIX.get(suffix, "text")
     starts: list[int] = []
@@ -62,7 +61,14 @@ def _chunks(file: FoundFile, chunker: Chunker) -> list[Document]:
         chunks = chunker.split(text, format=format, document_id=file.source)
     except InvalidInputError as error:  # half a surrogate pair, which an escape can bring in
         raise SkipError(SkipReason.ENCODING, str(error)) from error
-    return [_with_pages(chunk, starts) for chunk in chunks] if starts else chunks
+    for i, chunk in enumerate(chunks if starts else ()):
+        first, last = chunk.metadata["start"], chunk.metadata["end"] - 1
+        numbers = {
+            "page": bisect_right(starts, first),
+            "last_page": bisect_right(starts, max(last, first)),
+        }
+        chunks[i] = replace(chunk, metadata={**chunk.metadata, **numbers})
+    return chunks
 
 
 def content_of(file: FoundFile) -> bytes:
@@ -84,16 +90,6 @@ def content_of(file: FoundFile) -> bytes:
 
 def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # it may be a pipe by now
-
-
-def _with_pages(chunk: Document, starts: list[int]) -> Document:
-    """Return a chunk that knows its pages, counted from 1, by where each page starts."""
-    first, end = chunk.metadata["start"], chunk.metadata["end"]
-    pages = {
-        "page": bisect_right(starts, first),
-        "last_page": bisect_right(starts, max(end - 1, first)),
-    }
-    return replace(chunk, metadata={**chunk.metadata, **pages})
 
 
 def _pages_of_pdf(content: bytes) -> list[str]:

@@ -137,12 +137,12 @@ def find_files(
                 f"there is no file or folder {given!r}; correct the path (names are relative to "
                 f"{str(_absolute('.'))!r})"
             )
-        for found in _walk(path, root) if os.path.isdir(path) else [path]:
-            entry: FoundFile | SkippedPath
-            if isinstance(found, SkippedPath):
-                entry = found
+        is_folder = os.path.isdir(path)
+        for found in _walk(path, root) if is_folder else [path]:
+            if isinstance(found, Path):
+                entry = _file(found, root, max_bytes, is_named=not is_folder)
             else:
-                entry = _file(found, root, max_bytes, is_named=found is path)
+                entry = found
             if isinstance(entry, FoundFile):
                 files.setdefault(entry.source, entry)
             else:
@@ -178,9 +178,17 @@ def _walk(folder: Path, base: Path) -> Iterable[Path | SkippedPath]:
             continue
         subfolders = []
         for entry in entries:
-            path = here / entry.name
-            is_folder = _is_folder(entry)
-            if reason := _left_out(entry, path, is_folder):
+            path, reason = here / entry.name, None
+            is_folder = os.path.isdir(path)  # False of what cannot be looked at
+            if entry.name.startswith("."):
+                reason = SkipReason.HIDDEN
+            elif is_folder and (
+                entry.name in _CACHE_FOLDERS or os.path.isfile(path / "pyvenv.cfg")
+            ):
+                reason = SkipReason.CACHE
+            elif entry.is_symlink():
+                reason = SkipReason.LINK
+            if reason:
                 mark = "/" if is_folder else ""
                 yield SkippedPath(source=f"{_source(path, base)}{mark}", reason=reason)
             elif is_folder:
@@ -188,23 +196,6 @@ def _walk(folder: Path, base: Path) -> Iterable[Path | SkippedPath]:
             else:
                 yield path
         waiting += reversed(subfolders)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a folder or a link to one; what cannot be looked at is none."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _left_out(entry: os.DirEntry[str], path: Path, is_folder: bool) -> SkipReason | None:
-    """Return why an entry of a folder is left out whatever it holds."""
-    if entry.name.startswith("."):
-        return SkipReason.HIDDEN
-    if is_folder and (entry.name in _CACHE_FOLDERS or os.path.isfile(path / "pyvenv.cfg")):
-        return SkipReason.CACHE
-    return SkipReason.LINK if entry.is_symlink() else None
 
 
 def _file(path: Path, base: Path, max_bytes: int, *, is_named: bool) -> FoundFile | SkippedPath:

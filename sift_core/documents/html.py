@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import warnings
+from itertools import islice
 from typing import Any
 
 from sift_core.documents.finding import SkipError, SkipReason, broken
@@ -12,6 +13,7 @@ from sift_core.errors import MissingDependencyError
 
 try:
     import bs4
+    from bs4 import element
     from markdownify import MarkdownConverter
 except ImportError as error:
     package = "beautifulsoup4" if error.name == "bs4" else "markdownify"
@@ -43,8 +45,7 @@ def markdown_of_html(content: bytes) -> str:
         warnings.simplefilter("ignore", bs4.XMLParsedAsHTMLWarning)
         warnings.simplefilter("ignore", bs4.MarkupResemblesLocatorWarning)
         try:
-            page = bs4.BeautifulSoup(_decoded(content), "html.parser")
-            return _markdown(page)
+            return _markdown(bs4.BeautifulSoup(_decoded(content), "html.parser"))
         except RecursionError as error:
             raise SkipError(SkipReason.BROKEN, "its elements are nested too deeply") from error
         except SkipError:
@@ -82,38 +83,31 @@ def _markdown(page: bs4.BeautifulSoup) -> str:
 
 def _main(page: bs4.BeautifulSoup) -> Any:
     """Return the element with the main content, without what is never read."""
-    for element in [*page.find_all(_NEVER_TEXT), *page.find_all(hidden=True)]:
-        element.extract()
-    for mark in page.find_all(string=_is_declaration):
-        mark.extract()
+    for unread in [*page.find_all(_NEVER_TEXT), *page.find_all(hidden=True)]:
+        unread.extract()
+    for text in page.find_all(string=True):  # comments and the like of `<?xml ...?>` are no text
+        if isinstance(text, element.PreformattedString) and not isinstance(text, element.CData):
+            text.extract()
     articles = page.find_all("article")
     marked = page.find("main") or page.find(role="main")
     if marked is None and len(articles) == 1:
         marked = articles[0]
     if marked is not None and marked.get_text(strip=True):
-        for element in marked.find_all("nav"):
-            element.extract()
+        for unread in marked.find_all("nav"):
+            unread.extract()
         return marked
     body = page.body or page
-    for element in body.find_all(_AROUND):
-        element.extract()
+    for unread in body.find_all(_AROUND):
+        unread.extract()
     if page.title:
         page.title.extract()
     return body
 
 
-def _is_declaration(text: object) -> bool:
-    """Return whether it is a comment or something like `<?xml ...?>`, which is no text."""
-    is_text = isinstance(text, bs4.element.CData)
-    return isinstance(text, bs4.element.PreformattedString) and not is_text
-
-
 def _language(pre: Any) -> str:
     """Return the language of a code block, from the classes of it, what is in it and around it."""
-    for element in (pre.find("code"), pre, pre.parent, pre.parent and pre.parent.parent):
-        if element is None:
-            continue
-        match = _LANGUAGE.search(" ".join(element.get("class") or []))
+    for one in filter(None, [pre.find("code"), pre, *islice(pre.parents, 2)]):
+        match = _LANGUAGE.search(" ".join(one.get("class") or []))
         if match and match[1] not in ("default", "none", "notranslate"):
             return match[1]
     return ""

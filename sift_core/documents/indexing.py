@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError, SiftError
@@ -109,15 +108,13 @@ def index_documents(
     """
     _check_arguments(source, documents, embedder)
     batch_size = as_count("batch_size", batch_size, minimum=1)
-    writer = _Writer(source, embedder)
+    writer = _Writer(source, embedder, batch_size)
     stored = writer.ask(source.content_ids)
     _check_embedder(source, embedder)  # now the store has been asked
     try:
         n_documents = len(documents) if isinstance(documents, Sized) else None
         with progress_bar(n_documents, "indexing", "documents", wanted=progress) as advance:
-            seen, n_read = _write_new(
-                writer, documents, stored if resume else set(), batch_size, advance
-            )
+            seen, n_read = writer.write(documents, stored if resume else set(), advance)
         vanished = stored - seen if delete_vanished else set()
         if vanished and not seen:
             raise InvalidInputError(
@@ -141,53 +138,51 @@ def index_documents(
     )
 
 
-def _write_new(
-    writer: _Writer,
-    documents: Iterable[Document],
-    stored: set[str],
-    batch_size: int,
-    advance: Callable[[int], Any],
-) -> tuple[set[str], int]:
-    """Write what is not stored, in batches; return the ids of all documents, and how many came."""
-    seen: set[str] = set()
-    batch: dict[str, Document] = {}
-    n_read = 0
-    for document in documents:
-        if not isinstance(document, Document):
-            raise InvalidInputError(
-                f"`documents` must yield Document, got {type(document).__name__} at {n_read}"
-            )
-        key = content_id(document)
-        n_read += 1
-        if key in seen or key in stored:
-            seen.add(key)
-            advance(1)
-            continue
-        seen.add(key)
-        batch[key] = document
-        if len(batch) == batch_size:
-            writer.add(batch)
-            advance(len(batch))
-            batch = {}
-    if batch:
-        writer.add(batch)
-        advance(len(batch))
-    return seen, n_read
-
-
 class _Writer:
     """Writes to one index, waits when it asks for that, and counts what is safely stored."""
 
-    def __init__(self, source: DocumentIndex, embedder: Embedder) -> None:
+    def __init__(self, source: DocumentIndex, embedder: Embedder, batch_size: int) -> None:
         self._source = source
         self._embedder = embedder
+        self._batch_size = batch_size
         self._dimension: int | None = None
         self.n_added = 0
         self._n_stored = 0  # of these, before the last flush
         self._flushed_s = time.monotonic()
         self._flush_took_s = 0.0
 
-    def add(self, batch: dict[str, Document]) -> None:
+    def write(
+        self, documents: Iterable[Document], stored: set[str], advance: Callable[[int], Any]
+    ) -> tuple[set[str], int]:
+        """Write what is not stored, in batches.
+
+        Return the ids of all documents, and how many documents came.
+        """
+        seen: set[str] = set()
+        batch: dict[str, Document] = {}
+        n_read = 0
+        for document in documents:
+            if not isinstance(document, Document):
+                raise InvalidInputError(
+                    f"`documents` must yield Document, got {type(document).__name__} at {n_read}"
+                )
+            n_read += 1
+            key = content_id(document)
+            if key in seen or key in stored:
+                advance(1)
+            else:
+                batch[key] = document
+            seen.add(key)
+            if len(batch) == self._batch_size:
+                self._add(batch)
+                advance(len(batch))
+                batch = {}
+        if batch:
+            self._add(batch)
+            advance(len(batch))
+        return seen, n_read
+
+    def _add(self, batch: dict[str, Document]) -> None:
         """Embed and write documents, by their ids; all are checked before one is written."""
         documents = list(batch.values())
         embeddings = _checked_embeddings(
@@ -196,27 +191,21 @@ class _Writer:
             self._dimension,
         )
         if self._dimension is None:
-            dimension = embeddings.shape[1]
-            prepare = partial(self._source.prepare, embedder_name=self._embedder.name)
-            self.ask(partial(prepare, dimension=dimension))
+            name, dimension = self._embedder.name, embeddings.shape[1]
+            self.ask(partial(self._source.prepare, embedder_name=name, dimension=dimension))
             self._dimension = dimension
         self.ask(partial(self._source.add, list(batch), documents, embeddings))
         self.n_added += len(documents)
-        if time.monotonic() - self._flushed_s >= FLUSH_EVERY * self._flush_took_s:
-            self._flush()
-
-    def _flush(self) -> None:
         started_s = time.monotonic()
-        self.ask(self._source.flush)
-        self._n_stored = self.n_added
-        self._flushed_s = time.monotonic()
-        self._flush_took_s = self._flushed_s - started_s
+        if started_s - self._flushed_s >= FLUSH_EVERY * self._flush_took_s:
+            self.ask(self._source.flush)
+            self._n_stored, self._flushed_s = self.n_added, time.monotonic()
+            self._flush_took_s = self._flushed_s - started_s
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete documents, some at a time."""
         for start in range(0, len(content_ids), _N_IDS_A_DELETION):
-            part = content_ids[start : start + _N_IDS_A_DELETION]
-            self.ask(partial(self._source.remove, part))
+            self.ask(partial(self._source.remove, content_ids[start : start + _N_IDS_A_DELETION]))
 
     def give_up(self) -> None:
         """Keep what finished batches wrote; the error that ended them says more than one here."""
@@ -271,6 +260,7 @@ def _check_arguments(source: object, documents: object, embedder: object) -> Non
 
 
 def _check_embedder(source: DocumentIndex, embedder: Embedder) -> None:
+    """Refuse a store with vectors of another embedder."""
     if source.embedder_name is not None and source.embedder_name != embedder.name:
         raise InvalidInputError(
             f"the store holds vectors of {source.embedder_name!r}, which cannot be mixed with "
@@ -302,18 +292,16 @@ def _checked_embeddings(
         ) from cause
     with np.errstate(over="ignore"):  # becomes infinite, which is refused below
         rows: FloatArray = np.ascontiguousarray(array, dtype=np.float32)
-    _check_rows(np.all(np.isfinite(rows), axis=1), "finite as float32", documents)
-    _check_rows(np.any(rows, axis=1), "other than all zero", documents)
+    for need, are_right in (
+        ("finite as float32", np.isfinite(rows).all(axis=1)),
+        ("other than all zero", rows.any(axis=1)),
+    ):
+        wrong = np.flatnonzero(~are_right)
+        if len(wrong):
+            document = documents[int(wrong[0])]
+            raise InvalidInputError(
+                f"the embedding of document {document.document_id!r} must be {need}; so must "
+                f"{len(wrong) - 1} others of its batch. Its text has {len(document.text)} "
+                f"characters: is there something to embed?"
+            )
     return rows
-
-
-def _check_rows(are_right: npt.NDArray[np.bool_], need: str, documents: Sequence[Document]) -> None:
-    """Refuse a batch of embeddings some of which are wrong, naming the first."""
-    wrong = np.flatnonzero(~are_right)
-    if len(wrong):
-        document = documents[int(wrong[0])]
-        raise InvalidInputError(
-            f"the embedding of document {document.document_id!r} must be {need}; so must "
-            f"{len(wrong) - 1} others of its batch. Its text has {len(document.text)} "
-            f"characters: is there something to embed?"
-        )

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 
 from sift_core.documents.budget import Budget, BudgetReader
 from sift_core.documents.chunker import Chunker
-from sift_core.documents.finding import (
-    MAX_BYTES,
-    FoundFile,
-    FoundFiles,
-    SkippedPath,
-    find_files,
-)
+from sift_core.documents.finding import MAX_BYTES, FoundFile, FoundFiles, SkippedPath, find_files
 from sift_core.types import Document
 
 _BUDGET = Budget()
@@ -85,7 +80,7 @@ def read_found(
     skipped = list(found.skipped)
     documents: list[Document] = []
     sources: list[str] = []
-    with BudgetReader(found.files, budget) as reader:
+    with closing(BudgetReader(found.files, budget)) as reader:
         cutter = chunker if isinstance(chunker, Chunker) else chunker()
         for file in found.files:
             chunks = reader.read(file, cutter)

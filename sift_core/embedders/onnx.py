@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -65,6 +65,11 @@ class OnnxEmbedder:
         precision: What products are computed in: "float32", or "int8" for weights and
             activations of eight bits.
 
+    Attributes:
+        name: Name of the model as it was asked for.
+        precision: What products are computed in.
+        max_tokens: How many tokens of a text the model reads, its own marks counted.
+
     Raises:
         InvalidInputError: If the model is no BERT whose vectors are the mean or the first of its
             tokens', scaled to unit length, or the exported graph does not give its vectors.
@@ -79,35 +84,17 @@ class OnnxEmbedder:
         if precision not in get_args(Precision):
             known = " or ".join(map(repr, get_args(Precision)))
             raise InvalidInputError(f"`precision` must be {known}, got {precision!r}")
-        self._precision = precision
-        why_not = refusal(folder)
-        if why_not is not None:
+        if (why_not := refusal(folder)) is not None:
             raise InvalidInputError(
                 f"the embedding model {model!r} {why_not}; take SentenceTransformerEmbedder"
             )
-        self._name, self._model = model, model
-        settings = _json(folder / "sentence_bert_config.json")
-        self._max_tokens = int(settings["max_seq_length"])
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(self._max_tokens)
-        self._tokenizer = tokenizer
-        self._session = self._opened(folder)
-
-    @property
-    def name(self) -> str:
-        """Name of the model as it was asked for."""
-        return self._name
-
-    @property
-    def precision(self) -> Precision:
-        """What products are computed in."""
-        return self._precision
-
-    @property
-    def max_tokens(self) -> int:
-        """How many tokens of a text the model reads, its own marks counted."""
-        return self._max_tokens
+        self.name, self.precision = model, precision
+        self.max_tokens = int(_json(folder / "sentence_bert_config.json")["max_seq_length"])
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(self.max_tokens)
+        # In eight bits a text is too little for several threads: each has one of its own.
+        self._session = _session(self._graph(folder), 1 if precision == "int8" else n_threads())
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens the model makes of a text, with its own marks at both ends."""
@@ -132,13 +119,13 @@ class OnnxEmbedder:
         embeddings = np.empty((len(texts), width), dtype=np.float32)
         rows = [one.ids for one in self._tokenizer.encode_batch([text.strip() for text in texts])]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little of a batch is padding
-        n_at_once = 1 if self._precision == "int8" else self._batch_size
+        n_at_once = 1 if self.precision == "int8" else self._batch_size
         batches = [order[start : start + n_at_once] for start in range(0, len(order), n_at_once)]
 
         def embed(places: list[int]) -> None:
             embeddings[places] = self._embedded([rows[i] for i in places])
 
-        if self._precision == "int8" and len(batches) > 1:
+        if self.precision == "int8" and len(batches) > 1:
             with ThreadPoolExecutor(n_threads()) as threads:
                 list(threads.map(embed, batches))
         else:
@@ -147,10 +134,8 @@ class OnnxEmbedder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model's name: each process opens its own."""
-        made = partial(
-            type(self), self._model, batch_size=self._batch_size, precision=self._precision
-        )
-        return made, ()
+        batch_size, precision = self._batch_size, self.precision
+        return partial(type(self), self.name, batch_size=batch_size, precision=precision), ()
 
     def _embedded(self, rows: Sequence[Sequence[int]]) -> FloatArray:
         longest = max(map(len, rows))
@@ -162,61 +147,64 @@ class OnnxEmbedder:
         found: FloatArray = self._session.run(None, {"ids": ids, "mask": mask})[0]
         return found
 
-    def _opened(self, folder: Path) -> Any:
-        """Return a session over the exported graph; export it where it is missing or damaged."""
+    def _graph(self, folder: Path) -> Path:
+        """Return the file of the model's graph; make it where it is missing or damaged."""
         path = exported_path(folder)
-        is_usable = holds_graph(path)
-        if is_usable is None:
+
+        def make_whole(path: Path) -> None:
             from sift_core.embedders.onnx_export import export
+            from sift_core.embedders.sentence_transformer import SentenceTransformerEmbedder
+
+            def is_sound(graph: Path) -> bool:
+                """Return whether a new graph gives the vectors of sentence-transformers."""
+                model = SentenceTransformerEmbedder(str(folder), device="cpu")
+                difference = self._probed(graph, n_threads()) - model.embed_documents(PROBES)
+                return bool(np.abs(difference).max() <= TOLERANCE)
 
             pooling = _pooling(_json(folder / "1_Pooling" / "config.json"))
-            export(folder, path, pooling=pooling or "", is_sound=partial(self._is_sound, folder))
-            is_usable = holds_graph(path)
-        if not is_usable:
-            raise _unlike(self._name)
-        if self._precision == "int8":
-            path = self._in_eight_bits(path)
-        # In eight bits a text is too little for several threads: each has one of its own.
-        return _session(path, 1 if self._precision == "int8" else n_threads())
+            export(folder, path, pooling=pooling or "", is_sound=is_sound)
 
-    def _in_eight_bits(self, path: Path) -> Path:
-        """Return where the graph in `path` is with weights of eight bits, made where missing."""
+        if not _holds_graph(path, make_whole):
+            raise InvalidInputError(
+                f"the graph of the embedding model {self.name!r} does not give the model's own "
+                f"vectors; take SentenceTransformerEmbedder"
+            )
+        if self.precision == "float32":
+            return path
         smaller = path.with_suffix(".int8.onnx")
-        is_usable = holds_graph(smaller)
-        if is_usable is None:
+
+        def make_smaller(smaller: Path) -> None:
             from sift_core.embedders.onnx_export import quantize
 
-            self._session = _session(path, 1)
-            expected = self.embed_documents(PROBES)
-            quantize(path, smaller, is_sound=partial(self._is_near, expected))
-            is_usable = holds_graph(smaller)
-        if not is_usable:
+            expected = self._probed(path, 1)
+
+            def is_near(graph: Path) -> bool:
+                """Return whether a graph of eight bits gives nearly the vectors of the whole."""
+                cosines = (self._probed(graph, 1) * expected).sum(axis=1)
+                return bool(cosines.min() >= LEAST_COSINE)
+
+            quantize(path, smaller, is_sound=is_near)
+
+        if not _holds_graph(smaller, make_smaller):
             raise InvalidInputError(
-                f"the vectors of the embedding model {self._name!r} are not kept in eight bits; "
+                f"the vectors of the embedding model {self.name!r} are not kept in eight bits; "
                 f'take precision="float32"'
             )
         return smaller
 
-    def _is_sound(self, folder: Path, graph: Path) -> bool:
-        """Return whether a new graph gives the vectors of sentence-transformers."""
-        from sift_core.embedders.sentence_transformer import SentenceTransformerEmbedder
-
-        theirs = SentenceTransformerEmbedder(str(folder), device="cpu").embed_documents(PROBES)
-        self._session = _session(graph, n_threads())
-        return bool(np.abs(self.embed_documents(PROBES) - theirs).max() <= TOLERANCE)
-
-    def _is_near(self, expected: FloatArray, graph: Path) -> bool:
-        """Return whether a graph of eight bits gives nearly the vectors of the whole one."""
-        self._session = _session(graph, 1)
-        cosines = (self.embed_documents(PROBES) * expected).sum(axis=1)
-        return bool(cosines.min() >= LEAST_COSINE)
+    def _probed(self, graph: Path, threads: int) -> FloatArray:
+        """Return the vectors that a graph gives."""
+        self._session = _session(graph, threads)
+        return self.embed_documents(PROBES)
 
 
-def _unlike(name: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the graph of the embedding model {name!r} does not give the model's own vectors; take "
-        f"SentenceTransformerEmbedder"
-    )
+def _holds_graph(path: Path, make: Callable[[Path], object]) -> bool:
+    """Return whether a file is a graph to use; make it first where it is missing or damaged."""
+    is_usable = holds_graph(path)
+    if is_usable is None:
+        make(path)
+        is_usable = holds_graph(path)
+    return bool(is_usable)
 
 
 def refusal(folder: Path) -> str | None:

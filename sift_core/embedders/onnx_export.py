@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,25 +64,28 @@ def quantize(graph: Path, path: Path, *, is_sound: Callable[[Path], bool]) -> No
     def write(draft: Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        root = logging.getLogger()  # it is told there that the graph could be prepared
-        level = root.level
-        root.setLevel(logging.ERROR)
+        settings = {"weight_type": QuantType.QInt8, "per_channel": True, "reduce_range": True}
         try:
-            quantize_dynamic(
-                onnx.load_model(graph),
-                draft,
-                weight_type=QuantType.QInt8,
-                per_channel=True,
-                reduce_range=True,
-            )
+            with _quiet("root"):  # it is told there that the graph could be prepared
+                quantize_dynamic(onnx.load_model(graph), draft, **settings)
         except Exception as error:  # it has no error of its own for a graph that it cannot change
             raise InvalidInputError(
                 f"the embedder cannot be made of eight bits: {error}"
             ) from error
-        finally:
-            root.setLevel(level)
 
     _keep(path, write, is_sound)
+
+
+@contextmanager
+def _quiet(logger: str) -> Iterator[None]:
+    """Let a library log nothing but errors."""
+    talkative = logging.getLogger(logger)
+    level = talkative.level
+    talkative.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        talkative.setLevel(level)
 
 
 def _keep(path: Path, write: Callable[[Path], None], is_sound: Callable[[Path], bool]) -> None:
@@ -125,22 +129,22 @@ def _write(model: torch.nn.Module, path: Path) -> None:
     mask = torch.ones_like(ids)
     mask[1, 4:] = 0
     n, length = torch.export.Dim("n"), torch.export.Dim("length", max=LONGEST)
-    talkative = logging.getLogger("torch.onnx")
-    level = talkative.level
-    talkative.setLevel(logging.ERROR)  # of operators of torchvision, which nobody has asked for
-    try:
-        with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                model.eval(),
-                (ids, mask),
-                dynamo=True,
-                dynamic_shapes=({0: n, 1: length}, {0: n, 1: length}),
-                input_names=["ids", "mask"],
-                output_names=["vectors"],
-                verbose=False,
-            )
-            assert program is not None  # it is None without dynamo
-            program.save(path)
-    finally:
-        talkative.setLevel(level)
+    # The logger tells of operators of torchvision, which nobody has asked for.
+    with (
+        _quiet("torch.onnx"),
+        warnings.catch_warnings(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            model.eval(),
+            (ids, mask),
+            dynamo=True,
+            dynamic_shapes=({0: n, 1: length}, {0: n, 1: length}),
+            input_names=["ids", "mask"],
+            output_names=["vectors"],
+            verbose=False,
+        )
+        assert program is not None  # it is None without dynamo
+        program.save(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 
 import numpy as np
 
@@ -15,22 +14,9 @@ from sift_core.processor import limit_torch_threads
 from sift_core.types import FloatArray
 
 try:
-    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 except ImportError as error:
     raise MissingDependencyError("sentence-transformers", extra="demo") from error
-
-_LOADING_ERRORS = (
-    AttributeError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    TypeError,
-    UnpicklingError,
-    ValueError,
-)
 
 
 class SentenceTransformerEmbedder:
@@ -49,6 +35,11 @@ class SentenceTransformerEmbedder:
 
     No code of the model's runs, and none of its weights are unpickled: one whose modules are its
     own, or whose weights are not safetensors, is refused.
+
+    Attributes:
+        name: Name of the model as it was asked for, and whether its vectors are not normalized.
+        max_tokens: How many tokens of a text the model reads, its own marks counted; None for any
+            number.
 
     Raises:
         InvalidInputError: If there is no such model, or it is refused.
@@ -73,27 +64,19 @@ class SentenceTransformerEmbedder:
                 # Both, or the model's own files could say otherwise.
                 model_kwargs={"use_safetensors": True, "weights_only": True},
             )
-        except _LOADING_ERRORS as error:
+        # Of a broken folder or a name that nobody knows: OSError, RuntimeError, SafetensorError,
+        # UnpicklingError, KeyError ... One error of ours must say what to do.
+        except Exception as error:
             first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
                 f"no embedding model {model!r}: {first_line} Pass a folder, or a name that the "
                 f"hub knows and a network."
             ) from error
-        self._name = model if normalize else f"{model}, not normalized"
         self._batch_size, self._normalize = batch_size, normalize
         if not normalize and type(self._model[-1]).__name__ == "Normalize":
             self._model = SentenceTransformer(modules=list(self._model)[:-1], device=device)
-
-    @property
-    def name(self) -> str:
-        """Name of the model as it was asked for, and whether its vectors are not normalized."""
-        return self._name
-
-    @property
-    def max_tokens(self) -> int | None:
-        """How many tokens of a text the model reads, its own marks counted; None for any number."""
-        limit: int | None = self._model.max_seq_length
-        return limit
+        self.name = model if normalize else f"{model}, not normalized"
+        self.max_tokens: int | None = self._model.max_seq_length
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens the model makes of a text, with its own marks at both ends.

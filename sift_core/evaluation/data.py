@@ -104,20 +104,22 @@ def read_retrieval_set(
         InvalidInputError: If a file is missing or empty, a row is not as above, two passages
             or two questions have one id, or `gold` is empty or names a passage that is missing.
     """
-    passages = _read_passages(corpus, "id")
-    row_of = rows_by_id(passages)
-    lines = _read_by_id(queries, "id", "questions", is_numbered=True)
+    passages, row_of = _read_passages(corpus, "id")
+    questions = []
+    for question_id, line in _read_by_id(queries, "id", "questions", is_numbered=True).items():
+        named = line.values.get("gold")
+        if not isinstance(named, list) or not named:
+            raise line.error(f"needs the ids of at least one passage under 'gold', got {named!r}")
+        gold = {line.as_identifier(one, "gold") for one in named}
+        if unknown := sorted(gold - row_of.keys()):
+            raise line.error(f"'gold' names passages that are not in the corpus: {unknown[:5]}")
+        grades = dict.fromkeys(sorted(row_of[one] for one in gold), 1.0)
+        text = line.text("question")
+        questions.append(Question(question_id=question_id, text=text, grades=grades))
     return RetrievalSet(
         name=Path(corpus).resolve().parent.name if name is None else name,
         passages=passages,
-        questions=[
-            Question(
-                question_id=question_id,
-                text=line.text("question"),
-                grades=dict.fromkeys(_gold(line, row_of), 1.0),
-            )
-            for question_id, line in lines.items()
-        ],
+        questions=questions,
     )
 
 
@@ -139,10 +141,9 @@ def read_beir(folder: str | Path, split: str = "test") -> RetrievalSet:
             or passage that is missing, or no question has a relevant passage.
     """
     folder = Path(folder)
-    passages = _read_passages(_existing(folder, "corpus.jsonl"), "_id")
+    passages, row_of = _read_passages(_existing(folder, "corpus.jsonl"), "_id")
     queries = _read_by_id(_existing(folder, "queries.jsonl"), "_id", "queries")
     texts = {query_id: line.text("text") for query_id, line in queries.items()}
-    row_of = rows_by_id(passages)
     path = folder / "qrels" / f"{split}.tsv"
     if not path.exists():
         found = sorted(one.stem for one in path.parent.glob("*.tsv"))
@@ -205,24 +206,26 @@ def _judgements(path: Path) -> Iterator[Record]:
         yield line
 
 
-def _read_passages(path: str | Path, id_key: str) -> list[Passage]:
-    return [as_passage(line, id_key) for line in _read_by_id(path, id_key, "passages").values()]
+def _read_passages(path: str | Path, id_key: str) -> tuple[list[Passage], dict[str, int]]:
+    """Return the passages of a file, and the row of each under its id."""
+    lines = _read_by_id(path, id_key, "passages")
+    passages = [
+        Passage(passage_id=passage_id, title=line.text("title", ""), text=line.text("text"))
+        for passage_id, line in lines.items()
+    ]
+    return passages, {passage_id: row for row, passage_id in enumerate(lines)}
 
 
 def _read_by_id(
     path: str | Path, id_key: str, noun: str, *, is_numbered: bool = False
 ) -> dict[str, Record]:
-    """Return the objects of a file under their ids, in its order.
+    """Return the objects of a file under their ids, in its order; at least one.
 
     Args:
         path: As `read_json_lines`.
         id_key: Under which a row has its id.
         noun: Names the rows in an error, in the plural.
         is_numbered: Whether the id of a row without one is its place among the rows, from 1.
-
-    Raises:
-        InvalidInputError: As `read_json_lines`, or if there is no row, two have one id, or one
-            has none and `is_numbered` is False.
     """
     found: dict[str, Record] = {}
     for place, line in enumerate(read_json_lines(path), start=1):
@@ -234,30 +237,6 @@ def _read_by_id(
     if not found:
         raise InvalidInputError(f"{path} has no {noun}")
     return found
-
-
-def rows_by_id(passages: Sequence[Passage]) -> dict[str, int]:
-    """Return the row of the corpus under each passage's id."""
-    return {passage.passage_id: i for i, passage in enumerate(passages)}
-
-
-def as_passage(line: Record, id_key: str = "id") -> Passage:
-    """Return the passage of one line."""
-    return Passage(
-        passage_id=line.identifier(id_key), title=line.text("title", ""), text=line.text("text")
-    )
-
-
-def _gold(line: Record, row_of: Mapping[str, int]) -> list[int]:
-    """Return the distinct rows of the gold passages in the order of the corpus."""
-    named = line.values.get("gold")
-    if not isinstance(named, list) or not named:
-        raise line.error(f"needs the ids of at least one passage under 'gold', got {named!r}")
-    gold = [line.as_identifier(one, "gold") for one in named]
-    unknown = sorted(set(gold) - row_of.keys())
-    if unknown:
-        raise line.error(f"'gold' names passages that are not in the corpus: {unknown[:5]}")
-    return sorted({row_of[one] for one in gold})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +272,7 @@ class Record:
         """Return a value that was found under a key as an id.
 
         Raises:
-            InvalidInputError: If it is neither a whole number nor a text that is not empty.
+            InvalidInputError: If it is no whole number and no text, or an empty text.
         """
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
             raise self.error(f"needs an id under {key!r}, got {value!r}")

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.evaluation.questions import Question, QuestionSet, document_of, stand_ins
+from sift_core.evaluation.questions import Question, QuestionSet, document_name, stand_ins
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.explanation import COPY_COSINE, repeats_of
 from sift_core.protocols import BatchCandidateSource, CandidateSource, Embedder, SamplableSource
@@ -204,7 +204,7 @@ def diagnose(
 
     Example:
         >>> from sift_core import InMemorySource
-        >>> from sift_core.diagnosis import diagnose, recommend
+        >>> from sift_core.evaluation import diagnose, recommend
         >>> from sift_core.testing import HashingEmbedder
         >>> passages = [" ".join(f"word{i * j % 997}" for j in range(1, 9)) for i in range(1, 61)]
         >>> texts = [f"{text}, edition {year}." for text in passages for year in range(4)]
@@ -268,7 +268,6 @@ def find_duplicates(
         CandidateSourceError: If the store fails.
         InvalidInputError: If its vectors cannot be compared.
     """
-    own = list(zip(sample.document_ids, sample.texts, strict=True))
     queries = [
         Query(text=text, embedding=row)
         for text, row in zip(sample.texts, sample.embeddings, strict=True)
@@ -276,12 +275,12 @@ def find_duplicates(
     found: list[float] = []
     is_exact: list[bool] = []
     pools = _fetched(source, queries, _N_NEAREST + 1, on_progress, "looking for near-duplicates")
-    for name, pool in zip(own, pools, strict=True):
+    for own, text, pool in zip(sample.document_ids, sample.texts, pools, strict=True):
         names = zip(pool.document_ids, pool.texts, strict=True)  # several may share one id
-        others = [row for row, other in enumerate(names) if other != name]
+        others = [row for row, name in enumerate(names) if name != (own, text)]
         if others:
             found.append(float(pool.similarities[others].max()))
-            is_exact.append(name[1].split() in [pool.texts[row].split() for row in others])
+            is_exact.append(text.split() in [pool.texts[row].split() for row in others])
     if not found:
         return None
     cosines, exact = np.array(found), np.array(is_exact)
@@ -311,14 +310,9 @@ def _measured(
     source: CandidateSource, embedder: Embedder, questions: QuestionSet, on_progress: OnProgress
 ) -> Iterator[PoolMeasures]:
     """Yield the measures of each question, over the candidates that count for it."""
-    queries = [
-        Query(
-            text=question.text,
-            embedding=embedder.embed_query(question.text),
-            embedder_name=embedder.name,
-        )
-        for question in questions.questions
-    ]
+    texts = [question.text for question in questions.questions]
+    name, embed = embedder.name, embedder.embed_query
+    queries = [Query(text=one, embedding=embed(one), embedder_name=name) for one in texts]
     n_fetched = N_CANDIDATES + (_EXTRA if questions.origin is None else 0)
     found = _fetched(source, queries, n_fetched, on_progress, "asking questions")
     for question, query, pool in zip(questions.questions, queries, found, strict=True):
@@ -340,7 +334,7 @@ def _kept(question: Question, pool: CandidatePool) -> list[int]:
     others = [
         row
         for row in own
-        if document_of(pool.document_ids[row], pool.metadata[row]) != question.document
+        if document_name(pool.document_ids[row], pool.metadata[row]) != question.document
     ]
     return others if question.chunk_id is None or len(others) >= FEWEST_TO_READ else own
 

@@ -11,13 +11,11 @@ import numpy as np
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.data import read_lines
+from sift_core.places import document_of
 from sift_core.types import DocumentSample, Metadata
 
 LONGEST_STAND_IN = 200  # characters: longer than a question is. Guess.
 FEWEST_WORDS = 3  # a shorter sentence says nothing: more of the chunk is taken. Guess.
-
-# Where metadata names the document that a chunk is from: `Chunker` and LangChain, LlamaIndex.
-_DOCUMENT_KEYS = ("source", "ref_doc_id", "file_path")
 
 _WORD = re.compile(r"\w*[^\W\d_]\w*")  # has a letter
 _FENCE = re.compile(r"^\s*(```|~~~).*$", re.MULTILINE)
@@ -97,7 +95,7 @@ def stand_ins(sample: DocumentSample, n_questions: int) -> QuestionSet:
     """
     chunks = zip(sample.document_ids, sample.texts, sample.metadata, strict=True)
     questions = [
-        Question(text=opening, chunk_id=chunk_id, document=document_of(chunk_id, metadata))
+        Question(text=opening, chunk_id=chunk_id, document=document_name(chunk_id, metadata))
         for chunk_id, text, metadata in chunks
         if (opening := stand_in(text, metadata.get("heading")))
     ]
@@ -141,7 +139,6 @@ def _unmarked(text: str) -> str:
     return " ".join(_MARKS.sub(" ", text).split())
 
 
-def document_of(chunk_id: str, metadata: Metadata) -> str:
+def document_name(chunk_id: str, metadata: Metadata) -> str:
     """Return the name of the document that a chunk is from, or its own id if there is none."""
-    names = (metadata.get(key) for key in _DOCUMENT_KEYS)
-    return next((name for name in names if isinstance(name, str) and name), chunk_id)
+    return document_of(metadata) or document_of(metadata, "ref_doc_id") or chunk_id  # LlamaIndex

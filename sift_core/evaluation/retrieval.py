@@ -226,32 +226,23 @@ def measure(
                 found[name].append(all_metrics(chosen.tolist(), question.grades, available))
             advance(1)
     scores = {name: np.array([[*one.values()] for one in every]).T for name, every in found.items()}
-    return [
-        {
-            "set": set_name,
-            "condition": versions.condition,
-            "method": name,
-            **_row(scores, name),
-            "n_queries": len(questions),
-            "values": "fractions",
-            **({"per_query": _of_each(questions, scores[name])} if per_query else {}),
-        }
-        for name in methods
-    ]
-
-
-def _row(scores: Mapping[str, FloatArray], method: str) -> Row:
-    """Return means, intervals and, for `OURS`, differences; scores are (n_metrics, n) each."""
-    means = _means(scores[method])
-    row: Row = {metric: one["mean"] for metric, one in means.items()}
-    row["ci"] = {metric: one["ci"] for metric, one in means.items() if "ci" in one}
-    if method == OURS:
-        row["differences"] = {
-            name: _means(scores[OURS] - theirs)
-            for name, theirs in scores.items()
-            if name != OURS and name.startswith(RIVALS)
-        }
-    return row
+    rows: list[Row] = []
+    for name, ours in scores.items():  # (n_metrics, n)
+        means = _means(ours)
+        row: Row = {"set": set_name, "condition": versions.condition, "method": name}
+        row |= {metric: one["mean"] for metric, one in means.items()}
+        row["ci"] = {metric: one["ci"] for metric, one in means.items() if "ci" in one}
+        if name == OURS:
+            rivals = {rival: scores[rival] for rival in scores if rival.startswith(RIVALS)}
+            row["differences"] = {rival: _means(ours - theirs) for rival, theirs in rivals.items()}
+        row |= {"n_queries": len(questions), "values": "fractions"}
+        if per_query:
+            row["per_query"] = {
+                "question_id": [question.question_id for question in questions],
+                **dict(zip(METRICS, ours.tolist(), strict=True)),
+            }
+        rows.append(row)
+    return rows
 
 
 def _means(scores: FloatArray) -> dict[str, dict[str, Any]]:
@@ -261,8 +252,3 @@ def _means(scores: FloatArray) -> dict[str, dict[str, Any]]:
         metric: {"mean": one.value, **({"ci": [one.low, one.high]} if one.n > 1 else {})}
         for metric, one in estimates.items()
     }
-
-
-def _of_each(questions: Sequence[Question], scores: FloatArray) -> dict[str, Any]:
-    ids = [question.question_id for question in questions]
-    return {"question_id": ids, **dict(zip(METRICS, scores.tolist(), strict=True))}

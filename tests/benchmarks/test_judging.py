@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks import answers, retrieval
+from benchmarks import answers
 from benchmarks.retrieval_bars import bars_of
 from benchmarks.retrieval_methods import dpp
-from benchmarks.retrieval_tokens import CEILING, Priced, filled
-from benchmarks.retrieval_tokens import bars_of as token_bars_of
+from benchmarks.retrieval_tokens import Priced, filled
 from benchmarks.selection_rivals import algorithm_1
 from benchmarks.text_variants import versions
 from benchmarks.word_sets.building import mentions
@@ -35,24 +34,12 @@ def test_as_is_each_set_may_lose_a_point_but_not_the_mean():
     assert bars["musique, as is: recall@10 in points against nn"] == (58.0, 59.0, False)
     mean = bars["mean of 2 sets, as is: all_gold@10 in points against nn"]
     assert mean == (pytest.approx(73.55), pytest.approx(75.0), False)
-
-
-def test_redundant_is_held_against_the_best_mmr_or_dpp_and_not_against_the_others():
+    # Redundant, it is held against the best MMR or DPP, and not against the others.
     values = {"nn": 0.5, "sift": 0.58, "mmr_.7": 0.55, "dpp_a=8": 0.585, "ssd_.3": 0.7}
     found = judged(bars_of(rows("musique", "duplicates 4", **values)))
     case = "musique, duplicates 4: recall@10 in points against"
-    assert found[f"{case} dpp a=8"] == (58.0, 58.0, True)
-    assert found[f"{case} nn"] == (58.0, 58.0, True)
+    assert found[f"{case} dpp a=8"] == found[f"{case} nn"] == (58.0, 58.0, True)
     assert len(found) == 3  # all_gold@10 is not held against nn
-
-
-@pytest.mark.slow
-def test_a_folder_is_measured_in_three_conditions(data, cache):
-    arguments = retrieval.parse(["--data", str(data), "--max-queries", "2"])
-    found = retrieval.measure_folder(arguments, cache)
-    assert {row["condition"] for row in found} == {"as is", "duplicates 4", "variants 4"}
-    nearest = next(row for row in found if row["method"] == "nn")
-    assert nearest["recall@5"] == nearest["all_gold@5"] == 1.0
 
 
 def pool_of(n, d=16):
@@ -65,19 +52,6 @@ def test_what_does_not_fit_is_skipped_and_what_is_not_in_the_order_comes_last():
     priced = Priced(pool=pool_of(5), costs=np.array([5, 1, 4, 3, 2]), budget=10)
     assert filled(np.array([2, 0, 3]), priced).tolist() == [2, 0, 1]
     assert filled(np.array([], dtype=int), priced).tolist() == [0, 1, 2]
-
-
-def test_bars_of_tokens_are_against_the_best_setting_and_against_twice_the_tokens():
-    of_budgets = {256: (0.5, 0.6, 0.62, 0.9), 512: (0.61, 0.7, 0.7, 0.9)}
-    found = [
-        {"condition": "as is", "set": "animals", "budget": budget, "method": name, "recall": one}
-        for budget, recalls in of_budgets.items()
-        for name, one in zip(("nn", "sift", "mmr .5", CEILING), recalls, strict=True)
-    ]
-    bars = judged(token_bars_of(found, {"animals, as is": 1.2}))
-    case = "animals, as is, 256 tokens: recall in points against"
-    assert bars[f"{case} mmr .5"] == (60.0, 61.5, False)
-    assert bars[f"{case} nn with twice as many"] == (60.0, 58.0, True)
 
 
 def test_dpp_equals_the_greedy_by_determinants():

@@ -1,7 +1,5 @@
 """The paper's tables by hand, and its selectors against computing everything anew."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -71,25 +69,6 @@ def test_the_main_table_by_hand():
     assert [value(table, line, "n") for line in ("a", "b", "All")] == [2, 1, 3]
     assert value(table, "All", "SIFT(0.1)") == pytest.approx(256 / 3)
     assert cell(table, "b", "Δ").text == "+1.0 [–]"
-
-
-def test_the_context_tables_by_hand():
-    columns = {
-        SIFT: [80, 105],
-        MAIN.reading("SIFT", 1024): [70, 120],
-        MAIN.reading("SIFT", 4096): [60, 110],
-        replace(SIFT, mode="both", context_tokens=4096): [65, 95],
-    }
-    results = results_of_percents(columns, "ab")
-    table = context_table(results)
-    assert [value(table, room, "context SIFT") for room in ("1,024", "4,096")] == [95, 85]
-    assert [value(table, room, "fine_tune SIFT") for room in ("1,024", "4,096")] == [92.5, 92.5]
-    assert cell(table, "1,024", "both SIFT").text == "–"
-    # Of 4,096 tokens: p0 reads best (60), p1 does both (95): the base is at 100.
-    best = best_mode_table(results)
-    shares = [value(best, "4,096", f"{mode}, %") for mode in ("base", "context", "both")]
-    assert shares == [0, 50, 50]
-    assert value(best, "4,096", "the best of all") == pytest.approx(77.5)
 
 
 def test_adaptive_sift_stops_by_hand():

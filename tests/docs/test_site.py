@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = [
     "sift_core",
     "sift_core.answering",
-    "sift_core.diagnosis",
     "sift_core.documents",
+    "sift_core.evaluation",
     "sift_core.sources",
     "sift_core.sources.faiss",
     "sift_core.sources.qdrant",

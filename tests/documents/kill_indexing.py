@@ -10,6 +10,8 @@ import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from sift_core.documents.indexing import index_documents
 from sift_core.sources.content_ids import content_id
 from sift_core.testing import HashingEmbedder
@@ -29,26 +31,31 @@ def faiss_folder(path, url):
 
 
 @contextmanager
-def qdrant_folder(path, url):
+def qdrant(path, url):
+    """Open a collection of a server, or of a folder where there is no address of one."""
     from qdrant_client import QdrantClient
 
     from sift_core.sources import QdrantSource
 
-    with closing(QdrantClient(path=str(path))) as client:
+    server = {"url": url, "timeout": 300, "check_compatibility": False}
+    with closing(QdrantClient(**server if url else {"path": str(path)})) as client:
         yield QdrantSource(client, "documents")
 
 
+STORES = {"faiss": faiss_folder, "qdrant-folder": qdrant, "qdrant-rest": qdrant}
+
+
 @contextmanager
-def qdrant_rest(path, url):
-    from qdrant_client import QdrantClient
+def address_for(store):
+    """Serve a new Qdrant for the store that needs one; skip a test whose store is not installed."""
+    qdrant_client = pytest.importorskip("faiss" if store == "faiss" else "qdrant_client")
+    if store != "qdrant-rest":
+        yield ""
+        return
+    from tests.sources.qdrant_rest import serving
 
-    from sift_core.sources import QdrantSource
-
-    with closing(QdrantClient(url=url, timeout=300, check_compatibility=False)) as client:
-        yield QdrantSource(client, path.name)
-
-
-STORES = {"faiss": faiss_folder, "qdrant-folder": qdrant_folder, "qdrant-rest": qdrant_rest}
+    with closing(qdrant_client.QdrantClient(":memory:")) as local, serving(local) as server:
+        yield server.url
 
 
 def documents_of(number):

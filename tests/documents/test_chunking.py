@@ -1,9 +1,5 @@
 import ast
-import inspect
 import re
-import subprocess
-import sys
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,9 +11,8 @@ pytest.importorskip("semantic_text_splitter")
 
 from sift_core.documents import Chunker, cutting
 from sift_core.documents.headings import markdown_headings, rst_headings
-from sift_core.errors import InvalidInputError, SiftError
+from sift_core.errors import InvalidInputError
 from tests.documents.texts import GUIDE_MD, GUIDE_RST, MODULE
-from tests.selection.test_odd_values import ODD
 
 ROOT = Path(__file__).parents[2]
 FORMATS = ["markdown", "rst", "python", "text"]
@@ -109,14 +104,106 @@ def test_pages_have_no_stump_and_no_cut_in_a_block_of_code_that_fits(text, max_c
         assert not chunk.text.endswith(("## A title", "```python"))
 
 
-def test_a_lead_in_goes_with_what_it_leads_to():
-    words = "Some words before it, which fill the first chunk. " * 2
-    code = "```python\nfrom thing import main\n\nmain()\n```"
-    text = f"{words}\n\nTo run it, write:\n\n{code}\n\nThe last words of a page."
-    assert texts_of(split(text, "markdown", 130)) == [
-        words.strip(),
-        f"To run it, write:\n\n{code}\n\nThe last words of a page.",
+WORDS = "Some words before it, which fill the first chunk. " * 2
+CODE = "```python\nfrom thing import main\n\nmain()\n```"
+BEFORE = "A sentence before them. " * 4
+ITEMS = [f"* Item {i} of a list, in some words." for i in range(4)]
+FUNCTIONS = [f"def f{i}(x):\n    return x + {i}" for i in range(3)]
+NEXT = "# Next\n\n" + "Words of the next section. " * 2 + "The last words."
+LONG = "Words of a section that is as long as a chunk may be, at the most. " * 2
+FUNCTION = "def add(first, second):\n" + "".join(f"    value_{i} = {i}\n" for i in range(9))
+RST = "A\n=\n\na\n\nB\n-\n\nb\n\nC\n-\n\nc\n\nD\n=\n\nd\n"
+PLAIN = "One. Two two.\n\nThree three three. Four."
+# Format, text, largest chunk, and the chunks.
+CUTS = {
+    "a lead-in goes with what it leads to": (
+        *("markdown", f"{WORDS}\n\nTo run it, write:\n\n{CODE}\n\nThe last words of a page.", 130),
+        [WORDS.strip(), f"To run it, write:\n\n{CODE}\n\nThe last words of a page."],
+    ),
+    "a lead-in takes the first items of a list": (
+        *("markdown", "\n".join([BEFORE, "", "These are the items:", "", *ITEMS]), 150),
+        [
+            BEFORE.strip(),
+            "\n".join(["These are the items:", "", *ITEMS[:2]]),
+            "\n".join(ITEMS[2:]),
+        ],
+    ),
+    "the cut before a stump moves to a better place": (
+        "markdown",
+        "```python\n" + "\n\n".join(FUNCTIONS) + "\n\n    x\n```\n\n" + NEXT,
+        100,
+        [
+            "```python\n" + "\n\n".join(FUNCTIONS[:2]),
+            FUNCTIONS[2] + "\n\n    x\n```",
+            NEXT,
+        ],
+    ),
+    "a short section takes nothing of another": (
+        *("markdown", f"# A\n\n{LONG}\n\n# B\n\nShort.\n\n# C\n\n{LONG}", 140),
+        [f"# A\n\n{LONG.strip()}", "# B\n\nShort.", f"# C\n\n{LONG.strip()}"],
+    ),
+    "sections share a chunk until a higher title": (
+        *("rst", RST, 28),
+        ["A\n=\n\na\n\nB\n-\n\nb\n\nC\n-\n\nc", "D\n=\n\nd"],
+    ),
+    "a short line takes nothing of a function that fits": (
+        *("python", f"x = 1\n\n\n{FUNCTION}", len(FUNCTION) + 2),
+        ["x = 1", FUNCTION.rstrip()],
+    ),
+    "paragraphs": ("text", PLAIN, 30, ["One. Two two.", "Three three three. Four."]),
+    "sentences": ("text", PLAIN, 20, ["One. Two two.", "Three three three.", "Four."]),
+    "words": ("text", "three words here", 11, ["three words", "here"]),
+    "a bracket takes a line along": (
+        *("text", "aaaa bbbb\ncccc dddd\n)", 20),  # 20 characters before it
+        ["aaaa bbbb", "cccc dddd\n)"],
+    ),
+    "a bracket alone": ("text", "cccc dddd\n)", 10, ["cccc dddd", ")"]),
+}
+
+
+@pytest.mark.parametrize(("format", "text", "size", "chunks"), CUTS.values(), ids=CUTS)
+def test_cuts_by_hand(format, text, size, chunks):
+    assert texts_of(split(text, format, size)) == chunks
+
+
+def test_chunks_know_the_headings_above_their_first_visible_line():
+    def paths(*arguments):
+        return [chunk.metadata.get("heading") for chunk in split(*arguments)]
+
+    first, second, *others = paths(GUIDE_MD, "markdown", 70)
+    assert (first, second) == (None, ["The guide"])
+    assert set(map(tuple, others)) == {
+        ("The guide", "Installing"),
+        ("The guide", "Installing", "Deeper"),
+        ("The guide", "Using it"),
+    }
+    installing = ["The guide", "Installing"]
+    assert paths(GUIDE_RST, "rst", 130) == [
+        *(["The guide"], installing, installing),
+        *([*installing, "Using it"], ["The guide", "Last words"]),
     ]
+    (chunk,) = split("\n\n# A\n\nText.", "markdown")
+    assert chunk.metadata == {"source": "x", "start": 0, "end": 12, "heading": ["A"]}
+
+
+def test_an_rst_directive_that_does_not_fit_is_cut_between_its_paragraphs():
+    paragraphs = [f"   Paragraph {i} says *something* about ``code`` here." for i in range(8)]
+    rst = ".. function:: f()\n\n" + "\n\n".join(paragraphs) + "\n\nAfter.\n"
+    chunks = texts_of(split(rst, "rst", 160))
+    assert len(chunks) > 3
+    whole = [line for chunk in chunks for line in chunk.split("\n") if line]
+    assert whole == [".. function:: f()", *paragraphs, "After."]
+
+
+def test_neither_marks_without_a_word_nor_the_end_of_a_block_of_code_start_a_chunk():
+    docstring = "    " + "Words of a long docstring. " * 8
+    module = f'def f():\n    """\n{docstring}\n    """\n    return 1\n'
+    code = "\n".join(f"print('a line of code, number {n}')" for n in range(8))
+    page = f"Words before.\n\n```\n{code}\n```\n\nWords behind it, some more than a few."
+    for size in range(60, 300, 7):
+        assert all(re.search(r"\w", chunk) for chunk in texts_of(split(module, "python", size)))
+        found = texts_of(split(page, "markdown", size))
+        assert not any(chunk.startswith("```\n\n") for chunk in found)
 
 
 @pytest.mark.parametrize("format", ["markdown", "text"])
@@ -137,128 +224,6 @@ def test_what_closes_goes_with_what_it_closes(closing):
     assert second == text[len(first) + 1 :]
 
 
-def test_the_end_of_a_block_of_code_does_not_start_a_chunk():
-    code = "\n".join(f"print('a line of code, number {n}')" for n in range(8))
-    text = f"Words before.\n\n```\n{code}\n```\n\nWords behind it, some more than a few."
-    for size in range(60, 300, 7):
-        found = texts_of(split(text, "markdown", size))
-        assert not any(chunk.startswith("```\n\n") for chunk in found)
-
-
-def test_a_lead_in_takes_the_first_items_of_a_list_that_does_not_fit_with_it():
-    items = [f"* Item {i} of a list, in some words." for i in range(4)]
-    text = "\n".join(["A sentence before them. " * 4, "", "These are the items:", "", *items])
-    before, *parts = texts_of(split(text, "markdown", 150))
-    assert before == ("A sentence before them. " * 4).strip()
-    assert parts == ["\n".join(["These are the items:", "", *items[:2]]), "\n".join(items[2:])]
-
-
-def test_the_cut_before_a_stump_moves_to_a_better_place():
-    functions = [f"def f{i}(x):\n    return x + {i}" for i in range(3)]
-    code = "\n\n".join(functions) + "\n\n    x"
-    text = "```python\n" + code + "\n```\n\n# Next\n\n" + "Words of the next section. " * 3
-    chunks = texts_of(split(text, "markdown", 100))
-    assert chunks[:2] == [
-        "```python\n" + "\n\n".join(functions[:2]),
-        functions[2] + "\n\n    x\n```",
-    ]
-
-
-def test_a_short_section_is_not_filled_up_with_the_end_of_another():
-    words = "Words of a section that is as long as a chunk may be, at the most. " * 2
-    text = f"# A\n\n{words}\n\n# B\n\nShort.\n\n# C\n\n{words}"
-    assert texts_of(split(text, "markdown", 140))[1] == "# B\n\nShort."
-
-
-def test_markdown_is_cut_at_headings_and_keeps_blocks_whole():
-    assert texts_of(split(GUIDE_MD, "markdown", 120)) == [
-        "---\ntitle: not a heading\n---",
-        "# The guide\n\nWhat it is about, in a paragraph.",
-        "## Installing\n\nRun this:\n\n```bash\npip install thing\n# not a heading\n\n"
-        "thing --help\n```\n\n### Deeper #\n\nBelow it.",
-        "Using it\n--------\n\n| Name | Meaning |\n|------|---------|\n| a    | alpha   |",
-        "1. one item\n2. another\n\n   of two paragraphs",
-    ]
-
-
-def test_markdown_chunks_know_the_headings_above_them():
-    paths = [chunk.metadata.get("heading") for chunk in split(GUIDE_MD, "markdown", 70)]
-    assert paths[:2] == [None, ["The guide"]]
-    assert set(map(tuple, paths[2:])) == {
-        ("The guide", "Installing"),
-        ("The guide", "Installing", "Deeper"),
-        ("The guide", "Using it"),
-    }
-
-
-def test_the_heading_is_that_of_the_first_visible_line():
-    (chunk,) = split("\n\n# A\n\nText.", "markdown")
-    assert chunk.metadata == {"source": "x", "start": 0, "end": 12, "heading": ["A"]}
-
-
-def test_rst_is_cut_at_titles_and_keeps_directives_and_literal_blocks_whole():
-    chunks = split(GUIDE_RST, "rst", 130)
-    assert texts_of(chunks) == [
-        ".. _guide:\n\n=========\nThe guide\n=========\n\nWhat it is about, in a paragraph.",
-        "Installing\n==========\n\nRun this::\n\n    pip install thing\n\n    thing --help",
-        ".. code-block:: python\n   :linenos:\n\n   def main():\n\n       return 0",
-        ".. _using:\n.. _use:\n\nUsing it\n--------\n\n======  =======\nName    Meaning\n"
-        "======  =======\na       alpha\n======  =======",
-        "Last words\n==========\n\nThe end.",
-    ]
-    assert [chunk.metadata["heading"] for chunk in chunks] == [
-        ["The guide"],
-        ["The guide", "Installing"],
-        ["The guide", "Installing"],
-        ["The guide", "Installing", "Using it"],
-        ["The guide", "Last words"],
-    ]
-
-
-def test_small_rst_sections_share_a_chunk_until_a_higher_title():
-    rst = "A\n=\n\na\n\nB\n-\n\nb\n\nC\n-\n\nc\n\nD\n=\n\nd\n"
-    assert texts_of(split(rst, "rst", 28)) == [
-        "A\n=\n\na\n\nB\n-\n\nb\n\nC\n-\n\nc",
-        "D\n=\n\nd",
-    ]
-    assert texts_of(split(rst, "rst", 20)) == ["A\n=\n\na\n\nB\n-\n\nb", "C\n-\n\nc", "D\n=\n\nd"]
-
-
-def test_an_rst_directive_that_does_not_fit_is_cut_between_its_paragraphs():
-    paragraphs = [f"   Paragraph {i} says *something* about ``code`` here." for i in range(8)]
-    rst = ".. function:: f()\n\n" + "\n\n".join(paragraphs) + "\n\nAfter.\n"
-    chunks = texts_of(split(rst, "rst", 160))
-    assert len(chunks) > 3
-    whole = [line for chunk in chunks for line in chunk.split("\n") if line]
-    assert whole == [".. function:: f()", *paragraphs, "After."]
-
-
-def test_python_keeps_functions_whole_with_their_indentation_and_decorators():
-    assert texts_of(split(MODULE, "python", 140)) == [
-        '"""A module."""\n\nimport os',
-        'class Cat:\n    """Purrs."""\n\n    def purr(self) -> str:\n'
-        '        """Return the sound."""\n        return "purr " * 3',
-        '    def sleep(self, hours: int) -> None:\n        """Sleep."""\n'
-        '        for _ in range(hours):\n            print("z")',
-        "@cached\ndef feed(cat: Cat) -> bool:\n    return bool(cat)",
-    ]
-
-
-def test_a_short_line_before_a_function_that_fits_takes_nothing_of_it():
-    function = "def add(first, second):\n" + "".join(f"    value_{i} = {i}\n" for i in range(9))
-    assert texts_of(split(f"x = 1\n\n\n{function}", "python", len(function) + 2)) == [
-        "x = 1",
-        function.rstrip(),
-    ]
-
-
-def test_plain_text_is_cut_between_paragraphs_then_sentences_then_words():
-    text = "One. Two two.\n\nThree three three. Four."
-    assert texts_of(split(text, "text", 30)) == ["One. Two two.", "Three three three. Four."]
-    assert texts_of(split(text, "text", 20)) == ["One. Two two.", "Three three three.", "Four."]
-    assert texts_of(split("three words here", "text", 11)) == ["three words", "here"]
-
-
 @pytest.mark.parametrize("format", ["markdown", "rst"])
 def test_a_heading_goes_with_the_beginning_of_what_does_not_fit_under_it(format):
     mark = {"markdown": "# Title\n\n", "rst": "Title\n=====\n\n"}[format]
@@ -277,14 +242,6 @@ def test_the_line_that_opens_a_block_of_code_goes_with_its_beginning(before, fen
         chunks = split(text, "markdown", max_characters)
         assert_lossless(text, chunks, max_characters)
         assert all("function" in chunk.text or "before" in chunk.text for chunk in chunks)
-
-
-def test_marks_without_a_word_do_not_stand_alone():
-    docstring = "    " + "Words of a long docstring. " * 8
-    module = f'def f():\n    """\n{docstring}\n    """\n    return 1\n'
-    for max_characters in range(40, 200, 10):
-        chunks = texts_of(split(module, "python", max_characters))
-        assert all(re.search(r"\w", chunk) for chunk in chunks)
 
 
 def test_windows_line_ends_are_cut_at_the_same_places():
@@ -311,6 +268,11 @@ def test_the_size_can_be_counted_in_the_callers_unit(format):
     assert len(chunks) > 2
     assert max(count_words(chunk.text) for chunk in chunks) <= 12
     assert "".join(visible(chunk.text) for chunk in chunks) == visible(text)
+
+
+def test_a_size_that_is_no_whole_number_is_rounded_up():
+    chunks = split("four five six seven", "text", 2, size=lambda text: len(text) / 4)
+    assert texts_of(chunks) == ["four", "five six", "seven"]
 
 
 def test_chunks_carry_the_callers_metadata_and_their_own():
@@ -340,17 +302,6 @@ def test_wrong_arguments_are_named(call, message):
         call()
 
 
-def test_a_size_that_is_no_whole_number_is_rounded_up():
-    chunks = split("four five six seven", "text", 2, size=lambda text: len(text) / 4)
-    assert texts_of(chunks) == ["four", "five six", "seven"]
-
-
-def test_a_bracket_at_the_end_takes_the_line_before_it_along():
-    text = "aaaa bbbb\ncccc dddd\n)"  # 20 characters before the bracket, 21 with it
-    assert texts_of(split(text, "text", 20)) == ["aaaa bbbb", "cccc dddd\n)"]
-    assert texts_of(split("cccc dddd\n)", "text", 10)) == ["cccc dddd", ")"]
-
-
 def test_functions_of_real_modules_that_fit_are_never_cut():
     n_functions = 0
     for path in sorted((ROOT / "sift_core/documents").glob("*.py")):
@@ -362,21 +313,6 @@ def test_functions_of_real_modules_that_fit_are_never_cut():
                 n_functions += 1
                 assert any(source in chunk for chunk in chunks), (path, node.name)
     assert n_functions > 30
-
-
-@pytest.mark.parametrize("missing", ["semantic_text_splitter", "tree_sitter_rst"])
-def test_a_missing_library_names_its_extra(missing):
-    program = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
-        "try:\n    from sift_core.documents import Chunker\n"
-        "except ImportError as error:\n    print(type(error).__name__, error)\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    package = missing.replace("_", "-")
-    assert run.stdout.startswith(f"MissingDependencyError `{package}` could not be imported")
-    assert "sift-rerank[index]" in run.stdout
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "python", "rst"])
@@ -398,10 +334,3 @@ def test_no_line_that_the_library_would_take_long_for_is_given_to_it(monkeypatch
     assert "".join("".join(chunk.text.split()) for chunk in chunks) == "".join(text.split())
     assert max(given) <= 20_000
     assert sum(given) <= 4 * len(text)
-
-
-@pytest.mark.parametrize("name", sorted(inspect.signature(Chunker).parameters.keys() - {"size"}))
-def test_an_odd_setting_is_taken_or_refused_by_an_error_of_ours(name):
-    for odd in ODD:
-        with suppress(SiftError):
-            Chunker(**{name: odd})

@@ -1,8 +1,7 @@
-import importlib
+import io
 import re
 import sys
 import tracemalloc
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from sift_core.sources import InMemorySource
 from sift_core.sources.content_ids import content_id
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Document, Query
-from tests.documents.kill_indexing import STORES
+from tests.documents.kill_indexing import STORES, address_for
 
 EMBEDDER = HashingEmbedder(dimension=16)
 
@@ -63,24 +62,11 @@ class CountingEmbedder(HashingEmbedder):
         return super().embed_documents(texts)
 
 
-@pytest.fixture(params=["faiss", "qdrant-folder", "qdrant-memory", "qdrant-rest"])
+@pytest.fixture(params=STORES)
 def opened(request, tmp_path):
     """Open one kind of store again and again."""
-    pytest.importorskip("faiss" if request.param == "faiss" else "qdrant_client")
-    if request.param not in ("qdrant-memory", "qdrant-rest"):
-        open_store = STORES[request.param]
-        yield lambda: open_store(tmp_path / "store", None)
-        return
-    qdrant_client = importlib.import_module("qdrant_client")
-    candidates = importlib.import_module("sift_core.sources")
-    local = qdrant_client.QdrantClient(":memory:")
-    if request.param == "qdrant-memory":
-        yield lambda: nullcontext(candidates.QdrantSource(local, "documents"))
-    else:
-        with importlib.import_module("tests.sources.qdrant_rest").serving(local) as server:
-            open_store = STORES["qdrant-rest"]
-            yield lambda: open_store(tmp_path / "store", server.url)
-    local.close()
+    with address_for(request.param) as url:
+        yield lambda: STORES[request.param](tmp_path / "store", url)
 
 
 def assert_store_holds_exactly(source, documents):
@@ -162,16 +148,10 @@ def test_a_second_run_embeds_and_writes_what_changed_and_deletes_what_vanished()
     report = index_into(index, some_documents(5), delete_vanished=False)
     assert (report.n_added, report.n_deleted) == (1, 0)
     assert_holds_exactly(index, [*some_documents(1, 4, 5), changed])
-
-
-def test_without_resume_everything_is_written_again_in_place():
-    index, embedder = DictIndex(), CountingEmbedder()
-    index_documents(index, some_documents(1, 2, 3), embedder, progress=False)
-    index.stored[content_id(some_documents(2)[0])][1][:] = 7  # written by a bad run
-    report = index_documents(index, some_documents(1, 2), embedder, resume=False, progress=False)
-    assert (report.n_added, report.n_unchanged, report.n_deleted) == (2, 0, 1)
-    assert embedder.batches == [3, 2]
-    assert_holds_exactly(index, some_documents(1, 2))
+    index.stored[content_id(some_documents(1)[0])][1][:] = 7  # written by a bad run
+    report = index_into(index, some_documents(1, 5), resume=False)
+    assert (report.n_added, report.n_unchanged, report.n_deleted) == (2, 0, 2)
+    assert_holds_exactly(index, some_documents(1, 5))
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -235,6 +215,13 @@ class Returning:
 GOOD = np.ones((2, 2), dtype=np.float32)
 
 
+def test_the_store_gets_contiguous_float32_whatever_the_embedder_makes():
+    index, columns = DictIndex(), np.asfortranarray(np.array([[1, 2], [3, 4]]))
+    index_documents(index, some_documents(1, 2), Returning(columns), progress=False)
+    embeddings = np.array([embedding for _, embedding in index.stored.values()])
+    assert (embeddings.dtype, embeddings.tolist()) == (np.float32, [[1, 2], [3, 4]])
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -259,46 +246,14 @@ def test_a_wrong_embedding_names_the_document_and_nothing_of_its_batch_is_writte
     assert index.calls == ["prepare", "add 2", "complete"]
 
 
-def test_a_store_of_another_dimension_refuses_before_anything_is_written():
-    index = DictIndex()
-    index.dimension = 5
-    with pytest.raises(InvalidInputError, match="holds 5 dimensions, not 16"):
-        index_into(index, some_documents(1))
-    assert index.calls == ["prepare"]
-
-
-def test_the_store_gets_contiguous_float32_whatever_the_embedder_makes():
-    index = DictIndex()
-    columns = np.asfortranarray(np.array([[1, 2], [3, 4]]))
-    index_documents(index, some_documents(1, 2), Returning(columns), progress=False)
-    embeddings = [embedding for _, embedding in index.stored.values()]
-    assert [embedding.dtype for embedding in embeddings] == [np.float32] * 2
-    assert [embedding.tolist() for embedding in embeddings] == [[1, 2], [3, 4]]
-
-
-class Untouched:
-    """An iterable that must not be read."""
-
-    def __iter__(self):
-        raise AssertionError("was read")
-
-
-@pytest.mark.parametrize(
-    ("store", "message"),
-    [
-        (InMemorySource(np.eye(2), ["a", "b"]), r"a FaissSource.*read-only\), got InMemory"),
-        (DictIndex(embedder_name="minilm"), r"vectors of 'minilm'.* those of 'hashing-16'"),
-    ],
-    ids=["read-only", "embedder"],
-)
-def test_a_store_that_cannot_be_written_is_refused_before_any_work(store, message):
-    with pytest.raises(InvalidInputError, match=message):
-        index_documents(store, Untouched(), EMBEDDER)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"source": InMemorySource(np.eye(2), ["a", "b"])},
+            r"a FaissSource.*read-only\), got InMemory",
+        ),
+        ({"source": DictIndex("minilm")}, r"vectors of 'minilm'.* those of 'hashing-16'"),
         ({"embedder": len}, "`embedder` must have a name, .* got builtin_function"),
         ({"documents": some_documents(1)[0]}, "an iterable of Document, got Document"),
         ({"documents": [*some_documents(1, 2), {}]}, "must yield Document, got dict at 2"),
@@ -306,12 +261,20 @@ def test_a_store_that_cannot_be_written_is_refused_before_any_work(store, messag
         ({"batch_size": 0}, "`batch_size` must be >= 1"),
     ],
 )
-def test_wrong_arguments_are_named(changes, message):
+def test_wrong_arguments_are_named_before_anything_is_written(changes, message):
     index = DictIndex()
-    arguments = {"documents": some_documents(1), "embedder": EMBEDDER, **changes}
+    arguments = {"source": index, "documents": some_documents(1), "embedder": EMBEDDER, **changes}
     with pytest.raises(InvalidInputError, match=message):
-        index_documents(index, **arguments, progress=False)
+        index_documents(**arguments, progress=False)
     assert index.calls == []
+
+
+def test_a_store_of_another_dimension_refuses_before_anything_is_written():
+    index = DictIndex()
+    index.dimension = 5
+    with pytest.raises(InvalidInputError, match="holds 5 dimensions, not 16"):
+        index_into(index, some_documents(1))
+    assert index.calls == ["prepare"]
 
 
 @pytest.mark.slow
@@ -335,31 +298,22 @@ def test_a_generator_of_many_documents_takes_bounded_memory():
     assert peak < 250 * n + 256 * 3000
 
 
-class Bar:
-    """Stands for tqdm's bar."""
-
-    def __init__(self, **options):
-        self.options, self.n = options, 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def update(self, n):
-        self.n += n
-
-
 @pytest.mark.parametrize("as_iterable", [list, iter])
 def test_a_bar_ends_at_the_total(monkeypatch, as_iterable):
     tqdm, bars = pytest.importorskip("tqdm"), []
-    monkeypatch.setattr(tqdm, "tqdm", lambda **options: bars.append(Bar(**options)) or bars[-1])
+
+    class Bar(tqdm.tqdm):
+        def __init__(self, **options):
+            super().__init__(**{**options, "file": io.StringIO(), "disable": False})
+            bars.append((self, options))
+
+    monkeypatch.setattr(tqdm, "tqdm", Bar)
     documents = some_documents(*range(5)) * 2
     index_documents(DictIndex(), as_iterable(documents), EMBEDDER)
-    assert bars[0].options["total"] == (10 if as_iterable is list else None)
-    assert bars[0].options["disable"] is None  # only on a terminal, in tqdm's words
-    assert bars[0].n == 10
+    ((bar, options),) = bars
+    assert bar.n == 10
+    assert options["total"] == (10 if as_iterable is list else None)
+    assert options["disable"] is None  # only on a terminal, in tqdm's words
     index_into(DictIndex(), documents)
     assert len(bars) == 1  # progress=False
     monkeypatch.setitem(sys.modules, "tqdm", None)

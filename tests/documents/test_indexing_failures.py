@@ -36,6 +36,9 @@ class DyingIndex(DictIndex):
         raise CandidateSourceError("the disk is full", retry_after_s=self.retry_after_s)
 
 
+METHODS = {"content_ids", "prepare", "add", "remove", "complete"}
+
+
 class BusyIndex(DictIndex):
     """Answers "later" the first `n_busy` times that each of its methods is called."""
 
@@ -45,31 +48,19 @@ class BusyIndex(DictIndex):
         self.n_busy = n_busy
         self.retry_after_s = retry_after_s
 
-    def _refuse(self, method):
-        left = self.refusals_left.setdefault(method, self.n_busy)
-        if left:
-            self.refusals_left[method] -= 1
-            raise CandidateSourceError(f"too busy to {method}", retry_after_s=self.retry_after_s)
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        if name not in METHODS:
+            return value
 
-    def prepare(self, **options):
-        self._refuse("prepare")
-        super().prepare(**options)
+        def call(*arguments, **options):
+            left = self.refusals_left.setdefault(name, self.n_busy)
+            if left:
+                self.refusals_left[name] -= 1
+                raise CandidateSourceError(f"too busy: {name}", retry_after_s=self.retry_after_s)
+            return value(*arguments, **options)
 
-    def content_ids(self):
-        self._refuse("list")
-        return super().content_ids()
-
-    def add(self, *arguments):
-        self._refuse("add")
-        super().add(*arguments)
-
-    def remove(self, content_ids):
-        self._refuse("remove")
-        super().remove(content_ids)
-
-    def complete(self):
-        self._refuse("complete")
-        super().complete()
+        return call
 
 
 def test_a_crash_of_the_iterable_comes_through_and_deletes_nothing():
@@ -109,7 +100,7 @@ def test_a_store_that_says_later_is_asked_again_after_as_long_as_it_said(n_busy,
     index = BusyIndex(n_busy=n_busy, retry_after_s=7.5)
     index.stored = {"vanished": None}
     assert index_into(index, some_documents(1, 2)).n_deleted == 1
-    assert set(index.refusals_left) == {"list", "prepare", "add", "remove", "complete"}
+    assert set(index.refusals_left) == METHODS
     assert not any(index.refusals_left.values())
     assert waits == [7.5] * 5 * n_busy
     assert_holds_exactly(index, some_documents(1, 2))
@@ -152,11 +143,11 @@ def test_a_store_that_stays_busy_is_given_up_with_its_time():
     index = BusyIndex(n_busy=6)
     with pytest.raises(
         CandidateSourceError,
-        match=r"stopped after waiting 5 times as it said, with 0 new .* too busy to list",
+        match=r"stopped after waiting 5 times as it said, with 0 new .* too busy: content_ids",
     ) as info:
         index_into(index, some_documents(1))
     assert info.value.retry_after_s == 0.001
-    assert index.refusals_left == {"list": 0}
+    assert index.refusals_left == {"content_ids": 0}
 
 
 @pytest.mark.parametrize("retry_after_s", [60.001, float("inf"), float("nan")])

@@ -4,14 +4,19 @@ import random
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from sift_core.sources.content_ids import content_id
 from sift_core.types import Document, Query
-from tests.documents.kill_indexing import EMBEDDER, N_DOCUMENTS, STORES, documents_of
+from tests.documents.kill_indexing import (
+    EMBEDDER,
+    N_DOCUMENTS,
+    STORES,
+    address_for,
+    documents_of,
+)
 
 N_KILLS = 5
 
@@ -51,46 +56,24 @@ def held(source):
     return listed
 
 
-def check_rounds(store, folder, url, n_rounds, run_round):
-    """Index in rounds, each of other documents, and check after each what the store holds.
-
-    `run_round(number, is_last=…)` returns the lines of a run that may be killed, but for the last.
-    """
-    before, offered = set(), set()
-    for number in range(n_rounds):
-        wanted = {content_id(document) for document in documents_of(number)}
-        offered |= wanted
-        lines = run_round(number, is_last=number == n_rounds - 1)
-        with STORES[store](folder, url) as source:
-            found = held(source)
-        assert (before & wanted) | promised(lines) <= found <= offered
-        if lines and lines[-1][0] == "end":
-            assert found == wanted
-        before = found
-    assert lines[-1][0] == "end"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("store", "package"),
-    [("faiss", "faiss"), ("qdrant-folder", "qdrant_client"), ("qdrant-rest", "qdrant_client")],
-)
-def test_nothing_is_lost_or_doubled_whenever_indexing_is_killed(store, package, tmp_path, request):
-    pytest.importorskip(package)
+@pytest.mark.parametrize("store", STORES)
+def test_nothing_is_lost_or_doubled_whenever_indexing_is_killed(store, tmp_path, request):
+    """Index in rounds, each of other documents, and check after each what the store holds."""
     generator = random.Random(1)
-    root, folder = request.config.rootpath, tmp_path / "store"
-    with ExitStack() as stack:
-        url = "none"
-        if store == "qdrant-rest":
-            from qdrant_client import QdrantClient
-
-            from tests.sources.qdrant_rest import serving
-
-            url = stack.enter_context(serving(QdrantClient(":memory:"))).url
-
-        def run_round(number, *, is_last):
-            """Kill after a random line, but for the last round."""
+    folder, before, offered = tmp_path / "store", set(), set()
+    with address_for(store) as url:
+        for number in range(N_KILLS + 1):
+            wanted = {content_id(document) for document in documents_of(number)}
+            offered |= wanted
             kill = {"kill_at": generator.randint(1, 25), "wait_s": generator.uniform(0, 0.01)}
-            return run([store, str(folder), url, str(number)], root, **({} if is_last else kill))
-
-        check_rounds(store, folder, url, N_KILLS + 1, run_round)
+            is_last = number == N_KILLS  # and ends
+            arguments = [store, str(folder), url, str(number)]
+            lines = run(arguments, request.config.rootpath, **({} if is_last else kill))
+            with STORES[store](folder, url) as source:
+                found = held(source)
+            assert (before & wanted) | promised(lines) <= found <= offered
+            if lines and lines[-1][0] == "end":
+                assert found == wanted
+            before = found
+    assert lines[-1][0] == "end"

@@ -36,18 +36,15 @@ def test_lines_come_in_order_with_their_numbers(tmp_path, name, encoding):
         ("a.jsonl.gz", b"no gzip", "a.jsonl.gz cannot be read after line 0"),
         ("a.jsonl.gz", gzip.compress(TEXT.encode(), mtime=0)[:-9], "cannot be read after line"),
         ("a.jsonl.xz", b"no xz", "a.jsonl.xz cannot be read after line 0"),
+        ("none.jsonl", None, "there is no file"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, name, data, message):
     path = tmp_path / name
-    path.write_bytes(data)
+    if data is not None:
+        path.write_bytes(data)
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         list(read_json_lines(path))
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"there is no file .*none\.jsonl"):
-        list(read_json_lines(tmp_path / "none.jsonl"))
 
 
 def read(folder, questions, corpus=CORPUS, **options):
@@ -66,52 +63,35 @@ def test_a_set_has_its_passages_and_questions_in_order(tmp_path):
     assert found.questions[0].grades == {0: 1.0, 1: 1.0}  # the distinct rows
     assert found.questions[0].gold == {0, 1}
     assert read(tmp_path, [QUESTION], name="mine").name == "mine"
-
-
-def test_a_question_without_an_id_is_called_by_its_place(tmp_path):
-    found = read(tmp_path, [QUESTION, {"question": "!", "gold": ["a"]}])
-    assert [one.question_id for one in found.questions] == ["q", "2"]
-
-
-def test_ids_may_be_numbers(tmp_path):
-    found = read(tmp_path, [{"question": "?", "gold": [1]}], [{"id": 1, "text": "A text."}])
+    unnamed = {"question": "?", "gold": [1]}  # called by its place
+    found = read(tmp_path, [{**unnamed, "id": "q"}, unnamed], [{"id": 1, "text": "A text."}])
     assert found.passages[0].passage_id == "1"
-    assert found.questions[0].gold == {0}
+    assert [(one.question_id, one.gold) for one in found.questions] == [("q", {0}), ("2", {0})]
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("corpus", "questions", "message"),
     [
-        ([], "has no passages"),
-        ([CORPUS[0], CORPUS[0]], "line 2: two passages have one id, 'a'"),
-        ([CORPUS[0], {"text": "?"}], "line 2: needs an id under 'id', got None"),
-        ([{"id": "", "text": "?"}], "line 1: needs an id under 'id', got ''"),
-        ([{"id": True, "text": "?"}], "line 1: needs an id under 'id', got True"),
-        ([{"id": "a"}], "line 1: needs a text under 'text', got None"),
-        ([{**CORPUS[0], "title": 3}], "line 1: needs a text under 'title', got 3"),
+        ([], [QUESTION], "has no passages"),
+        ([CORPUS[0], CORPUS[0]], [QUESTION], "line 2: two passages have one id, 'a'"),
+        ([CORPUS[0], {"text": "?"}], [QUESTION], "line 2: needs an id under 'id', got None"),
+        ([{"id": "", "text": "?"}], [QUESTION], "line 1: needs an id under 'id', got ''"),
+        ([{"id": True, "text": "?"}], [QUESTION], "line 1: needs an id under 'id', got True"),
+        ([{"id": "a"}], [QUESTION], "line 1: needs a text under 'text', got None"),
+        ([{**CORPUS[0], "title": 3}], [QUESTION], "line 1: needs a text under 'title', got 3"),
+        (CORPUS, [], "has no questions"),
+        (CORPUS, [QUESTION, QUESTION], "line 2: two questions have one id, 'q'"),
+        (CORPUS, [{**QUESTION, "gold": []}], "line 1: needs the ids of at least one passage"),
+        (CORPUS, [{**QUESTION, "gold": "a"}], "line 1: needs the ids of at least one passage"),
+        (CORPUS, [{"question": "?"}], "line 1: needs the ids of at least one passage"),
+        (CORPUS, [{**QUESTION, "gold": ["a", None]}], "line 1: needs an id under 'gold', got None"),
+        (CORPUS, [{**QUESTION, "gold": ["a", "c"]}], "not in the corpus: ['c']"),
+        (CORPUS, [{"gold": ["a"]}], "line 1: needs a text under 'question', got None"),
     ],
 )
-def test_a_corpus_that_cannot_be_used_is_refused(tmp_path, rows, message):
+def test_a_set_that_cannot_be_used_is_refused(tmp_path, corpus, questions, message):
     with pytest.raises(InvalidInputError, match=re.escape(message)):
-        read(tmp_path, [QUESTION], rows)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([], "has no questions"),
-        ([QUESTION, QUESTION], "line 2: two questions have one id, 'q'"),
-        ([{**QUESTION, "gold": []}], "line 1: needs the ids of at least one passage"),
-        ([{**QUESTION, "gold": "a"}], "line 1: needs the ids of at least one passage"),
-        ([{"question": "?"}], "line 1: needs the ids of at least one passage"),
-        ([{**QUESTION, "gold": ["a", None]}], "line 1: needs an id under 'gold', got None"),
-        ([{**QUESTION, "gold": ["a", "c"]}], "not in the corpus: ['c']"),
-        ([{"gold": ["a"]}], "line 1: needs a text under 'question', got None"),
-    ],
-)
-def test_questions_that_cannot_be_used_are_refused(tmp_path, rows, message):
-    with pytest.raises(InvalidInputError, match=re.escape(message)):
-        read(tmp_path, rows)
+        read(tmp_path, questions, corpus)
 
 
 def test_a_sample_of_the_questions_is_seeded_and_in_order(tmp_path):

@@ -1,4 +1,3 @@
-import io
 import logging
 
 import numpy as np
@@ -46,30 +45,14 @@ def no_embedder():
     raise AssertionError("everything is in the cache")
 
 
-def test_embeddings_come_in_the_order_of_the_texts(tmp_path, monkeypatch):
+def test_embeddings_come_in_the_order_of_the_texts_and_are_made_once(tmp_path, monkeypatch):
     monkeypatch.setattr(embedding_cache, "BATCH", 1)
-    found = counting(tmp_path).embed(TEXTS)
-    np.testing.assert_array_equal(found, EXPECTED)
-    assert found.dtype == np.float32
-
-
-def test_a_second_call_embeds_nothing_and_makes_no_embedder(tmp_path):
-    counting(tmp_path).embed(TEXTS)
-    np.testing.assert_array_equal(counting(tmp_path, no_embedder).embed(TEXTS), EXPECTED)
-
-
-def test_questions_are_embedded_as_questions_and_kept_apart(tmp_path):
-    cache = counting(tmp_path)
-    cache.embed(TEXTS)
-    np.testing.assert_array_equal(cache.embed_queries(TEXTS), -np.array(EXPECTED))
-    again = counting(tmp_path, no_embedder)
-    np.testing.assert_array_equal(again.embed_queries(TEXTS), -np.array(EXPECTED))
-
-
-def test_other_models_and_texts_that_join_alike_have_other_files(tmp_path):
-    names = {EmbeddingCache(tmp_path, model).path_of(["ab", "c"]) for model in ("one", "two")}
-    names.add(EmbeddingCache(tmp_path, "one").path_of(["a", "bc"]))
-    assert len(names) == 3
+    for make_embedder in (CountingEmbedder, no_embedder):
+        cache = counting(tmp_path, make_embedder)
+        found = cache.embed(TEXTS)
+        np.testing.assert_array_equal(found, EXPECTED)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(cache.embed_queries(TEXTS), -np.array(EXPECTED))
 
 
 def test_an_interrupted_call_resumes_at_the_block_that_it_lost(tmp_path):
@@ -82,21 +65,11 @@ def test_an_interrupted_call_resumes_at_the_block_that_it_lost(tmp_path):
     assert not list(tmp_path.glob("*.unfinished"))
 
 
-def as_npz(content, other):
-    file = io.BytesIO()
-    np.savez(file, np.zeros((2, 2)))
-    return file.getvalue()
-
-
 DAMAGES = {
     "cut": lambda content, other: content[:-3],
-    "its checksum cut": lambda content, other: content[:-32],
     "a bit of a number": lambda content, other: content[:-40] + b"\x01" + content[-39:],
-    "its header": lambda content, other: content[:30] + b"((((" + content[34:],
     "a list": lambda content, other: b"[]",
-    "an archive": as_npz,
     "another file": lambda content, other: other,
-    "nothing": lambda content, other: b"",
 }
 
 
@@ -146,19 +119,21 @@ def test_a_model_that_was_changed_in_its_folder_is_another_one(tmp_path):
     (model / "1_Pooling/config.json").write_text("tuned")
     after = version_of(str(model))
     assert after != before
-    paths = {
-        EmbeddingCache(tmp_path, "m", version=one).path_of(TEXTS) for one in ("", before, after)
-    }
-    assert len(paths) == 3
     assert version_of("all-MiniLM-L6-v2") == ""
+    versions = [
+        EmbeddingCache(tmp_path, "m", version=one).path_of(TEXTS) for one in ("", before, after)
+    ]
+    names = [EmbeddingCache(tmp_path, model).path_of(["ab", "c"]) for model in ("one", "two")]
+    names.append(EmbeddingCache(tmp_path, "one").path_of(["a", "bc"]))
+    assert len({*versions, *names}) == 6  # texts that join alike, too
+
+
+def test_the_folder_is_by_default_that_of_the_library(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert EmbeddingCache().folder == tmp_path / "sift-rerank" / "embeddings"
 
 
 @pytest.mark.parametrize("texts", [[], "one text", [1]])
 def test_what_is_no_text_is_refused(tmp_path, texts):
     with pytest.raises(InvalidInputError, match="`texts` must"):
         counting(tmp_path).embed(texts)
-
-
-def test_the_folder_is_by_default_that_of_the_library(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert EmbeddingCache().folder == tmp_path / "sift-rerank" / "embeddings"

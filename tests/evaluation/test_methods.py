@@ -35,18 +35,6 @@ def test_every_method_chooses_distinct_positions(name):
     assert len(set(chosen)) == len(chosen) == 20
 
 
-def test_the_rows_name_each_method():
-    assert {"nn", "sift", "sift_paper", "mmr .7"} <= set(default_methods())
-
-
-def test_a_selector_is_a_method():
-    assert choose("own", NearestNeighborSelector(), pool(), 5).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_position_counts_once():
-    assert choose("again", lambda one, n: [0, 3, 0, 3, 0], pool(), 5).tolist() == [0, 3]
-
-
 @pytest.mark.parametrize(
     "positions", [[0, 60], [-1], [0.5], [[1, 2]], list(range(6)), [True, False]]
 )
@@ -55,5 +43,14 @@ def test_what_is_no_choice_is_refused(positions):
         choose("own", lambda one, n: positions, pool(), 5)
 
 
-def test_nothing_may_be_chosen():
-    assert choose("none", lambda one, n: [], pool(), 5).size == 0
+@pytest.mark.parametrize(
+    ("method", "chosen"),
+    [
+        (NearestNeighborSelector(), [0, 1, 2, 3, 4]),
+        (lambda one, n: [0, 3, 0, 3, 0], [0, 3]),  # a position counts once
+        (lambda one, n: [], []),
+    ],
+    ids=["selector", "repeats", "nothing"],
+)
+def test_what_a_method_may_choose(method, chosen):
+    assert choose("own", method, pool(), 5).tolist() == chosen

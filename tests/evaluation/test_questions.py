@@ -58,20 +58,14 @@ def test_of_ten_thousand_lines_a_random_choice_is_asked(tmp_path):
         ("empty.txt", b"\n \n", "has no question in it"),
         ("latin.txt", b"How?\nWie gr\xfc\xdft man?\n", "cannot be read after line .*utf-8"),
         ("binary.txt", b"a\0b", "zero bytes"),
+        ("none.txt", None, "there is no file"),
+        ("", None, "cannot be read"),
     ],
-    ids=["empty", "latin", "binary"],
+    ids=["empty", "latin", "binary", "missing", "folder"],
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
     path = tmp_path / name
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(InvalidInputError, match=message):
         read_questions(path, 50, generator())
-
-
-def test_a_missing_file_and_a_folder_are_named(tmp_path):
-    for path, message in (
-        (tmp_path / "none.txt", "there is no file"),
-        (tmp_path, "cannot be read"),
-    ):
-        with pytest.raises(InvalidInputError, match=message):
-            read_questions(path, 50, generator())

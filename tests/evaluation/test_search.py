@@ -24,19 +24,10 @@ def test_a_pool_holds_the_nearest_in_order():
         np.testing.assert_array_equal(pool.query, query)
 
 
-def test_a_pool_has_as_many_as_asked_for():
-    rows = np.eye(8, dtype=np.float32)
-    assert next(pools(rows[:1], rows, 3)).rows.tolist() == [0, 1, 2]
-    assert len(next(pools(rows[:1], rows, 99)).rows) == 8
-
-
 def test_unit_rows_stay_and_others_are_scaled():
     rows = np.eye(3, dtype=np.float32)
     assert unit_rows(rows, "row") is rows
     np.testing.assert_allclose(unit_rows(3 * rows[:2], "row"), rows[:2])
-
-
-def test_an_embedding_without_a_direction_is_refused():
     with pytest.raises(InvalidInputError, match="that of passage 1"):
         unit_rows(np.array([[1.0, 0.0], [0.0, 0.0]]), "passage")
 

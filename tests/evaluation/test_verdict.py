@@ -8,12 +8,7 @@ from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.evaluation.diagnosis import diagnose
 from sift_core.evaluation.figure import save_figure
 from sift_core.evaluation.questions import Question, QuestionSet
-from sift_core.evaluation.verdict import (
-    RULES,
-    Verdict,
-    as_record,
-    recommend,
-)
+from sift_core.evaluation.verdict import RULES, Verdict, as_record, recommend
 from sift_core.sources import InMemorySource, MergedSource
 from sift_core.types import DocumentSample
 from tests.evaluation.collections import RowEmbedder, noisy, orthogonal, sampled
@@ -60,12 +55,11 @@ def test_the_verdict_is_the_one_of_what_was_made(rows, n_questions, verdict, sai
     assert (found.verdict, found.rule) == (verdict, RULES[verdict][0])
     assert said in " ".join([found.headline, *found.reasons, *found.caveats])
     json.dumps(as_record(diagnosis, found), allow_nan=False)
-
-
-def test_places_that_sift_frees_are_those_of_the_copies():
-    diagnosis = diagnosed(copied(related(60), 4, 0.97))
-    assert diagnosis.repeated_places.value > 3
-    assert diagnosis.freed_places.value == pytest.approx(diagnosis.repeated_places.value, abs=0.5)
+    if verdict is Verdict.HELPS:  # what SIFT frees are the places of the copies
+        assert diagnosis.repeated_places.value > 3
+        assert diagnosis.freed_places.value == pytest.approx(
+            diagnosis.repeated_places.value, abs=0.5
+        )
 
 
 def test_where_few_places_come_free_little_changes():
