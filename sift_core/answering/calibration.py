@@ -18,7 +18,6 @@ import numpy as np
 
 from sift_core.answering.choosing import Choice, first_choice_arguments, make_choice
 from sift_core.answering.in_context import InContextAnswerer
-from sift_core.answering.learning.effort import EFFORTS, effort_for
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.options import LearningOptions, PromptOptions
 from sift_core.answering.policy import (
@@ -31,6 +30,7 @@ from sift_core.answering.policy import (
 )
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.sessions import Session, prepare_session
+from sift_core.answering.settings import EFFORTS, effort_for
 from sift_core.checks import as_count, as_number, check_question, check_text, short_repr
 from sift_core.choice import choose
 from sift_core.errors import InvalidInputError

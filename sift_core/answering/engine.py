@@ -19,7 +19,7 @@ from sift_core.answering.choosing import (
 from sift_core.answering.in_context import InContextAnswerer, TextGenerator
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.number_type import NumberType
+from sift_core.answering.model.loading import NumberType
 from sift_core.answering.options import LARGEST_COUNT, LearningOptions, PromptOptions
 from sift_core.answering.policy import Policy, VariancePolicy, check_policy
 from sift_core.answering.query_rewriting import (

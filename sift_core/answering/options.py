@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from sift_core.answering.learning.adapter_cache import AdapterCache
-from sift_core.answering.learning.effort import EFFORTS, check_effort, effort_for
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.adapter_cache import AdapterCache
 from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.settings import (
+    EFFORTS,
+    FineTuningSettings,
+    check_effort,
+    effort_for,
+)
 from sift_core.checks import as_count, check_flag, check_instance, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions

@@ -15,8 +15,8 @@ from sift_core.errors import InvalidInputError
 from sift_core.types import AnswerMode
 
 if TYPE_CHECKING:
-    from sift_core.answering.learning.settings import FineTuningSettings
     from sift_core.answering.model.language_model import LanguageModel
+    from sift_core.answering.settings import FineTuningSettings
 
 READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
 LEARNING = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
@@ -161,8 +161,8 @@ class CostModel:
         Raises:
             AnswerError: If the model fails.
         """
-        from sift_core.answering.learning.fine_tuning import fine_tuned  # with torch
-        from sift_core.answering.learning.settings import FineTuningSettings
+        from sift_core.answering.fine_tuning import fine_tuned  # with torch
+        from sift_core.answering.settings import FineTuningSettings
 
         as_number("aim_s", aim_s, minimum=0)
         settings = settings or FineTuningSettings()
@@ -238,7 +238,7 @@ def _learning_costs(
     language_model: LanguageModel, settings: FineTuningSettings, aim_s: float
 ) -> tuple[Curve, float]:
     """Return the seconds of training steps, and of all else that an adapter takes."""
-    from sift_core.answering.learning.fine_tuning import fine_tuned
+    from sift_core.answering.fine_tuning import fine_tuned
 
     deadline = time.perf_counter() + aim_s
     setups: list[float] = []

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from sift_core.answering.adapter_cache import fine_tune_cached
 from sift_core.answering.answer import Answer
 from sift_core.answering.choosing import Choice
+from sift_core.answering.fine_tuning import FineTuned
 from sift_core.answering.in_context import InContextAnswerer, RefusalWriter
-from sift_core.answering.learning.adapter_cache import fine_tune_cached
-from sift_core.answering.learning.fine_tuning import FineTuned
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.options import LearningOptions
 from sift_core.answering.policy import READING

@@ -33,12 +33,11 @@ except ImportError as error:
 
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.generation import Generation
-from sift_core.answering.model.generation_options import check_stop
-from sift_core.answering.model.hooks import active
+from sift_core.answering.model.generation_options import GumbelNoise, check_stop
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.layers import active
 from sift_core.answering.model.prefix_cache import Prefix
 from sift_core.answering.model.prompt_tokens import Prompt
-from sift_core.answering.model.sampling import GumbelNoise
 from sift_core.answering.model.weights_fingerprint import digest_of
 
 logger = logging.getLogger(__name__)

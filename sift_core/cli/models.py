@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from sift_core.answering import LanguageModel
-    from sift_core.answering.model.number_type import NumberType
+    from sift_core.answering.model.loading import NumberType
     from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
     from sift_core.embedders.precision import Precision
 

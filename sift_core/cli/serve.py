@@ -278,7 +278,7 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
     from peft import LoraConfig
 
     from sift_core.answering import VllmGenerator
-    from sift_core.answering.learning.settings import DEFAULT_ALPHA
+    from sift_core.answering.settings import DEFAULT_ALPHA
 
     learning = engine.learning
     rank = min(learning.settings.rank, max_rank)

@@ -12,10 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from sift_core import InvalidInputError
-from sift_core.answering import FineTuningSettings
-from sift_core.answering.learning import adapter_cache
-from sift_core.answering.learning.adapter_cache import ABANDONED_S, AdapterCache, adapter_key
-from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering import FineTuningSettings, adapter_cache
+from sift_core.answering.adapter_cache import ABANDONED_S, AdapterCache, adapter_key
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import (
     AdaptedLayer,
     Adapter,

@@ -10,14 +10,14 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import (
     CONFIG_NAME,
     WEIGHTS_NAME,
     Adapter,
 )
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import InvalidInputError
 from tests.answering.plain_peft import (
     TEXTS,

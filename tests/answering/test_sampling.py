@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sift_core import InvalidInputError
-from sift_core.answering.model.sampling import seeded
+from sift_core.answering.model.generation_options import seeded
 
 LOGITS = torch.tensor([[1.0, 0.0, 2.0, -1.0]])
 

@@ -21,10 +21,8 @@ from sift_core.answering.model.generation_options import (
     check_stop,
     generation_errors,
 )
-from sift_core.answering.model.hooks import activate, activate_pairs, active
-from sift_core.answering.model.layers import layers_of
-from sift_core.answering.model.loading import load, merged
-from sift_core.answering.model.number_type import NumberType
+from sift_core.answering.model.layers import activate, activate_pairs, active, layers_of
+from sift_core.answering.model.loading import NumberType, load, merged
 from sift_core.answering.model.prefix_cache import Prefix, read_prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt, prompt_ids, text_ids
 from sift_core.answering.model.training import TokenWindow, rolling_windows, window_loss

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from sift_core.answering.learning.learner import LoraLearner
-from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.model.prompt_tokens import chat_chunk
-from sift_core.answering.model.training import TokenWindow
+from sift_core.answering.model.training import LoraLearner, TokenWindow, fresh_values
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import AnswerError, MissingDependencyError
 from sift_core.types import FineTuningReport, FineTuningStop
 
@@ -94,7 +93,7 @@ def fine_tune(
     settings = settings or FineTuningSettings()
     steps, n_skipped = _plan(language_model, texts, settings)
     with language_model.lock.held(), _failures_named():
-        learner = LoraLearner(language_model.model, settings, language_model.name, start_from)
+        learner = _learner(language_model, settings, start_from)
     run = _Run(language_model, learner, settings, on_step=on_step, on_state=on_state)
     run.take(steps)
     return run.result(n_skipped=n_skipped, key=key or uuid4().hex)
@@ -123,6 +122,24 @@ def fine_tuned(
     )
     with language_model.adapted(tuned.adapter):
         yield tuned
+
+
+def _learner(
+    language_model: LanguageModel, settings: FineTuningSettings, start_from: Adapter | None
+) -> LoraLearner:
+    """Return what learns, at its start."""
+    rank = settings.rank if start_from is None else start_from.rank
+    layout = language_model.layers.layout(rank=rank, lora=settings.lora)
+    with torch.inference_mode(False):
+        start = Adapter(
+            layout=layout,
+            alpha=settings.alpha if start_from is None else start_from.alpha,
+            values=fresh_values(layout, settings.seed)
+            if start_from is None
+            else start_from.arranged(layout),
+            base_name=language_model.name,
+        )
+    return LoraLearner(language_model.layers, start, settings.step_size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.files import seal, unseal, write_whole

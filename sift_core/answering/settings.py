@@ -1,4 +1,4 @@
-"""How a model learns from chunks: the settings of one fine-tuning, and what came of it."""
+"""How a model learns from chunks, and how much: settings and named efforts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class FineTuningSettings:
             self._check_lora()
 
     def _check_lora(self) -> None:
-        from sift_core.answering.model.lora_config import check_plain  # imports PEFT
+        from sift_core.answering.model.adapters import check_plain  # imports PEFT
 
         check_plain(self.lora, has_learned=False)
         object.__setattr__(self, "lora", copy.deepcopy(self.lora))  # nobody changes ours
@@ -82,7 +82,7 @@ class FineTuningSettings:
         """Return the output scaling; the update is multiplied by alpha / rank."""
         if self.lora is None:
             return DEFAULT_ALPHA
-        from sift_core.answering.model.lora_config import alpha_of
+        from sift_core.answering.model.adapters import alpha_of
 
         return alpha_of(self.lora)
 
@@ -107,3 +107,49 @@ class FineTuningSettings:
     def step_size(self) -> float:
         """Return the learning rate, the paper's where none was given."""
         return LORA_LEARNING_RATE if self.learning_rate is None else self.learning_rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """So many steps, and how they are taken.
+
+    Args:
+        n_steps: Training steps at most.
+        rate_factor: What the default learning rate of what learns is multiplied by.
+        schedule: Of the learning rate.
+    """
+
+    n_steps: int
+    rate_factor: float = 1.0
+    schedule: Schedule = "constant"
+
+    def of(self, settings: FineTuningSettings) -> FineTuningSettings:
+        """Return how to learn with this effort; a rate that somebody has set stays as it is."""
+        if settings.learning_rate is not None:
+            return settings
+        rate = self.rate_factor * settings.step_size
+        return replace(settings, learning_rate=rate, schedule=self.schedule)
+
+
+# Rates and counts were tuned on prompts that no table is of (tag evidence-2026-11).
+EFFORTS = {
+    "quick": Effort(n_steps=5, rate_factor=6.0),
+    "balanced": Effort(n_steps=12, rate_factor=6.0, schedule="linear"),
+    "thorough": Effort(n_steps=50),
+}
+
+
+def check_effort(effort: str) -> None:
+    """Refuse what is no effort.
+
+    Raises:
+        InvalidInputError: If it is not one's name.
+    """
+    if not (isinstance(effort, str) and effort in EFFORTS):
+        known = ", ".join(map(repr, EFFORTS))
+        raise InvalidInputError(f"`effort` must be one of {known}, got {short_repr(effort)}")
+
+
+def effort_for(n_steps: int) -> str:
+    """Return the least effort of so many steps; the greatest if none has."""
+    return next((name for name, one in EFFORTS.items() if one.n_steps >= n_steps), "thorough")
