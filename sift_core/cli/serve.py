@@ -97,7 +97,6 @@ class AppOptions:
             self.vllm,
             base_model=self.vllm_model or model,
             folder=self.vllm_folder,
-            max_lora_rank=self.vllm_max_rank,
             n_kept=ServiceSettings.n_sessions,
             api_key=key_of(VLLM_KEY_VARIABLE),
         )
