@@ -6,13 +6,12 @@ import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from sift_core.checks import as_count, as_number, check_text, short_repr
+from sift_core.checks import as_count, as_number, short_repr
 from sift_core.errors import InvalidInputError
 
 DEFAULT_RANK, DEFAULT_ALPHA = 64, 16.0  # the paper's, appendix "Low-Rank Adaptation"
 LORA_LEARNING_RATE = 5e-4  # the paper's, appendix "Low-Rank Adaptation"
 
-ChunkFormat: TypeAlias = Literal["text", "chat"]
 Schedule: TypeAlias = Literal["constant", "linear"]
 
 
@@ -31,10 +30,6 @@ class FineTuningSettings:
         seed: Of the adapter's random half. The same seed gives the same answer. Default: 0.
         max_seconds: Time after which no further step begins, > 0. One step is always taken.
             Default: any time.
-        chunk_format: "text" puts a chunk behind the BOS (or EOS) token, as in pretraining. "chat"
-            makes it the assistant's turn in the tokenizer's chat template, after `chat_request`.
-            Default: "text".
-        chat_request: What the user says before a chunk in the format "chat".
         checkpointing: Compute activations again in the backward pass, layer by layer, which takes
             a third more time. Default: False, which does so only after memory has run out.
 
@@ -47,8 +42,6 @@ class FineTuningSettings:
     schedule: Schedule = "constant"
     seed: int = 0
     max_seconds: float | None = None
-    chunk_format: ChunkFormat = "text"
-    chat_request: str = "Tell me what you know."
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
@@ -57,12 +50,10 @@ class FineTuningSettings:
         for name in ("learning_rate", "max_seconds"):
             if (value := getattr(self, name)) is not None:
                 as_number(name, value, above=0)
-        for name, known in (("chunk_format", ChunkFormat), ("schedule", Schedule)):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value in get_args(known)):
-                both = " or ".join(f'"{one}"' for one in get_args(known))
-                raise InvalidInputError(f"`{name}` must be {both}, got {short_repr(value)}")
-        check_text("chat_request", self.chat_request)
+        if not (isinstance(self.schedule, str) and self.schedule in get_args(Schedule)):
+            raise InvalidInputError(
+                f'`schedule` must be "constant" or "linear", got {short_repr(self.schedule)}'
+            )
         if self.lora is not None:
             self._check_lora()
 
