@@ -55,7 +55,6 @@ def test_follow_ups_write_what_they_write_without_the_prefix_and_read_less(rando
     alone = [_written(lm, question) for question in questions]
     prefix = lm.read(_ids(lm))
     reads = _ReadCounter(lm)
-
     assert [_written(lm, question, prefix) for question in questions] == alone
     assert len({generation.text for generation in alone}) > 1
     assert reads.sizes[::8] == [3, 7, 1]  # one token at least is left to read

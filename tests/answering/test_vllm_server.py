@@ -21,29 +21,15 @@ from safetensors.torch import load_file
 from sift_core import AdapterServerError, InvalidInputError, SiftError
 from sift_core.answering import FineTuningSettings, VllmServer, fine_tune
 from tests.answering.plain_peft import TEXTS, loaded_by_peft, logits_of, lora
-from tests.answering.vllm_double import BASE, LINEAR, Vllm, serving
+from tests.answering.vllm_double import BASE, LINEAR, Vllm, entries, serving
 
 KEY = "key-that-nobody-may-read"
 LIMIT_S = 300  # of what a busy machine may delay; what takes longer hangs
 
 
 @pytest.fixture(scope="module")
-def lm(byte_tokenizer):
-    from sift_core.answering import LanguageModel
-    from tests.answering.shapes import ALL_SHAPES
-
-    return LanguageModel(ALL_SHAPES["llama, tied head"](), byte_tokenizer)
-
-
-@pytest.fixture(scope="module")
-def adapter(lm):
-    return fine_tune(lm, TEXTS, FineTuningSettings(lora=lora(4), learning_rate=5e-3)).adapter
-
-
-@pytest.fixture
-def vllm():
-    with serving(Vllm()) as double:
-        yield double
+def adapter(llama):
+    return fine_tune(llama, TEXTS, FineTuningSettings(lora=lora(4), learning_rate=5e-3)).adapter
 
 
 @pytest.fixture
@@ -59,11 +45,6 @@ def make(vllm, tmp_path):
     yield make
     for server in made:
         server.close()
-
-
-def entries(tmp_path):
-    folder = tmp_path / "adapters"
-    return sorted(os.listdir(folder)) if folder.exists() else []
 
 
 def asked(vllm, model):
@@ -102,7 +83,7 @@ def test_an_adapter_is_loaded_asked_and_unloaded(vllm, make, adapter, tmp_path):
     ]
 
 
-def test_the_folder_is_one_that_peft_reads_and_vllm_takes(make, lm, adapter, tmp_path):
+def test_the_folder_is_one_that_peft_reads_and_vllm_takes(make, llama, adapter, tmp_path):
     # vLLM: r, lora_alpha, target_modules; no bias, modules_to_save, DoRA; rank within the limit;
     # tensors named base_model.model.MODULE.lora_A.weight with MODULE a linear layer.
     with make().serving(adapter) as model:
@@ -115,11 +96,11 @@ def test_the_folder_is_one_that_peft_reads_and_vllm_takes(make, lm, adapter, tmp
         tensors = load_file(place / "adapter_model.safetensors")
         assert len(tensors) == 2 * len(config["target_modules"])
         assert all(t.dtype == torch.float32 for t in tensors.values())
-        by_peft = logits_of(loaded_by_peft(lm.model, place), range(1, 20))
-    with lm.adapted(adapter):
-        here = logits_of(lm.model, range(1, 20))
+        by_peft = logits_of(loaded_by_peft(llama.model, place), range(1, 20))
+    with llama.adapted(adapter):
+        here = logits_of(llama.model, range(1, 20))
     assert torch.allclose(by_peft, here, rtol=0, atol=1e-5)
-    assert not torch.allclose(by_peft, logits_of(lm.model, range(1, 20)), rtol=0, atol=1e-3)
+    assert not torch.allclose(by_peft, logits_of(llama.model, range(1, 20)), rtol=0, atol=1e-3)
 
 
 def test_another_user_can_read_what_is_written(make, adapter, tmp_path):
@@ -209,14 +190,12 @@ def test_users_of_one_adapter_share_it_until_the_last_has_gone(make, vllm, adapt
     assert routes.count("load_lora_adapter") == routes.count("unload_lora_adapter") == 1
 
 
-def test_an_error_in_the_block_unloads_and_is_the_one_seen(make, vllm, adapter, tmp_path):
+def test_an_error_in_the_block_unloads_and_is_seen_though_unloading_fails(
+    make, vllm, adapter, tmp_path, caplog
+):
     with pytest.raises(KeyError, match="mine"), make().serving(adapter):
         raise KeyError("mine")
-    assert vllm.loaded == {}
-    assert entries(tmp_path) == []
-
-
-def test_an_error_in_the_block_is_seen_though_unloading_fails(make, vllm, adapter, caplog):
+    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
     vllm.failures["unload_lora_adapter"] = [(500, {"error": {"message": "engine dead"}})]
     with pytest.raises(KeyError, match="mine"), make().serving(adapter):
         raise KeyError("mine")
@@ -262,14 +241,6 @@ def test_closing_unloads_what_is_left(make, vllm, adapter, tmp_path):
     assert vllm.loaded == {}
     assert entries(tmp_path) == []
     refused(lambda: server.load(adapter), "closed")
-
-
-def test_a_second_user_writes_nothing(make, adapter, tmp_path):
-    server = make()
-    place = tmp_path / "adapters" / server.load(adapter)
-    before = {path.name: path.stat().st_ino for path in place.iterdir()}
-    server.load(adapter)
-    assert {path.name: path.stat().st_ino for path in place.iterdir()} == before
 
 
 def test_a_name_is_unloaded_once_for_each_load(make, adapter):

@@ -24,6 +24,12 @@ LINEAR = {
 }
 
 
+def entries(tmp_path):
+    """Return the names of the adapters' folders."""
+    folder = tmp_path / "adapters"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
 class RefusedError(Exception):
     """What vLLM answers with an error."""
 
