@@ -150,9 +150,7 @@ class Calibration:
                 for one in content["strategies"]
             )
             content["examples"] = tuple(
-                MeasuredExample(
-                    **{n: tuple(v) if isinstance(v, list) else v for n, v in one.items()}
-                )
+                MeasuredExample(**one | {n: tuple(one[n]) for n in ("bits_per_byte", "seconds")})
                 for one in content["examples"]
             )
             if content["cost_model"] is not None:
